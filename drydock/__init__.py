@@ -1,0 +1,1 @@
+"""The build side: one matrix in, reproducible serving images out."""

@@ -1,0 +1,34 @@
+"""What people see: logs and progress on standard error, data on standard output."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def log(text: str) -> None:
+    """Say one line to the person at the terminal."""
+    ERRORS.print(text, markup=False)
+
+
+def emit(text: str) -> None:
+    """Write data to standard output, unchanged."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def byte_progress() -> Progress:
+    """Return a progress display in bytes; drawn on a terminal only."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        console=ERRORS,
+        disable=not ERRORS.is_terminal,
+        transient=True,
+    )

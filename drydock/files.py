@@ -1,0 +1,82 @@
+"""Sorted JSON, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from drydock.console import log
+from drydock.errors import DiskFull
+
+
+def dumps(value: Any) -> str:
+    """Return sorted, indented JSON with a newline at the end: what each stage prints and commits."""
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def checksum(value: Any) -> str:
+    """Return the sha256 of a JSON value's one canonical form."""
+    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def write_atomically(path: Path, content: str | bytes) -> bool:
+    """Write a file under a temporary name and rename it; return whether anything changed.
+
+    Raises DiskFull, leaving the old file as it was.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_file() and path.read_bytes() == data:
+        return False
+    with disk_full(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.chmod(temporary, 0o644)
+            os.replace(temporary, path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    return True
+
+
+@contextlib.contextmanager
+def disk_full(path: Path) -> Iterator[None]:
+    """Turn "no space left" while writing below `path` into an error that says where and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFull(
+            f"{path}: no space left on the disk ({error.strerror})",
+            hint="free some space and run the same command again: finished files are kept, half-written ones are not",
+        ) from error
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that two runs at once take turns; the kernel frees it when a process dies.
+
+    Says on standard error that it waits, when it must.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log(f"another drydock run holds {path}; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,47 @@
+"""The image side's errors and its exit codes: one table."""
+
+from __future__ import annotations
+
+OK = 0
+INTERNAL = 1
+"""A defect of ours; never expected."""
+USAGE = 2
+"""A verb, flag or value that cannot be understood."""
+CHECK_FAILED = 3
+"""`check`, or `serve --strict`, found a FAIL."""
+MODEL = 4
+"""The model folder is missing, broken or cannot be read."""
+DOES_NOT_FIT = 5
+"""The model cannot fit the memory that is really there."""
+HOST = 6
+"""The host or container lacks what serving needs: port in use, cache not writable, device absent."""
+NOT_READY = 7
+"""`health`: not ready; `warm`: never became ready."""
+WRONG_ANSWER = 8
+"""The server answers, but wrongly: known answer or prefill/decode disagreement."""
+
+EXIT_CODES = {
+    OK: "success; check passed or only warned",
+    INTERNAL: "a defect of drydock's entrypoint",
+    USAGE: "unknown verb, flag or value",
+    CHECK_FAILED: "a check failed (check, serve --strict)",
+    MODEL: "the model is missing, broken or unreadable",
+    DOES_NOT_FIT: "the model does not fit the memory that is there",
+    HOST: "the host or container lacks what serving needs",
+    NOT_READY: "the server is not ready, or never became ready",
+    WRONG_ANSWER: "the server answers wrongly",
+}
+"""Any other code is vLLM's own, passed on; 128 + n means that it died of signal n."""
+
+
+class EntrypointError(Exception):
+    """An error for people: what was found, what was expected, where, and what to do."""
+
+    def __init__(self, code: int, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message}\n\nhint: {self.hint}" if self.hint else self.message

@@ -1,0 +1,173 @@
+"""The image side's records: what a host is, what is wrong with it, and what will be started, with reasons.
+
+NamedTuples, since a frozen dataclass costs a start-up 14 ms more. Every record prints as JSON through `to_json`.
+Memory is in bytes, time in seconds, frequencies in kHz as Linux reports them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Cpu(NamedTuple):
+    """One logical CPU (hardware thread)."""
+
+    id: int
+    core: int
+    """Physical core id, unique within its socket."""
+    socket: int
+    node: int
+    siblings: tuple[int, ...]
+    """Logical CPUs of the same physical core, this one included."""
+
+
+class Node(NamedTuple):
+    """One NUMA node; a node without CPUs (memory only) or without memory is possible."""
+
+    id: int
+    cpus: tuple[int, ...]
+    memory_total: int
+    memory_free: int
+
+
+class Cgroup(NamedTuple):
+    """Limits that the container runtime set; None means unlimited."""
+
+    version: int
+    memory_limit: int | None
+    memory_used: int
+    cpu_quota: float | None
+    """CPUs' worth of time, 1.5 meaning one and a half."""
+    pids_limit: int | None
+
+
+class Processor(NamedTuple):
+    """What the instruction set allows."""
+
+    architecture: str
+    """As uname: x86_64, aarch64, s390x, ppc64le, riscv64."""
+    vendor: str
+    model: str
+    flags: tuple[str, ...]
+
+
+class Memory(NamedTuple):
+    total: int
+    available: int
+    swap_total: int
+    swap_free: int
+
+
+class Mount(NamedTuple):
+    """A folder the server needs: whether it exists, can be written, and its free and total bytes."""
+
+    path: str
+    exists: bool
+    writable: bool
+    free: int
+    total: int
+    filesystem: str
+
+
+class Limits(NamedTuple):
+    """Soft resource limits; None means unlimited."""
+
+    nofile: int | None
+    memlock: int | None
+    nproc: int | None
+
+
+class Device(NamedTuple):
+    """One accelerator card (none on cpu)."""
+
+    index: int
+    name: str
+    memory_total: int
+    memory_used: int
+    node: int | None
+    module_id: int | None
+    health: str
+
+
+class Failure(NamedTuple):
+    """Something that should have been readable and was not: becomes a FAIL finding, never a default."""
+
+    where: str
+    """The path or the command."""
+    found: str
+    """errno and text, the command's last line, or the text that did not parse."""
+    expected: str
+
+
+class Facts(NamedTuple):
+    """All that probes saw. No opinions."""
+
+    accelerator: str
+    processor: Processor
+    cpus: tuple[Cpu, ...]
+    """Online logical CPUs that this process may run on (affinity and cpuset applied)."""
+    nodes: tuple[Node, ...]
+    """Online NUMA nodes that this process may take memory from."""
+    memory: Memory
+    cgroup: Cgroup
+    limits: Limits
+    mounts: Mapping[str, Mount]
+    """By role: cache, shm, tmp."""
+    kernel: Mapping[str, str]
+    """Tuning knobs by a short name, as text: governor, transparent_hugepage, swappiness, numa_balancing, smt, seccomp …"""
+    devices: tuple[Device, ...]
+    user: tuple[int, int]
+    """uid, gid."""
+    failures: tuple[Failure, ...]
+
+
+class Finding(NamedTuple):
+    """The outcome of one check."""
+
+    id: str
+    severity: str
+    """PASS, INFO, WARN, FAIL, or UNKNOWN when the fact could not be read here."""
+    text: str
+    found: str
+    expected: str
+    remediation: str
+    scope: str
+    """host or container: who can change it."""
+    source: str
+
+
+class Reason(NamedTuple):
+    """Why a setting has its value; `setting` is the flag (`--dtype`) or variable (`OMP_NUM_THREADS`)."""
+
+    setting: str
+    value: str
+    origin: str
+    """One of cascade.ORDER."""
+    because: str
+    instead: tuple[str, ...] = ()
+    """Why not the alternatives, one sentence each."""
+
+
+class ServePlan(NamedTuple):
+    """Everything `serve` will do. `env` holds only what is set on top of the inherited environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    reasons: tuple[Reason, ...]
+    findings: tuple[Finding, ...]
+    model: str
+    host: str
+    """Address vLLM binds to, as it was given."""
+    port: int
+
+
+def to_json(value: Any) -> Any:
+    """Turn records into plain JSON values, field by field; tuples become lists."""
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
+        return {field: to_json(item) for field, item in zip(value._fields, value, strict=True)}
+    if isinstance(value, (tuple, list)):
+        return [to_json(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): to_json(item) for key, item in value.items()}
+    return value
