@@ -7,6 +7,7 @@ Memory is in bytes, time in seconds, frequencies in kHz as Linux reports them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 
@@ -29,6 +30,7 @@ class Node(NamedTuple):
     cpus: tuple[int, ...]
     memory_total: int
     memory_free: int
+    """What an allocation can get: free pages, page cache and reclaimable slab, as vLLM's CPU worker counts it."""
 
 
 class Cgroup(NamedTuple):
@@ -120,6 +122,8 @@ class Facts(NamedTuple):
     user: tuple[int, int]
     """uid, gid."""
     failures: tuple[Failure, ...]
+    files: Mapping[str, bool] = MappingProxyType({})
+    """Preload libraries of the image by name, such as tcmalloc: whether the file is there."""
 
 
 class Finding(NamedTuple):

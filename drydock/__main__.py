@@ -1,0 +1,28 @@
+"""Builds one variant offline and without cache, and prints what came out: the second build of `invoke verify`."""
+
+from __future__ import annotations
+
+import sys
+
+from drydock import build
+from drydock.console import ERRORS, emit
+from drydock.errors import DrydockError
+from drydock.files import dumps
+from drydock.model import dump
+
+
+def main(arguments: list[str]) -> int:
+    """Take variant, platform and optionally a builder; return the exit code."""
+    target, platform, *builder = arguments
+    try:
+        job = build.prepare(target, platform=platform, offline=True)
+        built = build.build(job, builder=builder[0] if builder else None, no_cache=True, into_engine=False)
+    except DrydockError as error:
+        ERRORS.print(str(error), markup=False)
+        return error.code
+    emit(dumps(dump(built)))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

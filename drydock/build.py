@@ -1,0 +1,209 @@
+"""Target in, image in the engine out: lock → fetch → plan → BuildKit → OCI layout → engine. IO.
+
+The OCI layout of the newest build of each variant is kept: `verify` compares with it and `publish` pushes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform as host
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import docker
+import docker.errors
+
+from drydock import buildx, engine, fetch, lock, matrix, plan, render
+from drydock.console import log
+from drydock.errors import InputError
+from drydock.files import exclusive
+from drydock.model import Lock, Record, Variant
+from drydock.paths import ROOT, cache_home
+from drydock.store import default_store, whole_folder
+
+ARCHITECTURES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64", "s390x": "linux/s390x", "ppc64le": "linux/ppc64le"}
+
+
+class Built(Record):
+    """An image that the engine holds."""
+
+    variant: str
+    platform: str
+    image: str
+    """A reference the engine runs."""
+    digest: str
+    inputs_sha256: str
+    layout: str
+    """Folder of its OCI layout."""
+    seconds: float
+    phases: Mapping[str, float]
+    """Seconds by phase; a phase that had nothing to do is absent."""
+
+
+class Job(Record):
+    """One variant for one platform, ready to be planned."""
+
+    variant: Variant
+    lock: Lock
+    platform: str
+    offline: bool = False
+    root: Path = ROOT
+
+
+def prepare(target: str, *, platform: str | None = None, offline: bool = False, root: Path = ROOT) -> Job:
+    """Read what a build of `target` needs from the repository, and refuse what is stale.
+
+    Raises TargetError, InputError or StaleError.
+    """
+    variant = matrix.find(matrix.read_matrix(root), target)
+    pins = lock.read_lock(lock.path_of(root, variant.id))
+    lock.check(variant, pins)
+    render.check(root, variant, pins)
+    return Job(variant=variant, lock=pins, platform=choose_platform(variant, platform), offline=offline, root=root)
+
+
+def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> str:
+    """Return the platform to build: the one asked for, else the host's own, else the variant's first.
+
+    Raises InputError for one the variant does not have.
+    """
+    if asked and asked not in variant.platforms:
+        raise InputError(f"--platform {asked}: {variant.id} is built for {', '.join(variant.platforms)}")
+    own = ARCHITECTURES.get(machine or host.machine(), "")
+    return asked or (own if own in variant.platforms else variant.platforms[0])
+
+
+def inputs(job: Job) -> plan.Inputs:
+    """Bring every input of a job into the store and return them as named build contexts."""
+    contexts = fetch.fetch(job.variant, job.lock, job.platform, offline=job.offline, root=job.root)
+    return plan.Inputs(
+        contexts={
+            "base": contexts.base,
+            "wheels": str(contexts.wheels),
+            "tools": str(contexts.tools),
+            "entrypoints": str(default_store().folder({}, entrypoint_files(job.root))),
+        },
+        sha256=inputs_sha256(job),
+    )
+
+
+def inputs_sha256(job: Job) -> str:
+    """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
+    folder = job.root / "images" / job.variant.id
+    sources = {name: (folder / name).read_bytes() for name in ("Dockerfile", "profile.json")}
+    sources |= {f"entrypoints/{name}": content for name, content in entrypoint_files(job.root).items()}
+    sources |= {f"tools/{path.name}": path.read_bytes() for path in (job.root / "templates" / "tools").glob("*.py")}
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sources.items()}
+    return plan.inputs_sha256(job.variant, job.lock, job.platform, hashes)
+
+
+def entrypoint_files(root: Path) -> dict[str, bytes]:
+    """Return the entrypoint's modules by their path: what is copied into each image, and nothing else."""
+    folder = root / "entrypoints"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+
+
+def bake_file(job: Job, output: Path) -> dict[str, Any]:
+    """Return the job's docker-bake.json."""
+    context = job.root / "images" / job.variant.id
+    return plan.plan(job.variant, job.lock, job.platform, inputs(job), context, output)
+
+
+def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_engine: bool = True) -> Built:
+    """Build an image, unless it was built from the same inputs before, and load it, unless the engine has it.
+
+    Raises FetchError, EngineError, BuildError or DiskFull; a build that breaks off leaves nothing half-made behind.
+    """
+    clock = Clock()
+    if into_engine or builder is None:
+        engine.ensure()
+        clock.lap("engine")
+    with exclusive(_home(job).parent / f"{_home(job).name}.lock"):
+        layout = _make_layout(job, clock, builder=builder, no_cache=no_cache)
+        digest = buildx.digest_of(layout)
+        image = f"drydock/{job.variant.id}:{digest.removeprefix('sha256:')[:12]}"
+        if into_engine and not _engine_has(image, digest):
+            buildx.load(layout, image)
+            _supersede(image)
+            clock.lap("load")
+        _forget_all_but(layout)
+    return Built(
+        variant=job.variant.id,
+        platform=job.platform,
+        image=image,
+        digest=digest,
+        inputs_sha256=layout.name,
+        layout=str(layout),
+        seconds=clock.total(),
+        phases=clock.laps,
+    )
+
+
+class Clock:
+    """Seconds since its making, cut into named laps."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+        self.laps: dict[str, float] = {}
+
+    def lap(self, name: str) -> None:
+        """End a lap."""
+        now = time.monotonic()
+        self.laps[name] = round(now - self._last, 1)
+        self._last = now
+
+    def total(self) -> float:
+        """Return the seconds so far."""
+        return round(time.monotonic() - self._start, 1)
+
+
+def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool) -> Path:
+    final = _home(job) / inputs_sha256(job)
+    if final.is_dir() and not no_cache:
+        log(f"{job.variant.id}: built before from the same inputs")
+        return final
+    shutil.rmtree(final, ignore_errors=True)
+    ready = inputs(job)
+    clock.lap("fetch")
+    for broken_off in final.parent.glob(".*"):
+        shutil.rmtree(broken_off)
+    with whole_folder(final) as temporary:
+        context = job.root / "images" / job.variant.id
+        bake = plan.plan(job.variant, job.lock, job.platform, ready, context, temporary)
+        buildx.bake(bake, builder=builder, no_cache=no_cache)
+    clock.lap("build")
+    return final
+
+
+def _home(job: Job) -> Path:
+    return cache_home() / "images" / job.variant.id / job.platform.replace("/", "-")
+
+
+def _engine_has(image: str, digest: str) -> bool:
+    try:
+        found = docker.from_env().images.get(image)
+    except docker.errors.ImageNotFound:
+        return False
+    return digest in (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
+
+
+def _supersede(image: str) -> None:
+    """Move the tag latest, and drop the images of the same variant that it replaces, except where a container runs."""
+    images = docker.from_env().images
+    repository = image.rpartition(":")[0]
+    images.get(image).tag(repository, "latest")
+    for old in images.list(name=repository):
+        for tag in set(old.tags) - {image, f"{repository}:latest"}:
+            try:
+                images.remove(tag)
+            except docker.errors.APIError as error:
+                log(f"{tag}: kept, {error.explanation}")
+
+
+def _forget_all_but(layout: Path) -> None:
+    for other in layout.parent.iterdir():
+        if other != layout:
+            shutil.rmtree(other, ignore_errors=True)

@@ -1,0 +1,98 @@
+"""Turns one layer's tar file into an OCI image layout on disk, and references of registries into digests.
+
+The layout's bytes depend on the tar file and the arguments alone. IO.
+Source of the format: OCI image specification 1.1, image-layout.md, manifest.md, config.md.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from drydock.model import ImageBase, LockedImageBase
+
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+CONFIG = "application/vnd.oci.image.config.v1+json"
+LAYER = "application/vnd.oci.image.layer.v1.tar"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: str) -> str:
+    """Make the layout of a one-layer image, moving the uncompressed tar file into it; return the manifest's digest."""
+    blobs = folder / "blobs" / "sha256"
+    blobs.mkdir(parents=True)
+    with layer.open("rb") as file:
+        layer_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    size = layer.stat().st_size
+    layer.rename(blobs / layer_sha256)
+    config = _blob(blobs, CONFIG, _config(platform, epoch, author, f"sha256:{layer_sha256}"))
+    layers = [{"mediaType": LAYER, "digest": f"sha256:{layer_sha256}", "size": size}]
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
+    described = _blob(blobs, MANIFEST, manifest)
+    (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [described]}))
+    return str(described["digest"])
+
+
+def read_digest(folder: Path) -> str:
+    """Return the digest of a layout's one manifest."""
+    index = json.loads((folder / "index.json").read_text())
+    return str(index["manifests"][0]["digest"])
+
+
+def resolve_image(base: ImageBase) -> LockedImageBase:
+    """Return the digest the registry names, else the recorded one, marked as unverified, else none and the reason."""
+    digest, reason = _ask_registry(base.reference)
+    if digest:
+        return _locked(base, digest, verified=True, source="the registry")
+    if base.digest:
+        return _locked(base, base.digest, verified=False, source=base.source)
+    return _locked(base, None, verified=False, source=base.source, unresolved=base.unresolved or reason)
+
+
+def _locked(
+    base: ImageBase, digest: str | None, *, verified: bool, source: str, unresolved: str = ""
+) -> LockedImageBase:
+    return LockedImageBase(
+        kind="image", reference=base.reference, digest=digest, verified=verified, source=source, unresolved=unresolved
+    )
+
+
+def _ask_registry(reference: str) -> tuple[str | None, str]:
+    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", reference]
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        return None, f"the registry was not asked: {error}"
+    if result.returncode:
+        return None, f"the registry did not answer: {result.stderr.strip().splitlines()[-1]}"
+    return str(json.loads(result.stdout)["digest"]), ""
+
+
+def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, Any]:
+    system, _, architecture = platform.partition("/")
+    created = dt.datetime.fromtimestamp(epoch, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "created": created,
+        "architecture": architecture,
+        "os": system,
+        "config": {"Env": [PATH], "Cmd": ["bash"]},
+        "rootfs": {"type": "layers", "diff_ids": [diff_id]},
+        "history": [{"created": created, "created_by": author}],
+    }
+
+
+def _blob(blobs: Path, media_type: str, value: dict[str, Any]) -> dict[str, Any]:
+    """Write a JSON blob; return its descriptor."""
+    data = _json(value)
+    sha256 = hashlib.sha256(data).hexdigest()
+    (blobs / sha256).write_bytes(data)
+    return {"mediaType": media_type, "digest": f"sha256:{sha256}", "size": len(data)}
+
+
+def _json(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()

@@ -1,0 +1,249 @@
+"""Turns requirements into exact wheels for one Python and one platform. IO: uv resolves; choosing among tags is pure.
+
+What is installed on the machine plays no part, and no source distribution is ever built.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from drydock.errors import FetchError, InputError
+from drydock.indexes import Indexes, access, read_indexes, single, uv_environment
+from drydock.model import Base, DebianBase, LockedWheel
+from drydock.store import Store
+from drydock.transfer import Wanted, download
+
+MACHINES = {
+    "linux/amd64": "x86_64",
+    "linux/arm64": "aarch64",
+    "linux/s390x": "s390x",
+    "linux/ppc64le": "ppc64le",
+    "linux/riscv64": "riscv64",
+}
+GLIBC = {"bullseye": 31, "bookworm": 36, "trixie": 41, "ubuntu:22.04": 35, "ubuntu:24.04": 39}
+"""Minor version of glibc 2.x, by the release's libc6 package."""
+OLDEST_GLIBC = {"x86_64": 5}
+"""PEP 600: manylinux begins with 2.5 there, with 2.17 elsewhere."""
+LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+UV_NEWEST_GLIBC = 40
+"""The newest that uv's --python-platform knows."""
+UV_MACHINES = ("x86_64", "aarch64")
+
+INDEX_HINT = (
+    "an index or a folder that holds it must be in pip's configuration "
+    "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
+)
+WHEEL_HINT = (
+    "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
+    "wheel, or put a wheel made of it into a folder that pip's find-links names"
+)
+
+
+class Environment(NamedTuple):
+    """What wheels must fit."""
+
+    python: str
+    """3.11"""
+    machine: str
+    """x86_64"""
+    glibc: int
+    """36 for glibc 2.36."""
+
+
+class Candidate(NamedTuple):
+    """A wheel that an index offers."""
+
+    name: str
+    version: str
+    filename: str
+    url: str
+    sha256: str
+
+
+def environment(python: str, platform: str, base: Base) -> Environment:
+    """Return what wheels of an image must fit; raise InputError where the base's glibc is not known."""
+    release = base.suite if isinstance(base, DebianBase) else base.reference.rpartition("/")[2]
+    if release not in GLIBC:
+        raise InputError(
+            f"base {release!r}: the version of its glibc is not known, known: {', '.join(sorted(GLIBC))}",
+            hint="add it to GLIBC in drydock/resolve.py",
+        )
+    if MACHINES[platform] not in UV_MACHINES:
+        raise InputError(f"{platform}: uv cannot resolve for it; it can for {', '.join(UV_MACHINES)}")
+    return Environment(python, MACHINES[platform], GLIBC[release])
+
+
+def resolve_wheels(
+    requirements: Sequence[str],
+    target: Environment,
+    store: Store,
+    *,
+    overrides: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    env: Mapping[str, str] = os.environ,
+) -> tuple[LockedWheel, ...]:
+    """Resolve requirements to wheels, fetch them into the store, and return them sorted by name."""
+    indexes = read_indexes(env)
+    found = _compile(requirements, target, indexes, env, overrides=overrides, exclude=exclude)
+    chosen = choose(found, target)
+    download(store, [Wanted(c.filename, c.sha256, None, (c.url,)) for c in chosen], access(indexes, env))
+    return tuple(
+        LockedWheel(
+            name=c.name,
+            version=c.version,
+            filename=c.filename,
+            size=store.path(c.sha256).stat().st_size,
+            sha256=c.sha256,
+        )
+        for c in chosen
+    )
+
+
+def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
+    """Fetch locked wheels that the store lacks; raise one FetchError that names all that no index has."""
+    missing = [wheel for wheel in wheels if not store.has(wheel.sha256, wheel.size)]
+    if not missing:
+        return
+    indexes = read_indexes(env)
+    urls = locate(missing, target, indexes, env)
+    gone = [
+        f"{w.filename} (sha256 {w.sha256[:12]}…): no configured index has it" for w in missing if w.sha256 not in urls
+    ]
+    if gone:
+        raise FetchError(*gone, hint=INDEX_HINT)
+    wanted = [Wanted(w.filename, w.sha256, w.size, (urls[w.sha256],)) for w in missing]
+    download(store, wanted, access(indexes, env))
+
+
+def locate(
+    wheels: Iterable[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> dict[str, str]:
+    """Return sha256 → URL for every wheel that some index has: all indexes together, then each alone."""
+    left, urls = {wheel.sha256: wheel for wheel in wheels}, dict[str, str]()
+    for configuration in (indexes, *single(indexes)):
+        for batch in _batches(tuple(left.values()), target, configuration, env):
+            urls |= {c.sha256: c.url for c in batch if c.sha256 in left}
+        left = {sha256: wheel for sha256, wheel in left.items() if sha256 not in urls}
+        if not left:
+            break
+    return urls
+
+
+def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
+    """Return for each distribution the wheel that fits best, as pip would; sorted by name."""
+    ranks = {tag: rank for rank, tag in enumerate(tags(target))}
+    best: dict[str, tuple[int, Candidate]] = {}
+    for candidate in candidates:
+        fits = [ranks[tag] for tag in parse_wheel_filename(candidate.filename)[3] if tag in ranks]
+        if fits and (candidate.name not in best or (min(fits), candidate) < best[candidate.name]):
+            best[candidate.name] = (min(fits), candidate)
+    missing = sorted({c.name for c in candidates} - set(best))
+    if missing:
+        raise InputError(*(f"{name}: none of its wheels fits {target}" for name in missing), hint=WHEEL_HINT)
+    return tuple(best[name][1] for name in sorted(best))
+
+
+def tags(target: Environment) -> Iterator[Tag]:
+    """Return the tags that fit, best first."""
+    major, minor = (int(part) for part in target.python.split(".")[:2])
+    platforms = list(_platforms(target))
+    yield from cpython_tags((major, minor), platforms=platforms)
+    yield from compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms)
+
+
+def parse_pylock(text: str) -> tuple[Candidate, ...]:
+    """Read the wheels out of a pylock.toml (PEP 751)."""
+    packages = tomllib.loads(text).get("packages", [])
+    return tuple(_candidate(package, wheel) for package in packages for wheel in package.get("wheels", ()))
+
+
+def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
+    url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
+    return Candidate(
+        name=canonicalize_name(package["name"]),
+        version=package["version"],
+        filename=wheel.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]),
+        url=url,
+        sha256=wheel["hashes"]["sha256"],
+    )
+
+
+def _platforms(target: Environment) -> Iterator[str]:
+    for minor in range(target.glibc, OLDEST_GLIBC.get(target.machine, 17) - 1, -1):
+        yield f"manylinux_2_{minor}_{target.machine}"
+        if minor in LEGACY_MANYLINUX:
+            yield f"{LEGACY_MANYLINUX[minor]}_{target.machine}"
+    yield f"linux_{target.machine}"
+
+
+def _batches(
+    wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> Iterator[tuple[Candidate, ...]]:
+    """Ask for all pins in one go; where one of them is unknown, which fails them all, by halves."""
+    pins = [f"{wheel.name}=={wheel.version}" for wheel in wheels]
+    try:
+        yield _compile(pins, target, indexes, env, no_deps=True)
+    except InputError:
+        if len(wheels) > 1:
+            middle = len(wheels) // 2
+            yield from _batches(wheels[:middle], target, indexes, env)
+            yield from _batches(wheels[middle:], target, indexes, env)
+
+
+def _compile(
+    requirements: Sequence[str],
+    target: Environment,
+    indexes: Indexes,
+    env: Mapping[str, str],
+    *,
+    overrides: Sequence[str] = (),
+    exclude: Sequence[str] = (),
+    no_deps: bool = False,
+) -> tuple[Candidate, ...]:
+    """Run uv; raise InputError with its reasons."""
+    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
+        files = {"requirements": requirements, "overrides": overrides, "excludes": exclude}
+        for name, lines in files.items():
+            Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
+        output = Path(folder, "pylock.toml")
+        command = _command(Path(folder), output, target, no_index=indexes.no_index, no_deps=no_deps)
+        result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
+        if result.returncode:
+            raise InputError(
+                f"uv cannot resolve {', '.join(requirements)}:\n{result.stderr.strip()}", hint=_hint(result)
+            )
+        return parse_pylock(output.read_text())
+
+
+def _command(folder: Path, output: Path, target: Environment, *, no_index: bool, no_deps: bool) -> list[str]:
+    platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
+    return [
+        *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),
+        *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
+        *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
+        *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
+        # As pip does it: the best version of all indexes, whichever has it. Every file is pinned by hash afterwards.
+        *("--only-binary", ":all:", "--index-strategy", "unsafe-best-match", "--no-config", "--no-sources"),
+        *(["--no-index"] if no_index else []),
+        *(["--no-deps"] if no_deps else []),
+    ]
+
+
+def uv_binary() -> Path:
+    """Return the uv of drydock's own environment."""
+    return Path(sys.executable).parent / "uv"
+
+
+def _hint(result: subprocess.CompletedProcess[str]) -> str:
+    return WHEEL_HINT if "wheels" in result.stderr and "no version" not in result.stderr else INDEX_HINT

@@ -1,0 +1,79 @@
+"""A host, live or recorded → Facts. IO, through `Host` and `Commands` alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+from entrypoints.commands import Commands
+from entrypoints.host import Host, Run
+from entrypoints.model import Device, Facts
+from entrypoints.parse import parse_fields, parse_line, parse_number
+from entrypoints.probes import cpu, system
+
+PROBES = {
+    "cpu": "entrypoints.probes.cpu",
+}
+"""Accelerator → the module whose `devices(host, run)` finds its cards."""
+
+MACHINE = "/machine"
+"""In a recorded host: the architecture, as `uname -m` says it."""
+
+
+def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
+    """Look at a host. What is wrong with it is in `failures` and nowhere else."""
+    architecture = _architecture(host)
+    status = host.parsed("/proc/self/status", parse_fields, {})
+    memory = system.memory(host)
+    allowed = cpu.allowed_ids(host, status, "cpus_allowed_list")
+    running = cpu.online(host, allowed)
+    nodes, members = cpu.nodes(host, status, running, memory)
+    cpus = cpu.cpus(host, tuple(sorted(set(allowed) & set(running))), members)
+    governor = cpu.governor(host, cpus)
+    kernel = system.kernel(host, status) | ({"governor": governor} if governor else {})
+    facts = Facts(
+        accelerator=profile["accelerator"],
+        processor=cpu.processor(host, architecture),
+        cpus=cpus,
+        nodes=nodes,
+        memory=memory,
+        cgroup=system.cgroup(host),
+        limits=system.limits(host),
+        mounts=system.mounts(host, env),
+        kernel=kernel,
+        devices=_devices(profile["accelerator"])(host, commands.run),
+        user=_user(host, status),
+        failures=(),
+        files=_libraries(host, profile["libraries"], architecture),
+    )
+    return facts._replace(failures=tuple(host.failures))
+
+
+def _devices(accelerator: str) -> Callable[[Host, Run], tuple[Device, ...]]:
+    devices: Callable[[Host, Run], tuple[Device, ...]] = import_module(PROBES[accelerator]).devices
+    return devices
+
+
+def _architecture(host: Host) -> str:
+    if host.live:
+        import os
+
+        return os.uname().machine
+    architecture = host.parsed(MACHINE, parse_line, "")
+    if not architecture and MACHINE not in host.texts:
+        host.fail(MACHINE, "no such file", "a recorded host, whose file `machine` holds what `uname -m` says")
+    return architecture
+
+
+def _user(host: Host, status: Mapping[str, str]) -> tuple[int, int]:
+    """Return the effective user and group."""
+    try:
+        return parse_number(status["uid"].split()[1]), parse_number(status["gid"].split()[1])
+    except (KeyError, IndexError, ValueError):
+        host.fail("/proc/self/status", "no `Uid:` and `Gid:` lines", "the user's and group's numbers")
+        return -1, -1
+
+
+def _libraries(host: Host, libraries: Mapping[str, Mapping[str, str]], architecture: str) -> dict[str, bool]:
+    return {name: host.exists(paths[architecture]) for name, paths in libraries.items() if architecture in paths}

@@ -1,0 +1,247 @@
+"""Facts + checks (data) → findings, as text, JSON or JUnit. Pure.
+
+A check names a fact by a dotted path into the facts as they print, with one more branch, `derived`, for what follows
+from several facts at once (see `derive`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from entrypoints.model import Facts, Finding, to_json
+
+GIB = 1 << 30
+MIB = 1 << 20
+UNLIMITED = 1 << 62
+"""How an unlimited resource limit compares: above every threshold."""
+
+PASS = "PASS"  # noqa: S105 - a severity
+INFO = "INFO"
+WARN = "WARN"
+FAIL = "FAIL"
+UNKNOWN = "UNKNOWN"
+
+PROBE_FAILED = "PROBE-001"
+"""Every failure of a probe: what should have been readable and was not."""
+
+
+def evaluate(checks: Iterable[Mapping[str, Any]], facts: Facts) -> tuple[Finding, ...]:
+    """Compare facts with every check whose conditions are met, in the checks' order; failures of the probe come first."""
+    values = to_json(facts) | {"derived": derive(facts)}
+    failures = tuple(
+        Finding(
+            PROBE_FAILED,
+            FAIL,
+            f"{failure.where} could not be read as it should be",
+            failure.found,
+            failure.expected,
+            f"make {failure.where} readable to the container, or pass the host's own {failure.where} into it",
+            "container",
+            "drydock's probe",
+        )
+        for failure in facts.failures
+    )
+    applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
+    return failures + tuple(_finding(check, values) for check in applicable)
+
+
+def derive(facts: Facts) -> dict[str, Any]:
+    """Compute the facts that follow from several; what cannot be known is absent.
+
+    physical_cores, threads_per_core: of the CPUs that may be used. numa_nodes: with CPUs that may be used and memory.
+    numa_cpus_without_memory: CPUs whose own node gives no memory. cpu_quota_covers: whether the container's time
+    covers its cores. cpu_quota_whole: whether the quota is a whole number of CPUs. memory_gib: the container's limit or
+    the host's memory, whichever is less. memory_available_gib: what is really there. swap_used_mib. shm_gib.
+    cache_free_gib. memlock_mib, nofile: soft limits. mempolicy: whether memory may be bound to a NUMA node.
+    """
+    cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
+    quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
+    limits = facts.limits
+    found = {
+        "physical_cores": len(cores),
+        "threads_per_core": max((len(cpu.siblings) for cpu in facts.cpus), default=None),
+        "numa_nodes": len(_whole_nodes(facts)),
+        "numa_cpus_without_memory": len({cpu.id for cpu in facts.cpus} - set().union(*_whole_nodes(facts))),
+        "cpu_quota_covers": quota is None or quota >= len(cores),
+        "cpu_quota_whole": quota is None or quota == int(quota),
+        "memory_gib": _gib(min(facts.memory.total, facts.cgroup.memory_limit or facts.memory.total)),
+        "memory_available_gib": _gib(available_memory(facts)),
+        "swap_used_mib": (facts.memory.swap_total - facts.memory.swap_free) // MIB,
+        "shm_gib": _gib(shm.total) if shm and shm.exists else None,
+        "cache_free_gib": _gib(cache.free) if cache and cache.writable else None,
+        "memlock_mib": (UNLIMITED if limits.memlock is None else limits.memlock) // MIB,
+        "nofile": UNLIMITED if limits.nofile is None else limits.nofile,
+        "mempolicy": _mempolicy(facts.kernel),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def available_memory(facts: Facts) -> int:
+    """Return what may still be taken, by the host's and the container's account."""
+    if facts.cgroup.memory_limit is None:
+        return facts.memory.available
+    return max(0, min(facts.memory.available, facts.cgroup.memory_limit - facts.cgroup.memory_used))
+
+
+def _whole_nodes(facts: Facts) -> list[set[int]]:
+    """Return the usable CPUs of each node that has both CPUs and memory."""
+    usable = {cpu.id for cpu in facts.cpus}
+    members = (usable & set(node.cpus) for node in facts.nodes if node.memory_total)
+    return [cpus for cpus in members if cpus]
+
+
+def _mempolicy(kernel: Mapping[str, str]) -> str | None:
+    """Tell whether the container runtime's usual filter blocks set_mempolicy: it lets it through with CAP_SYS_NICE."""
+    if "seccomp" not in kernel or "sys_nice" not in kernel:
+        return None
+    return "allowed" if kernel["seccomp"] == "disabled" or kernel["sys_nice"] == "yes" else "blocked"
+
+
+def _gib(size: int) -> float:
+    return round(size / GIB, 2)
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------
+
+
+def lookup(path: str, values: Any) -> Any:
+    """Follow a dotted path; None when a step is missing."""
+    for step in path.split("."):
+        if not isinstance(values, Mapping) or step not in values:
+            return None
+        values = values[step]
+    return values
+
+
+def met(condition: Mapping[str, Any], values: Mapping[str, Any]) -> bool | None:
+    """Tell whether a condition holds; None when its fact is not known."""
+    found, expected = lookup(condition["fact"], values), condition["expected"]
+    operator = condition["operator"]
+    if operator in ("absent", "present"):
+        return (found is None) == (operator == "absent")
+    return None if found is None else _OPERATORS[operator](found, expected)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _compare(found: Any, expected: Any, sign: int) -> bool | None:
+    left, right = _number(found), _number(expected)
+    return None if left is None or right is None else (left - right) * sign >= 0
+
+
+def _same(found: Any, expected: Any) -> bool:
+    return str(found) == str(expected)
+
+
+def _any(found: Any, expected: Any) -> bool:
+    return any(_same(found, one) for one in expected)
+
+
+_OPERATORS = {
+    "eq": _same,
+    "ne": lambda found, expected: not _same(found, expected),
+    "in": _any,
+    "not_in": lambda found, expected: not _any(found, expected),
+    "gte": lambda found, expected: _compare(found, expected, 1),
+    "lte": lambda found, expected: _compare(found, expected, -1),
+    "contains": lambda found, expected: _any(expected, found),
+}
+
+_WORDS = {
+    "eq": "{}",
+    "ne": "not {}",
+    "in": "one of {}",
+    "not_in": "none of {}",
+    "gte": "at least {}",
+    "lte": "at most {}",
+    "contains": "{} among them",
+    "absent": "none",
+    "present": "any",
+}
+
+
+def _finding(check: Mapping[str, Any], values: Mapping[str, Any]) -> Finding:
+    outcome = met(check, values)
+    found = lookup(check["fact"], values)
+    severity = UNKNOWN if outcome is None else PASS if outcome else check["severity"]
+    expected = _WORDS[check["operator"]].format(_text(check["expected"]))
+    return Finding(
+        id=check["id"],
+        severity=severity,
+        text=check["text"],
+        found=f"{check['fact']} = {_text(found)}" if found is not None else f"{check['fact']} is not known here",
+        expected=expected,
+        remediation=check["remediation"],
+        scope=check["scope"],
+        source=check["source"],
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+# --- showing --------------------------------------------------------------------------------------------------------
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    """Tell whether any check failed."""
+    return any(finding.severity == FAIL for finding in findings)
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, int]:
+    """Count findings by severity."""
+    result: dict[str, int] = {}
+    for finding in findings:
+        result[finding.severity] = result.get(finding.severity, 0) + 1
+    return result
+
+
+def as_text(findings: Iterable[Finding]) -> str:
+    """Format findings for people: a line each, and below what is not right, what to do about it."""
+    return "".join(map(_lines, findings))
+
+
+def _lines(finding: Finding) -> str:
+    line = f"{finding.severity:7} {finding.id}  {finding.text}\n"
+    if finding.severity == PASS:
+        return line
+    return (
+        f"{line}        found {finding.found}; expected {finding.expected}\n"
+        f"        {finding.scope}: {finding.remediation}\n        source: {finding.source}\n"
+    )
+
+
+def as_junit(findings: Iterable[Finding], suite: str) -> str:
+    """Format findings as JUnit XML: FAIL is a failure, WARN is told in the output, UNKNOWN is skipped."""
+    from xml.etree import ElementTree as Xml  # noqa: S405 - writes XML, reads none
+
+    listed = tuple(findings)
+    number = counts(listed)
+    root = Xml.Element("testsuite", name=suite, tests=str(len(listed)), failures=str(number.get(FAIL, 0)))
+    root.set("skipped", str(number.get(UNKNOWN, 0)))
+    for finding in listed:
+        case = Xml.SubElement(root, "testcase", classname=f"{suite}.{finding.scope}", name=_xml(finding.id))
+        kind = {FAIL: "failure", UNKNOWN: "skipped", PASS: None}.get(finding.severity, "system-out")
+        if kind:
+            detail = Xml.SubElement(case, kind)
+            detail.text = _xml(_lines(finding))
+            if kind == "failure":
+                detail.set("message", _xml(finding.found))
+    Xml.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(root, encoding="unicode") + "\n"
+
+
+def _xml(text: str) -> str:
+    """Replace what XML 1.0 cannot carry."""
+    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)

@@ -1,0 +1,112 @@
+"""Reads one host's files below a root, live or recorded, and remembers what it read. IO.
+
+There are three outcomes: absent (None), present (text), and a Failure that says why something that is there could not
+be read or did not parse. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from entrypoints.model import Failure
+
+READ_AT_MOST = 64 * 1024
+"""Bytes of one file: enough for every file read here, and a bound for a hostile or endless one."""
+
+T = TypeVar("T")
+
+
+class Result(NamedTuple):
+    """What a command gave back."""
+
+    rc: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[[tuple[str, ...], float], Result]
+"""Runs a command within so many seconds: the live one starts a process, a recorded one looks its answer up."""
+
+
+class Host:
+    """The files below `root` (empty for the running system), and what became of reading them."""
+
+    def __init__(self, root: str = "") -> None:
+        self.root = root.rstrip("/")
+        self.failures: list[Failure] = []
+        self.texts: dict[str, str] = {}
+        self.present: set[str] = set()
+
+    @property
+    def live(self) -> bool:
+        """Whether this is the running system rather than a recorded one."""
+        return not self.root
+
+    def text(self, path: str) -> str | None:
+        """Return a file's text, or None when there is none; a file that cannot be read becomes a failure."""
+        try:
+            text = _read(self.root + path).decode()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            self.fail(path, f"{os.strerror(error.errno or 0)} (errno {error.errno})", "a readable file")
+            return None
+        except UnicodeDecodeError as error:
+            self.fail(path, f"byte {error.object[error.start]:#04x} at offset {error.start}", "UTF-8 text")
+            return None
+        self.texts[path] = text
+        return text
+
+    def parsed(self, path: str, parse: Callable[[str], T], default: T) -> T:
+        """Return what `parse` makes of a file; `default` when it is absent, or wrong, which becomes a failure.
+
+        `parse` raises ValueError with what it expected.
+        """
+        text = self.text(path)
+        if text is None:
+            return default
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.fail(path, repr(text.strip()[:80]), str(error))
+            return default
+
+    def exists(self, path: str) -> bool:
+        """Tell whether a file is there."""
+        found = os.path.exists(self.root + path)
+        if found:
+            self.present.add(path)
+        return found
+
+    def fail(self, where: str, found: str, expected: str) -> None:
+        """Note something that should have been readable and was not."""
+        self.failures.append(Failure(where, found, expected))
+
+
+def _read(path: str) -> bytes:
+    """Return the first READ_AT_MOST bytes of a regular file, never waiting for a pipe or a device."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            raise OSError(22, "not a regular file", path)
+        chunks = []
+        left = READ_AT_MOST
+        while left and (chunk := os.read(handle, left)):
+            chunks.append(chunk)
+            left -= len(chunk)
+    finally:
+        os.close(handle)
+    return _whole_characters(b"".join(chunks))
+
+
+def _whole_characters(data: bytes) -> bytes:
+    """Drop a last character that the reading bound cut in two."""
+    if len(data) < READ_AT_MOST:
+        return data
+    start = len(data) - 1
+    while start > len(data) - 4 and data[start] & 0xC0 == 0x80:  # noqa: PLR2004 - continuation bytes of UTF-8
+        start -= 1
+    return data[:start]

@@ -1,0 +1,136 @@
+"""What the kernel writes in /proc and /sys, as values. Pure; each parse_* raises ValueError saying what it expected."""
+
+from __future__ import annotations
+
+KIB = 1024
+_HIGHEST_ID = 65535
+"""More CPUs or nodes than any Linux numbers; a bound, so that a broken list cannot fill the memory."""
+
+
+def parse_id_list(text: str) -> tuple[int, ...]:
+    """Parse `0-2,7` into (0, 1, 2, 7); an empty list is a memory-only node's."""
+    ids: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, dash, last = part.partition("-")
+        low, high = parse_number(first), parse_number(last if dash else first)
+        if not low <= high <= _HIGHEST_ID:
+            raise ValueError("CPU or node numbers in ascending ranges, such as 0-3,8")
+        ids.update(range(low, high + 1))
+    return tuple(sorted(ids))
+
+
+def format_id_list(ids: tuple[int, ...]) -> str:
+    """Format (0, 1, 2, 7) as `0-2,7`."""
+    ranges: list[list[int]] = []
+    for number in sorted(ids):
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+
+
+def parse_number(text: str) -> int:
+    """Parse a non-negative decimal number."""
+    digits = text.strip()
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):  # noqa: PLR2004 - 20 digits hold 64 bits
+        raise ValueError("a decimal number")
+    return int(digits)
+
+
+def parse_line(text: str) -> str:
+    """Parse a file of one line of printable text."""
+    line = text.strip()
+    if not line or not line.isprintable():
+        raise ValueError("one line of text")
+    return line
+
+
+def parse_bracketed(text: str) -> str:
+    """Parse a choice in which the kernel brackets the current one: `always [madvise] never`."""
+    _, _, rest = text.partition("[")
+    choice, bracket, _ = rest.partition("]")
+    if not bracket or not choice:
+        raise ValueError("choices with the current one in brackets")
+    return choice
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """Parse `key : value` lines, keys in lower case; the first of equal keys counts (/proc/cpuinfo repeats them)."""
+    fields: dict[str, str] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        if colon:
+            fields.setdefault(key.strip().lower(), value.strip())
+    return fields
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """Parse /proc/meminfo, or a node's meminfo with its `Node 0 ` prefixes, into bytes."""
+    sizes: dict[str, int] = {}
+    for line in text.splitlines():
+        key, colon, value = line.partition(":")
+        words = value.split()
+        if colon and len(words) == 2 and words[1] == "kB" and key.split():  # noqa: PLR2004 - a number and its unit
+            sizes[key.split()[-1]] = parse_number(words[0]) * KIB
+    if "MemTotal" not in sizes:
+        raise ValueError("a line `MemTotal: … kB`")
+    return sizes
+
+
+def parse_limits(text: str) -> dict[str, int | None]:
+    """Parse /proc/self/limits into soft limits by name; None means unlimited."""
+    limits: dict[str, int | None] = {}
+    for line in text.splitlines():
+        name, soft = line[:26].strip(), line[26:47].strip()
+        if name.startswith("Max "):
+            limits[name] = None if soft == "unlimited" else parse_number(soft)
+    if not limits:
+        raise ValueError("lines `Max … <soft> <hard> <unit>`")
+    return limits
+
+
+def parse_cgroup_paths(text: str) -> dict[str, str]:
+    """Parse /proc/self/cgroup into controllers → path; version 2 has the empty name."""
+    paths: dict[str, str] = {}
+    for line in text.splitlines():
+        parts = line.split(":", 2)
+        if len(parts) != 3:  # noqa: PLR2004 - hierarchy, controllers, path
+            raise ValueError("lines `hierarchy:controllers:path`")
+        paths[parts[1]] = parts[2]
+    return paths
+
+
+def parse_cgroup_limit(text: str) -> int | None:
+    """Parse a limit: `max`, -1 and the huge number of cgroup v1 mean that there is none."""
+    word = text.strip()
+    if word in ("max", "-1"):
+        return None
+    limit = parse_number(word)
+    return None if limit >= 1 << 60 else limit  # v1 reports LONG_MAX rounded down to a page
+
+
+def parse_cpu_max(text: str) -> float | None:
+    """Parse cgroup v2's `cpu.max` (`250000 100000`, `max 100000`) into CPUs' worth of time."""
+    words = text.split()
+    if len(words) != 2:  # noqa: PLR2004 - quota and period
+        raise ValueError("`<quota or max> <period>`")
+    return cpu_quota(words[0], words[1])
+
+
+def cpu_quota(quota: str, period: str) -> float | None:
+    """Turn a quota and its period, both in microseconds, into CPUs' worth of time; None when unlimited."""
+    time = parse_cgroup_limit(quota)
+    length = parse_number(period)
+    if not length:
+        raise ValueError("a period above zero")
+    return None if time is None else time / length
+
+
+def parse_hierarchical_limit(text: str) -> int | None:
+    """Parse `hierarchical_memory_limit` of cgroup v1's memory.stat: the smallest limit up the tree, seen or not."""
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if name == "hierarchical_memory_limit":
+            return parse_cgroup_limit(value)
+    return None

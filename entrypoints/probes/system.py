@@ -1,0 +1,200 @@
+"""What every accelerator's host has: memory, cgroup, limits, folders, kernel knobs. Facts only, no opinions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from entrypoints.host import Host
+from entrypoints.model import Cgroup, Limits, Memory, Mount
+from entrypoints.parse import (
+    cpu_quota,
+    parse_bracketed,
+    parse_cgroup_limit,
+    parse_cgroup_paths,
+    parse_cpu_max,
+    parse_hierarchical_limit,
+    parse_limits,
+    parse_line,
+    parse_meminfo,
+    parse_number,
+)
+
+MOUNTS = "/mounts.json"
+"""In a recorded host: what the system answered about each folder, by role."""
+
+_CGROUP = "/sys/fs/cgroup"
+_SYS_NICE = 23
+"""Bit of CAP_SYS_NICE, from linux/capability.h."""
+
+_KNOBS = {
+    "turbo_disabled": ("/sys/devices/system/cpu/intel_pstate/no_turbo", parse_line),
+    "boost": ("/sys/devices/system/cpu/cpufreq/boost", parse_line),
+    "smt": ("/sys/devices/system/cpu/smt/control", parse_line),
+    "transparent_hugepage": ("/sys/kernel/mm/transparent_hugepage/enabled", parse_bracketed),
+    "swappiness": ("/proc/sys/vm/swappiness", parse_line),
+    "overcommit_memory": ("/proc/sys/vm/overcommit_memory", parse_line),
+    "nr_hugepages": ("/proc/sys/vm/nr_hugepages", parse_line),
+    "numa_balancing": ("/proc/sys/kernel/numa_balancing", parse_line),
+    "sched_migration_cost_ns": ("/proc/sys/kernel/sched_migration_cost_ns", parse_line),
+    "release": ("/proc/sys/kernel/osrelease", parse_line),
+}
+
+_SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
+
+
+def memory(host: Host) -> Memory:
+    """Read /proc/meminfo; kernels before 3.14 do not tell what is available, so free and cached stand in."""
+    sizes = host.parsed("/proc/meminfo", parse_meminfo, {})
+    if "/proc/meminfo" not in host.texts:
+        host.fail("/proc/meminfo", "no such file", "the memory's size")
+    free = sizes.get("MemFree", 0) + sizes.get("Cached", 0)
+    return Memory(
+        sizes.get("MemTotal", 0),
+        sizes.get("MemAvailable", free),
+        sizes.get("SwapTotal", 0),
+        sizes.get("SwapFree", 0),
+    )
+
+
+def limits(host: Host) -> Limits:
+    """Read this process's soft limits."""
+    found = host.parsed("/proc/self/limits", parse_limits, {})
+    return Limits(found.get("Max open files"), found.get("Max locked memory"), found.get("Max processes"))
+
+
+def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
+    """Read the tuning knobs that this kernel has."""
+    knobs = {name: host.parsed(path, parse, "") for name, (path, parse) in _KNOBS.items()}
+    knobs["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
+    knobs["sys_nice"] = _sys_nice(status.get("capeff", ""))
+    return {name: value for name, value in knobs.items() if value}
+
+
+def _sys_nice(effective: str) -> str:
+    try:
+        return "yes" if int(effective, 16) >> _SYS_NICE & 1 else "no"
+    except ValueError:
+        return ""
+
+
+# --- cgroup ---------------------------------------------------------------------------------------------------------
+
+
+def cgroup(host: Host) -> Cgroup:
+    """Read what the container runtime allows, the smallest limit up the tree."""
+    paths = host.parsed("/proc/self/cgroup", parse_cgroup_paths, {})
+    if host.exists(f"{_CGROUP}/cgroup.controllers"):
+        return _version_2(host, paths.get("", "/"))
+    return _version_1(host, paths)
+
+
+def _version_2(host: Host, path: str) -> Cgroup:
+    folders = tuple(_CGROUP + folder for folder in upwards(path))
+    limit, used = _memory(host, folders, "memory.max", "memory.current")
+    quotas = (host.parsed(f"{folder}/cpu.max", parse_cpu_max, None) for folder in folders)
+    return Cgroup(2, limit, used, smallest(quotas), _pids(host, folders))
+
+
+def _version_1(host: Host, paths: Mapping[str, str]) -> Cgroup:
+    folders = _controller(host, paths, "memory")
+    limit, used = _memory(host, folders, "memory.limit_in_bytes", "memory.usage_in_bytes")
+    hidden = (host.parsed(f"{folder}/memory.stat", parse_hierarchical_limit, None) for folder in folders[:1])
+    quotas = (_quota_1(host, folder) for folder in _controller(host, paths, "cpu"))
+    return Cgroup(1, smallest((limit, *hidden)), used, smallest(quotas), _pids(host, _controller(host, paths, "pids")))
+
+
+def _controller(host: Host, paths: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Return the folders of a v1 controller that exist, own first; it may be mounted with others (`cpu,cpuacct`)."""
+    for controllers, path in paths.items():
+        if name in controllers.split(","):
+            mounts = (f"{_CGROUP}/{controllers}", f"{_CGROUP}/{name}")
+            mount = next((folder for folder in mounts if host.exists(folder)), None)
+            folders = [mount + folder for folder in upwards(path)] if mount else []
+            return tuple(folder for folder in folders if host.exists(folder))
+    return ()
+
+
+def upwards(path: str) -> tuple[str, ...]:
+    """Return a cgroup's path and its ancestors up to the root, which is the empty string; own first.
+
+    A path outside the container's own view (`/../..`) is only the root.
+    """
+    parts = [part for part in path.split("/") if part]
+    if ".." in parts:
+        return ("",)
+    return tuple("".join(f"/{part}" for part in parts[:count]) for count in range(len(parts), -1, -1))
+
+
+def _memory(host: Host, folders: tuple[str, ...], limit_name: str, used_name: str) -> tuple[int | None, int]:
+    """Return the smallest limit, and what is used below it; without a limit, what the own group uses."""
+    found = [(host.parsed(f"{folder}/{limit_name}", parse_cgroup_limit, None), folder) for folder in folders]
+    limited = [(limit, folder) for limit, folder in found if limit is not None]
+    limit, holder = min(limited) if limited else (None, folders[0] if folders else _CGROUP)
+    return limit, host.parsed(f"{holder}/{used_name}", parse_number, 0)
+
+
+def _quota_1(host: Host, folder: str) -> float | None:
+    period = host.text(f"{folder}/cpu.cfs_period_us")
+    if period is None:
+        return None
+    return host.parsed(f"{folder}/cpu.cfs_quota_us", lambda quota: cpu_quota(quota, period), None)
+
+
+def _pids(host: Host, folders: tuple[str, ...]) -> int | None:
+    return smallest(host.parsed(f"{folder}/pids.max", parse_cgroup_limit, None) for folder in folders)
+
+
+def smallest(limits: Any) -> Any:
+    """Return the smallest of limits, of which None are no limit; None if all are."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+# --- folders --------------------------------------------------------------------------------------------------------
+
+
+def mounts(host: Host, env: Mapping[str, str]) -> dict[str, Mount]:
+    """Look at the folders that serving needs: cache, shared memory, temporary files."""
+    if not host.live:
+        return host.parsed(MOUNTS, parse_mounts, {})
+    folders = {"cache": env.get("DRYDOCK_CACHE_DIR") or "/cache", "shm": "/dev/shm", "tmp": env.get("TMPDIR") or "/tmp"}  # noqa: S108 - asked about, not written to
+    return {role: _mount(host, path) for role, path in folders.items()}
+
+
+def _mount(host: Host, path: str) -> Mount:
+    try:
+        figures = os.statvfs(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Mount(path, exists=False, writable=False, free=0, total=0, filesystem="")
+    except OSError as error:
+        host.fail(path, f"{error.strerror} (errno {error.errno})", "a folder that can be looked at")
+        return Mount(path, exists=True, writable=False, free=0, total=0, filesystem="")
+    writable = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
+    free, total = figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
+    return Mount(path, exists=True, writable=writable, free=free, total=total, filesystem=_filesystem(path))
+
+
+def _filesystem(path: str) -> str:
+    """Return the type of the file system that holds a path; mount tables may name credentials, so only the type."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+            entries = [line.split(" - ", 1) for line in table]
+    except OSError:
+        return ""  # the type is shown to people, nothing depends on it
+    best = ("", "")
+    for left, right in (entry for entry in entries if len(entry) == 2):  # noqa: PLR2004 - the two halves of a line
+        point = left.split(" ")[4]
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
+            best = (point, right.split(" ", 1)[0])
+    return best[1]
+
+
+def parse_mounts(text: str) -> dict[str, Mount]:
+    """Parse a recorded host's mounts.json."""
+    import json
+
+    try:
+        return {role: Mount(**{"path": "", **fields}) for role, fields in json.loads(text).items()}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError('{"cache": {"path": …, "exists": …, "writable": …, "free": …, …}}') from error

@@ -1,0 +1,57 @@
+"""A real engine, the real CPU image and a real model, made once for all tests that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docker.models.containers import Container
+
+from drydock import build, demo, smollm2
+from drydock import engine as engine_module
+from drydock.paths import ROOT
+
+HOSTS = ROOT / "tests" / "hosts"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything below this folder needs the engine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[engine_module.Engine]:
+    """A usable engine; stopped again if this run started it."""
+    found = engine_module.ensure()
+    yield found
+    if found.started:
+        engine_module.stop()
+
+
+@pytest.fixture(scope="session")
+def job(engine: engine_module.Engine) -> build.Job:  # noqa: ARG001 - the base is made by the engine
+    """The CPU variant, as committed."""
+    return build.prepare("cpu")
+
+
+@pytest.fixture(scope="session")
+def built(job: build.Job) -> build.Built:
+    """The CPU image, in the engine."""
+    return build.build(job)
+
+
+@pytest.fixture(scope="session")
+def model(built: build.Built) -> Path:
+    """SmolLM2-135M-Instruct as safetensors."""
+    return smollm2.make(built.image)
+
+
+@pytest.fixture(scope="session")
+def server(built: build.Built, model: Path) -> Iterator[Container]:
+    """A container that serves the model, ready."""
+    with demo.serving(built.image, model) as container:
+        demo.wait_until_ready(container)
+        yield container

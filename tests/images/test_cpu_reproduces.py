@@ -1,0 +1,61 @@
+"""The CPU image is the same digest each time, from the store alone, with the network cut."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from drydock import build
+from drydock.files import dumps
+from drydock.paths import ROOT
+
+CUT_OFF = ["unshare", "--net"] if os.geteuid() == 0 and shutil.which("unshare") else []
+"""A network namespace without any interface; the engine is reached through its Unix socket all the same."""
+
+
+def invoke(*arguments: str, prefix: list[str] | None = None) -> subprocess.CompletedProcess[str]:
+    command = [*(prefix or []), sys.executable, "-m", "invoke", "--search-root", str(ROOT), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+def test_a_second_build_does_no_work(built: build.Built) -> None:
+    start = time.monotonic()
+    done = invoke("build", "--target", "cpu", "--json")
+    seconds = time.monotonic() - start
+    result = json.loads(done.stdout)
+
+    assert {"variant", "image", "digest", "seconds"} <= result.keys()
+    assert result["digest"] == built.digest
+    assert not {"fetch", "build", "load"} & result["phases"].keys()
+    assert seconds < 10
+
+
+@pytest.mark.timeout(1200)
+def test_a_build_from_nothing_with_the_network_cut_gives_the_same_digest(built: build.Built) -> None:
+    done = invoke("verify", "--target", "cpu", "--json", prefix=CUT_OFF)
+    result = json.loads(done.stdout or "{}")
+
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert result["reproducible"] is True
+    assert result["first"] == result["second"] == built.digest
+    assert result["differences"] == []
+    assert result["committed"] in {None, built.digest}
+
+
+def test_stock_buildx_accepts_the_plan(job: build.Job, built: build.Built, tmp_path: Path) -> None:  # noqa: ARG001
+    file = tmp_path / "docker-bake.json"
+    file.write_text(dumps(build.bake_file(job, tmp_path / "out")))
+    done = subprocess.run(
+        ["docker", "buildx", "bake", "--file", str(file), "--print"], capture_output=True, text=True, check=False
+    )
+    target = json.loads(done.stdout)["target"]["cpu-vllm0_32"]
+
+    assert {"base", "wheels", "tools", "entrypoints"} == target["contexts"].keys()
+    assert target["network"] == "none"
