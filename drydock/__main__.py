@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         job = build.prepare(target, platform=platform, offline=True)
         built = build.build(job, builder=builder[0] if builder else None, no_cache=True, into_engine=False)
     except DrydockError as error:
-        ERRORS.print(str(error), markup=False)
+        ERRORS.print(str(error))
         return error.code
     emit(dumps(dump(built)))
     return 0

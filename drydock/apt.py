@@ -20,7 +20,8 @@ from debian.deb822 import Deb822
 from drydock.errors import DrydockError, FetchError, InputError
 from drydock.files import disk_full
 from drydock.model import LockedDeb
-from drydock.transfer import Access
+from drydock.store import Store
+from drydock.transfer import Access, Wanted, download
 
 ARCHITECTURES = {
     "linux/amd64": "amd64",
@@ -47,7 +48,12 @@ SUITES = (
 KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
 MIRROR_HINT = (
     "set DRYDOCK_DEBIAN_MIRROR to the root of a Debian mirror (the folder that holds dists/ and pool/); the security "
-    "archive is looked for at the same address with -security after it, or is the variable's second word"
+    "archive is looked for at the same address with -security after it, or is the variable's second word; "
+    "DRYDOCK_DEBIAN_KEYRING names the keys of a mirror that signs for itself"
+)
+GONE_HINT = (
+    "mirrors drop a package when a newer version comes: `invoke build --relock` locks the newest ones; or name a "
+    "snapshot archive in DRYDOCK_SNAPSHOT_ARCHIVE, as an address with {timestamp} and {filename} in it"
 )
 TOOL_HINT = (
     "resolving Debian packages needs apt: run `invoke lock` on Debian or Ubuntu; `fetch` and `build` do not need it"
@@ -79,6 +85,21 @@ def resolve_packages(
         return parse_packages(_apt(["apt-cache", *options, "show", *names], InputError))
 
 
+def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: Mapping[str, str]) -> None:
+    """Fetch locked packages that the store lacks; raise one FetchError that names all that are gone."""
+    missing = [deb for deb in debs if not store.has(deb.sha256, deb.size)]
+    if not missing:
+        return
+    mirrors = read_mirrors(env)
+    if not (mirrors.main or env.get("DRYDOCK_SNAPSHOT_ARCHIVE")):
+        raise FetchError("no Debian mirror is configured to fetch packages from", hint=MIRROR_HINT)
+    wanted = [Wanted(_label(deb), deb.sha256, deb.size, urls(deb, mirrors, snapshot, env)) for deb in missing]
+    try:
+        download(store, wanted, access(env))
+    except FetchError as error:
+        raise FetchError(*error.problems, hint=GONE_HINT) from error
+
+
 def parse_simulation(text: str) -> tuple[tuple[str, str, str], ...]:
     """Return (name, version, architecture) of each `Inst` line of `apt-get install --simulate`."""
     return tuple(re.findall(r"^Inst (\S+) \((\S+) .*\[(\w+)\]\)", text, re.MULTILINE))
@@ -93,8 +114,8 @@ def parse_packages(text: str) -> tuple[LockedDeb, ...]:
 def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     """Return the machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else apt's own; none where there is no apt."""
     if env.get("DRYDOCK_DEBIAN_MIRROR"):
-        main, *rest = env["DRYDOCK_DEBIAN_MIRROR"].split()
-        return Mirrors((main.rstrip("/"),), (rest[0].rstrip("/") if rest else f"{main.rstrip('/')}-security",))
+        main, *rest = (root.rstrip("/") for root in env["DRYDOCK_DEBIAN_MIRROR"].split())
+        return Mirrors((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as empty:
         Path(empty, "partial").mkdir()
         try:
@@ -159,6 +180,10 @@ def _logins(etc: Path) -> Iterator[tuple[str, tuple[str, str]]]:
     for path in (etc / "auth.conf", *sorted(etc.glob("auth.conf.d/*.conf"))):
         if os.access(path, os.R_OK):
             yield from parse_logins(path.read_text())
+
+
+def _label(deb: LockedDeb) -> str:
+    return f"{deb.name} {deb.version} ({deb.architecture})"
 
 
 def _deb(stanza: Mapping[str, str]) -> LockedDeb:

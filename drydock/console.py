@@ -7,12 +7,12 @@ import sys
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
-ERRORS = Console(stderr=True, highlight=False, soft_wrap=True)
+ERRORS = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 def log(text: str) -> None:
     """Say one line to the person at the terminal."""
-    ERRORS.print(text, markup=False)
+    ERRORS.print(text)
 
 
 def emit(text: str) -> None:

@@ -153,14 +153,15 @@ _REQUIRED = ("summary", "vllm", "python", "module", "requirements", "layers", "c
 def _check_stacks(
     stacks: Mapping[str, Stack], accelerators: Mapping[str, Accelerator], matrix: Matrix, document: Document
 ) -> Iterator[Problem]:
+    """Check each stack as it is written, and after inheritance that those in use are complete."""
     used = {row.stack for row in matrix.variants.values()}
-    for name, stack in stacks.items():
+    for name, stack in matrix.stacks.items():
         path: KeyPath = ("stacks", name)
         yield from _check_settings(path, stack, document)
         yield from _check_layers(path, stack.layers or (), document)
         if name in used:
-            missing = [field for field in _REQUIRED if getattr(stack, field) is None]
-            if stack.base is None and accelerators[stack.accelerator].base is None:
+            missing = [field for field in _REQUIRED if getattr(stacks[name], field) is None]
+            if stacks[name].base is None and accelerators[stack.accelerator].base is None:
                 missing.append("base")
             for field in missing:
                 text = f"missing key {field!r}, which neither it nor a stack it inherits from has"

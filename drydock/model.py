@@ -193,7 +193,7 @@ class Stack(Record):
     """What the stack is, and whose, in one sentence."""
     vllm: Vllm | None = None
     """The vLLM that it serves with."""
-    python: str | None = None
+    python: Annotated[str, StringConstraints(pattern=r"^3\.\d+$")] | None = None
     """Version of the interpreter that runs vLLM, quoted: "3.11"."""
     module: str | None = Field(default=None, description="Optional: the module python -m starts as the server.")
     base: Base | None = None

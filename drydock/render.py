@@ -38,7 +38,7 @@ def write(root: Path, variant: Variant, lock: Lock) -> list[Path]:
 
 
 def check(root: Path, variant: Variant, lock: Lock) -> None:
-    """Compare the committed files with what render returns. Raises StaleError with the first differing lines of each."""
+    """Compare the committed files with what render returns. Raises StaleError with the first differing lines."""
     locks.check(variant, lock)
     folder = root / "images" / variant.id
     differences = [_difference(root, folder / name, text) for name, text in render(root, variant).items()]

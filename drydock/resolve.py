@@ -6,6 +6,7 @@ What is installed on the machine plays no part, and no source distribution is ev
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -61,6 +62,15 @@ class Environment(NamedTuple):
     """36 for glibc 2.36."""
 
 
+class Request(NamedTuple):
+    """What the resolver starts from."""
+
+    requirements: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    no_deps: bool = False
+
+
 class Candidate(NamedTuple):
     """A wheel that an index offers."""
 
@@ -85,29 +95,16 @@ def environment(python: str, platform: str, base: Base) -> Environment:
 
 
 def resolve_wheels(
-    requirements: Sequence[str],
-    target: Environment,
-    store: Store,
-    *,
-    overrides: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    env: Mapping[str, str] = os.environ,
+    request: Request, target: Environment, store: Store, env: Mapping[str, str] = os.environ
 ) -> tuple[LockedWheel, ...]:
-    """Resolve requirements to wheels, fetch them into the store, and return them sorted by name."""
+    """Resolve requirements to wheels, fetch them into the store, and return them sorted by name.
+
+    Raises InputError where the resolver fails, FetchError where an index does not deliver what it offers.
+    """
     indexes = read_indexes(env)
-    found = _compile(requirements, target, indexes, env, overrides=overrides, exclude=exclude)
-    chosen = choose(found, target)
+    chosen = choose(_compile(request, target, indexes, env), target)
     download(store, [Wanted(c.filename, c.sha256, None, (c.url,)) for c in chosen], access(indexes, env))
-    return tuple(
-        LockedWheel(
-            name=c.name,
-            version=c.version,
-            filename=c.filename,
-            size=store.path(c.sha256).stat().st_size,
-            sha256=c.sha256,
-        )
-        for c in chosen
-    )
+    return tuple(_locked(candidate, store) for candidate in chosen)
 
 
 def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
@@ -168,6 +165,16 @@ def parse_pylock(text: str) -> tuple[Candidate, ...]:
     return tuple(_candidate(package, wheel) for package in packages for wheel in package.get("wheels", ()))
 
 
+def _locked(candidate: Candidate, store: Store) -> LockedWheel:
+    return LockedWheel(
+        name=candidate.name,
+        version=candidate.version,
+        filename=candidate.filename,
+        size=store.path(candidate.sha256).stat().st_size,
+        sha256=candidate.sha256,
+    )
+
+
 def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
     url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
     return Candidate(
@@ -191,9 +198,9 @@ def _batches(
     wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> Iterator[tuple[Candidate, ...]]:
     """Ask for all pins in one go; where one of them is unknown, which fails them all, by halves."""
-    pins = [f"{wheel.name}=={wheel.version}" for wheel in wheels]
+    pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
     try:
-        yield _compile(pins, target, indexes, env, no_deps=True)
+        yield _compile(Request(pins, no_deps=True), target, indexes, env)
     except InputError:
         if len(wheels) > 1:
             middle = len(wheels) // 2
@@ -201,32 +208,23 @@ def _batches(
             yield from _batches(wheels[middle:], target, indexes, env)
 
 
-def _compile(
-    requirements: Sequence[str],
-    target: Environment,
-    indexes: Indexes,
-    env: Mapping[str, str],
-    *,
-    overrides: Sequence[str] = (),
-    exclude: Sequence[str] = (),
-    no_deps: bool = False,
-) -> tuple[Candidate, ...]:
+def _compile(request: Request, target: Environment, indexes: Indexes, env: Mapping[str, str]) -> tuple[Candidate, ...]:
     """Run uv; raise InputError with its reasons."""
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
-        files = {"requirements": requirements, "overrides": overrides, "excludes": exclude}
+        files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
         for name, lines in files.items():
             Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
         output = Path(folder, "pylock.toml")
-        command = _command(Path(folder), output, target, no_index=indexes.no_index, no_deps=no_deps)
+        command = _command(Path(folder), output, target)
+        command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
         result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
         if result.returncode:
-            raise InputError(
-                f"uv cannot resolve {', '.join(requirements)}:\n{result.stderr.strip()}", hint=_hint(result)
-            )
+            said = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()
+            raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{said}", hint=_hint(said))
         return parse_pylock(output.read_text())
 
 
-def _command(folder: Path, output: Path, target: Environment, *, no_index: bool, no_deps: bool) -> list[str]:
+def _command(folder: Path, output: Path, target: Environment) -> list[str]:
     platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
     return [
         *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),
@@ -235,8 +233,6 @@ def _command(folder: Path, output: Path, target: Environment, *, no_index: bool,
         *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
         # As pip does it: the best version of all indexes, whichever has it. Every file is pinned by hash afterwards.
         *("--only-binary", ":all:", "--index-strategy", "unsafe-best-match", "--no-config", "--no-sources"),
-        *(["--no-index"] if no_index else []),
-        *(["--no-deps"] if no_deps else []),
     ]
 
 
@@ -245,5 +241,6 @@ def uv_binary() -> Path:
     return Path(sys.executable).parent / "uv"
 
 
-def _hint(result: subprocess.CompletedProcess[str]) -> str:
-    return WHEEL_HINT if "wheels" in result.stderr and "no version" not in result.stderr else INDEX_HINT
+def _hint(said: str) -> str:
+    """Tell a distribution that has no fitting wheel from one that no index has."""
+    return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", said) else INDEX_HINT

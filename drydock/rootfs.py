@@ -28,6 +28,7 @@ from drydock.store import Store, whole_folder
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 """Folders that are links into /usr in every Debian since bookworm."""
+LABEL = "io.drydock.bootstrap"
 REPOSITORY = "repository"
 """Where the packages lie in the bootstrap image."""
 USERS = {
@@ -42,7 +43,7 @@ of a base needs /proc or /sys to be configured."""
 MERGE_USR = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s "usr/$d" "$1/$d"; done'
 COMPILE = (
     'if [ -x "$1/usr/bin/python3" ]; then '
-    'chroot "$1" /usr/bin/python3 -I -m compileall -q -f --invalidation-mode unchecked-hash '
+    'PYTHONHASHSEED=0 chroot "$1" /usr/bin/python3 -s -m compileall -q -f --invalidation-mode unchecked-hash '
     "$(cd \"$1\" && ls -d usr/lib/python3* | sed 's,^,/,'); fi"
 )
 """The standard library's bytecode: without it every start of an interpreter in a read-only image compiles it anew."""
@@ -71,24 +72,28 @@ class Packages(NamedTuple):
     bootstrap: tuple[LockedDeb, ...]
 
 
+def folder(source: Packages, store: Store) -> Path:
+    """Return where the layout made from these packages, by this recipe, lies or would lie."""
+    recipe = [*mmdebstrap(source), *CAPABILITIES]
+    pins = [(deb.name, deb.sha256) for deb in (*source.packages, *source.bootstrap)]
+    return store.home / "bases" / checksum([source.platform, source.epoch, pins, recipe])
+
+
 def make(source: Packages, store: Store) -> Path:
     """Return the folder of the OCI layout made from packages that are in the store; made once.
 
     Raises EngineError where the engine or mmdebstrap fails.
     """
-    recipe = [MERGE_USR, COMPILE, CLEAN, *EXCLUDED, *CAPABILITIES]
-    locked = [package.model_dump() for package in (*source.packages, *source.bootstrap)]
-    key = checksum([source.suite, source.platform, source.epoch, locked, recipe])
-    final = store.home / "bases" / key
+    final = folder(source, store)
     with exclusive(store.home / "bases" / "lock"):
         if not final.is_dir():
             _make(source, store, final)
     return final
 
 
-def check_digest(folder: Path, expected: str, source: Packages) -> None:
+def check_digest(layout: Path, expected: str, source: Packages) -> None:
     """Raise StaleError if the layout is not the locked one."""
-    found = read_digest(folder)
+    found = read_digest(layout)
     if found != expected:
         version = next((deb.version for deb in source.bootstrap if deb.name == "mmdebstrap"), "of an unknown version")
         raise StaleError(
@@ -99,17 +104,22 @@ def check_digest(folder: Path, expected: str, source: Packages) -> None:
 
 def _make(source: Packages, store: Store, final: Path) -> None:
     log(f"making the {source.suite} base from {len(source.packages)} packages")
-    with whole_folder(final) as folder:
-        layer = folder / "layer.tar"
+    with whole_folder(final) as layout:
+        layer = layout / "layer.tar"
         with _bootstrap_image(source, store) as image, layer.open("wb") as file:
             _run_mmdebstrap(image, source, file)
-        write_layout(folder, layer, source.platform, source.epoch, f"mmdebstrap {source.suite} (locked packages)")
+        _add_dev(layer, source.epoch)
+        write_layout(layout, layer, source.platform, source.epoch, f"mmdebstrap {source.suite} (locked packages)")
 
 
 @contextlib.contextmanager
 def _bootstrap_image(source: Packages, store: Store) -> Iterator[str]:
-    """Import an image that holds mmdebstrap and all packages; remove it afterwards."""
-    command = ["docker", "import", "--platform", source.platform, "-"]
+    """Import an image that holds mmdebstrap and all packages; remove it afterwards, and what killed runs left of it."""
+    label = f"{LABEL}={folder(source, store).name}"
+    subprocess.run(
+        ["docker", "image", "prune", "--force", "--filter", f"label={label}"], capture_output=True, check=False
+    )
+    command = ["docker", "import", "--platform", source.platform, "--change", f"LABEL {label}", "-"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             _feed(process, source, store)
@@ -177,10 +187,10 @@ def merged(name: str) -> str:
 
 
 def _skeleton(tar: tarfile.TarFile) -> Iterator[str]:
-    for name in ("usr", *(f"usr/{folder}" for folder in MERGED), "tmp", REPOSITORY):
-        folder = tarfile.TarInfo(name)
-        folder.type, folder.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
-        tar.addfile(folder)
+    for name in ("usr", *(f"usr/{link}" for link in MERGED), "tmp", REPOSITORY):
+        directory = tarfile.TarInfo(name)
+        directory.type, directory.mode = tarfile.DIRTYPE, 0o1777 if name == "tmp" else 0o755
+        tar.addfile(directory)
         yield name
     for name in MERGED:
         link = tarfile.TarInfo(name)
@@ -214,6 +224,14 @@ def _run_mmdebstrap(image: str, source: Packages, output: IO[bytes]) -> None:
     if result.returncode:
         last = "\n".join(result.stderr.strip().splitlines()[-15:])
         raise EngineError(f"mmdebstrap failed in its container:\n{last}", hint=f"the command was {shlex.join(command)}")
+
+
+def _add_dev(layer: Path, epoch: int) -> None:
+    """Add the empty folder that engines mount devices on, which mmdebstrap leaves out with its device nodes."""
+    with tarfile.open(layer, "a", format=tarfile.GNU_FORMAT) as tar:
+        directory = tarfile.TarInfo("./dev")
+        directory.type, directory.mode, directory.mtime = tarfile.DIRTYPE, 0o755, epoch
+        tar.addfile(directory)
 
 
 def mmdebstrap(source: Packages) -> list[str]:

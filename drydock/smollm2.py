@@ -73,6 +73,8 @@ def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path)
         )
     shutil.rmtree(packages)
     _normalise(output / "config.json")
+    for file in output.iterdir():
+        file.chmod(0o644)  # any UID may serve it
 
 
 def _normalise(config: Path) -> None:

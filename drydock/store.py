@@ -13,6 +13,7 @@ import hashlib
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedRandom, BufferedReader
@@ -22,6 +23,9 @@ from drydock.console import log
 from drydock.errors import FetchError
 from drydock.files import checksum, disk_full
 from drydock.paths import cache_home
+
+YOUNG = 60
+"""Seconds in which a temporary folder may not have been locked yet by the run that made it."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class Store:
         return self.path(sha256)
 
     @contextlib.contextmanager
-    def receiving(self, sha256: str) -> Iterator[BufferedRandom | None]:
+    def receiving(self, sha256: str, size: int | None = None) -> Iterator[BufferedRandom | None]:
         """Open what there is of a file for appending, alone; yield None if it is whole by now.
 
         Raises DiskFull.
@@ -73,7 +77,7 @@ class Store:
         with disk_full(partial):
             partial.parent.mkdir(parents=True, exist_ok=True)
             with _locked(partial) as file:
-                yield None if self.has(sha256) else file
+                yield None if self.has(sha256, size) else file
 
     def keep(self, file: BufferedRandom, sha256: str, name: str) -> None:
         """Give a received file its final name; raise FetchError, keeping nothing, if its bytes are wrong."""
@@ -96,7 +100,10 @@ class Store:
         literals: Mapping[str, bytes] | None = None,
         executable: Collection[str] = (),
     ) -> Path:
-        """Return a folder with the stored files (name → sha256) and some small literal ones, made once."""
+        """Return a folder with the stored files (name → sha256) and some small literal ones, made once.
+
+        Raises FetchError if the disk changed a stored file meanwhile.
+        """
         texts = literals or {}
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
         key = checksum({"files": {**files, **hashes}, "executable": sorted(executable)})
@@ -105,6 +112,7 @@ class Store:
             return final
         with whole_folder(final) as temporary:
             for name, sha256 in files.items():
+                self.verify(sha256)
                 _place(self.path(sha256), temporary / name, executable=name in executable)
             for name, text in texts.items():
                 _write(temporary / name, text, _mtime(hashes[name]))
@@ -124,16 +132,42 @@ def whole_folder(final: Path) -> Iterator[Path]:
     """
     with disk_full(final):
         final.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=f".{final.name[:16]}."))
-        try:
-            temporary.chmod(0o755)
-            yield temporary
-            temporary.rename(final)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+        _sweep(final)
+        temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=_prefix(final)))
+        with _open_folder(temporary) as handle:
+            fcntl.flock(handle, fcntl.LOCK_EX)  # shows _sweep that somebody is alive
+            try:
+                temporary.chmod(0o755)
+                yield temporary
+                temporary.rename(final)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _sweep(final: Path) -> None:
+    """Remove what runs that were killed left behind on their way to `final`."""
+    for folder in final.parent.glob(f"{_prefix(final)}*"):
+        with contextlib.suppress(OSError), _open_folder(folder) as handle:
+            if time.time() - folder.stat().st_mtime < YOUNG:
+                continue
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prefix(final: Path) -> str:
+    return f".{final.name[:32]}."
+
+
+@contextlib.contextmanager
+def _open_folder(folder: Path) -> Iterator[int]:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 @contextlib.contextmanager

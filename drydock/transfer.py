@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from io import BufferedRandom
 from pathlib import Path
@@ -14,10 +14,11 @@ from urllib.request import url2pathname
 import requests
 
 from drydock.console import byte_progress
-from drydock.errors import DiskFull, FetchError
+from drydock.errors import FetchError
 from drydock.store import Store
 
-CHUNK = 1 << 20
+CHUNK = 1 << 16
+"""Bytes read at once; what of a chunk came before a cut is lost."""
 WORKERS = 6
 ATTEMPTS = 5
 """Attempts in a row that bring no byte; one that brings some starts the count again."""
@@ -96,18 +97,18 @@ def _all(transfer: Transfer, missing: Sequence[Wanted]) -> list[str]:
             raise
 
 
-def _problems(futures: Iterable[Future[list[str]]]) -> list[str]:
+def _problems(futures: Sequence[Future[list[str]]]) -> list[str]:
+    """Return what went wrong with single files; raise at once what concerns them all, such as a full disk."""
     done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     for future in done:
-        if isinstance(error := future.exception(), DiskFull):
-            raise error
+        future.result()
     return [problem for future in futures for problem in future.result()]
 
 
 def _one(transfer: Transfer, wanted: Wanted) -> list[str]:
     """Try each URL until the file is in the store; return why none did, or nothing."""
     problems: list[str] = []
-    with transfer.store.receiving(wanted.sha256) as file:
+    with transfer.store.receiving(wanted.sha256, wanted.size) as file:
         if file is None:
             return []
         for url in wanted.urls:
@@ -221,7 +222,7 @@ def _judge(response: requests.Response, wanted: Wanted, url: str, file: Buffered
     if not response.ok:
         raise FetchError(f"{wanted.name} from {redact(url)}: the server answered {response.status_code}")
     resumes = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-    if response.status_code != requests.codes.partial_content or not resumes:
+    if have and not (response.status_code == requests.codes.partial_content and resumes):
         file.truncate(0)
 
 

@@ -30,7 +30,7 @@ class Chosen(NamedTuple):
 
 
 def cascade(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Chosen]:
-    """Merge (origin, values) layers, key by key; the last origin in ORDER that has a key wins, whatever the order given.
+    """Merge (origin, values) layers, key by key; the last origin in ORDER that has a key wins, in any order given.
 
     Raises KeyError for an origin that is not in ORDER.
     """

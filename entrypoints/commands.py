@@ -42,7 +42,7 @@ def run_live(argv: tuple[str, ...], timeout: float) -> Result:
 
 def recorded(host: Host) -> Run:
     """Answer from the host's commands.json; what was not recorded is not found."""
-    answers = host.parsed(RECORD, parse_answers, {})
+    answers: dict[str, Result] = host.parsed(RECORD, parse_answers, {})
 
     def run(argv: tuple[str, ...], timeout: float) -> Result:
         del timeout  # an answer that was recorded comes at once

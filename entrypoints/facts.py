@@ -24,7 +24,7 @@ MACHINE = "/machine"
 def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
     """Look at a host. What is wrong with it is in `failures` and nowhere else."""
     architecture = _architecture(host)
-    status = host.parsed("/proc/self/status", parse_fields, {})
+    status: dict[str, str] = host.parsed("/proc/self/status", parse_fields, {})
     memory = system.memory(host)
     allowed = cpu.allowed_ids(host, status, "cpus_allowed_list")
     running = cpu.online(host, allowed)

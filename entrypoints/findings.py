@@ -6,7 +6,7 @@ from several facts at once (see `derive`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from entrypoints.model import Facts, Finding, to_json
@@ -27,7 +27,7 @@ PROBE_FAILED = "PROBE-001"
 
 
 def evaluate(checks: Iterable[Mapping[str, Any]], facts: Facts) -> tuple[Finding, ...]:
-    """Compare facts with every check whose conditions are met, in the checks' order; failures of the probe come first."""
+    """Compare facts with every check whose conditions are met, in order; failures of the probe come first."""
     values = to_json(facts) | {"derived": derive(facts)}
     failures = tuple(
         Finding(
@@ -117,10 +117,13 @@ def lookup(path: str, values: Any) -> Any:
 def met(condition: Mapping[str, Any], values: Mapping[str, Any]) -> bool | None:
     """Tell whether a condition holds; None when its fact is not known."""
     found, expected = lookup(condition["fact"], values), condition["expected"]
-    operator = condition["operator"]
+    operator: str = condition["operator"]
     if operator in ("absent", "present"):
         return (found is None) == (operator == "absent")
-    return None if found is None else _OPERATORS[operator](found, expected)
+    if found is None:
+        return None
+    holds = _OPERATORS[operator]
+    return holds(found, expected)
 
 
 def _number(value: Any) -> float | None:
@@ -132,7 +135,9 @@ def _number(value: Any) -> float | None:
 
 def _compare(found: Any, expected: Any, sign: int) -> bool | None:
     left, right = _number(found), _number(expected)
-    return None if left is None or right is None else (left - right) * sign >= 0
+    if left is None or right is None:
+        return None
+    return left >= right if sign > 0 else left <= right
 
 
 def _same(found: Any, expected: Any) -> bool:
@@ -143,14 +148,18 @@ def _any(found: Any, expected: Any) -> bool:
     return any(_same(found, one) for one in expected)
 
 
-_OPERATORS = {
+def _several(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool | None]] = {
     "eq": _same,
     "ne": lambda found, expected: not _same(found, expected),
     "in": _any,
     "not_in": lambda found, expected: not _any(found, expected),
     "gte": lambda found, expected: _compare(found, expected, 1),
     "lte": lambda found, expected: _compare(found, expected, -1),
-    "contains": lambda found, expected: _any(expected, found),
+    "contains": lambda found, expected: any(_any(one, found) for one in _several(expected)),
 }
 
 _WORDS = {
@@ -160,7 +169,7 @@ _WORDS = {
     "not_in": "none of {}",
     "gte": "at least {}",
     "lte": "at most {}",
-    "contains": "{} among them",
+    "contains": "one of {}",
     "absent": "none",
     "present": "any",
 }
@@ -175,12 +184,20 @@ def _finding(check: Mapping[str, Any], values: Mapping[str, Any]) -> Finding:
         id=check["id"],
         severity=severity,
         text=check["text"],
-        found=f"{check['fact']} = {_text(found)}" if found is not None else f"{check['fact']} is not known here",
+        found=_found(check["fact"], found),
         expected=expected,
         remediation=check["remediation"],
         scope=check["scope"],
         source=check["source"],
     )
+
+
+def _found(fact: str, value: Any) -> str:
+    if value is None:
+        return f"{fact} is not known here"
+    if isinstance(value, list):
+        return f"{fact}: {len(value)} entries"
+    return f"{fact} = {_text(value)}"
 
 
 def _text(value: Any) -> str:
@@ -224,22 +241,22 @@ def _lines(finding: Finding) -> str:
 
 def as_junit(findings: Iterable[Finding], suite: str) -> str:
     """Format findings as JUnit XML: FAIL is a failure, WARN is told in the output, UNKNOWN is skipped."""
-    from xml.etree import ElementTree as Xml  # noqa: S405 - writes XML, reads none
+    import xml.etree.ElementTree as ET  # writes XML, reads none
 
     listed = tuple(findings)
     number = counts(listed)
-    root = Xml.Element("testsuite", name=suite, tests=str(len(listed)), failures=str(number.get(FAIL, 0)))
+    root = ET.Element("testsuite", name=suite, tests=str(len(listed)), failures=str(number.get(FAIL, 0)))
     root.set("skipped", str(number.get(UNKNOWN, 0)))
     for finding in listed:
-        case = Xml.SubElement(root, "testcase", classname=f"{suite}.{finding.scope}", name=_xml(finding.id))
+        case = ET.SubElement(root, "testcase", classname=f"{suite}.{finding.scope}", name=_xml(finding.id))
         kind = {FAIL: "failure", UNKNOWN: "skipped", PASS: None}.get(finding.severity, "system-out")
         if kind:
-            detail = Xml.SubElement(case, kind)
+            detail = ET.SubElement(case, kind)
             detail.text = _xml(_lines(finding))
             if kind == "failure":
                 detail.set("message", _xml(finding.found))
-    Xml.indent(root)
-    return '<?xml version="1.0" encoding="UTF-8"?>\n' + Xml.tostring(root, encoding="unicode") + "\n"
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
 
 def _xml(text: str) -> str:

@@ -16,7 +16,7 @@ class Cpu(NamedTuple):
 
     id: int
     core: int
-    """Physical core id, unique within its socket."""
+    """Physical core: the number of its first logical CPU."""
     socket: int
     node: int
     siblings: tuple[int, ...]
@@ -83,7 +83,7 @@ class Limits(NamedTuple):
 class Device(NamedTuple):
     """One accelerator card (none on cpu)."""
 
-    index: int
+    number: int
     name: str
     memory_total: int
     memory_used: int
@@ -117,7 +117,7 @@ class Facts(NamedTuple):
     mounts: Mapping[str, Mount]
     """By role: cache, shm, tmp."""
     kernel: Mapping[str, str]
-    """Tuning knobs by a short name, as text: governor, transparent_hugepage, swappiness, numa_balancing, smt, seccomp …"""
+    """Tuning knobs by a short name, as text: governor, transparent_hugepage, swappiness, numa_balancing, seccomp …"""
     devices: tuple[Device, ...]
     user: tuple[int, int]
     """uid, gid."""

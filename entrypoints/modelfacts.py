@@ -166,17 +166,23 @@ def _read_header(path: str) -> Weights:
     """Read one safetensors header and check that the file is as long as it says."""
     try:
         size = os.path.getsize(path)
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(size, _HEADER_AT_MOST):
-                raise ValueError(f"header of {length} bytes in a file of {size}")
-            tensors = json.loads(file.read(length))
-        weights, end = _tensors(tensors), 8 + length + _data_end(tensors)
+        tensors, start = _header(path, size)
+        weights, end = _tensors(tensors), start + _data_end(tensors)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise EntrypointError(MODEL, f"{path}: not a safetensors file: {error}", "fetch the file again") from error
     if end > size:
         raise EntrypointError(MODEL, f"{path}: cut short: {size} bytes, its header says {end}", "fetch the file again")
     return weights._replace(on_disk=size)
+
+
+def _header(path: str, size: int) -> tuple[dict[str, Any], int]:
+    """Return a file's header and where the data starts."""
+    with open(path, "rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if length > min(size, _HEADER_AT_MOST):
+            raise ValueError(f"it announces a header of {length} bytes in a file of {size}")
+        header: dict[str, Any] = json.loads(file.read(length))
+    return header, 8 + length
 
 
 def _tensors(header: Mapping[str, Any]) -> Weights:

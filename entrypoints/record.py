@@ -41,7 +41,7 @@ def record(host: Host, commands: Commands, facts: Facts, folder: str) -> None:
 def _files(host: Host, commands: Commands, facts: Facts) -> dict[str, str]:
     """Return every file of the recorded host by its path."""
     return {
-        **{path: "" for path in host.present},
+        **dict.fromkeys(host.present, ""),
         **host.texts,
         MACHINE: facts.processor.architecture + "\n",
         MOUNTS: _dumps(facts.mounts),

@@ -1,5 +1,6 @@
-"""What a user tells vLLM: its flags, its config file, its variables. Nothing is edited; this only reads along. Pure, but
-for `read_config`.
+"""What a user tells vLLM: flags, config file, variables. Nothing is edited, only read along.
+
+Pure but for `read_config`.
 
 vLLM takes `--flag value`, `--flag=value`, `-tp 2`, `--no-flag`, underscores for dashes, any unambiguous beginning of a
 flag, and with `--config FILE` a YAML file of the same names, which its command line overrides.
@@ -52,7 +53,7 @@ class Given(NamedTuple):
         flag = self.flags.get(name)
         return None if flag is None else str(flag.value)
 
-    def count(self, name: str, least: int = 1) -> int | None:
+    def number(self, name: str, least: int = 1) -> int | None:
         """Return a flag's whole number, which may be written as vLLM allows (4k, 4K). Raises USAGE."""
         text = self.flag(name)
         return None if text is None else parse_count(text, self.flags[name].given, least)
@@ -65,7 +66,7 @@ class Given(NamedTuple):
 def parse_given(tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable[str] = ()) -> Given:
     """Understand vLLM's part of a command line; a first word that is no flag is the model.
 
-    With `known`, vLLM's own option strings, a flag that is not among them is refused with the nearest one. Raises USAGE.
+    With `known`, vLLM's own option strings, a flag that is not among them is refused, naming the nearest. Raises USAGE.
     """
     if tokens and _VALUE.match(tokens[0]):
         tokens = ("--model", *tokens)
@@ -135,7 +136,7 @@ def _unknown(name: str, known: frozenset[str]) -> EntrypointError:
     from difflib import get_close_matches
 
     close = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else "--help lists our own flags, `serve --help=all` of vLLM its flags"
+    hint = f"did you mean {close[0]}?" if close else "--help lists drydock's own flags, vLLM's --help=all its flags"
     return EntrypointError(USAGE, f"{name}: neither drydock nor this image's vLLM has such a flag", hint)
 
 
@@ -169,7 +170,7 @@ def parse_count(text: str, given: str, least: int = 1) -> int:
     match = _COUNT.fullmatch(text.strip())
     if match and match[1]:
         suffix = match[2]
-        number = int(match[1]) * (1000 if suffix.islower() else 1024) ** _POWER[suffix.lower()]
+        number = int(match[1]) * int((1000 if suffix.islower() else 1024) ** _POWER[suffix.lower()])
     elif match:
         number = int(float(match[3]) * 1000 ** _POWER[match[4]])
     else:

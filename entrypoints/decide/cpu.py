@@ -18,7 +18,7 @@ from entrypoints.geometry import Geometry
 from entrypoints.model import Facts, Finding, Processor
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import parse_id_list
-from entrypoints.vllm_flags import Given
+from entrypoints.vllm_flags import Given, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
@@ -91,7 +91,9 @@ def choose_dtype(processor: Processor) -> Value:
         return Value("float32", f"{MANUAL}: s390x supports float32 only")
     if processor.architecture == "x86_64":
         native = next((flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags), None)
-        how = f"{native} computes it natively" if native else "half the memory traffic of float32, converted in registers"
+        how = (
+            f"{native} computes it natively" if native else "half the memory traffic of float32, converted in registers"
+        )
         instead = ("float16: unstable in PyTorch on CPU", "float32: twice the memory traffic, which bounds decoding")
         return Value("bfloat16", how, instead)
     if processor.architecture == "ppc64le":
@@ -112,7 +114,7 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, Value]:
     """Choose tensor parallelism: as many NUMA nodes as help, and as the model needs."""
     visible = case.given.variable(VISIBLE)
     found = bind.domains(case.facts, None if visible is None else parse_id_list(visible))
-    user = case.given.count("--tensor-parallel-size")
+    user = case.given.number("--tensor-parallel-size")
     if user:
         return _layout(case, found, user), Value(str(user), "")
     counts, because, instead = _counts(case, found, size)
@@ -137,7 +139,9 @@ def _counts(case: Case, found: tuple[bind.Domain, ...], size: int) -> tuple[list
     best = possible[-1]
     because = f"one rank for each of {nodes} NUMA nodes, so that no rank reads another node's memory"
     if best < nodes and geometry:
-        because = f"the most of {nodes} NUMA nodes that {geometry.heads} heads and {geometry.kv_heads} KV heads divide by"
+        because = (
+            f"the most of {nodes} NUMA nodes that {geometry.heads} heads and {geometry.kv_heads} KV heads divide by"
+        )
     instead = ("data parallelism, one server a node behind a balancer: more throughput, but slower single answers",)
     return possible[::-1], because, instead
 
@@ -158,19 +162,191 @@ def _reason_for_one(case: Case, found: tuple[bind.Domain, ...], size: int) -> st
 
 def _layout(case: Case, found: tuple[bind.Domain, ...], tensor: int) -> Layout:
     given = case.given
-    pipeline = given.count("--pipeline-parallel-size") or 1
-    data = given.count("--data-parallel-size-local") or given.count("--data-parallel-size") or 1
+    pipeline = given.number("--pipeline-parallel-size") or 1
+    data = given.number("--data-parallel-size-local") or given.number("--data-parallel-size") or 1
     ranks = bind.place(found, tensor * pipeline * data, bind.time_limit(case.facts))
     return Layout(tensor, pipeline, data, ranks)
+
+
+# --- threads --------------------------------------------------------------------------------------------------------
 
 
 def choose_binding(case: Case, layout: Layout) -> Value:
     """Bind one thread to each physical core, and keep cores for the server where that pays."""
     power = case.facts.processor.architecture == "ppc64le"
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
-    by_user = case.given.count(RESERVED, 0) if False else _reserved(case)
+    user = case.given.variable(RESERVED)
     keeps = tuple(bind.reserved(rank, case.thresholds) for rank in layout.ranks)
-    if by_user is not None:
-        keeps = bind.reserved_by_user(by_user, len(layout.ranks))
+    if user is not None:
+        keeps = bind.reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
     value = bind.binding(layout.ranks, keeps, per_core)
-    return Value(value, _binding_because(case, layout, keeps, per_core), _binding_instead(case, layout))
+    return Value(value, _binding_because(case, layout, keeps, per_core), _binding_instead(case.facts))
+
+
+def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_core: int) -> str:
+    bound = sum(max(1, len(rank.cores) - keep) for rank, keep in zip(layout.ranks, keeps, strict=True))
+    nodes = ", ".join(str(node) for node in sorted({rank.node for rank in layout.ranks}))
+    many = "a thread" if per_core == 1 else f"{per_core} threads"
+    parts = [f"{many} on each of {bound} physical cores of NUMA node {nodes}"]
+    if sum(keeps):
+        parts.append(f"{sum(keeps)} kept for the API server")
+    limit = bind.time_limit(case.facts)
+    if limit is not None:
+        parts.append(f"the container's CPU time ({case.facts.cgroup.cpu_quota:g} CPUs) covers {limit}")
+    return "; ".join(parts)
+
+
+def _binding_instead(facts: Facts) -> tuple[str, ...]:
+    auto = "auto: vLLM keeps a core for itself even of two (297 tok/s with both bound, 207 without, SmolLM2-135M)"
+    limit = bind.time_limit(facts)
+    if limit is None:
+        return (auto, "nobind: the kernel moves threads between cores and away from their memory")
+    nobind = f"nobind with OMP_NUM_THREADS={limit}: better only where several such containers share the same cores"
+    return (auto, nobind)
+
+
+# --- memory ---------------------------------------------------------------------------------------------------------
+
+
+def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
+    """Choose the KV cache's size, and a shorter --max-model-len only where one full sequence would not fit."""
+    given, model = case.given, case.model
+    if given.flag("--kv-cache-memory-bytes") or given.flag("--gpu-memory-utilization"):
+        return {}  # the user chose vLLM's own way of sizing the cache; the variable would override it
+    user = given.variable(KV_SPACE)
+    if user is None and model.problem:
+        hint = f"complete the file, or set {KV_SPACE} (GiB) and -tp yourself: then it is not needed"
+        raise EntrypointError(MODEL, model.problem, hint)
+    geometry = model.geometry
+    if user is not None:
+        return _shortened(case, layout, size, parse_count(user, KV_SPACE), geometry) if geometry else {}
+    room = _room(case, layout, size)
+    share = _share(case)
+    most = mem.whole_gib(room, share)
+    if most < 1:
+        raise _does_not_fit(case, room, size)
+    because = f"{room.words()}; of the {gib(room.left)} left, {share:.0%} is for the cache"
+    if geometry is None:
+        return {KV_SPACE: Value(str(most), f"{because}; {model.unknown}")}
+    use = _useful(case, layout, size, geometry)
+    if use.space < most:
+        instead = (f"{most}: would fit, but filling it only delays the start",)
+        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.words()}", instead)}
+    return {KV_SPACE: Value(str(most), because)} | _shortened(case, layout, size, most, geometry)
+
+
+def _room(case: Case, layout: Layout, size: int) -> mem.Room:
+    taken = mem.load(case.model.weights, size, layout.shards, len(layout.ranks))
+    return mem.smallest_room(case.facts, layout.ranks, taken, case.thresholds)
+
+
+def _share(case: Case) -> float:
+    return case.thresholds.number("kv_memory_share" if case.model.weights else "kv_share_of_unknown_model")
+
+
+def _kv_size(case: Case, size: int) -> int:
+    """Return the bytes of one number in the KV cache."""
+    return 1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size
+
+
+def _length(case: Case, geometry: Geometry) -> int | None:
+    """Return the longest sequence that will be asked for; None when only vLLM can tell."""
+    user = case.given.flag("--max-model-len")
+    return geometry.max_length if user in (None, "-1", "auto") else case.given.number("--max-model-len")
+
+
+def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Use:
+    length = _length(case, geometry)
+    if length is None:
+        return mem.Use(1 << 40, "")
+    sequences = case.given.number("--max-num-seqs") or _SEQUENCES_PER_RANK * layout.shards
+    tokens = sum(len(rank.cores) for rank in layout.ranks) * case.thresholds.whole("kv_tokens_per_core")
+    return mem.useful(geometry, mem.Demand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
+
+
+def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
+    """Return a shorter --max-model-len when one full sequence does not fit `space` GiB. Raises DOES_NOT_FIT."""
+    length = _length(case, geometry)
+    kv_size = _kv_size(case, size)
+    if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space * GIB:
+        return {}
+    longest = mem.longest(geometry, space * GIB, kv_size, layout.tensor)
+    need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
+    user = case.given.flag("--max-model-len")
+    if user in ("-1", "auto"):
+        return {}
+    if user is not None or longest < case.thresholds.whole("shortest_context"):
+        raise does_not_fit(
+            f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {space} GiB are there",
+            f"--max-model-len {longest} fits; or a KV cache in fp8 (--kv-cache-dtype fp8_e5m2), or more memory",
+        )
+    because = f"one sequence of the model's {length} tokens needs {need} of KV cache, {space} GiB are there"
+    return {"--max-model-len": Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
+
+
+def _does_not_fit(case: Case, room: mem.Room, size: int) -> EntrypointError:
+    need = room.taken + GIB / _share(case)
+    smaller = "a quantised model" if size <= _SIZES["bfloat16"] else "--dtype bfloat16, or a quantised model"
+    return does_not_fit(
+        f"{case.model.name}: needs {gib(need)} per rank, of which weights and processes take {gib(room.taken)} and the"
+        f" smallest KV cache 1 GiB; {room.pool} has {gib(room.there)}",
+        f"what would fit: {gib(need - room.there)} more memory per rank, {smaller}",
+    )
+
+
+# --- libraries ------------------------------------------------------------------------------------------------------
+
+
+def choose_preload(case: Case) -> dict[str, Value]:
+    """Preload the allocator and the OpenMP runtime that the image has for this architecture."""
+    paths = _preload(case)
+    if not paths:
+        return {}
+    because = f"{MANUAL}: {' and '.join(paths)} for memory allocation and thread binding"
+    return {"LD_PRELOAD": Value(":".join(paths.values()), because)}
+
+
+def _preload(case: Case) -> dict[str, str]:
+    architecture = case.facts.processor.architecture
+    there = {name: path for name, paths in case.libraries.items() if (path := paths.get(architecture))}
+    return {name: path for name, path in there.items() if case.facts.files.get(name)}
+
+
+# --- what the user chose --------------------------------------------------------------------------------------------
+
+
+def _advice(case: Case) -> Iterator[Finding]:
+    """Say what speaks against choices of the user's, which are kept."""
+    given, processor = case.given, case.facts.processor
+    preload = given.variable("LD_PRELOAD")
+    missing = [path for path in _preload(case).values() if preload and path.rsplit("/", 1)[-1] not in preload]
+    if missing:
+        yield advice(
+            1,
+            "LD_PRELOAD was set by you and lacks libraries that make serving faster",
+            f"LD_PRELOAD={preload}",
+            "those of this image among them",
+            f"LD_PRELOAD={':'.join([*missing, str(preload)])}",
+            MANUAL,
+        )
+    dtype = given.flag("--dtype")
+    if dtype in ("half", "float16") or (processor.architecture == "s390x" and dtype not in (None, "float", "float32")):
+        better = str(choose_dtype(processor).value)
+        yield advice(
+            2,
+            f"--dtype {dtype} is unstable, or not supported, on this processor",
+            f"--dtype {dtype}",
+            better,
+            f"--dtype {better}",
+            MANUAL,
+        )
+    methods = case.thresholds.words("quantization_methods")
+    if case.model.quantization and case.model.quantization not in methods:
+        yield advice(
+            3,
+            "the model's quantisation is not one that vLLM's CPU backend names",
+            case.model.quantization,
+            f"one of {', '.join(methods)}",
+            "use the model in one of these, or unquantised, if vLLM refuses it",
+            MANUAL,
+        )

@@ -73,6 +73,16 @@ def whole_gib(room: Room, share: float) -> int:
     return int(room.left * share) // GIB
 
 
+class Demand(NamedTuple):
+    """What may be asked of the server at once."""
+
+    length: int
+    """Tokens of the longest sequence."""
+    sequences: int
+    tokens: int
+    """Tokens that the cores can keep in progress."""
+
+
 class Use(NamedTuple):
     """The most KV cache that can be of use, and why."""
 
@@ -81,17 +91,17 @@ class Use(NamedTuple):
     because: str
 
 
-def useful(geometry: Geometry, length: int, sequences: int, cores: int, size: int, shards: int, each: int) -> Use:
-    """Return the KV cache that every sequence at full length would fill, or that the cores can keep busy, if less.
+def useful(geometry: Geometry, demand: Demand, size: int, shards: int) -> Use:
+    """Return the KV cache that all sequences at full length would fill, or that the cores keep busy, if less.
 
-    `each` is the number of tokens per core; one full sequence always counts as useful.
+    One full sequence always counts as useful.
     """
-    one = geometry.kv_bytes(length, size, shards)
-    full = sequences * one
-    busy = max(one, geometry.kv_bytes(1, size, shards) * each * cores)
+    one = geometry.kv_bytes(demand.length, size, shards)
+    full = demand.sequences * one
+    busy = max(one, geometry.kv_bytes(1, size, shards) * demand.tokens)
     if full <= busy:
-        return Use(_up(full), f"{sequences} sequences of {length} tokens need no more")
-    return Use(_up(busy), f"{cores} cores keep no more than {each} tokens each in progress")
+        return Use(_up(full), f"{demand.sequences} sequences of {demand.length} tokens need no more")
+    return Use(_up(busy), f"the cores keep no more than {demand.tokens} tokens in progress")
 
 
 def _up(size: int) -> int:

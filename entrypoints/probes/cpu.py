@@ -97,24 +97,34 @@ def online(host: Host, allowed: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def cpus(host: Host, usable: tuple[int, ...], nodes_of: Mapping[int, int]) -> tuple[Cpu, ...]:
-    """Read core, socket and siblings of the CPUs that are online and allowed."""
-    found: dict[int, Cpu] = {}
+    """Read core, socket and siblings of the CPUs that are online and allowed.
+
+    One file is read for each core and two for each socket, since a host may have hundreds of threads.
+    """
+    siblings: dict[int, tuple[int, ...]] = {}
+    sockets: dict[int, int] = {}
     for number in usable:
-        if number not in found:  # threads of one core share everything but their number
-            core = _core(host, number, nodes_of.get(number, 0))
-            found.update((sibling, core._replace(id=sibling)) for sibling in core.siblings)
+        if number not in siblings:
+            siblings.update(_group(host, number, ("thread_siblings_list", "core_cpus_list")))
+        if number not in sockets:
+            package = _group(host, number, ("package_cpus_list", "core_siblings_list"))
+            socket = max(0, host.parsed(f"{_CPU}/cpu{number}/topology/physical_package_id", _parse_id, 0))
+            sockets.update(dict.fromkeys(package, socket))
     if not usable:
         host.fail(f"{_CPU}/online", "no online CPU that this process may use", "at least one")
-    return tuple(found[number] for number in usable)
+    return tuple(
+        Cpu(number, siblings[number][0], sockets[number], nodes_of.get(number, 0), siblings[number])
+        for number in usable
+    )
 
 
-def _core(host: Host, number: int, node: int) -> Cpu:
-    topology = f"{_CPU}/cpu{number}/topology"
-    siblings = host.parsed(f"{topology}/thread_siblings_list", parse_id_list, (number,))
-    siblings = siblings if number in siblings else (number,)
-    core = host.parsed(f"{topology}/core_id", _parse_id, -1)
-    socket = host.parsed(f"{topology}/physical_package_id", _parse_id, 0)
-    return Cpu(number, core if core >= 0 else siblings[0], max(socket, 0), node, siblings)
+def _group(host: Host, number: int, names: tuple[str, str]) -> dict[int, tuple[int, ...]]:
+    """Return each member of a CPU's group with the whole group; kernels name the file in one of two ways."""
+    for name in names:
+        members: tuple[int, ...] = host.parsed(f"{_CPU}/cpu{number}/topology/{name}", parse_id_list, ())
+        if number in members:
+            return dict.fromkeys(members, members)
+    return {number: (number,)}
 
 
 def _parse_id(text: str) -> int:
@@ -138,7 +148,7 @@ def nodes(
 
     A kernel without NUMA has no such folder: then everything is node 0.
     """
-    numbers = host.parsed(f"{_NODE}/online", parse_id_list, ())
+    numbers: tuple[int, ...] = host.parsed(f"{_NODE}/online", parse_id_list, ())
     if not numbers:
         return (Node(0, running, memory.total, memory.available),), dict.fromkeys(running, 0)
     found = tuple(_node(host, number) for number in numbers)
@@ -150,8 +160,8 @@ def nodes(
 
 
 def _node(host: Host, number: int) -> Node:
-    members = host.parsed(f"{_NODE}/node{number}/cpulist", parse_id_list, ())
-    sizes = host.parsed(f"{_NODE}/node{number}/meminfo", parse_meminfo, {})
+    members: tuple[int, ...] = host.parsed(f"{_NODE}/node{number}/cpulist", parse_id_list, ())
+    sizes: dict[str, int] = host.parsed(f"{_NODE}/node{number}/meminfo", parse_meminfo, {})
     reclaimable = ("MemFree", "Active(file)", "Inactive(file)", "SReclaimable")
     return Node(number, members, sizes.get("MemTotal", 0), sum(sizes.get(name, 0) for name in reclaimable))
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from entrypoints.host import Host
 from entrypoints.model import Cgroup, Limits, Memory, Mount
@@ -41,12 +41,14 @@ _KNOBS = {
     "release": ("/proc/sys/kernel/osrelease", parse_line),
 }
 
+N = TypeVar("N", int, float)
+
 _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
 def memory(host: Host) -> Memory:
     """Read /proc/meminfo; kernels before 3.14 do not tell what is available, so free and cached stand in."""
-    sizes = host.parsed("/proc/meminfo", parse_meminfo, {})
+    sizes: dict[str, int] = host.parsed("/proc/meminfo", parse_meminfo, {})
     if "/proc/meminfo" not in host.texts:
         host.fail("/proc/meminfo", "no such file", "the memory's size")
     free = sizes.get("MemFree", 0) + sizes.get("Cached", 0)
@@ -60,7 +62,7 @@ def memory(host: Host) -> Memory:
 
 def limits(host: Host) -> Limits:
     """Read this process's soft limits."""
-    found = host.parsed("/proc/self/limits", parse_limits, {})
+    found: dict[str, int | None] = host.parsed("/proc/self/limits", parse_limits, {})
     return Limits(found.get("Max open files"), found.get("Max locked memory"), found.get("Max processes"))
 
 
@@ -84,7 +86,7 @@ def _sys_nice(effective: str) -> str:
 
 def cgroup(host: Host) -> Cgroup:
     """Read what the container runtime allows, the smallest limit up the tree."""
-    paths = host.parsed("/proc/self/cgroup", parse_cgroup_paths, {})
+    paths: dict[str, str] = host.parsed("/proc/self/cgroup", parse_cgroup_paths, {})
     if host.exists(f"{_CGROUP}/cgroup.controllers"):
         return _version_2(host, paths.get("", "/"))
     return _version_1(host, paths)
@@ -146,7 +148,7 @@ def _pids(host: Host, folders: tuple[str, ...]) -> int | None:
     return smallest(host.parsed(f"{folder}/pids.max", parse_cgroup_limit, None) for folder in folders)
 
 
-def smallest(limits: Any) -> Any:
+def smallest(limits: Iterable[N | None]) -> N | None:
     """Return the smallest of limits, of which None are no limit; None if all are."""
     return min((limit for limit in limits if limit is not None), default=None)
 

@@ -1,19 +1,39 @@
-"""Write every option string of the installed vLLM's server as a sorted JSON list: vllm_flags.py FILE.
+"""Write every option string of the installed vLLM's server as a sorted JSON list: vllm_flags.py MODULE FILE.
 
-Asks vLLM's own argument parser. Needs no network and no device.
+Starts the server's module as `python -m` does, until it would read the command line: the parser that it made by then is
+vLLM's own, whatever module builds it in this version. Needs no network and no device.
 """
 
+import argparse
 import json
+import runpy
 import sys
 from pathlib import Path
 
-from vllm.entrypoints.openai.cli_args import make_arg_parser
 
-try:
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-except ImportError:  # until vLLM 0.11
-    from vllm.utils import FlexibleArgumentParser
+class CommandLineWanted(BaseException):
+    """The server is about to read its command line with this parser; no handler of vLLM's catches it."""
 
-parser = make_arg_parser(FlexibleArgumentParser())
-options = sorted({option for action in parser._actions for option in action.option_strings})
-Path(sys.argv[1]).write_text(json.dumps(options, indent=0) + "\n")
+    def __init__(self, parser):
+        super().__init__(parser)
+        self.parser = parser
+
+
+def refuse(parser, *_args, **_options):
+    """Stand in for ArgumentParser's parse_args and parse_known_args."""
+    raise CommandLineWanted(parser)
+
+
+def options(module):
+    """Return the option strings of a server module."""
+    argparse.ArgumentParser.parse_args = argparse.ArgumentParser.parse_known_args = refuse
+    sys.argv = [module]
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except CommandLineWanted as wanted:
+        return sorted({option for action in wanted.parser._actions for option in action.option_strings})
+    sys.exit(f"{module}: ended without reading its command line")
+
+
+if __name__ == "__main__":
+    Path(sys.argv[2]).write_text(json.dumps(options(sys.argv[1]), indent=0) + "\n")

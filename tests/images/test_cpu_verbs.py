@@ -151,7 +151,10 @@ def test_a_damaged_model_is_named(run: Run, model: Path, tmp_path: Path, damage:
 
 
 def test_a_port_in_use_is_named(run: Run) -> None:
-    listen = "import socket,subprocess,sys; s=socket.socket(); s.bind(('0.0.0.0',8000)); s.listen(); sys.exit(subprocess.call(sys.argv[1:]))"
+    listen = (
+        "import socket, subprocess, sys; taken = socket.socket(); taken.bind(('0.0.0.0', 8000)); taken.listen();"
+        "sys.exit(subprocess.call(sys.argv[1:]))"
+    )
     entrypoint = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
     ran = run("/usr/bin/python3", "-c", listen, *entrypoint, "serve", "--model", "/models/smollm2")
 

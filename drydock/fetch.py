@@ -1,0 +1,148 @@
+"""Turns a lock into build contexts: everything pinned lies in the store, checked, and is handed to BuildKit. IO.
+
+What is there already is not fetched again, so a second run, or one without network, works from the store alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform as host
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock import apt, resolve, rootfs
+from drydock.errors import FetchError
+from drydock.model import Lock, LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel, Variant
+from drydock.paths import ROOT
+from drydock.store import Store, default_store
+
+MEGABYTE = 1_000_000
+
+
+class Contexts(NamedTuple):
+    """The outside inputs of a build."""
+
+    base: str
+    """As bake names a context: oci-layout://… or docker-image://…, by digest."""
+    wheels: Path
+    """A folder for each layer: its wheels, and requirements.txt."""
+    tools: Path
+    """uv, and the scripts of templates/tools."""
+
+
+def fetch(
+    variant: Variant,
+    lock: Lock,
+    platform: str,
+    *,
+    offline: bool = False,
+    root: Path = ROOT,
+    env: Mapping[str, str] = os.environ,
+) -> Contexts:
+    """Bring everything that a lock pins for one platform into the store, and make build contexts of it.
+
+    With `offline`, raises a FetchError that lists everything that would have to be fetched.
+    """
+    pins, store = lock.platforms[platform], default_store()
+    wheels = (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.tools)
+    debs = _needed_debs(pins, platform, lock.source_date_epoch, store)
+    if offline:
+        _refuse_missing((*wheels, *debs), store)
+    if isinstance(pins.base, LockedDebianBase):
+        apt.fetch_packages(debs, pins.base.snapshot, store, env)
+    resolve.fetch_wheels(wheels, resolve.environment(variant.python, platform, variant.base), store, env)
+    return Contexts(
+        base=_base(pins, platform, lock.source_date_epoch, store),
+        wheels=wheel_folder(pins.layers, store),
+        tools=tool_folder(pins.tools, root, store),
+    )
+
+
+def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: Mapping[str, str] = os.environ) -> None:
+    """Bring wheels that fit this machine's own Python into the store."""
+    store = default_store()
+    if offline:
+        _refuse_missing(wheels, store)
+    major, minor, _ = host.python_version_tuple()
+    target = resolve.Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
+    resolve.fetch_wheels(wheels, target, store, env)
+
+
+def wheel_folder(layers: Mapping[str, Sequence[LockedWheel]], store: Store) -> Path:
+    """Return the folder of wheels: <layer>/<file>.whl and <layer>/requirements.txt."""
+    files = {f"{layer}/{wheel.filename}": wheel.sha256 for layer, wheels in layers.items() for wheel in wheels}
+    lists = {
+        f"{layer}/requirements.txt": "".join(sorted(f"{wheel.name}=={wheel.version}\n" for wheel in wheels)).encode()
+        for layer, wheels in layers.items()
+    }
+    return store.folder(files, lists)
+
+
+def tool_folder(tools: Sequence[LockedWheel], root: Path, store: Store) -> Path:
+    """Return the folder of what builds use: the executable of each tool's wheel, and the scripts of templates/tools."""
+    scripts = {path.name: path.read_bytes() for path in sorted((root / "templates" / "tools").glob("*.py"))}
+    programs = {tool.name: _program(tool, store) for tool in tools}
+    return store.folder(programs, scripts, executable=frozenset(programs))
+
+
+def rootfs_packages(base: LockedDebianBase, platform: str, epoch: int) -> rootfs.Packages:
+    """Return what a locked base is made from."""
+    return rootfs.Packages(base.suite, platform, epoch, base.packages, base.bootstrap)
+
+
+def _program(tool: LockedWheel, store: Store) -> str:
+    """Take the executable of a tool's wheel into the store; return its sha256."""
+    with zipfile.ZipFile(store.path(tool.sha256)) as wheel:
+        data = wheel.read(f"{tool.name}-{tool.version}.data/scripts/{tool.name}")
+    sha256 = hashlib.sha256(data).hexdigest()
+    store.add([data], sha256, tool.filename)
+    return sha256
+
+
+def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> str:
+    if isinstance(pins.base, LockedImageBase):
+        return _image(pins.base)
+    source = rootfs_packages(pins.base, platform, epoch)
+    layout = rootfs.make(source, store)
+    rootfs.check_digest(layout, pins.base.digest, source)
+    return f"oci-layout://{layout}@{pins.base.digest}"
+
+
+def _image(base: LockedImageBase) -> str:
+    if base.digest is None:
+        raise FetchError(
+            f"{base.reference}: the lock has no digest for it: {base.unresolved}",
+            hint="give the base a digest in accelerator.yaml, or run `invoke lock` where its registry can be reached",
+        )
+    return f"docker-image://{base.reference}@{base.digest}"
+
+
+def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:
+    """Return the packages the base must still be made from: none when it was made before."""
+    if not isinstance(pins.base, LockedDebianBase):
+        return ()
+    source = rootfs_packages(pins.base, platform, epoch)
+    return () if rootfs.folder(source, store).is_dir() else (*source.packages, *source.bootstrap)
+
+
+def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> None:
+    missing = {item.sha256: item for item in pinned if not store.has(item.sha256, item.size)}.values()
+    if missing:
+        total = sum(item.size for item in missing)
+        raise FetchError(
+            f"--offline: {len(missing)} of {len(pinned)} pinned files are not in the store ({_megabytes(total)}):",
+            *_lines(missing),
+            hint="run `invoke fetch` once with a network, or without --offline",
+        )
+
+
+def _lines(items: Iterable[LockedWheel | LockedDeb]) -> Iterator[str]:
+    for item in sorted(items, key=lambda item: item.name):
+        yield f"  {item.filename.rpartition('/')[2]} ({_megabytes(item.size)})"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / MEGABYTE:.1f} MB"

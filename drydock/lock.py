@@ -1,0 +1,269 @@
+"""Turns variants into lock.json, the truth about what goes into an image, and tells a lock that no longer holds. IO.
+
+`resolve` asks the network once; afterwards the lock's hashes decide, whichever mirror serves the files.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from drydock import apt, fetch, oci, resolve, rootfs
+from drydock.console import log
+from drydock.errors import StaleError
+from drydock.files import checksum, dumps, exclusive, write_atomically
+from drydock.model import (
+    DebianBase,
+    Lock,
+    LockedDebianBase,
+    LockedImageBase,
+    LockedPlatform,
+    LockedWheel,
+    Variant,
+    dump,
+)
+from drydock.paths import cache_home
+from drydock.store import Store, default_store
+
+COMPATIBILITY_VERSION = 20
+"""BuildKit's docs/build-repro.md: the exporter of v0.15 to v0.31. Later ones reproduce it when told to; until v0.31 it
+is what they do and cannot be chosen."""
+BOOTSTRAP = ("apt", "mmdebstrap")
+RELOCK = "run `invoke lock`"
+
+
+def path_of(root: Path, variant: str) -> Path:
+    """Return where a variant's lock lies."""
+    return root / "images" / variant / "lock.json"
+
+
+def read_lock(path: Path) -> Lock:
+    """Read a lock; raise StaleError if it is absent, broken or was edited by hand."""
+    try:
+        text = path.read_text()
+    except FileNotFoundError as error:
+        raise StaleError(f"{path}: there is no lock", hint=RELOCK) from error
+    return parse_lock(text, str(path))
+
+
+def parse_lock(text: str, name: str) -> Lock:
+    """Turn a lock's text into a record; `name` is what errors call it."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise StaleError(f"{name}:{error.lineno}:{error.colno}: not JSON: {error.msg}", hint=_restore(name)) from error
+    try:
+        lock = Lock.model_validate(data)
+    except ValidationError as error:
+        problems = (f"{name}: {'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
+        raise StaleError(*problems, hint=_restore(name)) from error
+    if lock.content_sha256 != content_sha256(lock):
+        raise StaleError(
+            f"{name}: content_sha256 is {lock.content_sha256}, expected {content_sha256(lock)}: it was edited by hand",
+            hint=_restore(name),
+        )
+    return lock
+
+
+def write_lock(path: Path, lock: Lock) -> bool:
+    """Write a lock, whole or not at all, with the checksum of its content; return whether the file changed."""
+    sealed = lock.model_copy(update={"content_sha256": content_sha256(lock)})
+    return write_atomically(path, dumps(dump(sealed)))
+
+
+def content_sha256(lock: Lock) -> str:
+    """Return the checksum of all that a lock says."""
+    return checksum({key: value for key, value in dump(lock).items() if key != "content_sha256"})
+
+
+def inputs(variant: Variant) -> dict[str, Any]:
+    """Return the part of a variant that resolving depends on; what is only shown or served is not among it."""
+    return {
+        "python": variant.python,
+        "requirements": list(variant.requirements),
+        "overrides": [override.requirement for override in variant.overrides],
+        "exclude": [exclusion.name for exclusion in variant.exclude],
+        "layers": [dump(layer) for layer in variant.layers],
+        "base": dump(variant.base),
+        "platforms": list(variant.platforms),
+        "epoch": variant.epoch,
+    }
+
+
+def check(variant: Variant, lock: Lock) -> None:
+    """Raise StaleError if the lock was made from other inputs than the variant's, or edited by hand."""
+    if lock.content_sha256 != content_sha256(lock):
+        raise StaleError(
+            f"the lock of {variant.id} was edited by hand", hint=_restore(f"images/{variant.id}/lock.json")
+        )
+    if lock.variant == variant.id and lock.inputs_sha256 == checksum(inputs(variant)):
+        return
+    changes = tuple(_changes(variant, lock)) or (
+        f"images/{variant.id}/lock.json: requirements, overrides, exclusions, layers or base changed since it was made",
+    )
+    raise StaleError(*changes, hint=f"{RELOCK} --target {variant.id}")
+
+
+def resolve_variant(variant: Variant, previous: Lock | None, env: Mapping[str, str] = os.environ) -> Lock:
+    """Resolve a variant to exact packages, fetch them, make its base, and return the lock.
+
+    A digest that two builds agreed upon is kept where nothing that it was made from changed.
+    """
+    platforms = {platform: _resolve_platform(variant, platform, env) for platform in variant.platforms}
+    old = previous.platforms if previous else {}
+    lock = Lock(
+        schema_=1,
+        variant=variant.id,
+        inputs_sha256=checksum(inputs(variant)),
+        source_date_epoch=variant.epoch,
+        compatibility_version=COMPATIBILITY_VERSION,
+        platforms={platform: _keep_history(pins, old.get(platform)) for platform, pins in platforms.items()},
+        content_sha256="0" * 64,
+    )
+    return lock.model_copy(update={"content_sha256": content_sha256(lock)})
+
+
+def resolve_and_write(root: Path, variants: Iterable[Variant], env: Mapping[str, str] = os.environ) -> list[Path]:
+    """Lock variants anew; return the files that changed. Until a lock is whole the old one stays."""
+    with exclusive(cache_home(env) / "resolve.lock"):
+        return [path for path in (_lock_one(root, variant, env) for variant in variants) if path]
+
+
+def check_all(root: Path, variants: Iterable[Variant]) -> None:
+    """Check every variant's lock; raise one StaleError with all that is wrong."""
+    problems = [problem for variant in variants for problem in _problems(root, variant)]
+    if problems:
+        raise StaleError(*problems, hint=RELOCK)
+
+
+def _lock_one(root: Path, variant: Variant, env: Mapping[str, str]) -> Path | None:
+    path = path_of(root, variant.id)
+    try:
+        previous = read_lock(path)
+    except StaleError:
+        previous = None
+    started = time.monotonic()
+    changed = write_lock(path, resolve_variant(variant, previous, env))
+    log(f"{path}: {'locked' if changed else 'nothing new'} ({time.monotonic() - started:.0f} s)")
+    return path if changed else None
+
+
+def _problems(root: Path, variant: Variant) -> tuple[str, ...]:
+    try:
+        check(variant, read_lock(path_of(root, variant.id)))
+    except StaleError as error:
+        return error.problems
+    return ()
+
+
+def _resolve_platform(variant: Variant, platform: str, env: Mapping[str, str]) -> LockedPlatform:
+    store = default_store()
+    target = resolve.environment(variant.python, platform, variant.base)
+    request = resolve.Request(
+        requirements=variant.requirements,
+        overrides=tuple(override.requirement for override in variant.overrides),
+        exclude=tuple(exclusion.name for exclusion in variant.exclude),
+    )
+    tool = resolve.Request((f"uv=={importlib.metadata.version('uv')}",))
+    log(f"{variant.id}: resolving Python distributions for {platform}")
+    return LockedPlatform(
+        layers=split(variant, resolve.resolve_wheels(request, target, store, env)),
+        tools=resolve.resolve_wheels(tool, target, store, env),
+        base=_resolve_base(variant, platform, store, env),
+    )
+
+
+def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[LockedWheel, ...]]:
+    """Distribute wheels over the variant's layers: each where it is named, the rest in the layer that names none."""
+    named = {name: layer.name for layer in variant.layers for name in layer.distributions}
+    rest = next(layer.name for layer in variant.layers if not layer.distributions)
+    absent = sorted(set(named) - {wheel.name for wheel in wheels})
+    if absent:
+        log(f"{variant.id}: named by a layer and not needed: {', '.join(absent)}")
+    return {
+        layer.name: tuple(wheel for wheel in wheels if named.get(wheel.name, rest) == layer.name)
+        for layer in variant.layers
+    }
+
+
+def _resolve_base(
+    variant: Variant, platform: str, store: Store, env: Mapping[str, str]
+) -> LockedDebianBase | LockedImageBase:
+    if not isinstance(variant.base, DebianBase):
+        return oci.resolve_image(variant.base)
+    suite = variant.base.suite
+    log(f"{variant.id}: resolving Debian packages of {suite} for {platform}")
+    base = LockedDebianBase(
+        kind="debian",
+        suite=suite,
+        snapshot=dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ"),
+        digest=f"sha256:{'0' * 64}",
+        packages=apt.resolve_packages(suite, variant.base.packages, platform, env),
+        bootstrap=apt.resolve_packages(suite, BOOTSTRAP, platform, env),
+    )
+    apt.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, store, env)
+    layout = rootfs.make(fetch.rootfs_packages(base, platform, variant.epoch), store)
+    return base.model_copy(update={"digest": oci.read_digest(layout)})
+
+
+def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:
+    """Keep the time of the snapshot while the packages stay, and the image's digest while everything does."""
+    if old is None:
+        return pins
+    if isinstance(pins.base, LockedDebianBase) and isinstance(old.base, LockedDebianBase):
+        same = pins.base.model_copy(update={"snapshot": old.base.snapshot})
+        pins = pins.model_copy(update={"base": same}) if same == old.base else pins
+    same_pins = pins == old.model_copy(update={"image": None})
+    return old if same_pins else pins
+
+
+def _changes(variant: Variant, lock: Lock) -> Iterator[str]:
+    """Name the inputs that differ, as far as a lock's content shows them."""
+    where = f"images/{variant.id}/lock.json"
+    if lock.variant != variant.id:
+        yield f"{where}: made for the variant {lock.variant!r}, expected {variant.id!r}"
+    if lock.source_date_epoch != variant.epoch:
+        yield f"{where}: source_date_epoch is {lock.source_date_epoch}, matrix.yaml has {variant.epoch}"
+    if set(lock.platforms) != set(variant.platforms):
+        yield f"{where}: made for {', '.join(sorted(lock.platforms))}, matrix.yaml has {', '.join(variant.platforms)}"
+    for platform in sorted(set(lock.platforms) & set(variant.platforms)):
+        yield from _platform_changes(variant, lock.platforms[platform], f"{where}: platforms.{platform}")
+
+
+def _platform_changes(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
+    layers = [layer.name for layer in variant.layers]
+    if sorted(pins.layers) != sorted(layers):
+        yield f"{where}.layers: made with {', '.join(sorted(pins.layers))}, matrix.yaml has {', '.join(layers)}"
+    locked = {f"{wheel.name}=={wheel.version}" for wheels in pins.layers.values() for wheel in wheels}
+    names = {pin.partition("==")[0] for pin in locked}
+    for requirement in variant.requirements:
+        if "==" in requirement and requirement not in locked:
+            yield f"{where}.layers: {requirement} is required and not in it"
+    for exclusion in variant.exclude:
+        if exclusion.name in names:
+            yield f"{where}.layers: {exclusion.name} is excluded and in it"
+    yield from _base_changes(variant, pins, f"{where}.base")
+
+
+def _base_changes(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
+    base, locked = variant.base, pins.base
+    if base.kind != locked.kind:
+        yield f"{where}.kind: made with {locked.kind!r}, matrix has {base.kind!r}"
+    elif isinstance(base, DebianBase) and isinstance(locked, LockedDebianBase):
+        missing = sorted(set(base.packages) - {deb.name for deb in locked.packages})
+        if base.suite != locked.suite:
+            yield f"{where}.suite: made with {locked.suite!r}, matrix has {base.suite!r}"
+        if missing:
+            yield f"{where}.packages: {', '.join(missing)} required and not in it"
+
+
+def _restore(name: str) -> str:
+    return f"`git checkout {name}` brings the committed one back, `invoke lock` makes a new one"

@@ -1,0 +1,75 @@
+"""Keeps the repository itself in order: its tests, its linters, its own requirements. IO."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from drydock.console import log
+from drydock.errors import BuildError, InputError
+from drydock.files import write_atomically
+from drydock.indexes import read_indexes, uv_environment
+from drydock.resolve import uv_binary
+
+KINDS = {"unit": "not golden and not engine", "golden": "golden", "engine": "engine"}
+"""Kind of test → pytest's marker expression."""
+
+PYTHON_FILES = ("drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
+LINTERS = {
+    "ruff check": ("ruff", "check", *PYTHON_FILES),
+    "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),
+    "mypy": ("mypy",),
+}
+
+
+def run_tests(root: Path, kind: str) -> None:
+    """Run the tests, all of them or one kind; the end of the output counts them. Raises BuildError when one fails."""
+    if kind and kind not in KINDS:
+        raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
+    selection = ("-m", KINDS[kind]) if kind else ()
+    if not _succeeds(root, "pytest", *selection):
+        raise BuildError("the tests failed")
+
+
+def lint(root: Path) -> None:
+    """Run every linter. Raises BuildError naming those that complained."""
+    failed = [name for name, command in LINTERS.items() if not _succeeds(root, *command)]
+    if failed:
+        raise BuildError(f"found something to mend: {', '.join(failed)}")
+    log(f"nothing to mend: {', '.join(LINTERS)}")
+
+
+def requirements(root: Path, *, upgrade: bool) -> bool:
+    """Resolve requirements.in into requirements.txt with hashes; return whether it changed.
+
+    Without `upgrade`, what is pinned stays where it can.
+    """
+    options = (
+        "--universal",
+        "--python-version",
+        "3.11",
+        "--generate-hashes",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "requirements.txt")
+        shutil.copy(root / "requirements.in", folder)
+        if not upgrade:
+            shutil.copy(root / result.name, folder)
+        command = (str(uv_binary()), "pip", "compile", "requirements.in", "--output-file", result.name, *options)
+        environment = uv_environment(read_indexes(), os.environ)
+        if subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL).returncode:
+            raise InputError("requirements.in: uv cannot resolve it; see above")
+        return write_atomically(root / result.name, result.read_bytes())
+
+
+def _succeeds(root: Path, module: str, *arguments: str) -> bool:
+    """Run a module of this environment in the repository, its output on standard error."""
+    command = (sys.executable, "-m", module, *arguments)
+    return subprocess.run(command, cwd=root, stdout=sys.stderr.fileno(), check=False).returncode == 0

@@ -1,0 +1,243 @@
+"""Verbs → what they do. IO: standard output carries data, standard error everything else."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from entrypoints.arguments import FLAGS, VERBS, Arguments, parse_arguments
+from entrypoints.errors import CHECK_FAILED, EXIT_CODES, MODEL, OK, USAGE, EntrypointError
+
+Env = Mapping[str, str]
+
+
+def main(argv: tuple[str, ...], env: Env) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        arguments = parse_arguments(argv)
+        return _RUN[arguments.verb](arguments, env)
+    except EntrypointError as error:
+        say(f"drydock: {error}")
+        return error.code
+
+
+def say(text: str) -> None:
+    """Write a line for people."""
+    sys.stderr.write(text if text.endswith("\n") else text + "\n")
+    sys.stderr.flush()
+
+
+def emit(text: str) -> None:
+    """Write data."""
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def emit_json(value: Any) -> None:
+    """Write data as sorted JSON."""
+    emit(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
+
+
+# --- verbs ----------------------------------------------------------------------------------------------------------
+
+
+def _serve(arguments: Arguments, env: Env) -> int:
+    from entrypoints.launch import serve
+
+    return _start(arguments, env, serve)
+
+
+def _warm(arguments: Arguments, env: Env) -> int:
+    from entrypoints.launch import warm
+
+    return _start(arguments, env, warm)
+
+
+def _start(arguments: Arguments, env: Env, run: Any) -> int:
+    from entrypoints.command import reasons_text, wrong
+    from entrypoints.findings import as_text, failed
+
+    profile = read_profile(env)
+    facts, plan = _plan_for(arguments, env, profile)
+    say(as_text(wrong(plan.findings)) + reasons_text(plan))
+    if arguments.options.strict and failed(plan.findings):
+        say("drydock: a check is FAIL and --strict was given; nothing was started")
+        return CHECK_FAILED
+    code: int = run(plan, profile, facts, env, arguments.options)
+    return code
+
+
+def _plan(arguments: Arguments, env: Env) -> int:
+    from entrypoints.command import as_json, as_text, wrong
+    from entrypoints.findings import as_text as findings_text
+
+    _, plan = _plan_for(arguments, env, read_profile(env))
+    if arguments.options.json:
+        emit_json(as_json(plan))
+    else:
+        emit(as_text(plan))
+        say(findings_text(wrong(plan.findings)))
+    return OK
+
+
+def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
+    """Return facts and plan."""
+    from entrypoints.command import command
+    from entrypoints.modelfacts import read_model
+    from entrypoints.vllm_flags import parse_given
+
+    given = parse_given(arguments.vllm, env, read_flags(env))
+    name = given.flag("--model")
+    if not name:
+        raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
+    facts, _, _ = _probe(arguments, env, profile)
+    return facts, command(profile, facts, read_model(name, given.flag("--load-format") or "auto"), given)
+
+
+def _check(arguments: Arguments, env: Env) -> int:
+    from entrypoints.findings import as_junit, as_text, evaluate, failed
+    from entrypoints.model import to_json
+
+    profile = read_profile(env)
+    facts, _, _ = _probe(arguments, env, profile)
+    findings = evaluate(profile["checks"], facts)
+    if arguments.junit:
+        _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
+    if arguments.options.json:
+        emit_json(to_json(findings))
+    elif arguments.junit != "-":
+        emit(as_text(findings))
+    return CHECK_FAILED if failed(findings) else OK
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        emit(text)
+        return
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise EntrypointError(USAGE, f"--junit {path}: {error.strerror}", "name a file in a writable folder") from error
+
+
+def _facts(arguments: Arguments, env: Env) -> int:
+    from entrypoints.model import to_json
+
+    facts, host, commands = _probe(arguments, env, read_profile(env))
+    if arguments.record:
+        from entrypoints.record import record
+
+        record(host, commands, facts, arguments.record)
+        say(f"recorded {arguments.record}")
+    else:
+        emit_json(to_json(facts))
+    return OK
+
+
+def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
+    """Return facts, and the host and commands they were read through."""
+    from entrypoints.commands import Commands
+    from entrypoints.facts import probe
+    from entrypoints.host import Host
+
+    root = arguments.root
+    if root and not os.path.isdir(root):
+        raise EntrypointError(USAGE, f"--root {root}: no such folder", "expected what `facts --record DIR` wrote")
+    host = Host("" if root == "/" else root)
+    commands = Commands(host)
+    return probe(host, commands, profile, env), host, commands
+
+
+def _health(arguments: Arguments, env: Env) -> int:
+    from entrypoints.health import main as health
+
+    code: int = health(arguments.vllm, env)
+    return code
+
+
+def _version(arguments: Arguments, env: Env) -> int:
+    profile = read_profile(env)
+    known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
+    if arguments.options.json:
+        emit_json(known)
+    else:
+        emit("".join(f"{name} {value}\n" for name, value in known.items()))
+    return OK
+
+
+def _help(_arguments: Arguments, _env: Env) -> int:
+    verbs = "".join(f"  {name:8} {text}\n" for name, text in VERBS.items())
+    flags = "".join(f"  {f'{name} {value}':24} {text}\n" for name, (value, text) in FLAGS.items())
+    codes = "".join(f"  {code:3} {text}\n" for code, text in EXIT_CODES.items())
+    emit(
+        "usage: [VERB] [MODEL] [FLAG …]\n\nverbs:\n"
+        f"{verbs}  anything else is executed as it is\n\nown flags:\n{flags}"
+        "  every other flag is vLLM's and passes through; its own --help=all lists them\n\n"
+        f"exit codes:\n{codes}  any other is vLLM's own; 128 + n: it died of signal n\n"
+    )
+    return OK
+
+
+def _exec(arguments: Arguments, env: Env) -> int:
+    """Become another program."""
+    command = arguments.vllm
+    try:
+        os.execvpe(command[0], command, dict(env))  # noqa: S606 - what the user typed, as it is
+    except OSError as error:
+        from difflib import get_close_matches
+
+        close = get_close_matches(command[0], VERBS, n=1)
+        hint = f"did you mean {close[0]}?" if close else f"verbs: {', '.join(VERBS)}"
+        message = f"{command[0]!r} is no verb, and cannot be executed: {error.strerror}"
+        raise EntrypointError(USAGE, message, hint) from error
+
+
+_RUN = {
+    "serve": _serve,
+    "plan": _plan,
+    "check": _check,
+    "facts": _facts,
+    "warm": _warm,
+    "health": _health,
+    "version": _version,
+    "help": _help,
+    "exec": _exec,
+}
+
+
+# --- the image's own files ------------------------------------------------------------------------------------------
+
+
+def profile_path(env: Env) -> str:
+    """Return where the profile lies: DRYDOCK_PROFILE, else beside the package."""
+    package = os.path.dirname(os.path.abspath(__file__))
+    return env.get("DRYDOCK_PROFILE") or os.path.join(os.path.dirname(package), "profile.json")
+
+
+def read_profile(env: Env) -> dict[str, Any]:
+    """Read what this image knows of itself. Raises USAGE when DRYDOCK_PROFILE names no profile."""
+    path = profile_path(env)
+    try:
+        with open(path, encoding="utf-8") as file:
+            profile: dict[str, Any] = json.load(file)
+    except (OSError, ValueError) as error:
+        raise EntrypointError(
+            USAGE, f"{path}: {error}, expected the image's profile", "unset DRYDOCK_PROFILE"
+        ) from error
+    return profile
+
+
+def read_flags(env: Env) -> tuple[str, ...]:
+    """Read vLLM's option strings, recorded beside the profile when the image was built; none where there are none."""
+    path = os.path.join(os.path.dirname(profile_path(env)), "vllm-flags.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return tuple(json.load(file))
+    except FileNotFoundError:
+        return ()

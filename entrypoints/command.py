@@ -1,0 +1,158 @@
+"""Profile, facts, model and what the user said → the command that serves, with every reason. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from importlib import import_module
+from typing import Any
+
+from entrypoints.caches import cache_settings, chosen_environment
+from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
+from entrypoints.decide import Decision, Value
+from entrypoints.findings import evaluate
+from entrypoints.model import Facts, Finding, Reason, ServePlan, to_json
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.redact import redact_argv, redact_env, redact_value
+from entrypoints.vllm_flags import Given, parse_count
+
+DECISIONS = {
+    "cpu": "entrypoints.decide.cpu",
+}
+"""Accelerator → the module whose `decide(profile, facts, model, given)` chooses."""
+
+_SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_")
+"""Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
+
+
+def command(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> ServePlan:
+    """Make the plan. Raises what the decisions raise."""
+    decide: Callable[..., Decision] = import_module(DECISIONS[profile["accelerator"]]).decide
+    decision = decide(profile, facts, model, given)
+    weaker = [(DEFAULT, _defaults(profile, facts, model, given)), *_profile(profile), (DECISION, decision.values)]
+    settable = {name for _, values in weaker for name in values}
+    user = [(ENVIRONMENT, _environment(_chosen(facts, given), settable)), (COMMAND_LINE, _command_line(given))]
+    chosen = cascade([*weaker, *user])
+    return ServePlan(
+        argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
+        env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
+        reasons=tuple(_reason(name, item) for name, item in sorted(chosen.items())),
+        findings=(*evaluate(profile["checks"], facts), *decision.findings),
+        model=model.name,
+        host=str(chosen["--host"].value.value),
+        port=parse_count(str(chosen["--port"].value.value), "--port", 0),
+    )
+
+
+# --- layers ---------------------------------------------------------------------------------------------------------
+
+
+def _defaults(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> dict[str, Value]:
+    name = model.name.rstrip("/").rsplit("/", 1)[-1] if model.local else model.name
+    named = "the folder's name" if model.local else "the hub id"
+    values = {
+        "--served-model-name": Value(name, f"{named}: what clients write as `model`"),
+        "--host": Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
+        "--port": Value("8000", "vLLM's usual port"),
+    }
+    if "cache" in facts.mounts:
+        caches = cache_settings(profile, given.env, facts.mounts["cache"], facts.user[0])
+        values |= {setting: Value(value, because) for setting, value, because in caches}
+    return values
+
+
+def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:
+    for item in profile["settings"]:
+        value = item["value"] if isinstance(item["value"], bool) else str(item["value"])
+        yield item["origin"], {item["setting"]: Value(value, item["because"])}
+
+
+def _chosen(facts: Facts, given: Given) -> Mapping[str, str]:
+    """Return the variables that somebody chose."""
+    return chosen_environment(given.env, facts.mounts["cache"]) if "cache" in facts.mounts else given.env
+
+
+def _environment(env: Mapping[str, str], settable: set[str]) -> dict[str, Value]:
+    names = (name for name, value in env.items() if value and (name in settable or name.startswith(_SHOWN)))
+    return {name: Value(env[name], "set in the container's environment") for name in names}
+
+
+def _command_line(given: Given) -> dict[str, Value]:
+    return {name: Value(flag.value, f"given as {_words(name, flag.given)}") for name, flag in given.flags.items()}
+
+
+def _words(name: str, words: str) -> str:
+    return name if redact_value(name, words) != words else words
+
+
+# --- what becomes of them -------------------------------------------------------------------------------------------
+
+
+def _flags(chosen: Mapping[str, Chosen], given: Given) -> tuple[str, ...]:
+    """Return vLLM's flags: ours in order, then the user's as they were written."""
+    words: list[str] = []
+    for name, item in sorted(chosen.items()):
+        value = item.value.value
+        if name.startswith("-") and item.origin != COMMAND_LINE and value is not False:
+            words += [name] if value is True else [name, str(value)]
+    return (*words, *given.tokens)
+
+
+def _is_new_variable(name: str, item: Chosen) -> bool:
+    return not name.startswith("-") and item.origin != ENVIRONMENT
+
+
+def _reason(name: str, item: Chosen) -> Reason:
+    overridden = (
+        f"{_shown(value.value)} ({origin}): {value.because}" for origin, value in item.overridden if value.because
+    )
+    same = item.value.instead + tuple(overridden)
+    return Reason(name, _shown(item.value.value), item.origin, item.value.because, same)
+
+
+def _shown(value: str | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+# --- showing --------------------------------------------------------------------------------------------------------
+
+
+def redacted(plan: ServePlan) -> ServePlan:
+    """Return the plan as it may be printed."""
+    reasons = (
+        reason._replace(
+            value=redact_value(reason.setting, reason.value),
+            because=redact_value("", reason.because),
+            instead=tuple(redact_value(reason.setting, text) for text in reason.instead),
+        )
+        for reason in plan.reasons
+    )
+    return plan._replace(argv=redact_argv(plan.argv), env=redact_env(plan.env), reasons=tuple(reasons))
+
+
+def as_json(plan: ServePlan) -> dict[str, Any]:
+    """Return the plan as `plan --json` prints it."""
+    result: dict[str, Any] = to_json(redacted(plan))
+    return result
+
+
+def as_text(plan: ServePlan) -> str:
+    """Format the command, the environment, and a line for each reason."""
+    from shlex import join, quote
+
+    shown = redacted(plan)
+    env = "".join(f"{name}={quote(value)} \\\n" for name, value in shown.env.items())
+    return f"{env}{join(shown.argv)}\n\n{reasons_text(shown)}"
+
+
+def reasons_text(plan: ServePlan) -> str:
+    """Format the reasons, a line each, and why not the alternatives below."""
+    return "".join(
+        f"{reason.setting} = {reason.value}  [{reason.origin}] {reason.because}\n"
+        + "".join(f"    not {text}\n" for text in reason.instead)
+        for reason in redacted(plan).reasons
+    )
+
+
+def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
+    """Return the findings that somebody should read."""
+    return tuple(finding for finding in findings if finding.severity in ("WARN", "FAIL", "UNKNOWN"))

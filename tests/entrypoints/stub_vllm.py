@@ -1,0 +1,218 @@
+"""Stands in for vLLM's api_server: the same endpoints, flags and end, with tokens that count upwards.
+
+What it answers and when it ends was copied from vLLM 0.32.0 (launchers/launcher.py, completion/protocol.py): SIGTERM
+aborts running requests, or with --shutdown-timeout finishes them and answers new ones with 500, and exits 0.
+`STUB` in the environment, a JSON object of Behaviour's fields, makes it misbehave.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple
+
+MODEL = "stub"
+PROMPT_IDS = [1, 2, 3]
+
+
+class Behaviour(NamedTuple):
+    delay: float = 0.0
+    """Seconds until it listens."""
+    token_delay: float = 0.0
+    """Seconds for each token of a stream."""
+    capital: str = "Paris"
+    """What it answers in a chat."""
+    disagree_by: float = 0.0
+    """How much more likely another token is in prefill."""
+    dies_with: int = -1
+    """Exit code at the start; -1 for staying."""
+    ignores_sigterm: bool = False
+    orphan: str = ""
+    """Leave a process of a session of its own behind, and write its pid to this file."""
+    generates: bool = True
+    counts: bool = True
+    """/metrics tells running requests."""
+    fails_first: int = 0
+    """So many completions are answered with 500 before they work."""
+
+
+BEHAVIOUR = Behaviour(**json.loads(os.environ.get("STUB", "{}")))
+
+
+class Server(ThreadingHTTPServer):
+    daemon_threads = True
+    running = 0
+    draining = False
+    aborting = False
+    failures_left = BEHAVIOUR.fails_first
+    key = ""
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_UNIX:
+            self.socket.bind(self.server_address)
+        else:
+            super().server_bind()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return "client"
+
+    def do_GET(self) -> None:
+        if self.path == "/health":
+            self.answer(200, {})
+        elif self.path == "/metrics":
+            self.answer(200, metrics(self.server) if BEHAVIOUR.counts else "# nothing is counted\n")
+        elif not self.authorized():
+            self.answer(401, {"error": "Unauthorized"})
+        elif self.path == "/v1/models":
+            self.answer(200, {"data": [{"id": MODEL}]})
+        else:
+            self.answer(404, {"detail": "Not Found"})
+
+    def do_POST(self) -> None:
+        question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if not self.authorized():
+            self.answer(401, {"error": "Unauthorized"})
+        elif not BEHAVIOUR.generates:
+            self.answer(404, {"detail": "Not Found"})
+        elif question["model"] != MODEL:
+            self.answer(404, {"error": {"message": f"The model `{question['model']}` does not exist."}})
+        elif self.server.draining or self.server.failures_left:
+            self.server.failures_left -= 1
+            self.answer(500, {"error": {"message": "cannot schedule new futures after shutdown"}})
+        else:
+            self.server.running += 1
+            try:
+                self.generate(question)
+            finally:
+                self.server.running -= 1
+
+    def generate(self, question: dict[str, Any]) -> None:
+        if self.path == "/v1/chat/completions":
+            message = {"role": "assistant", "content": f"The capital of France is {BEHAVIOUR.capital}."}
+            self.answer(200, {"choices": [{"message": message}]})
+        elif question.get("stream"):
+            self.stream(question["max_tokens"])
+        elif question.get("prompt_logprobs"):
+            self.answer(200, {"choices": [{"prompt_logprobs": prefill(question["prompt"])}]})
+        else:
+            tokens = list(range(4, 4 + question["max_tokens"]))
+            self.answer(200, {"choices": [{"text": "4 5", "prompt_token_ids": PROMPT_IDS, "token_ids": tokens}]})
+
+    def stream(self, tokens: int) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream")
+        self.end_headers()
+        for token in range(tokens):
+            if self.server.aborting:
+                return
+            self.wfile.write(f"data: {token}\n\n".encode())
+            time.sleep(BEHAVIOUR.token_delay)
+        self.wfile.write(b"data: [DONE]\n\n")
+
+    def answer(self, status: int, body: Any) -> None:
+        data = (body if isinstance(body, str) else json.dumps(body)).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def authorized(self) -> bool:
+        return not self.server.key or self.headers["Authorization"] == f"Bearer {self.server.key}"
+
+
+def metrics(server: Server) -> str:
+    labels = f'{{engine="0",model_name="{MODEL}"}}'
+    return (
+        "# TYPE vllm:num_requests_running gauge\n"
+        f"vllm:num_requests_running{labels} {server.running:.1f}\n"
+        f"vllm:num_requests_waiting{labels} 0.0\n"
+        f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="{MODEL}",reason="capacity"}} 7.0\n'
+    )
+
+
+def prefill(tokens: list[int]) -> list[dict[str, Any] | None]:
+    likely = -0.1 - BEHAVIOUR.disagree_by
+    entries: list[dict[str, Any] | None] = [None]
+    for token in tokens[1:]:
+        entries.append({str(token): {"logprob": likely, "rank": 1}, "99": {"logprob": -0.1, "rank": 2}})
+    return entries
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--host", default="")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--uds")
+    parser.add_argument("--api-key", default=os.environ.get("VLLM_API_KEY", ""))
+    parser.add_argument("--ssl-certfile")
+    parser.add_argument("--shutdown-timeout", type=float, default=0.0)
+    return parser.parse_args()
+
+
+def leave_an_orphan(note: str) -> None:
+    """Start a process through one that ends at once, so that its parent is gone."""
+    sleeper = "import os, time; os.setsid(); open(os.environ['NOTE'], 'w').write(str(os.getpid())); time.sleep(60)"
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {sleeper!r}])"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "NOTE": note})
+
+
+def listen(arguments: argparse.Namespace) -> Server:
+    if arguments.uds:
+        Server.address_family = socket.AF_UNIX
+        server = Server(arguments.uds, Handler)
+    else:
+        server = Server((arguments.host, arguments.port), Handler)
+    if arguments.ssl_certfile:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(arguments.ssl_certfile)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+    server.key = arguments.api_key
+    return server
+
+
+def end(server: Server, patience: float) -> None:
+    """Do what vLLM does upon SIGTERM."""
+    server.draining, server.aborting = True, patience == 0
+    deadline = time.monotonic() + patience
+    while server.running and time.monotonic() < deadline:
+        time.sleep(0.01)
+    server.aborting = True
+    server.shutdown()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    if BEHAVIOUR.dies_with >= 0:
+        sys.stderr.write("stub: RuntimeError: the model is broken\n")
+        return BEHAVIOUR.dies_with
+    if BEHAVIOUR.ignores_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if BEHAVIOUR.orphan:
+        leave_an_orphan(BEHAVIOUR.orphan)
+    time.sleep(BEHAVIOUR.delay)
+    server = listen(arguments)
+    if not BEHAVIOUR.ignores_sigterm:
+        stopping = threading.Thread(target=end, args=(server, arguments.shutdown_timeout), daemon=True)
+        signal.signal(signal.SIGTERM, lambda *_: stopping.start())
+    server.serve_forever(poll_interval=0.02)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+"""The shape of the repository itself: who may import whom, how large things may be, generated equals committed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock import lock, render
+from drydock.matrix import read_matrix
+from drydock.paths import ROOT
+
+MODULES = sorted([*ROOT.glob("drydock/**/*.py"), *ROOT.glob("entrypoints/**/*.py"), ROOT / "tasks.py", ROOT / "inv"])
+TEMPLATES = sorted(ROOT.glob("templates/**/*.j2"))
+TOOLS = sorted(ROOT.glob("templates/tools/*.py"))
+LONGEST_MODULE, LONGEST_TASKS, LONGEST_VERB, MOST_IFS = 400, 150, 10, 3
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the dotted name of everything a module imports, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("entrypoints/**/*.py")), ids=name)
+def test_the_image_side_imports_the_standard_library_and_itself(path: Path) -> None:
+    roots = {module.partition(".")[0] for module in imports(path)}
+    assert roots <= {*sys.stdlib_module_names, "entrypoints"}
+
+
+@pytest.mark.parametrize("path", [ROOT / "inv", *TOOLS], ids=name)
+def test_what_runs_before_any_package_is_there_imports_the_standard_library(path: Path) -> None:
+    assert {module.partition(".")[0] for module in imports(path)} <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("drydock/**/*.py")), ids=name)
+def test_of_the_image_side_the_build_side_imports_the_cascade_only(path: Path) -> None:
+    assert {module for module in imports(path) if module.startswith("entrypoints")} <= {"entrypoints.cascade"}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=name)
+def test_no_module_is_too_long(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= (LONGEST_TASKS if path.name == "tasks.py" else LONGEST_MODULE)
+
+
+def test_verbs_are_short() -> None:
+    functions = [node for node in ast.parse((ROOT / "tasks.py").read_text()).body if isinstance(node, ast.FunctionDef)]
+    bodies = {function.name: function.body[1:] for function in functions if function.decorator_list}
+    assert len(bodies) >= 14
+    lengths = {verb: (body[-1].end_lineno or 0) - body[0].lineno + 1 for verb, body in bodies.items()}
+    assert {verb: length for verb, length in lengths.items() if length > LONGEST_VERB} == {}
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=name)
+def test_templates_hold_no_ladder_of_ifs_and_no_version(path: Path) -> None:
+    text = path.read_text()
+    assert len(re.findall(r"{%-?\s*(?:if|elif)\b", text)) <= MOST_IFS
+    assert re.findall(r"\d+\.\d+|==", text) == []
+
+
+def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
+    names = r"pypi\.org|pythonhosted|download\.pytorch\.org|deb\.debian\.org|/opt/pypi|/opt/wheels|/root/|/work/"
+    sources = [
+        *MODULES,
+        *TEMPLATES,
+        *TOOLS,
+        ROOT / "matrix.yaml",
+        *ROOT.glob("images/*/*"),
+        *ROOT.glob("requirements.*"),
+    ]
+    assert {name(path): found for path in sources if (found := re.findall(names, path.read_text()))} == {}
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("variant", read_matrix(ROOT), ids=lambda variant: variant.id)
+class TestCommitted:
+    """What is committed for each variant is what its inputs give."""
+
+    def test_the_lock_fits_the_matrix(self, variant: render.Variant) -> None:
+        lock.check(variant, lock.read_lock(lock.path_of(ROOT, variant.id)))
+
+    def test_dockerfile_and_profile_are_the_generated_ones(self, variant: render.Variant) -> None:
+        render.check(ROOT, variant, lock.read_lock(lock.path_of(ROOT, variant.id)))
