@@ -12,6 +12,7 @@ import pytest
 
 from drydock import lock, render
 from drydock.matrix import read_matrix
+from drydock.model import Variant
 from drydock.paths import ROOT
 
 MODULES = sorted([*ROOT.glob("drydock/**/*.py"), *ROOT.glob("entrypoints/**/*.py"), ROOT / "tasks.py", ROOT / "inv"])
@@ -87,8 +88,8 @@ def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
 class TestCommitted:
     """What is committed for each variant is what its inputs give."""
 
-    def test_the_lock_fits_the_matrix(self, variant: render.Variant) -> None:
+    def test_the_lock_fits_the_matrix(self, variant: Variant) -> None:
         lock.check(variant, lock.read_lock(lock.path_of(ROOT, variant.id)))
 
-    def test_dockerfile_and_profile_are_the_generated_ones(self, variant: render.Variant) -> None:
+    def test_dockerfile_and_profile_are_the_generated_ones(self, variant: Variant) -> None:
         render.check(ROOT, variant, lock.read_lock(lock.path_of(ROOT, variant.id)))

@@ -1,0 +1,129 @@
+"""vLLM's flags in every form that vLLM takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.vllm_flags import parse_config, parse_count, parse_given
+
+KNOWN = ("--model", "--max-model-len", "--max-num-seqs", "--enforce-eager", "--no-enforce-eager", "-tp", "-O", "--config")
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [
+        ("--tensor-parallel-size", "2"),
+        ("--tensor-parallel-size=2",),
+        ("--tensor_parallel_size", "2"),
+        ("-tp", "2"),
+        ("-tp=2",),
+    ],
+)
+def test_every_spelling_is_one_flag(tokens: tuple[str, ...]) -> None:
+    given = parse_given(tokens, {})
+
+    assert given.number("--tensor-parallel-size") == 2
+    assert given.tokens == tokens
+
+
+def test_a_first_word_is_the_model_and_later_words_belong_to_flags() -> None:
+    given = parse_given(("/m", "--served-model-name", "a", "b", "--seed", "-1"), {})
+
+    assert given.flag("--model") == "/m"
+    assert given.flag("--served-model-name") == "a b"
+    assert given.flag("--seed") == "-1"
+    assert given.tokens[:2] == ("--model", "/m")
+
+
+def test_a_bare_flag_is_true_and_no_flag_is_its_opposite() -> None:
+    flags = parse_given(("--enforce-eager", "--no-enable-prefix-caching"), {}).flags
+
+    assert flags["--enforce-eager"].value is True
+    assert flags["--enable-prefix-caching"].value is False
+
+
+def test_the_last_of_two_wins_as_in_vllm() -> None:
+    assert parse_given(("--port", "1", "--port", "2"), {}).flag("--port") == "2"
+
+
+def test_an_optimisation_level_may_stick_to_its_letter() -> None:
+    assert parse_given(("-O3",), {}, KNOWN).flag("-O") == "3" or parse_given(("-O3",), {}).flag("--optimization-level") == "3"
+
+
+def test_json_values_and_dotted_fields_pass() -> None:
+    given = parse_given(("--kv-transfer-config", '{"a": 1}', "--kv_transfer_config.b_c", "2"), {})
+
+    assert given.flag("--kv-transfer-config") == '{"a": 1}'
+    assert given.flag("--kv-transfer-config.b_c") == "2"
+
+
+def test_an_unknown_flag_names_the_nearest() -> None:
+    with pytest.raises(EntrypointError, match="did you mean --max-model-len") as refused:
+        parse_given(("--max-modle-len", "9"), {}, KNOWN)
+    assert refused.value.code == USAGE
+
+
+def test_the_beginning_of_one_flag_is_that_flag_and_of_two_is_refused() -> None:
+    assert parse_given(("--max-model", "9"), {}, KNOWN).flag("--max-model-len") == "9"
+    with pytest.raises(EntrypointError, match="--max-model-len, --max-num-seqs"):
+        parse_given(("--max", "9"), {}, KNOWN)
+
+
+def test_an_unknown_short_flag_is_refused_and_a_known_one_passes() -> None:
+    assert parse_given(("-tp", "2"), {}, KNOWN).number("--tensor-parallel-size") == 2
+    with pytest.raises(EntrypointError, match="-xyz"):
+        parse_given(("-xyz", "2"), {}, KNOWN)
+
+
+def test_a_config_files_keys_are_flags_that_the_command_line_overrides(tmp_path: Path) -> None:
+    config = tmp_path / "vllm.yaml"
+    config.write_text("# mine\nmodel: /m\nmax_model_len: 4096  # short\nport: '1'\nenforce-eager: true\nlist:\n  - a: b\n")
+    given = parse_given(("--config", str(config), "--port", "2"), {})
+
+    assert given.flag("--model") == "/m"
+    assert given.number("--max-model-len") == 4096
+    assert given.flag("--port") == "2"
+    assert given.flags["--enforce-eager"].value is True
+    assert "--a" not in given.flags
+    assert given.tokens == ("--config", str(config), "--port", "2")
+
+
+def test_a_config_file_that_is_missing_or_in_one_word_is_refused() -> None:
+    with pytest.raises(EntrypointError, match="No such file"):
+        parse_given(("--config", "/none.yaml"), {})
+    with pytest.raises(EntrypointError, match="two words"):
+        parse_given(("--config=/none.yaml",), {})
+
+
+@pytest.mark.parametrize(("text", "number"), [("4096", 4096), ("4K", 4096), ("4k", 4000), ("2.5k", 2500), ("1M", 1 << 20)])
+def test_numbers_are_written_as_vllm_allows(text: str, number: int) -> None:
+    assert parse_count(text, "--x") == number
+
+
+@pytest.mark.parametrize("text", ["", "x", "2.5", "2.5K", "-3", "0", "1e3"])
+def test_other_numbers_are_refused(text: str) -> None:
+    with pytest.raises(EntrypointError, match="--x"):
+        parse_count(text, "--x")
+
+
+def test_an_empty_variable_is_not_set() -> None:
+    assert parse_given((), {"A": "", "B": "1"}).variable("A") is None
+    assert parse_given((), {"A": "", "B": "1"}).variable("B") == "1"
+
+
+@given(st.lists(st.text()))
+def test_no_words_give_a_traceback_and_all_reach_vllm(words: list[str]) -> None:
+    tokens = tuple(word for word in words if not word.startswith("--config"))
+    given = parse_given(tokens, {})
+
+    assert given.tokens[len(given.tokens) - len(tokens) :] == tokens
+
+
+@given(st.text())
+def test_no_config_file_gives_a_traceback(text: str) -> None:
+    assert all(name.startswith("--") for name in parse_config(text, "f"))
