@@ -1,7 +1,4 @@
-"""invoke verbs: each takes options, calls the function that does the work, and prints what it returns.
-
-Data goes to standard output, everything else to standard error; an error's exit code is in drydock/errors.py.
-"""
+"""invoke verbs: each calls the function that does the work and prints what it returns, data on standard output only."""
 
 from __future__ import annotations
 
@@ -14,6 +11,7 @@ import drydock.build
 import drydock.demo
 import drydock.engine
 import drydock.lock
+import drydock.lockdiff
 import drydock.quality
 import drydock.render
 import drydock.schema
@@ -66,7 +64,7 @@ def lock(_: Context, target: str = "", check: bool = False) -> None:
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
 def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     """Say what differs between two locks: packages, versions, sizes."""
-    emit(drydock.lock.diff(ROOT, old, new, json=json))
+    emit(drydock.lockdiff.diff(ROOT, old, new, json=json))
 
 
 @verb(help=TARGET | OFFLINE)

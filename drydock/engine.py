@@ -101,6 +101,7 @@ def ensure() -> Engine:
         found = find()
         if found:
             return found
+        _refuse_another_engine()
         if not shutil.which("dockerd") or not shutil.which("docker") or not _buildx_version():
             _install()
         return _start()
@@ -135,6 +136,15 @@ def wait_for(condition: Callable[[], object], seconds: float) -> bool:
             return True
         time.sleep(0.1)
     return bool(condition())
+
+
+def _refuse_another_engine() -> None:
+    """Start no engine here when the user has named another one."""
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        if os.environ.get(name):
+            raise EngineError(
+                f"no Docker engine answers at {name}={os.environ[name]}", hint=f"start it, or unset {name}"
+            )
 
 
 def _install() -> None:

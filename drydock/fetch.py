@@ -46,7 +46,7 @@ def fetch(
 
     With `offline`, raises a FetchError that lists everything that would have to be fetched.
     """
-    pins, store = lock.platforms[platform], default_store()
+    pins, store = lock.platforms[platform], default_store(env)
     wheels = (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.tools)
     debs = _needed_debs(pins, platform, lock.source_date_epoch, store)
     if offline:
@@ -63,7 +63,7 @@ def fetch(
 
 def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: Mapping[str, str] = os.environ) -> None:
     """Bring wheels that fit this machine's own Python into the store."""
-    store = default_store()
+    store = default_store(env)
     if offline:
         _refuse_missing(wheels, store)
     major, minor, _ = host.python_version_tuple()

@@ -165,7 +165,7 @@ def _problems(root: Path, variant: Variant) -> tuple[str, ...]:
 
 
 def _resolve_platform(variant: Variant, platform: str, env: Mapping[str, str]) -> LockedPlatform:
-    store = default_store()
+    store = default_store(env)
     target = resolve.environment(variant.python, platform, variant.base)
     request = resolve.Request(
         requirements=variant.requirements,

@@ -63,7 +63,8 @@ def requirements(root: Path, *, upgrade: bool) -> bool:
         if not upgrade:
             shutil.copy(root / result.name, folder)
         command = (str(uv_binary()), "pip", "compile", "requirements.in", "--output-file", result.name, *options)
-        environment = uv_environment(read_indexes(), os.environ)
+        # an extra index may hold a few of a version's files only, and the hashes of the others would be missing
+        environment = uv_environment(read_indexes()._replace(extra=(), find_links=()), os.environ)
         if subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL).returncode:
             raise InputError("requirements.in: uv cannot resolve it; see above")
         return write_atomically(root / result.name, result.read_bytes())

@@ -119,9 +119,9 @@ class Store:
         return final
 
 
-def default_store() -> Store:
+def default_store(env: Mapping[str, str] = os.environ) -> Store:
     """Return the user's store."""
-    return Store(cache_home())
+    return Store(cache_home(env))
 
 
 @contextlib.contextmanager

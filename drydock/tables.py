@@ -14,7 +14,7 @@ from drydock import lock as locks
 from drydock.errors import DrydockError
 from drydock.matrix import describe
 from drydock.model import Lock, Variant
-from drydock.verify import committed_digest
+from drydock.proof import read_proof
 
 COLUMNS = ("id", "aliases", "stack", "vllm", "python", "base", "platforms", "hermetic", "locked", "proof")
 
@@ -39,12 +39,13 @@ def current_lock(root: Path, variant: Variant) -> Lock | None:
 
 
 def proof(root: Path, variant: Variant, lock: Lock | None) -> str:
-    """Return what the committed files show: packages, if two builds of just these inputs agreed on a digest."""
+    """Return the strongest tier that tests have shown of just these inputs; what they showed of others is no proof."""
     if lock is None or not (root / "images" / variant.id / "Dockerfile").is_file():
         return "none"
+    shown = read_proof(root, variant.id)
     jobs = [build.Job(variant=variant, lock=lock, platform=platform, root=root) for platform in lock.platforms]
-    agreed = [committed_digest(lock, job.platform, build.inputs_sha256(job)) for job in jobs]
-    return "packages" if all(agreed) else "rendered"
+    current = shown is not None and shown.inputs_sha256 in {build.inputs_sha256(job) for job in jobs}
+    return shown.tier() if shown and current else "rendered"
 
 
 def text(found: Sequence[Mapping[str, Any]], width: int = 200) -> str:

@@ -106,6 +106,8 @@ def _make(folder: str, mode: int) -> None:
             _make_one(each, mode)
     except OSError as error:
         raise EntrypointError(HOST, f"{target}: cannot make this folder: {error.strerror}", _HINT) from error
+    if not os.path.isdir(target):
+        raise EntrypointError(HOST, f"{target}: expected a folder, found a file", _HINT)
     if not os.access(target, os.W_OK | os.X_OK):
         found = f"uid {os.getuid()}, gid {os.getgid()} may not write there"
         raise EntrypointError(HOST, f"{target}: {found}", _HINT)

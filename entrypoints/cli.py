@@ -91,7 +91,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
 
     given = parse_given(arguments.vllm, env, read_flags(env))
     name = given.flag("--model")
-    if not name:
+    if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
     return facts, command(profile, facts, read_model(name, given.flag("--load-format") or "auto"), given)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,7 +57,7 @@ def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, 
 def flag(argv: Sequence[str], name: str) -> str:
     """Return a flag's last value, in either form (`--a b`, `--a=b`, underscores as dashes); empty without one."""
     found = ""
-    for token, following in zip(argv, (*argv[1:], ""), strict=True):
+    for token, following in itertools.zip_longest(argv, argv[1:], fillvalue=""):
         spelled, equals, value = token.partition("=")
         if spelled.startswith("--") and spelled.replace("_", "-") == name:
             found = value if equals else following

@@ -5,7 +5,7 @@ Phases are told from what processes are and hold, never from log lines, whose wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 PLAN = "plan"
@@ -15,7 +15,7 @@ SPAWN = "spawn"
 IMPORT = "import"
 """API server, engine core and workers import torch and vLLM, one after the other."""
 LOAD = "load"
-"""From the first weight file mapped until none is; a loader that maps none leaves its time with the imports."""
+"""From the last import until no weight file is mapped any more; a loader that maps none counts until the end."""
 ENGINE_INIT = "engine_init"
 """Profiling, compilation, KV cache; ends when vLLM's /health answers."""
 KNOWN_ANSWER = "known_answer"
@@ -94,21 +94,23 @@ def startup_seconds(state: State, now: float) -> float:
     return dict(state.entered).get(READY, now)
 
 
-def observed_phase(processes: Iterable[Process], before: str) -> str:
-    """Tell the phase from vLLM's processes, given the phase before.
+def observed_phase(processes: Iterable[Process], before: str, *, loaded: bool) -> str:
+    """Tell the phase from vLLM's processes, the phase before, and whether weights were seen mapped already.
 
     vLLM titles a process `VLLM::EngineCore` or `VLLM::Worker` once its imports are done; until then a spawned one is
-    called after multiprocessing's spawn_main.
+    called after multiprocessing's spawn_main. Workers come last and load weights first.
     """
     seen = tuple(processes)
-    if any(_maps_weights(process.mapped) for process in seen):
+    if maps_weights(seen):
         return LOAD
-    if before in (LOAD, ENGINE_INIT):
+    if loaded:
         return ENGINE_INIT
     titles = [process.title for process in seen]
-    importing = any("spawn_main" in title for title in titles) or not any("::" in title for title in titles)
-    return IMPORT if importing else before
+    if any("spawn_main" in title for title in titles) or not any("::Worker" in title for title in titles):
+        return before if before in (LOAD, ENGINE_INIT) else IMPORT
+    return LOAD
 
 
-def _maps_weights(mapped: Sequence[str]) -> bool:
-    return any(path.endswith(WEIGHTS) for path in mapped)
+def maps_weights(processes: Iterable[Process]) -> bool:
+    """Tell whether any process has a weight file mapped."""
+    return any(path.endswith(WEIGHTS) for process in processes for path in process.mapped)

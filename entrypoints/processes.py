@@ -20,9 +20,13 @@ def command_line(pid: int | str, root: str = "/") -> tuple[str, ...]:
 
 
 def session(leader: int, root: str = "/") -> tuple[Process, ...]:
-    """Return the processes of a session, with the weight files that each maps."""
+    """Return the processes of a session, with the weight files that each maps.
+
+    Maps are long, and only a process that vLLM has given a title (`VLLM::…`) has come as far as weights.
+    """
     pids = [pid for pid, fields in _stats(root) if fields[_SESSION] == str(leader)]
-    return tuple(Process(" ".join(command_line(pid, root)), _mapped_weights(pid, root)) for pid in pids)
+    titles = {pid: " ".join(command_line(pid, root)) for pid in pids}
+    return tuple(Process(title, _mapped_weights(pid, root) if "::" in title else ()) for pid, title in titles.items())
 
 
 def children(parent: int, root: str = "/") -> tuple[int, ...]:

@@ -13,11 +13,11 @@ from typing import Any
 
 from entrypoints.client import Endpoint, Unreachable, ask
 from entrypoints.health import HTTP_OK, UNANSWERED, WRONG, verify_answers
-from entrypoints.phases import KNOWN_ANSWER, READY, State, enter, observed_phase, phase
+from entrypoints.phases import KNOWN_ANSWER, READY, State, enter, maps_weights, observed_phase, phase
 from entrypoints.processes import session
 
-LOOK_EVERY = 0.2
-"""Seconds between two looks at a server that is coming up; a look costs some milliseconds."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks at a server that is coming up; a small model's weights are mapped for 0.15 s."""
 ASK_AGAIN = 1.0
 """Seconds before a comparison that got no answer is tried again."""
 HEARTBEAT = 5.0
@@ -64,8 +64,11 @@ class Board:
 
 def watch_start(board: Board, endpoint: Endpoint, leader: int, profile: Mapping[str, Any], model: str) -> None:
     """See vLLM (the session that `leader` leads) become ready, then keep asking whether it still answers."""
+    loaded = False
     while not _answers(board, endpoint):
-        board.enter(observed_phase(session(leader), phase(board.state)))
+        processes = session(leader)
+        board.enter(observed_phase(processes, phase(board.state), loaded=loaded))
+        loaded = loaded or maps_weights(processes)
         time.sleep(LOOK_EVERY)
     board.enter(KNOWN_ANSWER)
     _compare(board, endpoint, profile, model)

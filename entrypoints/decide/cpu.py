@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from entrypoints.decide import Decision, Thresholds, Value, advice, does_not_fit, gib
 from entrypoints.decide import binding as bind
 from entrypoints.decide import memory as mem
-from entrypoints.errors import HOST, MODEL, EntrypointError
+from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.findings import GIB
 from entrypoints.geometry import Geometry
 from entrypoints.model import Facts, Finding, Processor
@@ -112,8 +112,7 @@ def choose_dtype(processor: Processor) -> Value:
 
 def choose_layout(case: Case, size: int) -> tuple[Layout, Value]:
     """Choose tensor parallelism: as many NUMA nodes as help, and as the model needs."""
-    visible = case.given.variable(VISIBLE)
-    found = bind.domains(case.facts, None if visible is None else parse_id_list(visible))
+    found = bind.domains(case.facts, _visible_nodes(case.given))
     user = case.given.number("--tensor-parallel-size")
     if user:
         return _layout(case, found, user), Value(str(user), "")
@@ -124,6 +123,15 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, Value]:
     if layout is not layouts[0]:
         because = f"{because}; but the weights need {layout.tensor} nodes' memory"
     return layout, Value(str(layout.tensor), because, instead)
+
+
+def _visible_nodes(given: Given) -> tuple[int, ...] | None:
+    """Return the memory nodes that the user allows; None for all. Raises USAGE."""
+    visible = given.variable(VISIBLE)
+    try:
+        return None if visible is None else parse_id_list(visible)
+    except ValueError as error:
+        raise EntrypointError(USAGE, f"{VISIBLE}={visible}: expected node numbers, such as 0,1") from error
 
 
 def _counts(case: Case, found: tuple[bind.Domain, ...], size: int) -> tuple[list[int], str, tuple[str, ...]]:

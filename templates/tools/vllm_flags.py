@@ -4,34 +4,38 @@ Starts the server's module as `python -m` does, until it would read the command 
 vLLM's own, whatever module builds it in this version. Needs no network and no device.
 """
 
+from __future__ import annotations
+
 import argparse
 import json
 import runpy
 import sys
 from pathlib import Path
+from typing import Any, NoReturn
 
 
 class CommandLineWanted(BaseException):
     """The server is about to read its command line with this parser; no handler of vLLM's catches it."""
 
-    def __init__(self, parser):
+    def __init__(self, parser: argparse.ArgumentParser) -> None:
         super().__init__(parser)
         self.parser = parser
 
 
-def refuse(parser, *_args, **_options):
+def refuse(parser: argparse.ArgumentParser, *_args: Any, **_options: Any) -> NoReturn:
     """Stand in for ArgumentParser's parse_args and parse_known_args."""
     raise CommandLineWanted(parser)
 
 
-def options(module):
+def options(module: str) -> list[str]:
     """Return the option strings of a server module."""
-    argparse.ArgumentParser.parse_args = argparse.ArgumentParser.parse_known_args = refuse
+    for method in ("parse_args", "parse_known_args"):
+        setattr(argparse.ArgumentParser, method, refuse)
     sys.argv = [module]
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except CommandLineWanted as wanted:
-        return sorted({option for action in wanted.parser._actions for option in action.option_strings})
+        return sorted(wanted.parser._option_string_actions)  # noqa: SLF001 - argparse has no public list of them
     sys.exit(f"{module}: ended without reading its command line")
 
 

@@ -4,7 +4,7 @@ import gzip
 import hashlib
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,14 +54,20 @@ def test_a_mirror_of_the_environment_wins() -> None:
     assert read_mirrors(both).security == ("https://two.example/security",)
 
 
-@pytest.mark.parametrize(
-    "sources",
-    [
-        "Types: deb\nURIs: http://m.example/other\nSuites: x\n\n"
-        "Types: deb\nURIs: http://m.example/debian/\nSuites: x\nSigned-By: /key.gpg\n",
-        "# a comment\ndeb [arch=amd64 signed-by=/key.gpg] http://m.example/debian bookworm main\n",
-    ],
-)
+STANZAS = """\
+Types: deb
+URIs: http://m.example/other
+Suites: x
+
+Types: deb
+URIs: http://m.example/debian/
+Suites: x
+Signed-By: /key.gpg
+"""
+ONE_LINE = "# a comment\ndeb [arch=amd64 signed-by=/key.gpg] http://m.example/debian bookworm main\n"
+
+
+@pytest.mark.parametrize("sources", [STANZAS, ONE_LINE])
 def test_the_key_of_a_mirror_is_read_from_either_format(sources: str) -> None:
     assert parse_signed_by(sources, ["http://m.example/debian"]) == "/key.gpg"
     assert parse_signed_by(sources, ["http://m.example/ubuntu"]) is None
@@ -132,8 +138,8 @@ needs_apt = pytest.mark.skipif(
 
 
 @pytest.fixture
-def archive(server: Loopback, tmp_path: Path) -> dict[str, str]:
-    """A signed Debian archive of a few packages on the loopback server; return the environment that names it."""
+def archive(server: Loopback, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A signed Debian archive of a few packages on the loopback server; yield the environment that names it."""
     packages = {
         "libc6": "Priority: required",
         "bash": "Essential: yes\nDepends: libc6",
@@ -157,7 +163,8 @@ def archive(server: Loopback, tmp_path: Path) -> dict[str, str]:
         folder = f"/{root}/dists/{suite}"
         server.files[f"{folder}/InRelease"] = _sign(release, tmp_path, keyring)
         server.files[f"{folder}/main/binary-amd64/Packages.gz"] = gzip.compress(index.encode(), mtime=0)
-    return {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian", "DRYDOCK_DEBIAN_KEYRING": str(keyring)}
+    yield {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian", "DRYDOCK_DEBIAN_KEYRING": str(keyring)}
+    subprocess.run(["gpgconf", "--homedir", str(tmp_path / "gpg"), "--kill", "gpg-agent"], check=True)
 
 
 def _release(suite: str, index: str) -> str:

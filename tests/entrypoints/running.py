@@ -18,6 +18,12 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from entrypoints.arguments import Options
+from entrypoints.errors import EntrypointError
+from entrypoints.launch import serve, warm
+from entrypoints.model import Mount, ServePlan
+from tests.entrypoints.records import facts
+
 ROOT = Path(__file__).resolve().parents[2]
 STUB = Path(__file__).with_name("stub_vllm.py")
 PATIENCE = 15.0
@@ -53,8 +59,8 @@ class Running:
         self.log = log
         whole = {**os.environ, "STUB": json.dumps(stub), **env}
         with log.open("w") as stderr:
-            command = [sys.executable, __file__, json.dumps(start._asdict())]
-            self.process = subprocess.Popen(command, env=whole, stderr=stderr, start_new_session=True)
+            command = [sys.executable, "-m", __spec__.name, json.dumps(start._asdict())]
+            self.process = subprocess.Popen(command, env=whole, cwd=ROOT, stderr=stderr, start_new_session=True)
 
     def said(self) -> str:
         return self.log.read_text()
@@ -130,13 +136,6 @@ def is_running(pid: int) -> bool:
 
 
 def _main() -> int:
-    sys.path.insert(0, str(ROOT))
-    from entrypoints.arguments import Options
-    from entrypoints.errors import EntrypointError
-    from entrypoints.launch import serve, warm
-    from entrypoints.model import Mount, ServePlan
-    from tests.entrypoints.records import facts
-
     start = Start(**json.loads(sys.argv[1]))
     mounts = {
         "cache": Mount(start.cache, True, start.cache_writable, 0, 0, ""),

@@ -37,7 +37,13 @@ PROFILE: dict[str, Any] = {
     "python": "/opt/venv/bin/python3",
     "module": "vllm.entrypoints.openai.api_server",
     "settings": [
-        {"setting": "--enforce-eager", "value": True, "origin": "stack", "because": "known to be right", "source": "test"}
+        {
+            "setting": "--enforce-eager",
+            "value": True,
+            "origin": "stack",
+            "because": "known to be right",
+            "source": "test",
+        }
     ],
     "libraries": {"tcmalloc": {"x86_64": TCMALLOC}, "iomp": {"x86_64": IOMP}},
     "thresholds": {name: {"value": value, "because": "test", "source": "test"} for name, value in THRESHOLDS.items()},

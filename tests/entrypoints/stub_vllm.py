@@ -112,7 +112,9 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, {"choices": [{"prompt_logprobs": prefill(question["prompt"])}]})
         else:
             tokens = list(range(4, 4 + question["max_tokens"]))
-            self.answer(200, {"choices": [{"text": "4 5", "prompt_token_ids": PROMPT_IDS, "token_ids": tokens}]})
+            likely = {"token_logprobs": [-0.1 - BEHAVIOUR.disagree_by] * len(tokens)}
+            ids = {"prompt_token_ids": PROMPT_IDS, "token_ids": tokens}
+            self.answer(200, {"choices": [{"text": "4 5", "logprobs": likely, **ids}]})
 
     def stream(self, tokens: int) -> None:
         self.send_response(200)
@@ -148,10 +150,8 @@ def metrics(server: Server) -> str:
 
 def prefill(tokens: list[int]) -> list[dict[str, Any] | None]:
     likely = -0.1 - BEHAVIOUR.disagree_by
-    entries: list[dict[str, Any] | None] = [None]
-    for token in tokens[1:]:
-        entries.append({str(token): {"logprob": likely, "rank": 1}, "99": {"logprob": -0.1, "rank": 2}})
-    return entries
+    other = {"99": {"logprob": -0.1, "rank": 2}}
+    return [None, *({str(token): {"logprob": likely, "rank": 1}, **other} for token in tokens[1:])]
 
 
 def parse_arguments() -> argparse.Namespace:

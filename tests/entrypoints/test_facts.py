@@ -144,9 +144,7 @@ def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         st.sampled_from(PATHS), st.binary(max_size=200) | st.text(max_size=80).map(str.encode), max_size=6
     ),
 )
-def test_no_content_of_any_file_gives_a_traceback(
-    roots: dict[str, Path], kind: str, rubbish: dict[str, bytes]
-) -> None:
+def test_no_content_of_any_file_gives_a_traceback(roots: dict[str, Path], kind: str, rubbish: dict[str, bytes]) -> None:
     root, tree = roots[kind], KINDS[kind]
     try:
         for path in rubbish.keys() & tree.keys():

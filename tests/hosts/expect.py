@@ -25,7 +25,7 @@ from entrypoints.vllm_flags import parse_given  # noqa: E402
 from tests.hosts.models import MODELS  # noqa: E402
 
 HOSTS = Path(__file__).resolve().parent
-PROFILES = {"cpu": Path("/tmp/a/profile.json")}
+PROFILES = {"cpu": ROOT / "images" / "cpu-vllm0.32" / "profile.json"}
 """Accelerator, which is how a host's name begins → the profile that it is planned with."""
 
 

@@ -1,6 +1,6 @@
 """Makes the recorded hosts that nobody's machine was at hand for: `python tests/hosts/make.py`.
 
-Each says in its file `origin` what it was made from and what was added. A host without `origin` here was recorded by
+Each says in its file `origin` what it was made from and what was added. Hosts that are not made here were recorded by
 `facts --record` on the machine itself.
 """
 

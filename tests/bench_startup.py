@@ -1,0 +1,122 @@
+"""How long the entrypoint takes until vLLM starts: `python tests/bench_startup.py [--runs 30]` prints JSON.
+
+The interpreter's own start is measured beside it, run by run, since machines differ and are busy. `vLLM` is a stub that
+says what time it is; the entrypoint is compiled as in the image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from py_compile import PycInvalidationMode
+
+ROOT = Path(__file__).resolve().parent.parent
+HOST = ROOT / "tests" / "hosts" / "cpu-xeon8380-2s"
+"""The recorded host: 160 threads on two nodes, so that there is something to read."""
+PROFILE = ROOT / "images" / "cpu-vllm0.32" / "profile.json"
+
+STUB = "#!/bin/sh\nexec date +%s%N\n"
+CONFIG = {
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "hidden_size": 576,
+    "head_dim": 64,
+}
+
+
+def stage(folder: Path) -> Mapping[str, Path]:
+    """Lay out entrypoint, profile, recorded host, model and stub below a folder."""
+    shutil.copytree(ROOT / "entrypoints", folder / "entrypoints", ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(folder / "entrypoints", quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    stub = folder / "python3"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    profile = json.loads(PROFILE.read_text())
+    (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
+    return {"host": _host(folder), "model": _model(folder)}
+
+
+def _host(folder: Path) -> Path:
+    """Copy the recorded host, with a cache folder that this machine can write."""
+    host = folder / "host"
+    shutil.copytree(HOST, host)
+    mounts = json.loads((host / "mounts.json").read_text())
+    mounts["cache"]["path"] = str(folder / "cache")
+    (folder / "cache").mkdir()
+    (host / "mounts.json").write_text(json.dumps(mounts))
+    return host
+
+
+def _model(folder: Path) -> Path:
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 8192}))
+    header = b'{"w":{"dtype":"BF16","shape":[4],"data_offsets":[0,8]}}'
+    (model / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    return model
+
+
+def bare(env: Mapping[str, str]) -> float:
+    """Start the interpreter and end it again; return milliseconds."""
+    begin = time.time_ns()
+    subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True, env=env)
+    return (time.time_ns() - begin) / 1e6
+
+
+def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> float:
+    """Start `serve`; return the milliseconds until the stub says what time it is."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints"), "serve", "--model", str(paths["model"])]
+    begin = time.time_ns()
+    ran = subprocess.run(
+        [*entrypoint, "--root", str(paths["host"]), "--exec", "--host", "127.0.0.1", "--port", port],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=env,
+    )
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    return (int(ran.stdout) - begin) / 1e6
+
+
+def measure(runs: int) -> dict[str, float]:
+    """Measure both, in turns; return milliseconds."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = stage(folder)
+        env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
+        pairs = [(bare(env), serve(folder, paths, env)) for _ in range(runs)]
+    interpreter, whole = zip(*pairs, strict=True)
+    return {
+        "runs": runs,
+        "interpreter_median_ms": round(statistics.median(interpreter), 1),
+        "interpreter_min_ms": round(min(interpreter), 1),
+        "serve_median_ms": round(statistics.median(whole), 1),
+        "serve_min_ms": round(min(whole), 1),
+    }
+
+
+def main() -> None:
+    """Print the measurement."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=30)
+    print(json.dumps(measure(parser.parse_args().runs), indent=2))  # noqa: T201 - data on standard output
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Verbs as they are typed, in processes of their own where exit codes and streams matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entrypoints import cli, errors
+from tests.entrypoints.sample import PROFILE, check, write_model
+
+PACKAGE = Path(cli.__file__).parent
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({**PROFILE, "checks": [check(fact="processor.architecture", operator="present")]}))
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return str(write_model(tmp_path / "model"))
+
+
+def run(profile: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the entrypoint as the image does."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(PACKAGE), *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), **env},
+    )
+
+
+def test_help_names_every_verb_flag_and_exit_code(profile: Path) -> None:
+    ran = run(profile, "--help")
+
+    assert ran.returncode == errors.OK
+    assert not [word for word in ("serve", "--drain-timeout", *errors.EXIT_CODES.values()) if word not in ran.stdout]
+
+
+def test_plan_prints_data_on_standard_output_only(profile: Path, model: str) -> None:
+    ran = run(profile, "plan", model, "--json")
+
+    assert ran.returncode == errors.OK
+    assert ran.stderr == ""
+    assert json.loads(ran.stdout)["model"] == model
+
+
+def test_plan_without_a_model_says_what_to_write(profile: Path) -> None:
+    ran = run(profile, "plan")
+
+    assert (ran.returncode, ran.stdout) == (errors.MODEL, "")
+    assert "hint: serve MODEL" in ran.stderr
+
+
+def test_plan_and_check_take_a_recorded_host(profile: Path, model: str) -> None:
+    recorded = str(PACKAGE.parent / "tests" / "hosts" / "cpu-cgroup2-limited")
+    plan = run(profile, "plan", model, "--json", "--root", recorded)
+
+    assert json.loads(plan.stdout)["env"]["VLLM_CPU_OMP_THREADS_BIND"] == "0-1"
+    assert run(profile, "check", "--json", "--root", recorded).returncode == errors.OK
+
+
+def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None:
+    recorded = str(tmp_path / "host")
+
+    assert run(profile, "facts", "--record", recorded).returncode == errors.OK
+    assert json.loads(run(profile, "facts", "--root", recorded).stdout)["failures"] == []
+
+
+def test_check_exits_3_on_fail_and_writes_junit(profile: Path, tmp_path: Path) -> None:
+    failing = check(fact="processor.architecture", expected="pdp11", severity="FAIL")
+    profile.write_text(json.dumps({**PROFILE, "checks": [failing]}))
+    ran = run(profile, "check", "--json", "--junit", str(tmp_path / "checks.xml"))
+
+    assert ran.returncode == errors.CHECK_FAILED
+    assert json.loads(ran.stdout)[0]["remediation"] == "mend it"
+    assert "<failure" in (tmp_path / "checks.xml").read_text()
+    assert run(profile, "check", "--junit", "-").stdout.startswith("<?xml")
+
+
+def test_strict_serve_starts_nothing_when_a_check_fails(profile: Path, model: str) -> None:
+    failing = check(fact="processor.architecture", expected="pdp11", severity="FAIL")
+    profile.write_text(json.dumps({**PROFILE, "checks": [failing], "python": "/bin/echo"}))
+    ran = run(profile, "serve", model, "--strict", "--exec")
+
+    assert (ran.returncode, ran.stdout) == (errors.CHECK_FAILED, "")
+    assert "--strict" in ran.stderr
+
+
+def test_serve_says_its_reasons_then_becomes_vllm(profile: Path, model: str, tmp_path: Path) -> None:
+    profile.write_text(json.dumps({**PROFILE, "python": "/bin/echo"}))
+    ran = run(profile, "serve", model, "--exec", "--api-key", "sk-1", DRYDOCK_CACHE_DIR=str(tmp_path))
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert ran.stdout.startswith("-m vllm.entrypoints.openai.api_server")
+    assert "sk-1" in ran.stdout
+    assert "sk-1" not in ran.stderr
+    assert "[decision]" in ran.stderr
+
+
+def test_a_misspelt_flag_is_refused_before_vllm_starts(profile: Path, model: str) -> None:
+    (profile.parent / "vllm-flags.json").write_text('["--model", "--max-model-len"]')
+    ran = run(profile, "plan", model, "--max-modle-len", "9")
+
+    assert ran.returncode == errors.USAGE
+    assert "did you mean --max-model-len?" in ran.stderr
+
+
+def test_anything_else_becomes_that_program(profile: Path) -> None:
+    ran = run(profile, sys.executable, "-c", "import sys; print('hi'); sys.exit(7)")
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (7, "hi\n", "")
+
+
+def test_what_cannot_be_executed_names_the_nearest_verb(profile: Path) -> None:
+    ran = run(profile, "srve")
+
+    assert ran.returncode == errors.USAGE
+    assert "did you mean serve?" in ran.stderr
+
+
+def test_version_says_what_the_image_is(profile: Path) -> None:
+    assert json.loads(run(profile, "version", "--json").stdout)["vllm"] == "0.32.0"
+
+
+def test_a_missing_profile_or_root_is_named(profile: Path, tmp_path: Path) -> None:
+    assert "no such folder" in run(profile, "check", "--root", str(tmp_path / "none")).stderr
+    profile.unlink()
+    ran = run(profile, "check")
+
+    assert ran.returncode == errors.USAGE
+    assert str(profile) in ran.stderr

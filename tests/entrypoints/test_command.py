@@ -1,0 +1,118 @@
+"""Layers become one command, and every setting says where it came from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from entrypoints import command
+from entrypoints.model import Reason, ServePlan
+from entrypoints.vllm_flags import parse_given
+from tests.entrypoints.sample import PROFILE, check, facts
+from tests.hosts.models import SMOLLM2
+
+
+def plan(*flags: str, profile: dict[str, Any] = PROFILE, **env: str) -> ServePlan:
+    return command.command(profile, facts(), SMOLLM2, parse_given((SMOLLM2.name, *flags), env))
+
+
+def reason(made: ServePlan, setting: str) -> Reason:
+    return next(reason for reason in made.reasons if reason.setting == setting)
+
+
+def test_the_command_is_the_profiles_interpreter_and_module() -> None:
+    assert plan().argv[:3] == ("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server")
+
+
+def test_the_users_words_reach_vllm_as_they_were_written() -> None:
+    words = ("--max_num_seqs", "7", "-O3", "--compilation-config.mode=0", "--api-key", "sk-1")
+
+    assert plan(*words).argv[-8:] == ("--model", SMOLLM2.name, *words)
+
+
+def test_every_flag_appears_once() -> None:
+    argv = plan("--dtype", "half", "--port=9", "-tp=1").argv
+
+    assert "bfloat16" not in argv
+    assert "--tensor-parallel-size" not in argv
+    assert argv.count("--dtype") == 1
+    assert "--port" not in argv
+
+
+def test_what_the_user_sets_wins_and_says_what_it_overrode() -> None:
+    made = plan("--dtype", "float32", VLLM_CPU_KVCACHE_SPACE="1")
+
+    assert reason(made, "--dtype").origin == "command line"
+    assert any(text.startswith("bfloat16 (decision)") for text in reason(made, "--dtype").instead)
+    assert reason(made, "VLLM_CPU_KVCACHE_SPACE").origin == "environment"
+    assert "VLLM_CPU_KVCACHE_SPACE" not in made.env
+
+
+def test_the_environment_holds_only_what_is_set_on_top() -> None:
+    made = plan(VLLM_CPU_OMP_THREADS_BIND="nobind", PATH="/bin", HF_HOME="/mine")
+
+    assert made.env.keys().isdisjoint({"VLLM_CPU_OMP_THREADS_BIND", "PATH", "HF_HOME"})
+    assert reason(made, "HF_HOME").value == "/mine"
+    assert "LD_PRELOAD" in made.env
+
+
+def test_variables_of_vllms_that_nothing_else_sets_are_shown_too() -> None:
+    made = plan(VLLM_CPU_SGL_KERNEL="1", VLLM_CPU_MOE_PREPACK="0", UNRELATED="1")
+
+    assert reason(made, "VLLM_CPU_SGL_KERNEL").origin == "environment"
+    assert reason(made, "VLLM_CPU_MOE_PREPACK").value == "0"
+    assert not [item for item in made.reasons if item.setting == "UNRELATED"]
+
+
+def test_a_switch_of_the_profile_is_a_bare_flag_that_its_opposite_takes_away() -> None:
+    assert "--enforce-eager" in plan().argv
+    assert reason(plan(), "--enforce-eager").origin == "stack"
+    assert "--enforce-eager" not in plan("--no-enforce-eager").argv
+    assert reason(plan("--no-enforce-eager"), "--enforce-eager").value == "false"
+
+
+def test_host_port_and_served_name_have_defaults_that_can_be_changed() -> None:
+    made = plan()
+
+    assert (made.host, made.port, made.model) == ("0.0.0.0", 8000, "/models/smollm2")
+    assert reason(made, "--served-model-name").value == "smollm2"
+    assert (plan("--host", "::1", "--port", "9").host, plan("--port", "9").port) == ("::1", 9)
+
+
+def test_findings_come_from_the_checks_and_the_users_choices() -> None:
+    profile = {**PROFILE, "checks": [check(expected="powersave")]}
+
+    assert [finding.id for finding in plan("--dtype", "half", profile=profile).findings] == ["CPU-001", "PLAN-002"]
+
+
+def test_the_same_input_gives_the_same_plan() -> None:
+    assert json.dumps(command.as_json(plan())) == json.dumps(command.as_json(plan()))
+
+
+def test_json_has_the_promised_keys() -> None:
+    printed = command.as_json(plan())
+
+    assert {"argv", "env", "reasons", "findings"} <= printed.keys()
+    assert {"setting", "value", "origin", "because"} <= printed["reasons"][0].keys()
+
+
+def test_secrets_are_hidden_wherever_a_plan_is_printed_and_kept_where_it_is_executed() -> None:
+    made = plan("--api-key", "sk-1", "--hf-token=hf-2", HF_TOKEN="hf-3", VLLM_API_KEY="sk-4")  # noqa: S106 - made up
+    printed = json.dumps(command.as_json(made)) + command.as_text(made) + command.reasons_text(made)
+
+    assert not [secret for secret in ("sk-1", "hf-2", "hf-3", "sk-4") if secret in printed]
+    assert "sk-1" in made.argv
+    assert "--hf-token=hf-2" in made.argv
+
+
+def test_text_can_be_pasted_into_a_shell() -> None:
+    text = command.as_text(plan())
+
+    assert text.startswith("DO_NOT_TRACK=1 \\\n")
+    assert "/opt/venv/bin/python3 -m vllm.entrypoints.openai.api_server --dtype bfloat16" in text
+
+
+def test_only_what_somebody_should_read_is_wrong() -> None:
+    made = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
+
+    assert [finding.id for finding in command.wrong(made.findings)] == ["CPU-002"]

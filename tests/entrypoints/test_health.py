@@ -1,0 +1,191 @@
+"""The known answer against canned replies, and the verb health against a real status server."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from entrypoints.client import Reply, Unreachable
+from entrypoints.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.health import RIGHT, TOKENS, UNANSWERED, WRONG, Ask, compare, config_sha256, disagreement, health
+from entrypoints.phases import READY, State
+from entrypoints.status import StatusServer, listen, respond
+
+TOKEN_IDS = list(range(4, 4 + TOKENS))
+VALUES = [-0.1] * TOKENS
+PROFILE = {
+    "known_answers": [
+        {"model": "M", "config_sha256": "c0", "prompt": "Capital of France?", "contains": "Paris", "max_tokens": 9}
+    ]
+}
+
+
+def prefilled(behind: float = 0.0) -> list[dict[str, Any]]:
+    return [{str(token): {"logprob": -0.1}, "99": {"logprob": -0.1 + behind}} for token in TOKEN_IDS]
+
+
+def server(answers: Mapping[str, Reply]) -> Ask:
+    """Answer as a right server does, but for `answers` by path."""
+
+    def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
+        if path in answers:
+            return answers[path]
+        if path == "/v1/models":
+            return reply({"data": [{"id": "m"}]})
+        assert question
+        assert question["model"] == "m"
+        if path == "/v1/chat/completions":
+            return reply({"choices": [{"message": {"content": "It is Paris."}}]})
+        if "prompt_logprobs" in question:
+            assert question["prompt"] == [1, 2, *TOKEN_IDS]
+            return reply({"choices": [{"prompt_logprobs": [None, {}, *prefilled()]}]})
+        choice = {"text": "x", "prompt_token_ids": [1, 2], "token_ids": TOKEN_IDS}
+        return reply({"choices": [{**choice, "logprobs": {"token_logprobs": VALUES}}]})
+
+    return ask
+
+
+def reply(body: Any, status: int = 200) -> Reply:
+    return Reply(status, json.dumps(body).encode())
+
+
+def test_tokens_that_agree_are_right() -> None:
+    assert disagreement(TOKEN_IDS, VALUES, prefilled(), 0.5) == ""
+
+
+def test_another_token_far_ahead_in_prefill_is_a_disagreement() -> None:
+    said = disagreement(TOKEN_IDS, VALUES, prefilled(behind=0.75), 0.5)
+    assert said == "token 0: decode chose 4, prefill 99; 0.75 apart, 0.5 allowed"
+
+
+def test_a_near_tie_is_none() -> None:
+    assert disagreement(TOKEN_IDS, VALUES, prefilled(behind=0.4), 0.5) == ""
+
+
+def test_the_same_token_with_another_probability_is_a_disagreement() -> None:
+    said = disagreement(TOKEN_IDS, [*VALUES[:-1], -1.1], prefilled(), 0.5)
+    assert said == "token 15: 19 has log probability -1.10 in decode and -0.10 in prefill, 0.5 apart allowed"
+
+
+@pytest.mark.parametrize("entry", [{"4": {"logprob": float("nan")}}, {"99": {"logprob": -0.1}}, {}, None])
+def test_a_token_that_prefill_gives_no_number_is_a_disagreement(entry: Any) -> None:
+    assert disagreement(TOKEN_IDS, VALUES, [entry, *prefilled()[1:]], 0.5).startswith("token 0: decode chose 4")
+
+
+def test_too_few_tokens_are_a_disagreement() -> None:
+    assert "found 15, 16 and 16" in disagreement(TOKEN_IDS[1:], VALUES, prefilled(), 0.5)
+
+
+def test_a_right_server_is_right_and_says_what_was_compared() -> None:
+    verdict = compare(server({}), PROFILE, "c0")
+    assert verdict.outcome == RIGHT
+    assert verdict.notes[0].startswith("prefill and decode agree on 16 tokens: 'x' after ")
+    assert verdict.notes[1] == "1 recorded answer of M given"
+
+
+def test_another_recorded_answer_is_wrong() -> None:
+    said = reply({"choices": [{"message": {"content": "L'Étoile", "reasoning": None}}]})
+    verdict = compare(server({"/v1/chat/completions": said}), PROFILE, "c0")
+    assert verdict.outcome == WRONG
+    assert verdict.reason == "'Capital of France?': expected an answer with 'Paris', found \"L'Étoile\""
+
+
+def test_an_answer_among_the_reasoning_counts() -> None:
+    said = reply({"choices": [{"message": {"content": None, "reasoning": "Paris, I think"}}]})
+    assert compare(server({"/v1/chat/completions": said}), PROFILE, "c0").outcome == RIGHT
+
+
+@pytest.mark.parametrize("config", ["other", ""])
+def test_a_model_without_a_recorded_answer_says_so(config: str) -> None:
+    verdict = compare(server({}), PROFILE, config)
+    assert (verdict.outcome, verdict.notes[1]) == (RIGHT, "not compared: no answer is recorded for this model")
+
+
+@pytest.mark.parametrize(
+    ("answer", "note"),
+    [
+        (reply({"detail": "Not Found"}, 404), "this is not a generating model: /v1/completions answers 404 Not Found"),
+        (
+            reply({"error": {"message": "greater than max allowed: 0"}}, 400),
+            "/v1/completions answers 400 greater than max allowed: 0",
+        ),
+        (reply({"choices": [{"text": "x"}]}), "this vLLM returns no token ids"),
+    ],
+)
+def test_what_a_server_does_not_do_is_stated(answer: Reply, note: str) -> None:
+    verdict = compare(server({"/v1/completions": answer}), {}, "")
+    assert (verdict.outcome, verdict.notes[0]) == (RIGHT, f"not compared: {note}")
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        reply({"error": "Unauthorized"}, 401),
+        reply({"error": {"message": "boom"}}, 500),
+        Reply(502, b"<html>"),
+        Reply(200, b"{"),
+        reply([]),
+        reply({"choices": [], "data": []}),
+        reply({"choices": [3], "data": [3]}),
+        reply({"choices": [{"token_ids": 3, "prompt_token_ids": [1], "message": 3}], "data": [{}]}),
+    ],
+)
+def test_a_server_in_trouble_is_asked_again_and_never_right(path: str, answer: Reply) -> None:
+    assert compare(server({path: answer}), PROFILE, "c0").outcome == UNANSWERED
+
+
+def test_a_server_that_hangs_up_is_unanswered() -> None:
+    def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
+        raise Unreachable(f"{path}: reset, asked {question}")
+
+    assert compare(ask, {}, "") == (UNANSWERED, "/v1/models: reset, asked None", ())
+
+
+def test_a_model_folder_is_known_by_its_config(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    assert config_sha256(str(tmp_path)) == hashlib.sha256(b"{}").hexdigest()
+    assert config_sha256("org/model") == ""
+
+
+@pytest.fixture
+def status_port(request: pytest.FixtureRequest) -> int:
+    """A status server that shows one state."""
+    listener = listen(0)
+    shown = StatusServer(listener, lambda path: respond(path, request.param, {}, 1.0))
+    Thread(target=shown.run, daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+READY_STATE = State(entered=(("plan", 0.0), (READY, 1.0)), healthy=True, verified=True)
+
+
+@pytest.mark.parametrize(
+    ("status_port", "expected"),
+    [
+        (READY_STATE, (OK, "")),
+        (State(), (NOT_READY, "not ready: starting: plan")),
+        (State(wrong="wrong answer: x"), (WRONG_ANSWER, "not ready: wrong answer: x")),
+    ],
+    indirect=["status_port"],
+)
+def test_health_asks_readyz_on_the_port_that_process_1_was_given(status_port: int, expected: tuple[int, str]) -> None:
+    assert health((), ("python3", "serve", "--status-port", str(status_port)), {}) == expected
+    assert health(("--status-port", str(status_port)), (), {}) == expected
+
+
+def test_health_without_a_supervisor_asks_vllm_itself() -> None:
+    command = ("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server", "--port", "1")
+    code, reason = health((), command, {})
+    assert code == NOT_READY
+    assert reason.startswith("not ready: http://127.0.0.1:1/health: ")
+
+
+def test_health_with_a_port_that_is_none_is_not_ready() -> None:
+    assert health(("--status-port", "many"), (), {})[0] == NOT_READY

