@@ -12,6 +12,7 @@ import drydock.demo
 import drydock.engine
 import drydock.lock
 import drydock.lockdiff
+import drydock.proof
 import drydock.quality
 import drydock.render
 import drydock.schema
@@ -19,7 +20,7 @@ import drydock.smollm2
 import drydock.tables
 import drydock.verify
 from drydock.console import emit
-from drydock.errors import InputError, NotReproducible
+from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.model import dump
@@ -32,13 +33,14 @@ EACH = {"target": "variant id, alias or accelerator; every variant when left out
 CHECK = {"check": "write nothing; fail where something is stale or was edited"}
 OFFLINE = {"offline": "fail rather than use the network"}
 BUILDER = {"builder": "a buildx builder other than the engine's own"}
+NO_CACHE = {"no_cache": "let BuildKit start from nothing"}
 PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
 
 
-@verb()
-def engine(_: Context) -> None:
+@verb(help={"stop": "stop the engine that drydock started"})
+def engine(_: Context, stop: bool = False) -> None:
     """See that a Docker engine that builds reproducibly runs; on Debian as root, install and start one."""
-    emit(dumps(dump(drydock.engine.ensure())))
+    emit(dumps({"stopped": drydock.engine.stop()} if stop else dump(drydock.engine.ensure())))
 
 
 @verb(help=JSON)
@@ -81,19 +83,28 @@ def render(_: Context, target: str = "", check: bool = False) -> None:
         drydock.render.check(ROOT, variant, pins) if check else report(drydock.render.write(ROOT, variant, pins))
 
 
-@verb(help=TARGET | OFFLINE | {"output": "where the image's OCI layout will go"})
-def plan(_: Context, target: str, output: str = "build/image", offline: bool = False) -> None:
-    """Print the docker-bake.json of a variant: `docker buildx bake -f` runs it without drydock."""
-    emit(dumps(drydock.build.bake_file(drydock.build.prepare(target, offline=offline), Path(output).absolute())))
+@verb(help=TARGET | {"output": "where the image's OCI layout will go"})
+def plan(_: Context, target: str, output: str = "build/image") -> None:
+    """Print the docker-bake.json of a variant, without network: `docker buildx bake -f` runs it without drydock."""
+    emit(dumps(drydock.build.bake_file(drydock.build.prepare(target, offline=True), Path(output).absolute())))
 
 
-@verb(help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM)
+@verb(help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | {"relock": "lock anew before building"})
 def build(
-    _: Context, target: str, json: bool = False, offline: bool = False, builder: str = "", platform: str = ""
+    _: Context,
+    target: str,
+    json: bool = False,
+    offline: bool = False,
+    builder: str = "",
+    platform: str = "",
+    no_cache: bool = False,
+    relock: bool = False,
 ) -> None:
     """Build an image without network, load it into the engine and print its digest."""
+    if relock:
+        drydock.lock.resolve_and_write(ROOT, chosen(target))
     job = drydock.build.prepare(target, platform=platform or None, offline=offline)
-    built = drydock.build.build(job, builder=builder or None)
+    built = drydock.build.build(job, builder=builder or None, no_cache=no_cache)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
 
@@ -103,10 +114,7 @@ def verify(_: Context, target: str, json: bool = False, builder: str = "", recor
     job = drydock.build.prepare(target)
     verified = drydock.verify.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
-    if not verified.reproducible:
-        raise NotReproducible(*map(drydock.verify.describe, verified.differences))
-    if record:
-        drydock.verify.record(job, verified)
+    drydock.verify.settle(job, verified, recording=record)
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
@@ -124,10 +132,22 @@ def demo(_: Context) -> None:
     drydock.demo.demo()
 
 
-@verb(help={"kind": "unit, golden or engine; all of them when left out"})
-def test(_: Context, kind: str = "") -> None:  # noqa: PT028 - a verb, not a test
-    """Run the tests and count them by kind."""
-    drydock.quality.run_tests(ROOT, kind)
+@verb(
+    help={
+        "kind": "unit, golden or engine; all of them when left out",
+        "record": "commit what they showed",
+    }
+)
+def test(_: Context, kind: str = "", record: bool = False) -> None:  # noqa: PT028 - a verb, not a test
+    """Run the linters and the tests, and count the tests by kind."""
+    drydock.quality.run_tests(ROOT, kind, record=record)
+
+
+@verb(help=CHECK)
+def proof(_: Context, check: bool = False) -> None:
+    """Write README's table of what tests have shown of each variant."""
+    variants = read_matrix(ROOT)
+    drydock.proof.check_readme(ROOT, variants) if check else report(drydock.proof.write_readme(ROOT, variants))
 
 
 @verb()
@@ -143,6 +163,6 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, test, lint, requirements,
+    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, test, proof, lint, requirements,
     lock=Collection(lock, lock_diff),
 )  # fmt: skip

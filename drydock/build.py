@@ -115,7 +115,7 @@ def bake_file(job: Job, output: Path) -> dict[str, Any]:
 def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_engine: bool = True) -> Built:
     """Build an image, unless it was built from the same inputs before, and load it, unless the engine has it.
 
-    Raises FetchError, EngineError, BuildError or DiskFull; a build that breaks off leaves nothing half-made behind.
+    Raises FetchError, EngineError, BuildError or DiskFullError; a build that breaks off leaves nothing half-made.
     """
     clock = Clock()
     if into_engine or builder is None:

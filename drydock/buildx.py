@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from drydock.console import ERRORS, log
-from drydock.errors import BuildError, DiskFull, EngineError
+from drydock.errors import BuildError, DiskFullError, EngineError
 from drydock.files import dumps
 from drydock.plan import folders
 
 
 def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> None:
-    """Build a plan; progress goes to standard error. Raises BuildError, DiskFull or EngineError with the reason."""
+    """Build a plan; progress goes to standard error. Raises BuildError, DiskFullError or EngineError."""
     with tempfile.TemporaryDirectory(prefix="drydock-plan-") as folder:
         file = Path(folder) / "docker-bake.json"
         file.write_text(dumps(plan))
@@ -95,7 +95,7 @@ def _follow(command: Sequence[str]) -> tuple[int, list[str]]:
 def _fail(code: int, lines: Sequence[str]) -> NoReturn:
     text = "\n".join(lines)
     if "no space left on device" in text:
-        raise DiskFull(
+        raise DiskFullError(
             "docker buildx: no space left on the disk", hint="free some space (docker builder prune) and build again"
         )
     if (

@@ -53,9 +53,7 @@ def _build(root: Path) -> tuple[build.Job, build.Built]:
     try:
         return job, build.build(job)
     except FetchError as error:
-        log(
-            f"{error}\n\nThe lock pins files that no mirror serves any more: LOCKING ANEW, so that the demo works."
-        )
+        log(f"{error}\n\nThe lock pins files that no mirror serves any more: LOCKING ANEW, so that the demo works.")
         log("The image will not have the committed digest. `git checkout images` brings the old lock back.")
         lock.resolve_and_write(root, [matrix.find(matrix.read_matrix(root), TARGET)])
         job = build.prepare(TARGET, root=root)

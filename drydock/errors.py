@@ -57,13 +57,13 @@ class BuildError(DrydockError):
     code = 6
 
 
-class NotReproducible(DrydockError):
+class NotReproducibleError(DrydockError):
     """Two builds of the same inputs differ."""
 
     code = 7
 
 
-class DiskFull(DrydockError):
+class DiskFullError(DrydockError):
     """No space left; nothing half-written was kept."""
 
     code = 8

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.console import log
-from drydock.errors import DiskFull
+from drydock.errors import DiskFullError
 
 
 def dumps(value: Any) -> str:
@@ -31,7 +31,7 @@ def checksum(value: Any) -> str:
 def write_atomically(path: Path, content: str | bytes) -> bool:
     """Write a file under a temporary name and rename it; return whether anything changed.
 
-    Raises DiskFull, leaving the old file as it was.
+    Raises DiskFullError, leaving the old file as it was.
     """
     data = content.encode() if isinstance(content, str) else content
     if path.is_file() and path.read_bytes() == data:
@@ -44,8 +44,8 @@ def write_atomically(path: Path, content: str | bytes) -> bool:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(temporary, 0o644)
-            os.replace(temporary, path)
+            Path(temporary).chmod(0o644)
+            Path(temporary).replace(path)
         except BaseException:
             Path(temporary).unlink(missing_ok=True)
             raise
@@ -60,7 +60,7 @@ def disk_full(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
-        raise DiskFull(
+        raise DiskFullError(
             f"{path}: no space left on the disk ({error.strerror})",
             hint="free some space and run the same command again: finished files are kept, half-written ones are not",
         ) from error

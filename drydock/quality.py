@@ -26,13 +26,22 @@ LINTERS = {
 }
 
 
-def run_tests(root: Path, kind: str) -> None:
-    """Run the tests, all of them or one kind; the end of the output counts them. Raises BuildError when one fails."""
+def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
+    """Run the linters and all tests, or one kind of tests; each run ends with a count by kind.
+
+    What needs no engine runs on all cores. With `record`, commits what engine tests showed of each image. Raises
+    BuildError when something failed.
+    """
     if kind and kind not in KINDS:
         raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
-    selection = ("-m", KINDS[kind]) if kind else ()
-    if not _succeeds(root, "pytest", *selection):
-        raise BuildError("the tests failed")
+    if not kind:
+        lint(root)
+    recording = ("--record-proof",) if record else ()
+    runs = {"not engine": ("-n", str(os.cpu_count() or 1)), "engine": recording}
+    selected = {KINDS[kind]: recording if kind == "engine" else ()} if kind else runs
+    failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
+    if failed:
+        raise BuildError(f"tests failed: {', '.join(failed)}")
 
 
 def lint(root: Path) -> None:

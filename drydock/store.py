@@ -71,7 +71,7 @@ class Store:
     def receiving(self, sha256: str, size: int | None = None) -> Iterator[BufferedRandom | None]:
         """Open what there is of a file for appending, alone; yield None if it is whole by now.
 
-        Raises DiskFull.
+        Raises DiskFullError.
         """
         partial = self.home / "store" / "partial" / sha256
         with disk_full(partial):
@@ -128,7 +128,7 @@ def default_store(env: Mapping[str, str] = os.environ) -> Store:
 def whole_folder(final: Path) -> Iterator[Path]:
     """Yield a temporary folder that becomes `final` when the block ends well, and vanishes otherwise.
 
-    Where another run was faster, its folder stays. Raises DiskFull.
+    Where another run was faster, its folder stays. Raises DiskFullError.
     """
     with disk_full(final):
         final.parent.mkdir(parents=True, exist_ok=True)

@@ -65,7 +65,7 @@ class Transfer(NamedTuple):
 def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
     """Fetch what the store lacks; raise one FetchError that names every file that cannot be had.
 
-    Raises DiskFull at once. What did arrive is kept.
+    Raises DiskFullError at once. What did arrive is kept.
     """
     missing = tuple({w.sha256: w for w in wanted if not store.has(w.sha256, w.size)}.values())
     if not missing:

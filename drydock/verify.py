@@ -18,7 +18,7 @@ from pathlib import Path
 
 from drydock import build, engine, lock
 from drydock.console import log
-from drydock.errors import BuildError, NotReproducible
+from drydock.errors import BuildError, NotReproducibleError
 from drydock.model import Lock, LockedImage, Record
 from drydock.ocidiff import Difference, compare
 from drydock.paths import cache_home
@@ -60,6 +60,24 @@ def verify(job: build.Job, *, builder: str | None = None) -> Verified:
     )
 
 
+def settle(job: build.Job, verified: Verified, *, recording: bool) -> None:
+    """Raise NotReproducibleError unless both builds, and the committed digest if it applies, are the same.
+
+    With `recording`, write the digest of both builds into the lock instead of comparing with the committed one.
+    """
+    if not verified.reproducible:
+        raise NotReproducibleError(
+            f"{job.variant.id}: the second build differs from the first", *map(describe, verified.differences)
+        )
+    if recording:
+        record(job, verified)
+    elif verified.matches_committed is False:
+        raise NotReproducibleError(
+            f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
+            hint="compare BuildKit with the lock's `image.buildkit`; `verify --record` commits the new digest",
+        )
+
+
 def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
     """Return the lock's digest for these inputs; None where it is for other inputs, or not there."""
     image = pins.platforms[platform].image
@@ -67,9 +85,7 @@ def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | Non
 
 
 def record(job: build.Job, verified: Verified) -> None:
-    """Write the digest that two builds agreed upon into the lock. Raises NotReproducible when they did not."""
-    if not verified.reproducible:
-        raise NotReproducible(f"{job.variant.id}: the two builds differ, so there is no digest to record")
+    """Write the digest that two builds agreed upon into the lock."""
     running = engine.ensure()
     image = LockedImage(
         digest=verified.first,

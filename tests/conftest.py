@@ -1,10 +1,18 @@
-"""Counts tests by kind at the end of a run: unit, golden (compares with a committed file), engine (needs Docker)."""
+"""Counts tests by kind at the end of a run, and with --record-proof commits what they showed of each image.
+
+Kinds: unit, golden (compares with a committed file), engine (needs Docker).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
+
+from drydock import build, proof
+from drydock.console import log
+from drydock.matrix import read_matrix
+from drydock.paths import ROOT
 
 KINDS = ("unit", "golden", "engine")
 
@@ -26,3 +34,44 @@ def count(kind: str, reports: Iterable[pytest.TestReport]) -> str:
 def kind_of(keywords: Mapping[str, object]) -> str:
     """Return a test's kind by its markers."""
     return next((kind for kind in ("engine", "golden") if kind in keywords), "unit")
+
+
+# --- proofs ---------------------------------------------------------------------------------------------------------
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--record-proof", action="store_true", help="write images/*/proof.json and README's table")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--record-proof"):
+        config.pluginmanager.register(Recorder(), "drydock-proof")
+
+
+class Recorder:
+    """Collects the outcomes of the tests that carry `proves(variant, tier)`."""
+
+    def __init__(self) -> None:
+        self._outcomes: dict[str, list[tuple[str, str, bool]]] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Iterator[None]:
+        """Note what each phase of a proving test gave."""
+        report: pytest.TestReport = yield  # type: ignore[misc] - a wrapper is sent the result
+        for mark in item.iter_markers("proves"):
+            variant, tier = mark.args
+            self._outcomes.setdefault(variant, []).append((tier, item.nodeid, report.passed))
+        return report  # type: ignore[return-value] - as above
+
+    def pytest_sessionfinish(self) -> None:
+        """Write the proofs, for the images that are built now."""
+        for variant, outcomes in self._outcomes.items():
+            built = build.build(build.prepare(variant))
+            found = proof.Proof(
+                digest=built.digest,
+                inputs_sha256=built.inputs_sha256,
+                shown=proof.shown(outcomes),
+            )
+            if proof.write_proof(ROOT, variant, found):
+                log(f"wrote {proof.path_of(ROOT, variant)}")
+        proof.write_readme(ROOT, read_matrix(ROOT))

@@ -25,5 +25,5 @@ def test_a_failing_test_is_an_error_and_other_kinds_are_left_out(tmp_path: Path)
         "def test_fails(): assert False\n"
     )  # fmt: skip
     quality.run_tests(tmp_path, "unit")
-    with pytest.raises(BuildError, match="the tests failed"):
+    with pytest.raises(BuildError, match="tests failed: engine"):
         quality.run_tests(tmp_path, "engine")

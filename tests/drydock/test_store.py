@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.errors import DiskFull, FetchError
+from drydock.errors import DiskFullError, FetchError
 from drydock.store import Store, whole_folder
 
 Sha256 = Callable[[bytes], str]
@@ -148,7 +148,7 @@ def test_a_full_disk_says_so_and_keeps_what_was_whole(tiny_disk: Path, sha256: S
     store = Store(tiny_disk)
     kept, big = b"small", bytes(1 << 17)
     store.add([kept], sha256(kept), "small")
-    with pytest.raises(DiskFull, match="no space left"):
+    with pytest.raises(DiskFullError, match="no space left"):
         store.add([big], sha256(big), "big")
     assert store.has(sha256(kept), len(kept))
     assert not store.has(sha256(big))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drydock.errors import DiskFull, FetchError
+from drydock.errors import DiskFullError, FetchError
 from drydock.paths import ROOT
 from drydock.store import Store
 from drydock.transfer import ATTEMPTS, Access, Wanted, download, redact
@@ -151,7 +151,7 @@ def test_a_full_disk_stops_everything(store: Store, wanted: Wanted) -> None:
     partial = store.home / "store" / "partial" / wanted.sha256
     partial.parent.mkdir(parents=True)
     partial.symlink_to("/dev/full")
-    with pytest.raises(DiskFull, match="no space left"):
+    with pytest.raises(DiskFullError, match="no space left"):
         download(store, [wanted], QUICK)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drydock import build, verify
-from drydock.errors import NotReproducible
+from drydock.errors import NotReproducibleError
 from drydock.model import LockedImage
 from drydock.ocidiff import Difference
 
@@ -27,13 +27,34 @@ def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
     assert verify.committed_digest(job_with(None).lock, job.platform, "b" * 64) is None
 
 
-def test_a_digest_that_did_not_reproduce_is_never_recorded() -> None:
+@pytest.mark.parametrize("recording", [False, True])
+def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recording: bool) -> None:
+    difference = Difference("layer 3", "opt/file", "mtime", "1", "2")
     verified = verify.Verified(
-        reproducible=False, first=DIGEST, second=DIGEST, committed=None, matches_committed=None, differences=()
+        reproducible=False,
+        first=DIGEST,
+        second="sha256:" + "b" * 64,
+        committed=None,
+        matches_committed=None,
+        differences=(difference._asdict(),),
     )
 
-    with pytest.raises(NotReproducible, match=r"cpu-vllm0\.32: the two builds differ"):
-        verify.record(build.prepare("cpu"), verified)
+    with pytest.raises(NotReproducibleError, match="layer 3: opt/file: mtime: 1 → 2"):
+        verify.settle(build.prepare("cpu"), verified, recording=recording)
+
+
+def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -> None:
+    verified = verify.Verified(
+        reproducible=True,
+        first=DIGEST,
+        second=DIGEST,
+        committed="sha256:" + "c" * 64,
+        matches_committed=False,
+        differences=(),
+    )
+
+    with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
+        verify.settle(build.prepare("cpu"), verified, recording=False)
 
 
 def test_a_difference_reads_as_one_line() -> None:

@@ -18,7 +18,7 @@ import docker
 import pytest
 
 from drydock import build
-from drydock.errors import BuildError, DiskFull, EngineError, StaleError
+from drydock.errors import BuildError, DiskFullError, EngineError, StaleError
 from drydock.ocidiff import compare
 from tests.images.small import VARIANT, Small
 
@@ -145,7 +145,7 @@ def test_a_full_disk_is_said_and_nothing_half_written_stays(small: Small, tiny_d
     process = small.start_build(DRYDOCK_CACHE=str(tiny_disk))
     _, stderr = process.communicate(timeout=120)
 
-    assert process.returncode == DiskFull.code, stderr[-2000:]
+    assert process.returncode == DiskFullError.code, stderr[-2000:]
     assert "no space left" in stderr
     assert "Traceback" not in stderr
     assert list((tiny_disk / "images").rglob("index.json")) == []

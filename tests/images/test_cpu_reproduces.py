@@ -19,6 +19,8 @@ from drydock.paths import ROOT
 CUT_OFF = ["unshare", "--net"] if os.geteuid() == 0 and shutil.which("unshare") else []
 """A network namespace without any interface; the engine is reached through its Unix socket all the same."""
 
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
+
 
 def invoke(*arguments: str, prefix: list[str] | None = None) -> subprocess.CompletedProcess[str]:
     command = [*(prefix or []), sys.executable, "-m", "invoke", "--search-root", str(ROOT), *arguments]

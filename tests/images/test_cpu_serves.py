@@ -15,6 +15,8 @@ from docker.models.containers import Container
 
 from drydock import build, demo
 
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
+
 
 def post(container: Container, path: str, body: dict[str, Any]) -> Any:
     request = urllib.request.Request(

@@ -18,6 +18,8 @@ from entrypoints import errors
 HOSTS = ROOT / "tests" / "hosts"
 RECORDED = sorted(path.name for path in HOSTS.iterdir() if (path / "commands.json").is_file())
 
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
+
 
 class Ran(NamedTuple):
     code: int
