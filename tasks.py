@@ -9,10 +9,10 @@ from invoke.context import Context
 
 import drydock.build
 import drydock.demo
+import drydock.docs
 import drydock.engine
 import drydock.lock
 import drydock.lockdiff
-import drydock.proof
 import drydock.quality
 import drydock.render
 import drydock.schema
@@ -144,10 +144,10 @@ def test(_: Context, kind: str = "", record: bool = False) -> None:  # noqa: PT0
 
 
 @verb(help=CHECK)
-def proof(_: Context, check: bool = False) -> None:
-    """Write README's table of what tests have shown of each variant."""
+def docs(_: Context, check: bool = False) -> None:
+    """Write the tables of README and docs: what tests have shown, checks, thresholds."""
     variants = read_matrix(ROOT)
-    drydock.proof.check_readme(ROOT, variants) if check else report(drydock.proof.write_readme(ROOT, variants))
+    drydock.docs.check(ROOT, variants) if check else report(drydock.docs.write(ROOT, variants))
 
 
 @verb()
@@ -163,6 +163,6 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, test, proof, lint, requirements,
+    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""What tests have shown of each variant → images/<variant>/proof.json and README's table. Nobody types a proof. IO.
+"""What tests have shown of each variant → images/<variant>/proof.json. Nobody types a proof. IO.
 
 A test that shows something carries the marker `proves(variant, tier)`. A tier counts as shown when every test that
 carries it passed in one run, for the digest that was tested.
@@ -10,13 +10,11 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
-from drydock.model import Record, Variant, dump
+from drydock.model import Record, dump
 
 TIERS = ("rendered", "stand-in", "packages", "hardware")
 """Weakest first: renders and lints; builds and starts on stand-ins; built from the real packages; served a model."""
-BEGIN, END = "<!-- proof table: invoke proof -->\n", "<!-- end of proof table -->"
 
 
 class Proof(Record):
@@ -31,6 +29,10 @@ class Proof(Record):
     def tier(self) -> str:
         """Return the strongest tier that was shown, or none."""
         return next((tier for tier in reversed(TIERS) if self.shown.get(tier)), "none")
+
+    def count(self) -> int:
+        """Return the number of tests."""
+        return sum(len(tests) for tests in self.shown.values())
 
 
 def path_of(root: Path, variant: str) -> Path:
@@ -56,39 +58,3 @@ def shown(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...
         tests = found.setdefault(tier, {})
         tests[test] = tests.get(test, True) and passed
     return {tier: tuple(sorted(tests)) for tier, tests in found.items() if all(tests.values())}
-
-
-def table(root: Path, variants: Iterable[Variant]) -> str:
-    """Return README's table, in Markdown."""
-    lines = ["| variant | stack | platforms | shown | by tests | digest |", "|---|---|---|---|---|---|"]
-    for variant in variants:
-        proof = read_proof(root, variant.id)
-        tier, count, digest = ("none", 0, "") if proof is None else (proof.tier(), _count(proof), proof.digest)
-        cells = (variant.id, variant.summary, ", ".join(variant.platforms), tier, str(count), f"`{digest[:19]}`")
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
-
-
-def write_readme(root: Path, variants: Iterable[Variant]) -> list[Path]:
-    """Put the table into README.md between its markers; return the file if it changed."""
-    path = root / "README.md"
-    return [path] if write_atomically(path, _with_table(path, table(root, variants))) else []
-
-
-def check_readme(root: Path, variants: Iterable[Variant]) -> None:
-    """Raise StaleError unless README's table is what the tests have shown."""
-    path = root / "README.md"
-    if path.read_text() != _with_table(path, table(root, variants)):
-        raise StaleError("README.md: the table of proofs is not what the tests have shown", hint="invoke proof")
-
-
-def _with_table(path: Path, text: str) -> str:
-    before, begin, rest = path.read_text().partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not (begin and end):
-        raise StaleError(f"{path.name}: expected the markers {BEGIN.strip()} and {END}", hint="git checkout README.md")
-    return f"{before}{begin}{text}{end}{after}"
-
-
-def _count(proof: Proof) -> int:
-    return sum(len(tests) for tests in proof.shown.values())

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
 
-from drydock import build, proof
+from drydock import build, docs, proof
 from drydock.console import log
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
@@ -74,4 +74,4 @@ class Recorder:
             )
             if proof.write_proof(ROOT, variant, found):
                 log(f"wrote {proof.path_of(ROOT, variant)}")
-        proof.write_readme(ROOT, read_matrix(ROOT))
+        docs.write(ROOT, read_matrix(ROOT))

@@ -1,0 +1,53 @@
+"""Generated tables stand between their markers, and nothing else of a page changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock import build, docs, proof
+from drydock.errors import StaleError
+from drydock.matrix import read_matrix
+from drydock.paths import ROOT
+
+TABLE = docs.begin("proofs")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text(f"before\n{TABLE}old\n{docs.END}\nafter\n")
+    return path
+
+
+def test_a_table_replaces_what_stood_between_its_markers(page: Path) -> None:
+    assert docs.filled(page, {"proofs": "new\n"}) == f"before\n{TABLE}new\n{docs.END}\nafter\n"
+
+
+def test_a_page_without_markers_is_left_alone(page: Path) -> None:
+    with pytest.raises(StaleError, match="expected the lines"):
+        docs.filled(page, {"other": "new\n"})
+
+
+def test_the_table_of_proofs_says_what_was_shown(tmp_path: Path) -> None:
+    variant = build.prepare("cpu").variant
+    found = proof.Proof(digest="sha256:" + "a" * 64, inputs_sha256="b" * 64, shown={"hardware": ("t",)})
+    assert "| none | 0 |" in docs.proofs(tmp_path, [variant])
+
+    proof.write_proof(tmp_path, variant.id, found)
+
+    assert "| hardware | 1 | `sha256:aaaaaaaaaaaa` |" in docs.proofs(tmp_path, [variant])
+
+
+def test_every_check_stands_in_the_table_with_its_remediation() -> None:
+    variant = build.prepare("cpu").variant
+    table = docs.checks(variant.checks)
+
+    assert len(table.splitlines()) == len(variant.checks) + 2
+    assert all(f"| {check.id} |" in table for check in variant.checks)
+
+
+@pytest.mark.golden
+def test_the_committed_tables_are_the_generated_ones() -> None:
+    docs.check(ROOT, read_matrix(ROOT))
