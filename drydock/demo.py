@@ -7,16 +7,17 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import docker
 from docker.models.containers import Container
 
-from drydock import build, lock, matrix, smollm2, verify
+from drydock import build, lock, smollm2, verify
 from drydock.console import emit, log
 from drydock.errors import BuildError, FetchError
+from drydock.model import Variant
 from drydock.paths import ROOT
 
 TARGET = "cpu"
@@ -33,7 +34,7 @@ def demo(root: Path = ROOT) -> None:
     Raises DrydockError of any stage; BuildError when the server does not become ready or does not say Paris.
     """
     clock = build.Clock()
-    job, built = _build(root)
+    job, built = build_or_relock(root)
     clock.lap("build")
     model = smollm2.make(built.image)
     clock.lap("model")
@@ -47,17 +48,23 @@ def demo(root: Path = ROOT) -> None:
         raise BuildError(f"the server answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
 
-def _build(root: Path) -> tuple[build.Job, build.Built]:
-    """Build as locked; where mirrors have dropped what the lock pins, lock anew, loudly."""
+def build_or_relock(
+    root: Path,
+    make: Callable[[build.Job], build.Built] = build.build,
+    relock: Callable[[Path, Sequence[Variant]], object] = lock.resolve_and_write,
+) -> tuple[build.Job, build.Built]:
+    """Build as locked; where no mirror has what the lock pins any more, lock anew, loudly."""
     job = build.prepare(TARGET, root=root)
     try:
-        return job, build.build(job)
+        return job, make(job)
     except FetchError as error:
-        log(f"{error}\n\nThe lock pins files that no mirror serves any more: LOCKING ANEW, so that the demo works.")
-        log("The image will not have the committed digest. `git checkout images` brings the old lock back.")
-        lock.resolve_and_write(root, [matrix.find(matrix.read_matrix(root), TARGET)])
-        job = build.prepare(TARGET, root=root)
-        return job, build.build(job)
+        log(
+            f"{error}\n\nLOCKING ANEW, since what the lock pins cannot be had any more: the demo still works, but its image"
+        )
+        log("will not have the committed digest. `git checkout images` brings the committed lock back.")
+    relock(root, [job.variant])
+    job = build.prepare(TARGET, root=root)
+    return job, make(job)
 
 
 @contextlib.contextmanager
