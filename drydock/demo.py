@@ -58,10 +58,8 @@ def build_or_relock(
     try:
         return job, make(job)
     except FetchError as error:
-        log(
-            f"{error}\n\nLOCKING ANEW, since what the lock pins cannot be had any more: the demo still works, but its image"
-        )
-        log("will not have the committed digest. `git checkout images` brings the committed lock back.")
+        log(f"{error}\n\nLOCKING ANEW, since what the lock pins cannot be had any more. The demo still works, but its")
+        log("image will not have the committed digest. `git checkout images` brings the old lock back.")
     relock(root, [job.variant])
     job = build.prepare(TARGET, root=root)
     return job, make(job)
