@@ -193,8 +193,12 @@ def _buildx_version() -> str:
 
 
 def _is_dockerd(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/comm")
-    return status.is_file() and status.read_text().strip() == "dockerd"
+    """Tell whether the process runs; one that ended and was not waited for has an empty command line."""
+    try:
+        program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+    except OSError:
+        return False
+    return program.endswith(b"dockerd")
 
 
 def _state() -> Path:

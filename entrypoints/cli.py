@@ -94,7 +94,8 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
-    return facts, command(profile, facts, read_model(name, given.flag("--load-format") or "auto"), given)
+    model = read_model(name, given.flag("--load-format") or "auto")
+    return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
 
 
 def _check(arguments: Arguments, env: Env) -> int:

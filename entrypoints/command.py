@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
@@ -24,11 +25,14 @@ _SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "T
 """Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
 
 
-def command(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> ServePlan:
+def command(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given, drain_timeout: float = 0
+) -> ServePlan:
     """Make the plan. Raises what the decisions raise."""
     decide: Callable[..., Decision] = import_module(DECISIONS[profile["accelerator"]]).decide
     decision = decide(profile, facts, model, given)
-    weaker = [(DEFAULT, _defaults(profile, facts, model, given)), *_profile(profile), (DECISION, decision.values)]
+    defaults = _defaults(profile, facts, model, given) | _drain(given, drain_timeout)
+    weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
     settable = {name for _, values in weaker for name in values}
     user = [(ENVIRONMENT, _environment(_chosen(facts, given), settable)), (COMMAND_LINE, _command_line(given))]
     chosen = cascade([*weaker, *user])
@@ -58,6 +62,14 @@ def _defaults(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given
         caches = cache_settings(profile, given.env, facts.mounts["cache"], facts.user[0])
         values |= {setting: Value(value, because) for setting, value, because in caches}
     return values
+
+
+def _drain(given: Given, timeout: float) -> dict[str, Value]:
+    """Let vLLM finish what runs when it is told to end, where it can; without the flag it aborts all requests."""
+    if not timeout or "--shutdown-timeout" not in given.known:
+        return {}
+    because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
+    return {"--shutdown-timeout": Value(str(math.ceil(timeout)), because, ("0, vLLM's own: aborts them all",))}
 
 
 def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from entrypoints.errors import MODEL, EntrypointError
@@ -97,19 +98,32 @@ def _hub_id(name: str) -> ModelFacts:
 
 def _read_json(path: str) -> dict[str, Any]:
     try:
-        with open(path, encoding="utf-8") as file:
+        with _reading(path), open(path, encoding="utf-8") as file:
             loaded = json.load(file)
-    except FileNotFoundError:
-        raise EntrypointError(
-            MODEL,
-            f"{path}: no such file, expected the model's configuration",
-            "name the folder that holds config.json itself (in a hub cache: …/snapshots/<revision>)",
-        ) from None
-    except (OSError, ValueError, RecursionError) as error:
-        raise EntrypointError(MODEL, f"{path}: {error}", "fetch the file again") from error
+    except (ValueError, RecursionError) as error:
+        raise EntrypointError(MODEL, f"{path}: {error}, expected JSON", "fetch the file again") from error
     if not isinstance(loaded, dict):
         raise EntrypointError(MODEL, f"{path}: found a {type(loaded).__name__}, expected an object", "fetch it again")
     return loaded
+
+
+@contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Turn what the system says about a file into an error that says what to do."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise EntrypointError(
+            MODEL,
+            f"{path}: no such file",
+            "name the folder that holds config.json and the weights (in a hub cache: …/snapshots/<revision>)",
+        ) from None
+    except OSError as error:
+        raise EntrypointError(
+            MODEL,
+            f"{path}: cannot be read by uid {os.getuid()}, gid {os.getgid()}: {error.strerror}",
+            "make the whole folder readable: chmod -R a+rX FOLDER",
+        ) from error
 
 
 def quantization(config: Mapping[str, Any]) -> str:
@@ -127,7 +141,8 @@ def read_weights(folder: str, config: Mapping[str, Any]) -> Weights:
 
     Raises MODEL when there are none, a shard of the index is missing, or a file is shorter than its header says.
     """
-    names = sorted(os.listdir(folder))
+    with _reading(folder):
+        names = sorted(os.listdir(folder))
     shards = _shards(folder, names)
     if shards:
         return _total(_read_header(os.path.join(folder, shard)) for shard in shards)
@@ -165,10 +180,11 @@ def _shards(folder: str, names: list[str]) -> list[str]:
 def _read_header(path: str) -> Weights:
     """Read one safetensors header and check that the file is as long as it says."""
     try:
-        size = os.path.getsize(path)
-        tensors, start = _header(path, size)
+        with _reading(path):
+            size = os.path.getsize(path)
+            tensors, start = _header(path, size)
         weights, end = _tensors(tensors), start + _data_end(tensors)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise EntrypointError(MODEL, f"{path}: not a safetensors file: {error}", "fetch the file again") from error
     if end > size:
         raise EntrypointError(MODEL, f"{path}: cut short: {size} bytes, its header says {end}", "fetch the file again")

@@ -47,6 +47,8 @@ class Given(NamedTuple):
     env: Mapping[str, str]
     tokens: tuple[str, ...]
     """The flags as they were written, for vLLM."""
+    known: frozenset[str] = frozenset()
+    """All of this vLLM's own option strings; empty where they were not recorded."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text, None when it was not given."""
@@ -80,7 +82,7 @@ def parse_given(tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable
         raise EntrypointError(USAGE, f"{config.given}: vLLM reads a config file only as two words", "--config FILE")
     if config:
         flags = {**read_config(str(config.value)), **flags}
-    return Given(flags, env, tokens)
+    return Given(flags, env, tokens, names)
 
 
 def _groups(tokens: tuple[str, ...]) -> Iterable[list[str]]:

@@ -116,3 +116,16 @@ def test_only_what_somebody_should_read_is_wrong() -> None:
     made = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
 
     assert [finding.id for finding in command.wrong(made.findings)] == ["CPU-002"]
+
+
+def test_vllm_finishes_what_runs_for_as_long_as_the_drain_where_it_can() -> None:
+    known = ("--model", "--shutdown-timeout")
+    able = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}, known), 7.5)
+    unable = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}), 7.5)
+    told = parse_given(("--model", "m", "--shutdown-timeout", "3"), {}, known)
+    chosen = command.command(PROFILE, facts(), SMOLLM2, told, 7.5)
+
+    assert able.argv[able.argv.index("--shutdown-timeout") + 1] == "8"
+    assert "--shutdown-timeout" not in unable.argv
+    assert chosen.argv.count("--shutdown-timeout") == 1
+    assert chosen.argv[chosen.argv.index("--shutdown-timeout") + 1] == "3"

@@ -63,6 +63,14 @@ def test_a_folder_without_config_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path}/config.json: no such file" in refused(tmp_path)
 
 
+def test_a_file_that_cannot_be_read_says_who_tried(tmp_path: Path) -> None:
+    file = write_model(tmp_path) / "model.safetensors"
+    file.unlink()
+    file.mkdir()
+
+    assert f"model.safetensors: cannot be read by uid {os.getuid()}" in refused(tmp_path)
+
+
 def test_params_of_mistral_stand_in_for_config(tmp_path: Path) -> None:
     folder = write_model(tmp_path)
     (folder / "config.json").unlink()

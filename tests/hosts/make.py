@@ -21,8 +21,8 @@ MIB = 1 << 20
 Tree = dict[str, str]
 
 ICX_FLAGS = (
-    "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush dts acpi mmx fxsr sse sse2 ss ht tm"
-    " syscall nx pdpe1gb rdtscp lm constant_tsc avx f16c rdrand fma bmi1 avx2 bmi2 erms avx512f avx512dq avx512ifma"
+    "fpu vme de pse tsc msr pae mce cx8 apic sep mtrr pge mca cmov pat pse36 clflush dts acpi mmx fxsr sse sse2 ss ht"
+    " tm syscall nx pdpe1gb rdtscp lm constant_tsc avx f16c rdrand fma bmi1 avx2 bmi2 erms avx512f avx512dq avx512ifma"
     " avx512cd sha_ni avx512bw avx512vl avx512vbmi avx512_vbmi2 gfni vaes avx512_vnni avx512_bitalg"
 )
 KUNPENG_FLAGS = (
@@ -190,7 +190,7 @@ def s390x() -> Tree:
     """A z15 partition: four cores of two threads, a kernel without NUMA."""
     cpuinfo = (
         "vendor_id       : IBM/S390\n# processors    : 8\nbogomips per cpu: 3241.00\nmax thread id   : 1\n"
-        "features\t: esan3 zarch stfle msa ldisp eimm dfp edat etf3eh highgprs te vx vxd vxe gs vxe2 vxp sort dflt sie\n"
+        "features\t: esan3 zarch stfle msa ldisp eimm dfp edat etf3eh highgprs te vx vxd vxe gs vxe2 vxp sort dflt\n"
         "processor 0: version = FF,  identification = 0133E8,  machine = 8561\n"
     )
     return {
