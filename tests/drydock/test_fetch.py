@@ -77,7 +77,7 @@ def variant() -> Variant:
 
 
 @pytest.fixture
-def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha256: Sha256, tool: bytes) -> Lock:
+def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha256: Sha256) -> Lock:
     """Return a lock of one wheel and one tool, which the folder has, on an image base."""
     folder = Path(env["PIP_FIND_LINKS"])
     name, data = make_wheel("app", "1.0")
