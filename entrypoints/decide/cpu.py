@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from entrypoints.decide import Decision, Thresholds, Value, advice, does_not_fit, gib
 from entrypoints.decide import binding as bind
 from entrypoints.decide import memory as mem
+from entrypoints.decide.executor import choose_executor, unbound
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.findings import GIB
 from entrypoints.geometry import Geometry
@@ -21,7 +22,6 @@ from entrypoints.parse import parse_id_list
 from entrypoints.vllm_flags import Given, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
-BIND = "VLLM_CPU_OMP_THREADS_BIND"
 RESERVED = "VLLM_CPU_NUM_OF_RESERVED_CPU"
 VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
 
@@ -59,19 +59,18 @@ class Layout(NamedTuple):
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
     """Decide all that the user did not.
 
-    Raises HOST without CPU or memory figures, MODEL when the geometry is needed and wrong, DOES_NOT_FIT.
+    Raises HOST without CPU or memory figures, or shared memory that is needed; MODEL when the geometry is needed and
+    wrong; DOES_NOT_FIT.
     """
     case = Case(facts, model, given, Thresholds(profile["thresholds"]), profile["libraries"])
     _require_host(facts)
     dtype = choose_dtype(facts.processor)
     size = _SIZES.get(given.flag("--dtype") or str(dtype.value), 2)
     layout, tensor = choose_layout(case, size)
-    values = {"--dtype": dtype, "--tensor-parallel-size": tensor, BIND: choose_binding(case, layout)}
-    if layout.shards * layout.data > 1:
-        values["--distributed-executor-backend"] = Value("mp", "each rank is a process of its own, bound to its cores")
-    values |= choose_memory(case, layout, size)
-    values |= choose_preload(case)
-    return Decision(values, tuple(_advice(case)))
+    memory = choose_memory(case, layout, size)
+    executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
+    values = {"--dtype": dtype, "--tensor-parallel-size": tensor, **memory, **executor, **choose_preload(case)}
+    return Decision(values, (*_advice(case), *unbound(facts, executor)))
 
 
 def _require_host(facts: Facts) -> None:

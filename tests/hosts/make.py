@@ -255,6 +255,7 @@ def cgroup1() -> Tree:
     memory, cpu = "sys/fs/cgroup/memory/docker/abc", "sys/fs/cgroup/cpu,cpuacct/docker/abc"
     return {
         **small(64 * GIB),
+        "mounts.json": mounts(shm=GIB),
         "proc/self/cgroup": "5:pids:/docker/abc\n4:memory:/docker/abc\n2:cpu,cpuacct:/docker/abc\n0::/\n",
         "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
         f"{memory}/memory.limit_in_bytes": f"{32 * GIB}\n",

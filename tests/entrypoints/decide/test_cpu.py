@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from entrypoints.decide import Decision
-from entrypoints.decide.cpu import BIND, KV_SPACE, decide
+from entrypoints.decide.cpu import KV_SPACE, decide
+from entrypoints.decide.executor import BIND
 from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.model import Facts, Failure, Processor
 from entrypoints.modelfacts import ModelFacts
@@ -137,7 +138,7 @@ def test_a_hub_id_is_not_split_and_gets_a_part_of_the_memory() -> None:
 
 
 def test_two_cores_are_both_bound_and_of_many_some_are_kept() -> None:
-    assert values(facts(cores=2), model=SMOLLM2)[BIND] == "0-1"
+    assert values(facts(cores=2), "--distributed-executor-backend=mp", model=SMOLLM2)[BIND] == "0-1"
     assert values(facts(cores=32), model=SMOLLM2)[BIND] == "0-29"
 
 
