@@ -129,11 +129,12 @@ def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) 
 
 
 def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> None:
-    missing = {item.sha256: item for item in pinned if not store.has(item.sha256, item.size)}.values()
+    unique = {item.sha256: item for item in pinned}
+    missing = [item for item in unique.values() if not store.has(item.sha256, item.size)]
     if missing:
         total = sum(item.size for item in missing)
         raise FetchError(
-            f"--offline: {len(missing)} of {len(pinned)} pinned files are not in the store ({_megabytes(total)}):",
+            f"--offline: {len(missing)} of {len(unique)} pinned files are not in the store ({_size(total)}):",
             *_lines(missing),
             hint="run `invoke fetch` once with a network, or without --offline",
         )
@@ -141,8 +142,8 @@ def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> 
 
 def _lines(items: Iterable[LockedWheel | LockedDeb]) -> Iterator[str]:
     for item in sorted(items, key=lambda item: item.name):
-        yield f"  {item.filename.rpartition('/')[2]} ({_megabytes(item.size)})"
+        yield f"  {item.filename.rpartition('/')[2]} ({_size(item.size)})"
 
 
-def _megabytes(size: int) -> str:
-    return f"{size / MEGABYTE:.1f} MB"
+def _size(size: int) -> str:
+    return f"{size / MEGABYTE:.1f} MB" if size >= MEGABYTE else f"{size / 1000:.1f} kB"

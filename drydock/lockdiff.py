@@ -151,4 +151,4 @@ def _size(size: int) -> str:
 
 
 def _short(value: Any) -> str:
-    return f"{len(value)} packages" if isinstance(value, list) else str(value)
+    return f"{len(value)} distributions" if isinstance(value, list) else str(value)

@@ -22,9 +22,12 @@ DIGEST = f"sha256:{'1' * 64}"
 
 @pytest.fixture
 def tool() -> bytes:
+    """Return a wheel of uv."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
         archive.writestr("uv-1.0.data/scripts/uv", b"\x7fELF")
+        archive.writestr("uv-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: uv\nVersion: 1.0\n")
+        archive.writestr("uv-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
     return buffer.getvalue()
 
 
@@ -77,19 +80,15 @@ def variant() -> Variant:
 
 
 @pytest.fixture
-def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha256: Sha256) -> Lock:
+def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha256: Sha256, tool: bytes) -> Lock:
     """Return a lock of one wheel and one tool, which the folder has, on an image base."""
     folder = Path(env["PIP_FIND_LINKS"])
     name, data = make_wheel("app", "1.0")
     (folder / name).write_bytes(data)
-    with zipfile.ZipFile(uv := io.BytesIO(), "w") as archive:
-        archive.writestr("uv-1.0.data/scripts/uv", b"\x7fELF")
-        archive.writestr("uv-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: uv\nVersion: 1.0\n")
-        archive.writestr("uv-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
-    (folder / "uv-1.0-py3-none-any.whl").write_bytes(uv.getvalue())
+    (folder / "uv-1.0-py3-none-any.whl").write_bytes(tool)
     base = LockedImageBase(kind="image", reference="debian:12", digest=DIGEST, verified=False, source="a test")
     platform = LockedPlatform(
-        base=base, layers={"all": (_wheel("app", data, sha256),)}, tools=(_wheel("uv", uv.getvalue(), sha256),)
+        base=base, layers={"all": (_wheel("app", data, sha256),)}, tools=(_wheel("uv", tool, sha256),)
     )
     return Lock(
         schema_=1,
