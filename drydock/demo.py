@@ -72,7 +72,6 @@ def serving(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Co
     settings = {
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
         "volumes": {str(model): {"bind": "/models/smollm2", "mode": "ro"}},
-        "shm_size": "1g",
         **options,
     }
     command = ["serve", "--model", "/models/smollm2", "--served-model-name", "smollm2", *flags]

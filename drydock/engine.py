@@ -117,7 +117,7 @@ def stop() -> bool:
     stopped = wait_for(lambda: not _is_dockerd(pid), seconds=60)
     if not stopped:
         raise EngineError(f"dockerd (pid {pid}): still running 60 seconds after SIGTERM", hint=f"kill -9 {pid}")
-    pid_file.unlink()
+    pid_file.unlink(missing_ok=True)
     return True
 
 

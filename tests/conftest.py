@@ -5,6 +5,7 @@ Kinds: unit, golden (compares with a committed file), engine (needs Docker).
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
@@ -44,6 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
     if config.getoption("--record-proof"):
         config.pluginmanager.register(Recorder(), "drydock-proof")
 

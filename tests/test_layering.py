@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock import lock, render
+from drydock import build, lock, proof, render
 from drydock.matrix import read_matrix
 from drydock.model import Variant
 from drydock.paths import ROOT
@@ -93,3 +93,12 @@ class TestCommitted:
 
     def test_dockerfile_and_profile_are_the_generated_ones(self, variant: Variant) -> None:
         render.check(ROOT, variant, lock.read_lock(lock.path_of(ROOT, variant.id)))
+
+    def test_the_committed_digest_and_proof_are_of_these_inputs(self, variant: Variant) -> None:
+        job = build.prepare(variant.id)
+        current = build.inputs_sha256(job)
+        image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
+        assert image is None or image.inputs_sha256 == current, "invoke verify --record"
+        assert shown is None or (shown.inputs_sha256, shown.digest) == (current, image and image.digest), (
+            "invoke test --record"
+        )

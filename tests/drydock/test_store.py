@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,7 @@ import pytest
 
 from drydock.errors import DiskFullError, FetchError
 from drydock.store import Store, whole_folder
+from tests.small_disk import small_disk
 
 Sha256 = Callable[[bytes], str]
 DATA = b"whole and right"
@@ -135,13 +135,8 @@ def test_what_a_killed_run_left_is_swept_and_what_a_living_one_makes_is_not(tmp_
 
 @pytest.fixture
 def tiny_disk(tmp_path: Path) -> Iterator[Path]:
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(disk)]
-    if subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("mounting a small disk needs root")
-    yield disk
-    subprocess.run(["umount", str(disk)], check=True)
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        yield disk
 
 
 def test_a_full_disk_says_so_and_keeps_what_was_whole(tiny_disk: Path, sha256: Sha256) -> None:

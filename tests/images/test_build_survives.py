@@ -21,6 +21,7 @@ from drydock import build
 from drydock.errors import BuildError, DiskFullError, EngineError, StaleError
 from drydock.ocidiff import compare
 from tests.images.small import VARIANT, Small
+from tests.small_disk import small_disk
 
 
 @pytest.fixture(scope="module")
@@ -132,15 +133,13 @@ def test_an_engine_that_dies_during_a_build_is_an_error_and_the_next_build_works
 
 @pytest.fixture
 def tiny_disk(small: Small, tmp_path: Path) -> Iterator[Path]:
-    """A cache folder of 16 MiB that shares store and bases."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(tmp_path)], check=True)
-    for shared in ("store", "bases"):
-        (tmp_path / shared).symlink_to((small.cache / shared).resolve())
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+    """Return a cache folder of 16 MiB that shares store and bases."""
+    with small_disk(tmp_path / "disk", "16m") as disk:
+        for shared in ("store", "bases"):
+            (disk / shared).symlink_to((small.cache / shared).resolve())
+        yield disk
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk to fill")
 def test_a_full_disk_is_said_and_nothing_half_written_stays(small: Small, tiny_disk: Path) -> None:
     process = small.start_build(DRYDOCK_CACHE=str(tiny_disk))
     _, stderr = process.communicate(timeout=120)
