@@ -19,6 +19,7 @@ from typing import IO, NamedTuple
 
 from debian.debfile import DebFile
 
+from drydock import engine
 from drydock.console import log
 from drydock.errors import EngineError, StaleError
 from drydock.files import checksum, exclusive
@@ -103,6 +104,7 @@ def check_digest(layout: Path, expected: str, source: Packages) -> None:
 
 
 def _make(source: Packages, store: Store, final: Path) -> None:
+    engine.ensure()
     log(f"making the {source.suite} base from {len(source.packages)} packages")
     with whole_folder(final) as layout:
         layer = layout / "layer.tar"

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import pytest
 
 from drydock import build, docs, proof
+from drydock import engine as docker_engine
 from drydock.console import log
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
@@ -35,6 +36,22 @@ def count(kind: str, reports: Iterable[pytest.TestReport]) -> str:
 def kind_of(keywords: Mapping[str, object]) -> str:
     """Return a test's kind by its markers."""
     return next((kind for kind in ("engine", "golden") if kind in keywords), "unit")
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[docker_engine.Engine]:
+    """Give a usable engine; stop it again if this run started it."""
+    found = docker_engine.ensure()
+    yield found
+    if found.started:
+        docker_engine.stop()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every engine test the engine, whether it asks for it or not."""
+    for item in items:
+        if "engine" in item.keywords and isinstance(item, pytest.Function):
+            item.fixturenames.insert(0, "engine")
 
 
 # --- proofs ---------------------------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import pytest
 from docker.models.containers import Container
 
 from drydock import build, demo, smollm2
-from drydock import engine as engine_module
 from drydock.paths import ROOT
 
 HOSTS = ROOT / "tests" / "hosts"
@@ -23,16 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def engine() -> Iterator[engine_module.Engine]:
-    """A usable engine; stopped again if this run started it."""
-    found = engine_module.ensure()
-    yield found
-    if found.started:
-        engine_module.stop()
-
-
-@pytest.fixture(scope="session")
-def job(engine: engine_module.Engine) -> build.Job:  # noqa: ARG001 - the base is made by the engine
+def job() -> build.Job:
     """The CPU variant, as committed."""
     return build.prepare("cpu")
 
