@@ -114,7 +114,7 @@ def verify(_: Context, target: str, json: bool = False, builder: str = "", recor
     job = drydock.build.prepare(target)
     verified = drydock.verify.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
-    drydock.verify.settle(job, verified, recording=record)
+    drydock.verify.settle(job, verified, recording=record, builder=builder or None)
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)

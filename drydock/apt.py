@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from debian.deb822 import Deb822
 
-from drydock.errors import DrydockError, FetchError, InputError
+from drydock.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.files import disk_full
 from drydock.model import LockedDeb
 from drydock.store import Store
@@ -96,8 +96,8 @@ def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: 
     wanted = [Wanted(_label(deb), deb.sha256, deb.size, urls(deb, mirrors, snapshot, env)) for deb in missing]
     try:
         download(store, wanted, access(env))
-    except FetchError as error:
-        raise FetchError(*error.problems, hint=GONE_HINT) from error
+    except GoneError as error:
+        raise GoneError(*error.problems, hint=GONE_HINT) from error
 
 
 def parse_simulation(text: str) -> tuple[tuple[str, str, str], ...]:

@@ -1,6 +1,6 @@
 """Target in, image in the engine out: lock → fetch → plan → BuildKit → OCI layout → engine. IO.
 
-The OCI layout of the newest build of each variant is kept: `verify` compares with it and `publish` pushes it.
+The OCI layout of the newest build of each variant is kept: `verify` compares with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import docker
 import docker.errors
 
-from drydock import buildx, engine, fetch, lock, matrix, plan, render
+from drydock import buildx, engine, fetch, lock, matrix, oci, plan, render
 from drydock.console import log
 from drydock.errors import InputError
 from drydock.files import exclusive
@@ -123,7 +123,7 @@ def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_
         clock.lap("engine")
     with exclusive(_home(job).parent / f"{_home(job).name}.lock"):
         layout = _make_layout(job, clock, builder=builder, no_cache=no_cache)
-        digest = buildx.digest_of(layout)
+        digest = oci.read_digest(layout)
         image = f"drydock/{job.variant.id}:{digest.removeprefix('sha256:')[:12]}"
         if into_engine and not _engine_has(image, digest):
             buildx.load(layout, image)
@@ -165,12 +165,11 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     if final.is_dir() and not no_cache:
         log(f"{job.variant.id}: built before from the same inputs")
         return final
-    shutil.rmtree(final, ignore_errors=True)
     ready = inputs(job)
     clock.lap("fetch")
     for broken_off in final.parent.glob(".*"):
         shutil.rmtree(broken_off)
-    with whole_folder(final) as temporary:
+    with whole_folder(final, replace=True) as temporary:
         context = job.root / "images" / job.variant.id
         bake = plan.plan(job.variant, job.lock, job.platform, ready, context, temporary)
         buildx.bake(bake, builder=builder, no_cache=no_cache)

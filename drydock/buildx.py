@@ -49,12 +49,6 @@ def load(layout: Path, reference: str) -> None:
         raise EngineError(f"docker load {reference}: {reason}", hint="invoke engine; then run the same command again")
 
 
-def digest_of(layout: Path) -> str:
-    """Return the manifest digest of a layout that holds one image."""
-    index = json.loads((layout / "index.json").read_bytes())
-    return str(index["manifests"][0]["digest"])
-
-
 def _stream(layout: Path, reference: str, process: subprocess.Popen[bytes]) -> None:
     with tarfile.open(fileobj=process.stdin, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for name, content in _named_layout(layout, reference):

@@ -16,7 +16,7 @@ from docker.models.containers import Container
 
 from drydock import build, lock, smollm2, verify
 from drydock.console import emit, log
-from drydock.errors import BuildError, FetchError
+from drydock.errors import BuildError, GoneError
 from drydock.model import Variant
 from drydock.paths import ROOT
 
@@ -57,7 +57,7 @@ def build_or_relock(
     job = build.prepare(TARGET, root=root)
     try:
         return job, make(job)
-    except FetchError as error:
+    except GoneError as error:
         log(f"{error}\n\nLOCKING ANEW, since what the lock pins cannot be had any more. The demo still works, but its")
         log("image will not have the committed digest. `git checkout images` brings the old lock back.")
     relock(root, [job.variant])

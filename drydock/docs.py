@@ -34,13 +34,15 @@ def write(root: Path, variants: Sequence[Variant]) -> list[Path]:
 
 def check(root: Path, variants: Sequence[Variant]) -> None:
     """Raise StaleError unless every table is what the data gives."""
-    stale = [page for page, tables in pages(root, variants).items() if page.read_text() != filled(page, tables)]
+    stale = [page for page, tables in pages(root, variants).items() if filled(page, tables) != page.read_text()]
     if stale:
         raise StaleError(*(f"{page}: a table is not what the data gives" for page in stale), hint="invoke docs")
 
 
 def filled(page: Path, tables: Mapping[str, str]) -> str:
     """Return a page's text with its tables in place."""
+    if not page.is_file():
+        raise StaleError(f"{page}: there is no such page", hint="write it, with the marker lines of its tables")
     text = page.read_text()
     for name, table in tables.items():
         before, opening, rest = text.partition(begin(name))

@@ -55,7 +55,7 @@ def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path 
     except FileNotFoundError as error:
         raise EngineError(f"{argv[0]}: not found on PATH", hint="invoke engine") from error
     if done.returncode:
-        raise EngineError(f"{' '.join(argv)}: exit {done.returncode}: {_last_line(done.stderr)}", hint=HOW_TO_GET_ONE)
+        raise EngineError(f"{' '.join(argv)}: exit {done.returncode}: {_last_line(done.stderr)}")
     return done.stdout
 
 
@@ -124,8 +124,11 @@ def stop() -> bool:
 def buildkit_version(builder: str | None = None) -> str:
     """Return the BuildKit version of a builder, of the default one when None."""
     text = run(["docker", "buildx", "inspect", *([builder] if builder else [])])
-    found = re.search(r"BuildKit version:\s*(\S+)", text)
-    return found[1] if found else "unknown"
+    found = re.search(r"BuildKit version:\s*(v?[1-9]\S*|v?0\.[1-9]\S*)", text)
+    if found:
+        return found[1]
+    # A distribution's engine may carry a BuildKit that was built without its version.
+    return f"of Docker Engine {run(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
 
 
 def wait_for(condition: Callable[[], object], seconds: float) -> bool:

@@ -45,6 +45,10 @@ class FetchError(DrydockError):
     code = 4
 
 
+class GoneError(FetchError):
+    """Every place that might serve a pinned file says that it does not have it: locking anew is what is left."""
+
+
 class EngineError(DrydockError):
     """No usable Docker engine, BuildKit or buildx, or it failed."""
 

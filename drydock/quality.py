@@ -18,7 +18,7 @@ from drydock.resolve import uv_binary
 KINDS = {"unit": "not golden and not engine", "golden": "golden", "engine": "engine"}
 """Kind of test → pytest's marker expression."""
 
-PYTHON_FILES = ("drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
+PYTHON_FILES = ("drydock", "entrypoints", "models", "templates", "tests", "tasks.py", "inv")
 LINTERS = {
     "ruff check": ("ruff", "check", *PYTHON_FILES),
     "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),

@@ -19,7 +19,7 @@ from urllib.parse import unquote, urlsplit
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
-from drydock.errors import FetchError, InputError
+from drydock.errors import GoneError, InputError
 from drydock.indexes import Indexes, access, read_indexes, single, uv_environment
 from drydock.model import Base, DebianBase, LockedWheel
 from drydock.store import Store
@@ -118,7 +118,7 @@ def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Stor
         f"{w.filename} (sha256 {w.sha256[:12]}…): no configured index has it" for w in missing if w.sha256 not in urls
     ]
     if gone:
-        raise FetchError(*gone, hint=INDEX_HINT)
+        raise GoneError(*gone, hint=INDEX_HINT)
     wanted = [Wanted(w.filename, w.sha256, w.size, (urls[w.sha256],)) for w in missing]
     download(store, wanted, access(indexes, env))
 

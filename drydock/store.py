@@ -125,10 +125,10 @@ def default_store(env: Mapping[str, str] = os.environ) -> Store:
 
 
 @contextlib.contextmanager
-def whole_folder(final: Path) -> Iterator[Path]:
+def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder that becomes `final` when the block ends well, and vanishes otherwise.
 
-    Where another run was faster, its folder stays. Raises DiskFullError.
+    Where another run was faster, its folder stays, unless `replace`. Raises DiskFullError.
     """
     with disk_full(final):
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -139,6 +139,8 @@ def whole_folder(final: Path) -> Iterator[Path]:
             try:
                 temporary.chmod(0o755)
                 yield temporary
+                if replace:
+                    shutil.rmtree(final, ignore_errors=True)
                 temporary.rename(final)
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):

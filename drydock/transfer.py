@@ -14,7 +14,7 @@ from urllib.request import url2pathname
 import requests
 
 from drydock.console import byte_progress
-from drydock.errors import FetchError
+from drydock.errors import FetchError, GoneError
 from drydock.store import Store
 
 CHUNK = 1 << 16
@@ -76,7 +76,8 @@ def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
         transfer = Transfer(store, access, session, lambda count: bar.advance(task, count), threading.Event())
         problems = _all(transfer, missing)
     if problems:
-        raise FetchError(*problems)
+        kind = GoneError if all(isinstance(problem, GoneError) for problem in problems) else FetchError
+        raise kind(*(line for problem in problems for line in problem.problems))
 
 
 def redact(url: str) -> str:
@@ -85,7 +86,7 @@ def redact(url: str) -> str:
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
-def _all(transfer: Transfer, missing: Sequence[Wanted]) -> list[str]:
+def _all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
     """Run the downloads; Ctrl-C and a full disk stop them all at their next chunk."""
     with ThreadPoolExecutor(WORKERS) as pool:
         futures = [pool.submit(_one, transfer, wanted) for wanted in missing]
@@ -97,7 +98,7 @@ def _all(transfer: Transfer, missing: Sequence[Wanted]) -> list[str]:
             raise
 
 
-def _problems(futures: Sequence[Future[list[str]]]) -> list[str]:
+def _problems(futures: Sequence[Future[list[FetchError]]]) -> list[FetchError]:
     """Return what went wrong with single files; raise at once what concerns them all, such as a full disk."""
     done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     for future in done:
@@ -105,9 +106,9 @@ def _problems(futures: Sequence[Future[list[str]]]) -> list[str]:
     return [problem for future in futures for problem in future.result()]
 
 
-def _one(transfer: Transfer, wanted: Wanted) -> list[str]:
+def _one(transfer: Transfer, wanted: Wanted) -> list[FetchError]:
     """Try each URL until the file is in the store; return why none did, or nothing."""
-    problems: list[str] = []
+    problems: list[FetchError] = []
     with transfer.store.receiving(wanted.sha256, wanted.size) as file:
         if file is None:
             return []
@@ -115,10 +116,10 @@ def _one(transfer: Transfer, wanted: Wanted) -> list[str]:
             try:
                 _from_url(transfer, wanted, url, file)
             except FetchError as error:
-                problems += error.problems
+                problems.append(error)
             else:
                 return []
-    return problems or [f"{wanted.name}: nothing serves it"]
+    return problems or [GoneError(f"{wanted.name}: nothing serves it")]
 
 
 def _from_url(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
@@ -181,7 +182,7 @@ def _local(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes]:
         with path.open("rb") as source:
             yield from iter(lambda: source.read(CHUNK), b"")
     except FileNotFoundError as error:
-        raise FetchError(f"{wanted.name}: {path}: no such file") from error
+        raise GoneError(f"{wanted.name}: {path}: no such file") from error
 
 
 def _http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
@@ -220,7 +221,10 @@ def _judge(response: requests.Response, wanted: Wanted, url: str, file: Buffered
     if response.status_code in RETRIED:
         raise Cut(f"the server answered {response.status_code} {response.reason}")
     if not response.ok:
-        raise FetchError(f"{wanted.name} from {redact(url)}: the server answered {response.status_code}")
+        absent = response.status_code in {requests.codes.not_found, requests.codes.gone}
+        raise (GoneError if absent else FetchError)(
+            f"{wanted.name} from {redact(url)}: the server answered {response.status_code}"
+        )
     resumes = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
     if have and not (response.status_code == requests.codes.partial_content and resumes):
         file.truncate(0)

@@ -60,7 +60,7 @@ def verify(job: build.Job, *, builder: str | None = None) -> Verified:
     )
 
 
-def settle(job: build.Job, verified: Verified, *, recording: bool) -> None:
+def settle(job: build.Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
     """Raise NotReproducibleError unless both builds, and the committed digest if it applies, are the same.
 
     With `recording`, write the digest of both builds into the lock instead of comparing with the committed one.
@@ -70,7 +70,7 @@ def settle(job: build.Job, verified: Verified, *, recording: bool) -> None:
             f"{job.variant.id}: the second build differs from the first", *map(describe, verified.differences)
         )
     if recording:
-        record(job, verified)
+        record(job, verified, builder)
     elif verified.matches_committed is False:
         raise NotReproducibleError(
             f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
@@ -84,14 +84,13 @@ def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | Non
     return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
 
 
-def record(job: build.Job, verified: Verified) -> None:
+def record(job: build.Job, verified: Verified, builder: str | None = None) -> None:
     """Write the digest that two builds agreed upon into the lock."""
-    running = engine.ensure()
     image = LockedImage(
         digest=verified.first,
         inputs_sha256=build.inputs_sha256(job),
-        buildkit=running.buildkit,
-        buildx=running.buildx,
+        buildkit=engine.buildkit_version(builder),
+        buildx=engine.ensure().buildx,
     )
     pins = job.lock.platforms[job.platform].model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})

@@ -44,11 +44,19 @@ def cache_settings(
     lost = "" if root == cache.path else f" ({cache.path} cannot be written; gone when the container ends)"
     settings = [
         ("HOME", f"{root}/home", f"the home folder must be writable for any UID{lost}"),
-        ("XDG_CACHE_HOME", f"{root}/xdg/{key}", f"libraries' caches, kept per image{lost}"),
-        ("VLLM_CACHE_ROOT", f"{root}/vllm/{key}", f"compiled graphs and model inspection, kept per image{lost}"),
+        ("XDG_CACHE_HOME", f"{root}/xdg/{key}", f"libraries' caches, kept per stack{lost}"),
+        (
+            "VLLM_CACHE_ROOT",
+            f"{root}/vllm/{key}",
+            f"compiled graphs and model inspection, kept per stack{lost}",
+        ),
         ("VLLM_CONFIG_ROOT", f"{root}/config", f"vLLM's settings folder must be writable{lost}"),
-        ("TORCHINDUCTOR_CACHE_DIR", f"{root}/inductor/{key}", f"compiled kernels, kept per image{lost}"),
-        ("TRITON_CACHE_DIR", f"{root}/triton/{key}", f"compiled kernels, kept per image{lost}"),
+        (
+            "TORCHINDUCTOR_CACHE_DIR",
+            f"{root}/inductor/{key}",
+            f"compiled kernels, kept per stack{lost}",
+        ),
+        ("TRITON_CACHE_DIR", f"{root}/triton/{key}", f"compiled kernels, kept per stack{lost}"),
         ("HF_HOME", f"{root}/hub", f"downloaded models, shared by all images{lost}"),
         ("USER", "drydock", "libraries ask for a user name, which a UID without a passwd entry lacks"),
         ("VLLM_NO_USAGE_STATS", "1", "a server reports nothing about its use unless told to"),

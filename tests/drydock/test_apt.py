@@ -23,7 +23,7 @@ from drydock.apt import (
     resolve_packages,
     urls,
 )
-from drydock.errors import FetchError, InputError
+from drydock.errors import FetchError, GoneError, InputError
 from drydock.model import LockedDeb
 from drydock.store import Store
 
@@ -124,12 +124,22 @@ def test_a_package_that_the_mirrors_dropped_comes_from_the_snapshot_archive(
 
 def test_packages_that_are_gone_are_named_with_what_to_do(server: Loopback, store: Store) -> None:
     dash = DEB.model_copy(update={"name": "dash", "sha256": "1" * 64})
-    with pytest.raises(FetchError) as caught:
-        fetch_packages([DEB, dash], "20261121T041500Z", store, {"DRYDOCK_DEBIAN_MIRROR": server.url})
+    mirrors = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url} {server.url}/security"}
+    with pytest.raises(GoneError) as caught:
+        fetch_packages([DEB, dash], "20261121T041500Z", store, mirrors)
     named = {problem.partition(" from ")[0] for problem in caught.value.problems}
     assert named == {"bash 5.2 (amd64)", "dash 5.2 (amd64)"}
     assert "build --relock" in caught.value.hint
     assert "DRYDOCK_SNAPSHOT_ARCHIVE" in caught.value.hint
+
+
+def test_packages_that_a_broken_mirror_does_not_give_are_not_gone(server: Loopback, store: Store) -> None:
+    server.faults["/pool/b/bash_5.2%2Bx_amd64.deb"] = ["403"] * 9
+    server.faults["/pool/b/bash_5.2+x_amd64.deb"] = ["403"] * 9
+    mirrors = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url} {server.url}/security"}
+    with pytest.raises(FetchError) as caught:
+        fetch_packages([DEB], "20261121T041500Z", store, mirrors)
+    assert not isinstance(caught.value, GoneError)
 
 
 needs_apt = pytest.mark.skipif(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock import build, demo
-from drydock.errors import FetchError
+from drydock.errors import FetchError, GoneError
 from drydock.model import Variant
 from drydock.paths import ROOT
 
@@ -36,7 +36,7 @@ def test_a_lock_that_cannot_be_had_is_made_anew_once_and_loudly(capsys: pytest.C
 
     def make(_job: build.Job) -> build.Built:
         if not locked:
-            raise FetchError("libc6 2.36-9 (amd64): gone from every mirror")
+            raise GoneError("libc6 2.36-9 (amd64): gone from every mirror")
         return BUILT
 
     def relock(_root: Path, variants: Sequence[Variant]) -> None:
@@ -51,7 +51,18 @@ def test_a_lock_that_cannot_be_had_is_made_anew_once_and_loudly(capsys: pytest.C
 
 def test_what_cannot_be_had_after_relocking_either_is_an_error() -> None:
     def make(_job: build.Job) -> build.Built:
-        raise FetchError("gone")
+        raise GoneError("gone")
 
-    with pytest.raises(FetchError, match="gone"):
+    with pytest.raises(GoneError, match="gone"):
         demo.build_or_relock(ROOT, make, lambda _root, _variants: None)
+
+
+def test_wrong_bytes_or_a_broken_network_are_no_reason_to_lock_anew() -> None:
+    def make(_job: build.Job) -> build.Built:
+        raise FetchError("sha256 is 1, expected 2")
+
+    def relock(_root: Path, _variants: Sequence[Variant]) -> None:
+        raise AssertionError
+
+    with pytest.raises(FetchError, match="sha256 is 1, expected 2"):
+        demo.build_or_relock(ROOT, make, relock)

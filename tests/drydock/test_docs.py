@@ -25,9 +25,14 @@ def test_a_table_replaces_what_stood_between_its_markers(page: Path) -> None:
     assert docs.filled(page, {"proofs": "new\n"}) == f"before\n{TABLE}new\n{docs.END}\nafter\n"
 
 
-def test_a_page_without_markers_is_left_alone(page: Path) -> None:
+def test_a_page_without_markers_is_refused(page: Path) -> None:
     with pytest.raises(StaleError, match="expected the lines"):
         docs.filled(page, {"other": "new\n"})
+
+
+def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StaleError, match="there is no such page"):
+        docs.filled(tmp_path / "none.md", {"checks": "new\n"})
 
 
 def test_the_table_of_proofs_says_what_was_shown(tmp_path: Path) -> None:

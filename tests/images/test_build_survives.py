@@ -189,7 +189,7 @@ def test_a_planted_edit_is_refused(small: Small, name: str) -> None:
 
 
 def test_the_small_image_serves_as_the_real_one_does(small: Small) -> None:
-    done = small.invoke("build", "--target", VARIANT, "--offline", "--json")
+    done = small.invoke("build", "--target", VARIANT, "--offline", "--json", "--builder", "default")
     assert done.returncode == 0, done.stderr[-2000:]
     client = docker.from_env()
     image = client.images.get(f"drydock/{VARIANT}:latest")
