@@ -162,7 +162,7 @@ class Clock:
 
 def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool) -> Path:
     final = _home(job) / inputs_sha256(job)
-    if final.is_dir() and not no_cache:
+    if (final / "index.json").is_file() and not no_cache:
         log(f"{job.variant.id}: built before from the same inputs")
         return final
     ready = inputs(job)

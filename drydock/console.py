@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 
 from rich.console import Console
@@ -17,6 +18,8 @@ def log(text: str) -> None:
 
 def emit(text: str) -> None:
     """Write data to standard output, unchanged."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII locale has no arrows
     sys.stdout.write(text)
     sys.stdout.flush()
 

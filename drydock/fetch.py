@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock import apt, resolve, rootfs
+from drydock import apt, oci, resolve, rootfs
 from drydock.errors import FetchError
 from drydock.model import Lock, LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel, Variant
 from drydock.paths import ROOT
@@ -75,7 +75,7 @@ def wheel_folder(layers: Mapping[str, Sequence[LockedWheel]], store: Store) -> P
     """Return the folder of wheels: <layer>/<file>.whl and <layer>/requirements.txt."""
     files = {f"{layer}/{wheel.filename}": wheel.sha256 for layer, wheels in layers.items() for wheel in wheels}
     lists = {
-        f"{layer}/requirements.txt": "".join(sorted(f"{wheel.name}=={wheel.version}\n" for wheel in wheels)).encode()
+        f"{layer}/requirements.txt": "".join(sorted(map(_requirement, wheels))).encode()
         for layer, wheels in layers.items()
     }
     return store.folder(files, lists)
@@ -93,8 +93,13 @@ def rootfs_packages(base: LockedDebianBase, platform: str, epoch: int) -> rootfs
     return rootfs.Packages(base.suite, platform, epoch, base.packages, base.bootstrap)
 
 
+def _requirement(wheel: LockedWheel) -> str:
+    return f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n"
+
+
 def _program(tool: LockedWheel, store: Store) -> str:
     """Take the executable of a tool's wheel into the store; return its sha256."""
+    store.verify(tool.sha256)
     with zipfile.ZipFile(store.path(tool.sha256)) as wheel:
         data = wheel.read(f"{tool.name}-{tool.version}.data/scripts/{tool.name}")
     sha256 = hashlib.sha256(data).hexdigest()
@@ -125,7 +130,7 @@ def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) 
     if not isinstance(pins.base, LockedDebianBase):
         return ()
     source = rootfs_packages(pins.base, platform, epoch)
-    return () if rootfs.folder(source, store).is_dir() else (*source.packages, *source.bootstrap)
+    return () if oci.intact(rootfs.folder(source, store)) else (*source.packages, *source.bootstrap)
 
 
 def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> None:

@@ -14,7 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from drydock.console import log
-from drydock.errors import DiskFullError
+from drydock.errors import DiskFullError, InputError
+
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
+"""What a folder that cannot be written to gives."""
 
 
 def dumps(value: Any) -> str:
@@ -58,6 +61,10 @@ def disk_full(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in UNWRITABLE:
+            raise InputError(
+                f"{error.filename or path}: {error.strerror}", hint="name a writable folder in DRYDOCK_CACHE"
+            ) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
         raise DiskFullError(

@@ -48,18 +48,22 @@ def path_of(root: Path, variant: str) -> Path:
 def read_lock(path: Path) -> Lock:
     """Read a lock; raise StaleError if it is absent, broken or was edited by hand."""
     try:
-        text = path.read_text()
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
         raise StaleError(f"{path}: there is no lock", hint=RELOCK) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise StaleError(f"{path}: not a lock: {error}", hint=_restore(str(path))) from error
     return parse_lock(text, str(path))
 
 
 def parse_lock(text: str, name: str) -> Lock:
     """Turn a lock's text into a record; `name` is what errors call it."""
     try:
-        data = json.loads(text)
+        data = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise StaleError(f"{name}:{error.lineno}:{error.colno}: not JSON: {error.msg}", hint=_restore(name)) from error
+    except (KeyError, RecursionError) as error:
+        raise StaleError(f"{name}: not a lock: {error}", hint=_restore(name)) from error
     try:
         lock = Lock.model_validate(data)
     except ValidationError as error:
@@ -71,6 +75,16 @@ def parse_lock(text: str, name: str) -> Lock:
             hint=_restore(name),
         )
     return lock
+
+
+def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Make an object of its members; raises KeyError for a key that stands twice: readers disagree on which counts."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise KeyError(f"the key {key!r} stands twice in one object")
+        found[key] = value
+    return found
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
@@ -109,7 +123,7 @@ def check(variant: Variant, lock: Lock) -> None:
     changes = tuple(_changes(variant, lock)) or (
         f"images/{variant.id}/lock.json: requirements, overrides, exclusions, layers or base changed since it was made",
     )
-    raise StaleError(*changes, hint=f"{RELOCK} --target {variant.id}")
+    raise StaleError(*changes, hint=f"run `invoke lock --target {variant.id}`")
 
 
 def resolve_variant(variant: Variant, previous: Lock | None, env: Mapping[str, str] = os.environ) -> Lock:

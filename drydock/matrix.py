@@ -159,6 +159,7 @@ def _check_stacks(
         path: KeyPath = ("stacks", name)
         yield from _check_settings(path, stack, document)
         yield from _check_layers(path, stack.layers or (), document)
+        yield from _check_vllm(path, stacks[name], document)
         if name in used:
             missing = [field for field in _REQUIRED if getattr(stacks[name], field) is None]
             if stacks[name].base is None and accelerators[stack.accelerator].base is None:
@@ -166,6 +167,15 @@ def _check_stacks(
             for field in missing:
                 text = f"missing key {field!r}, which neither it nor a stack it inherits from has"
                 yield document.problem(path, text), ""
+
+
+def _check_vllm(path: KeyPath, stack: Stack, document: Document) -> Iterator[Problem]:
+    """See that the version which labels name is the one that the requirements pin."""
+    for requirement in stack.requirements or () if stack.vllm else ():
+        name, pinned, version = requirement.partition("==")
+        if stack.vllm and pinned and name == stack.vllm.distribution and version.split("+")[0] != stack.vllm.version:
+            text = f"{stack.vllm.version!r}, but the requirements pin {requirement}"
+            yield document.problem((*path, "vllm", "version"), text), "make the two agree"
 
 
 def _check_settings(path: KeyPath, holder: Accelerator | Stack | Row, document: Document) -> Iterator[Problem]:

@@ -25,8 +25,7 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     """Make the layout of a one-layer image, moving the uncompressed tar file into it; return the manifest's digest."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    with layer.open("rb") as file:
-        layer_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    layer_sha256 = _sha256(layer)
     size = layer.stat().st_size
     layer.rename(blobs / layer_sha256)
     config = _blob(blobs, CONFIG, _config(platform, epoch, author, f"sha256:{layer_sha256}"))
@@ -42,6 +41,18 @@ def read_digest(folder: Path) -> str:
     """Return the digest of a layout's one manifest."""
     index = json.loads((folder / "index.json").read_text())
     return str(index["manifests"][0]["digest"])
+
+
+def intact(folder: Path) -> bool:
+    """Tell whether a layout is there whole: its index, and every blob with the bytes that its name promises."""
+    if not (folder / "index.json").is_file() or not (folder / "oci-layout").is_file():
+        return False
+    return all(_sha256(blob) == blob.name for blob in (folder / "blobs" / "sha256").iterdir())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def resolve_image(base: ImageBase) -> LockedImageBase:

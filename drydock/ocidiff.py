@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from drydock.oci import read_digest
+
 
 class Difference(NamedTuple):
     """One thing that differs: in the manifest, in the config, or in a file of a layer."""
@@ -34,6 +36,7 @@ FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
     "mode": lambda entry: oct(entry.mode),
     "uid": lambda entry: str(entry.uid),
     "gid": lambda entry: str(entry.gid),
+    "owner": lambda entry: f"{entry.uname}:{entry.gname}",
     "size": lambda entry: str(entry.size),
     "mtime": lambda entry: str(entry.mtime),
     "link": lambda entry: entry.linkname,
@@ -45,21 +48,26 @@ FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
 
 def compare(first: Path, second: Path) -> tuple[Difference, ...]:
     """Return all differences of two layouts that hold one image each; empty if and only if the digests are equal."""
-    manifests = [_manifest(layout) for layout in (first, second)]
-    if manifests[0] == manifests[1]:
+    digests = [read_digest(layout) for layout in (first, second)]
+    if digests[0] == digests[1]:
         return ()
-    found = [*_compare_values("manifest", *manifests)]
+    manifests = [_manifest(layout) for layout in (first, second)]
+    found = [Difference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
     configs = [_json(layout, manifest["config"]) for layout, manifest in zip((first, second), manifests, strict=True)]
     found += _compare_values("config", *configs)
     layers = zip_longest(manifests[0]["layers"], manifests[1]["layers"])
     for number, (one, other) in enumerate(layers):
         if one and other and one["digest"] != other["digest"]:
-            found += _compare_layers(f"layer {number}", _blob(first, one), _blob(second, other), one["mediaType"])
+            found += _compare_layers(f"layer {number}", (_blob(first, one), one), (_blob(second, other), other))
     return tuple(found)
 
 
-def _compare_layers(where: str, first: Path, second: Path, media_type: str) -> Iterator[Difference]:
-    entries = [_entries(path, media_type) for path in (first, second)]
+Blob = tuple[Path, Mapping[str, Any]]
+"""A blob's file and descriptor."""
+
+
+def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[Difference]:
+    entries = [_entries(path, descriptor["mediaType"]) for path, descriptor in (first, second)]
     orders = [list(found) for found in entries]
     for path in sorted({*orders[0], *orders[1]}):
         yield from _compare_entries(where, path, entries[0].get(path), entries[1].get(path))

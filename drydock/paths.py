@@ -6,13 +6,19 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from drydock.errors import InputError
+
 ROOT = Path(__file__).resolve().parent.parent
 """The repository that this copy of drydock stands in."""
 
 
 def cache_home(env: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of everything drydock keeps: DRYDOCK_CACHE, else drydock/ in the user's cache folder."""
-    if env.get("DRYDOCK_CACHE"):
-        return Path(env["DRYDOCK_CACHE"])
+    """Return the folder of everything drydock keeps: DRYDOCK_CACHE, else drydock/ in the user's cache folder.
+
+    Raises InputError for a path that BuildKit's options cannot express.
+    """
     base = env.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "drydock"
+    folder = Path(env.get("DRYDOCK_CACHE") or Path(base) / "drydock").absolute()
+    if set("@,") & set(str(folder)):
+        raise InputError(f"{folder}: the cache folder's path holds '@' or ','", hint="name another in DRYDOCK_CACHE")
+    return folder

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
 from drydock.model import Record, dump
 
@@ -43,7 +44,10 @@ def path_of(root: Path, variant: str) -> Path:
 def read_proof(root: Path, variant: str) -> Proof | None:
     """Return what was shown of a variant; None when no test ever showed anything."""
     path = path_of(root, variant)
-    return Proof.model_validate(json.loads(path.read_text())) if path.is_file() else None
+    try:
+        return Proof.model_validate(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+    except ValueError as error:
+        raise StaleError(f"{path}: not what the tests wrote: {error}", hint="invoke test --record") from error
 
 
 def write_proof(root: Path, variant: str, proof: Proof) -> bool:

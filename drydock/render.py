@@ -80,6 +80,9 @@ def _dockerfile(root: Path, variant: Variant) -> str:
         raise InputError(f"templates/{error.name}:{error.lineno}: {error.message}") from error
     except UndefinedError as error:
         raise InputError(f"{_template_line(error, root) or f'templates/{name}'}: {error.message}") from error
+    except (ArithmeticError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        where = _template_line(error, root) or f"templates/{name}"
+        raise InputError(f"{where}: {type(error).__name__}: {error}") from error
 
 
 def _environment(templates: Path) -> Environment:
@@ -121,7 +124,7 @@ def _difference(root: Path, path: Path, expected: str) -> str:
     name = str(path.relative_to(root))
     if not path.is_file():
         return f"{name}: does not exist"
-    found = path.read_text(encoding="utf-8", errors="replace")
+    found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide other line ends
     if found == expected:
         return ""
     lines = list(

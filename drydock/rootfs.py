@@ -24,7 +24,7 @@ from drydock.console import log
 from drydock.errors import EngineError, StaleError
 from drydock.files import checksum, exclusive
 from drydock.model import LockedDeb
-from drydock.oci import read_digest, write_layout
+from drydock.oci import intact, read_digest, write_layout
 from drydock.store import Store, whole_folder
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
@@ -87,7 +87,7 @@ def make(source: Packages, store: Store) -> Path:
     """
     final = folder(source, store)
     with exclusive(store.home / "bases" / "lock"):
-        if not final.is_dir():
+        if not intact(final):
             _make(source, store, final)
     return final
 

@@ -108,15 +108,28 @@ class Store:
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
         key = checksum({"files": {**files, **hashes}, "executable": sorted(executable)})
         final = self.home / "contexts" / key
-        if final.is_dir():
+        if _holds(final, {**files, **hashes}):
             return final
-        with whole_folder(final) as temporary:
+        with whole_folder(final, replace=True) as temporary:
             for name, sha256 in files.items():
                 self.verify(sha256)
                 _place(self.path(sha256), temporary / name, executable=name in executable)
             for name, text in texts.items():
                 _write(temporary / name, text, _mtime(hashes[name]))
         return final
+
+
+def _holds(folder: Path, hashes: Mapping[str, str]) -> bool:
+    """Tell whether a folder has exactly these files with these hashes: a disk, or somebody, may have changed it."""
+    if not folder.is_dir():
+        return False
+    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return found.keys() == hashes.keys() and all(_file_sha256(found[name]) == hashes[name] for name in hashes)
+
+
+def _file_sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return _sha256(file)
 
 
 def default_store(env: Mapping[str, str] = os.environ) -> Store:

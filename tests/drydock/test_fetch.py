@@ -50,7 +50,31 @@ def test_wheels_lie_by_layer_with_their_requirements(store: Store, sha256: Sha25
         "vllm/requirements.txt",
         "vllm/vllm-1.0-py3-none-any.whl",
     ]
-    assert (folder / "torch" / "requirements.txt").read_text() == "numpy==1.0\ntorch==1.0\n"
+    assert (folder / "torch" / "requirements.txt").read_text() == (
+        f"numpy==1.0 --hash=sha256:{numpy.sha256}\ntorch==1.0 --hash=sha256:{torch.sha256}\n"
+    )
+
+
+def test_a_wheel_that_somebody_changed_in_a_build_context_is_put_right(store: Store, sha256: Sha256) -> None:
+    torch = _wheel("torch", b"torch", sha256)
+    store.add([b"torch"], torch.sha256, torch.name)
+    folder = fetching.wheel_folder({"torch": (torch,)}, store)
+    (folder / "torch" / torch.filename).unlink()
+    (folder / "torch" / torch.filename).write_bytes(b"tarch")
+
+    assert fetching.wheel_folder({"torch": (torch,)}, store) == folder
+    assert (folder / "torch" / torch.filename).read_bytes() == b"torch"
+
+
+def test_a_wheel_that_the_disk_changed_is_dropped_and_said(store: Store, sha256: Sha256) -> None:
+    torch = _wheel("torch", b"torch", sha256)
+    store.add([b"torch"], torch.sha256, torch.name)
+    folder = fetching.wheel_folder({"torch": (torch,)}, store)
+    (folder / "torch" / torch.filename).write_bytes(b"tarch")  # the same file as in the store: a hard link
+
+    with pytest.raises(FetchError, match="changed on the disk"):
+        fetching.wheel_folder({"torch": (torch,)}, store)
+    assert not store.has(torch.sha256)
 
 
 def test_tools_are_executables_out_of_their_wheels_and_the_scripts(
@@ -106,7 +130,7 @@ def test_a_lock_becomes_build_contexts_and_the_second_time_needs_nothing(
 ) -> None:
     contexts = fetching.fetch(variant, lock, "linux/amd64", env=env)
     assert contexts.base == f"docker-image://debian:12@{DIGEST}"
-    assert (contexts.wheels / "all" / "requirements.txt").read_text() == "app==1.0\n"
+    assert (contexts.wheels / "all" / "requirements.txt").read_text().startswith("app==1.0 --hash=sha256:")
     assert os.access(contexts.tools / "uv", os.X_OK)
     nowhere = {**env, "PIP_FIND_LINKS": "/nothing", "PATH": "/nothing"}
     assert fetching.fetch(variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts

@@ -114,7 +114,7 @@ CHANGES = {
 def test_every_input_that_resolving_depends_on_makes_a_lock_stale(variant: Variant, lock: Lock, field: str) -> None:
     with pytest.raises(StaleError) as caught:
         check(variant.model_copy(update={field: CHANGES[field]}), lock)
-    assert f"invoke lock` --target {ID}" in caught.value.hint
+    assert f"`invoke lock --target {ID}`" in caught.value.hint
 
 
 @pytest.mark.parametrize(
@@ -219,3 +219,12 @@ def test_a_lock_killed_at_any_moment_is_whole(tmp_path: Path, lock: Lock) -> Non
             time.sleep(milliseconds / 1000)
             process.kill()
         assert read_lock(path).platforms == lock.platforms
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 100_000, b'{"variant": "a", "variant": "b"}', b""])
+def test_what_is_no_lock_is_refused_whatever_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lock.json"
+    path.write_bytes(content)
+
+    with pytest.raises(StaleError, match=r"lock\.json"):
+        read_lock(path)
