@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.arguments import FLAGS, VERBS, Arguments, parse_arguments
-from entrypoints.errors import CHECK_FAILED, EXIT_CODES, MODEL, OK, USAGE, EntrypointError
+from entrypoints.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
 
 Env = Mapping[str, str]
 
@@ -32,8 +32,12 @@ def say(text: str) -> None:
 
 def emit(text: str) -> None:
     """Write data."""
-    sys.stdout.write(text)
-    sys.stdout.flush()
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except (OSError, AttributeError) as error:  # None, where standard output was closed before the start
+        sys.stdout = None
+        raise EntrypointError(HOST, f"standard output cannot be written: {error}") from error
 
 
 def emit_json(value: Any) -> None:
@@ -57,9 +61,13 @@ def _warm(arguments: Arguments, env: Env) -> int:
 
 
 def _start(arguments: Arguments, env: Env, run: Any) -> int:
+    import signal
+
     from entrypoints.command import reasons_text, wrong
     from entrypoints.findings import as_text, failed
 
+    # PID 1 loses signals that nobody handles: blocked, one that comes while planning waits for the supervisor.
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     profile = read_profile(env)
     facts, plan = _plan_for(arguments, env, profile)
     say(as_text(wrong(plan.findings)) + reasons_text(plan))
@@ -190,12 +198,12 @@ def _exec(arguments: Arguments, env: Env) -> int:
     command = arguments.vllm
     try:
         os.execvpe(command[0], command, dict(env))  # noqa: S606 - what the user typed, as it is
-    except OSError as error:
+    except (OSError, ValueError) as error:
         from difflib import get_close_matches
 
         close = get_close_matches(command[0], VERBS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"verbs: {', '.join(VERBS)}"
-        message = f"{command[0]!r} is no verb, and cannot be executed: {error.strerror}"
+        message = f"{command[0]!r} is no verb, and cannot be executed: {getattr(error, 'strerror', '') or error}"
         raise EntrypointError(USAGE, message, hint) from error
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from entrypoints.caches import cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.decide import Decision, Value
+from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.findings import evaluate
 from entrypoints.model import Facts, Finding, Reason, ServePlan, to_json
 from entrypoints.modelfacts import ModelFacts
@@ -20,6 +21,8 @@ DECISIONS = {
     "cpu": "entrypoints.decide.cpu",
 }
 """Accelerator → the module whose `decide(profile, facts, model, given)` chooses."""
+
+_HIGHEST_PORT = 65535
 
 _SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_")
 """Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
@@ -43,8 +46,15 @@ def command(
         findings=(*evaluate(profile["checks"], facts), *decision.findings),
         model=model.name,
         host=str(chosen["--host"].value.value),
-        port=parse_count(str(chosen["--port"].value.value), "--port", 0),
+        port=_port(str(chosen["--port"].value.value)),
     )
+
+
+def _port(text: str) -> int:
+    port = parse_count(text, "--port", 0)
+    if port > _HIGHEST_PORT:
+        raise EntrypointError(USAGE, f"--port {text}: expected a port from 0 to {_HIGHEST_PORT}")
+    return port
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------

@@ -35,6 +35,20 @@ PATIENCE = 300.0
 RIGHT, WRONG, UNANSWERED = "right", "wrong", "unanswered"
 
 
+GREEDY = {
+    "temperature": 0,
+    "seed": 0,
+    "top_p": 1,
+    "top_k": 0,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "min_tokens": 0,
+}
+"""Said in full: a model's generation_config.json and --override-generation-config change what is left out."""
+
+
 class Verdict(NamedTuple):
     """What became of comparing answers."""
 
@@ -47,6 +61,10 @@ class Verdict(NamedTuple):
 
 class Refused(Exception):  # noqa: N818 -- an answer, not an error
     """The server will not do this with this model or these flags: a statement, not a wrong answer."""
+
+
+class Forbidden(Exception):  # noqa: N818 -- as above
+    """The server wants a key that is not known here, so its answers cannot be asked for."""
 
 
 Ask = Callable[[str, Mapping[str, Any] | None], Reply]
@@ -95,6 +113,8 @@ def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> Verdict
             if wrong:
                 return Verdict(WRONG, wrong, tuple(notes))
             notes.append(note)
+    except Forbidden as error:
+        return Verdict(RIGHT, "", (*notes, f"not compared: {error}"))
     except (Unreachable, Refused) as error:
         return Verdict(UNANSWERED, str(error))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -128,12 +148,14 @@ def _stated(
 
 def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any], config: str) -> tuple[str, str]:
     del config
-    greedy = {"model": name, "temperature": 0, "seed": 0}
+    greedy = {"model": name, **GREEDY}
     decode = {"prompt": PROMPT, "max_tokens": TOKENS, "ignore_eos": True, "return_token_ids": True, "logprobs": 1}
     decoded = _choice(ask_server, "/v1/completions", greedy | decode)
     prompt, tokens = decoded.get("prompt_token_ids"), decoded.get("token_ids")
     if not prompt or tokens is None:
         raise Refused("this vLLM returns no token ids")
+    if len(tokens) < TOKENS:
+        raise Refused(f"this server gives {len(tokens)} tokens at most, {TOKENS} are compared")
     # vLLM does not read its prefix cache for a request with prompt_logprobs, so this is a prefill of every token.
     prefill = {"prompt": [*prompt, *tokens], "max_tokens": 1, "prompt_logprobs": 1}
     prefilled = _choice(ask_server, "/v1/completions", greedy | prefill)
@@ -176,7 +198,7 @@ def _recorded_answer(ask_server: Ask, name: str, profile: Mapping[str, Any], con
         raise Refused("no answer is recorded for this model")
     for answer in known:
         message = [{"role": "user", "content": answer["prompt"]}]
-        question = {"model": name, "messages": message, "temperature": 0, "max_tokens": answer["max_tokens"]}
+        question = {"model": name, "messages": message, **GREEDY, "max_tokens": answer["max_tokens"]}
         said = _choice(ask_server, "/v1/chat/completions", question).get("message", {})
         text = " ".join(str(said[key]) for key in ("reasoning", "content") if said.get(key))
         if answer["contains"] not in text:
@@ -199,6 +221,8 @@ def _answered(reply: Reply, path: str) -> Reply:
     if reply.status == HTTP_OK:
         return reply
     message = _message(reply)
+    if reply.status in (401, 403):
+        raise Forbidden(f"{path} answers {reply.status}; give the key in VLLM_API_KEY or --api-key, not in a file")
     if reply.status in (404, 405):
         raise Refused(f"this is not a generating model: {path} answers {reply.status} {message}")
     if reply.status in (400, 422):

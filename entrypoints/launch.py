@@ -87,6 +87,9 @@ def check_port(host: str, port: int) -> None:
 
 def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
     """Replace this process by vLLM. Raises HOST when its interpreter cannot be run."""
+    import signal
+
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what was blocked while planning is vLLM's to take now
     try:
         os.execve(plan.argv[0], list(plan.argv), dict(env))  # noqa: S606 -- a list, no shell: what --exec means
     except OSError as error:

@@ -229,8 +229,9 @@ class Supervisor:
         passed = 128 - code if code < 0 else code
         stop, state = self._stop, self._board.state
         if stop is None:
-            self._say(f"vLLM ended with {passed} after {self._board.now():.1f} s, phase {phase(state)}")
-            return passed or (NOT_READY if self._job.until_ready else OK)
+            unasked = ", though nobody asked it to" if state.healthy and not passed else ""
+            self._say(f"vLLM ended with {passed} after {self._board.now():.1f} s, phase {phase(state)}{unasked}")
+            return passed or (NOT_READY if self._job.until_ready or state.healthy else OK)
         cut = self._killed or (self._termed is not None and stop.cut_at <= self._termed)
         return exit_code(stop, passed, idle=state.idle, cut=cut)
 

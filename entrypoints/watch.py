@@ -116,7 +116,7 @@ def _compare(board: Board, endpoint: Endpoint, profile: Mapping[str, Any], model
     """Compare answers until the server gives some; then it is ready, or wrong."""
     verdict = verify_answers(endpoint, profile, model)
     while verdict.outcome == UNANSWERED:
-        board.note(trouble=f"known answer: {verdict.reason}")
+        board.note(trouble=f"known answer: {verdict.reason}")  # /readyz says it
         time.sleep(ASK_AGAIN)
         verdict = verify_answers(endpoint, profile, model)
     if verdict.outcome == WRONG:

@@ -28,6 +28,8 @@ VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
 MANUAL = "vLLM's CPU installation manual"
 
 _SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
+_RANKS_PER_CPU = 4
+"""More ranks than this for each CPU are a slip of the keyboard."""
 _SEQUENCES_PER_RANK = 128
 """vLLM's own --max-num-seqs for an API server on CPU, times the world size (engine/arg_utils.py)."""
 
@@ -171,7 +173,11 @@ def _layout(case: Case, found: tuple[bind.Domain, ...], tensor: int) -> Layout:
     given = case.given
     pipeline = given.number("--pipeline-parallel-size") or 1
     data = given.number("--data-parallel-size-local") or given.number("--data-parallel-size") or 1
-    ranks = bind.place(found, tensor * pipeline * data, bind.time_limit(case.facts))
+    count, most = tensor * pipeline * data, _RANKS_PER_CPU * len(case.facts.cpus)
+    if count > most:
+        message = f"{tensor} tensor, {pipeline} pipeline, {data} data parallel: {count} ranks, expected at most {most}"
+        raise EntrypointError(USAGE, message, f"{len(case.facts.cpus)} CPUs may be used here: lower -tp, -pp or -dp")
+    ranks = bind.place(found, count, bind.time_limit(case.facts))
     return Layout(tensor, pipeline, data, ranks)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from entrypoints.host import Host
 from entrypoints.model import Cgroup, Limits, Memory, Mount
@@ -197,6 +197,15 @@ def parse_mounts(text: str) -> dict[str, Mount]:
     import json
 
     try:
-        return {role: Mount(**{"path": "", **fields}) for role, fields in json.loads(text).items()}
+        return {role: _recorded_mount({"path": "", **fields}) for role, fields in json.loads(text).items()}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError('{"cache": {"path": …, "exists": …, "writable": …, "free": …, …}}') from error
+
+
+def _recorded_mount(fields: Mapping[str, Any]) -> Mount:
+    """Make a mount of JSON values; raises TypeError for wrong fields or types."""
+    mount = Mount(**fields)
+    for value, kind in zip(mount, (str, bool, bool, int, int, str), strict=True):
+        if type(value) is not kind:
+            raise TypeError(value)
+    return mount

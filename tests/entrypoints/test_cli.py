@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -140,3 +141,39 @@ def test_a_missing_profile_or_root_is_named(profile: Path, tmp_path: Path) -> No
 
     assert ran.returncode == errors.USAGE
     assert str(profile) in ran.stderr
+
+
+@pytest.mark.parametrize("flags", [("-tp", "1G"), ("-dp", "1G"), ("-pp", "1M"), ("--port", "70000")])
+def test_absurd_numbers_are_refused_at_once(profile: Path, model: str, flags: tuple[str, ...]) -> None:
+    done = run(profile, "plan", model, *flags)
+    assert done.returncode == errors.USAGE, done.stderr
+    assert "expected" in done.stderr
+
+
+def test_an_empty_first_word_is_no_verb(profile: Path) -> None:
+    done = run(profile, "")
+    assert done.returncode == errors.USAGE
+    assert "Traceback" not in done.stderr
+
+
+def test_standard_output_that_cannot_be_written_is_said(profile: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "version"]
+    env = {"DRYDOCK_PROFILE": str(profile)}
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == errors.HOST
+    assert "standard output cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "serve", "--model", model, "--status-port", "0"]
+    env = {"DRYDOCK_PROFILE": str(profile), "DRYDOCK_CACHE_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # inherited, as PID 1 starts out deaf
+    try:
+        process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode in {errors.OK, errors.HOST}, said

@@ -127,7 +127,6 @@ def test_what_a_server_does_not_do_is_stated(answer: Reply, note: str) -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        reply({"error": "Unauthorized"}, 401),
         reply({"error": {"message": "boom"}}, 500),
         Reply(502, b"<html>"),
         Reply(200, b"{"),
@@ -139,6 +138,34 @@ def test_what_a_server_does_not_do_is_stated(answer: Reply, note: str) -> None:
 )
 def test_a_server_in_trouble_is_asked_again_and_never_right(path: str, answer: Reply) -> None:
     assert compare(server({path: answer}), PROFILE, "c0").outcome == UNANSWERED
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_server_whose_key_is_not_known_is_ready_and_what_was_not_compared_is_said(status: int) -> None:
+    verdict = compare(server({"/v1/models": reply({"error": "Unauthorized"}, status)}), PROFILE, "c0")
+    assert verdict.outcome == RIGHT
+    assert verdict.notes == (
+        f"not compared: /v1/models answers {status}; give the key in VLLM_API_KEY or --api-key, not in a file",
+    )
+
+
+def test_sampling_defaults_of_the_model_play_no_part() -> None:
+    asked: list[Mapping[str, Any]] = []
+
+    def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
+        asked.extend([question] if question else [])
+        return server({})(path, question)
+
+    assert compare(ask, PROFILE, "c0").outcome == RIGHT
+    assert asked
+    assert all(question["repetition_penalty"] == 1 and question["top_p"] == 1 for question in asked)
+
+
+def test_a_server_that_may_give_only_few_tokens_is_not_compared() -> None:
+    few = reply({"choices": [{"text": "x", "prompt_token_ids": [1, 2], "token_ids": TOKEN_IDS[:4]}]})
+    verdict = compare(server({"/v1/completions": few}), {}, "")
+    assert verdict.outcome == RIGHT
+    assert "gives 4 tokens at most" in verdict.notes[0]
 
 
 def test_a_server_that_hangs_up_is_unanswered() -> None:

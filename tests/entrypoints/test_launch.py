@@ -144,6 +144,14 @@ def test_vllms_own_exit_code_is_passed_on(run: Run) -> None:
     assert "vLLM ended with 3" in server.said()
 
 
+def test_a_serving_vllm_that_ends_well_though_nobody_asked_is_no_success(run: Run) -> None:
+    server = run()
+    server.until_ready()
+    os.kill(server.leader(), signal.SIGTERM)
+    assert server.exit_code() == errors.NOT_READY
+    assert "though nobody asked it to" in server.said()
+
+
 def test_a_vllm_killed_by_a_signal_gives_128_and_its_number(run: Run) -> None:
     server = run()
     server.until_ready()
