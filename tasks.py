@@ -72,7 +72,7 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
 @verb(help=TARGET | OFFLINE)
 def fetch(_: Context, target: str, offline: bool = False) -> None:
     """Bring everything that a lock pins into the store; print the build contexts made of it."""
-    emit(dumps(drydock.build.inputs(drydock.build.prepare(target, offline=offline)).contexts))
+    emit(dumps(drydock.build.inputs(drydock.build.prepare(target, offline=offline))))
 
 
 @verb(help=EACH | CHECK)
@@ -86,7 +86,8 @@ def render(_: Context, target: str = "", check: bool = False) -> None:
 @verb(help=TARGET | {"output": "where the image's OCI layout will go"})
 def plan(_: Context, target: str, output: str = "build/image") -> None:
     """Print the docker-bake.json of a variant, without network: `docker buildx bake -f` runs it without drydock."""
-    emit(dumps(drydock.build.bake_file(drydock.build.prepare(target, offline=True), Path(output).absolute())))
+    job = drydock.build.prepare(target, offline=True)
+    emit(dumps(drydock.build.bake_file(job, drydock.build.inputs(job), Path(output).absolute())))
 
 
 @verb(help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | {"relock": "lock anew before building"})

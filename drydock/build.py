@@ -76,18 +76,15 @@ def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> s
     return asked or (own if own in variant.platforms else variant.platforms[0])
 
 
-def inputs(job: Job) -> plan.Inputs:
+def inputs(job: Job) -> dict[str, str]:
     """Bring every input of a job into the store and return them as named build contexts."""
     contexts = fetch.fetch(job.variant, job.lock, job.platform, offline=job.offline, root=job.root)
-    return plan.Inputs(
-        contexts={
-            "base": contexts.base,
-            "wheels": str(contexts.wheels),
-            "tools": str(contexts.tools),
-            "entrypoints": str(default_store().folder({}, entrypoint_files(job.root))),
-        },
-        sha256=inputs_sha256(job),
-    )
+    return {
+        "base": contexts.base,
+        "wheels": str(contexts.wheels),
+        "tools": str(contexts.tools),
+        "entrypoints": str(default_store().folder({}, entrypoint_files(job.root))),
+    }
 
 
 def inputs_sha256(job: Job) -> str:
@@ -106,10 +103,10 @@ def entrypoint_files(root: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
 
 
-def bake_file(job: Job, output: Path) -> dict[str, Any]:
-    """Return the job's docker-bake.json."""
+def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
+    """Return the job's docker-bake.json, given what `inputs` returns."""
     context = job.root / "images" / job.variant.id
-    return plan.plan(job.variant, job.lock, job.platform, inputs(job), context, output)
+    return plan.plan(job.variant, job.lock, job.platform, contexts, context, output)
 
 
 def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_engine: bool = True) -> Built:
@@ -165,14 +162,12 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     if (final / "index.json").is_file() and not no_cache:
         log(f"{job.variant.id}: built before from the same inputs")
         return final
-    ready = inputs(job)
+    contexts = inputs(job)
     clock.lap("fetch")
     for broken_off in final.parent.glob(".*"):
         shutil.rmtree(broken_off)
     with whole_folder(final, replace=True) as temporary:
-        context = job.root / "images" / job.variant.id
-        bake = plan.plan(job.variant, job.lock, job.platform, ready, context, temporary)
-        buildx.bake(bake, builder=builder, no_cache=no_cache)
+        buildx.bake(bake_file(job, contexts, temporary), builder=builder, no_cache=no_cache)
     clock.lap("build")
     return final
 

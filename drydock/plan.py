@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from drydock.files import checksum
 from drydock.model import Lock, LockedPlatform, Variant
 
 EXPORT = "type=oci,tar=false,rewrite-timestamp=true,force-compression=true,oci-mediatypes=true"
 """An OCI layout: the only export that the engine's own BuildKit makes bit for bit the same each time."""
-
-
-class Inputs(NamedTuple):
-    """What a build takes in: a bake value for each named context, and one checksum of all their content."""
-
-    contexts: Mapping[str, str]
-    sha256: str
 
 
 def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[str, str]) -> str:
@@ -37,16 +30,18 @@ def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[st
     )
 
 
-def plan(variant: Variant, lock: Lock, platform: str, inputs: Inputs, context: Path, output: Path) -> dict[str, Any]:
+def plan(
+    variant: Variant, lock: Lock, platform: str, contexts: Mapping[str, str], context: Path, output: Path
+) -> dict[str, Any]:
     """Return the bake file that builds one variant for one platform into an OCI layout at `output`.
 
-    `context` is the folder of the variant's Dockerfile. RUN steps get no network, and no attestation is attached, since
-    provenance differs from build to build and would make the digest differ too.
+    `contexts` gives each named context its bake value; `context` is the folder of the variant's Dockerfile. RUN steps
+    get no network, and no attestation is attached, since provenance differs from build to build and the digest with it.
     """
     target = {
         "context": str(context),
         "dockerfile": "Dockerfile",
-        "contexts": dict(inputs.contexts),
+        "contexts": dict(contexts),
         "args": {"SOURCE_DATE_EPOCH": str(lock.source_date_epoch)},
         "platforms": [platform],
         "network": "none",

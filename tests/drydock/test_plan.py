@@ -36,8 +36,8 @@ def test_an_export_is_reproducible_and_goes_to_a_folder() -> None:
 
 def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> None:
     job = build.prepare("cpu")
-    inputs = plan.Inputs({"base": "oci-layout:///b@sha256:0"}, "0" * 64)
-    target = plan.plan(job.variant, job.lock, job.platform, inputs, Path("/c"), Path("/o"))["target"]["cpu-vllm0_32"]
+    contexts = {"base": "oci-layout:///b@sha256:0"}
+    target = plan.plan(job.variant, job.lock, job.platform, contexts, Path("/c"), Path("/o"))["target"]["cpu-vllm0_32"]
 
     assert target["network"] == "none"
     assert target["args"] == {"SOURCE_DATE_EPOCH": str(job.lock.source_date_epoch)}

@@ -60,7 +60,7 @@ def bake(*options: str, plan: Path) -> subprocess.CompletedProcess[str]:
 
 def test_stock_buildx_runs_the_plan_to_the_same_digest(job: build.Job, built: build.Built, tmp_path: Path) -> None:
     plan = tmp_path / "docker-bake.json"
-    plan.write_text(dumps(build.bake_file(job, tmp_path / "out")))
+    plan.write_text(dumps(build.bake_file(job, build.inputs(job), tmp_path / "out")))
     done = bake("--allow=fs=/", plan=plan)
 
     assert done.returncode == 0, done.stderr[-2000:]
@@ -70,7 +70,7 @@ def test_stock_buildx_runs_the_plan_to_the_same_digest(job: build.Job, built: bu
 @pytest.mark.proves("cpu-vllm0.32", "rendered")
 def test_the_dockerfile_passes_buildkits_own_checks(job: build.Job, tmp_path: Path) -> None:
     plan = tmp_path / "docker-bake.json"
-    plan.write_text(dumps(build.bake_file(job, tmp_path / "out")))
+    plan.write_text(dumps(build.bake_file(job, build.inputs(job), tmp_path / "out")))
     done = bake("--call", "check", "--allow=fs=/", plan=plan)
 
     assert done.returncode == 0, done.stdout + done.stderr
