@@ -23,8 +23,8 @@ from drydock.console import emit
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
-from drydock.model import dump
 from drydock.paths import ROOT
+from drydock.record import dump
 from drydock.verbs import chosen, report, verb
 
 JSON = {"json": "print the result as JSON on standard output"}

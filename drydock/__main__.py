@@ -8,7 +8,7 @@ from drydock import build
 from drydock.console import ERRORS, emit
 from drydock.errors import DrydockError
 from drydock.files import dumps
-from drydock.model import dump
+from drydock.record import dump
 
 
 def main(arguments: list[str]) -> int:

@@ -19,7 +19,7 @@ from debian.deb822 import Deb822
 
 from drydock.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.files import disk_full
-from drydock.model import LockedDeb
+from drydock.locked import LockedDeb
 from drydock.store import Store
 from drydock.transfer import Access, Wanted, download
 

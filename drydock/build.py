@@ -20,8 +20,10 @@ from drydock import buildx, engine, fetch, lock, matrix, oci, plan, render
 from drydock.console import log
 from drydock.errors import InputError
 from drydock.files import exclusive
-from drydock.model import Lock, Record, Variant
+from drydock.locked import Lock
+from drydock.model import Variant
 from drydock.paths import ROOT, cache_home
+from drydock.record import Record
 from drydock.store import default_store, whole_folder
 
 ARCHITECTURES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64", "s390x": "linux/s390x", "ppc64le": "linux/ppc64le"}

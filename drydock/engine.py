@@ -20,8 +20,8 @@ from drydock import debian
 from drydock.console import log
 from drydock.errors import EngineError
 from drydock.files import dumps, exclusive, write_atomically
-from drydock.model import Record
 from drydock.paths import cache_home
+from drydock.record import Record
 
 MINIMUM_ENGINE = (25, 0)
 """The first release whose containerd image store loads and exports OCI layouts."""

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 from drydock import apt, oci, resolve, rootfs
 from drydock.errors import FetchError
-from drydock.model import Lock, LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel, Variant
+from drydock.locked import Lock, LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.model import Variant
 from drydock.paths import ROOT
 from drydock.store import Store, default_store
 

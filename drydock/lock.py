@@ -20,17 +20,10 @@ from drydock import apt, fetch, oci, resolve, rootfs
 from drydock.console import log
 from drydock.errors import StaleError
 from drydock.files import checksum, dumps, exclusive, write_atomically
-from drydock.model import (
-    DebianBase,
-    Lock,
-    LockedDebianBase,
-    LockedImageBase,
-    LockedPlatform,
-    LockedWheel,
-    Variant,
-    dump,
-)
+from drydock.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.model import DebianBase, Variant
 from drydock.paths import cache_home
+from drydock.record import dump
 from drydock.store import Store, default_store
 
 COMPATIBILITY_VERSION = 20

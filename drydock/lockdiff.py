@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.lock import parse_lock, path_of, read_lock
-from drydock.model import Lock, LockedDebianBase, LockedPlatform
+from drydock.locked import Lock, LockedDebianBase, LockedPlatform
 
 
 class Pin(NamedTuple):

@@ -13,7 +13,9 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from drydock.errors import TargetError, nearest
-from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Setting, Stack, Variant
+from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.record import Setting
+from drydock.running import Run
 from drydock.strict_yaml import Document, KeyPath, read_yaml
 from drydock.validation import Problem, failure, validate
 from entrypoints.cascade import ACCELERATOR, STACK, VARIANT, cascade
@@ -252,6 +254,17 @@ def _repeated(names: Iterable[str]) -> list[str]:
 # --- expansion ------------------------------------------------------------------------------------------------------
 
 
+_LISTS = (
+    "overrides",
+    "exclude",
+    "known_answers",
+    "sources",
+    "build_requirements",
+    "builds",
+    "supplied",
+    "elsewhere",
+    "setup",
+)
 _ROW = ("stack", "default", "aliases", "platforms", "hermetic", "not_hermetic_because")
 
 
@@ -259,12 +272,14 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
     row = matrix.variants[name]
     return Variant.model_validate(
         {field: getattr(stack, field) for field in (*_REQUIRED, "base")}
-        | {field: getattr(stack, field) or () for field in ("overrides", "exclude", "known_answers")}
+        | {field: getattr(stack, field) or () for field in _LISTS}
         | {field: getattr(row, field) for field in _ROW}
-        | {field: getattr(accelerator, field) for field in ("accelerator", "title", "libraries", "checks")}
+        | {field: getattr(accelerator, field) for field in ("accelerator", "title", "libraries")}
         | {
             "id": name,
             "base": stack.base or accelerator.base,
+            "checks": (*accelerator.checks, *(stack.checks or ())),
+            "run": stack.run or accelerator.run or Run(),
             "thresholds": {**accelerator.thresholds, **stack.thresholds},
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,

@@ -1,4 +1,4 @@
-"""The build side's records: matrix, variant, lock and profile. Pure data; pydantic gives key paths and JSON Schema.
+"""The build side's records: matrix, variant and profile. Pure data; pydantic gives key paths and JSON Schema.
 
 Names of distributions are normalised (lower case, hyphens). Sizes are bytes, times are Unix seconds.
 """
@@ -6,24 +6,12 @@ Names of distributions are normalised (lower case, hyphens). Sizes are bytes, ti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
-Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
-Platform = Annotated[str, StringConstraints(pattern=r"^linux/(amd64|arm64|s390x|ppc64le|riscv64)$")]
-Scalar = bool | int | float | str
-Because = Annotated[str, Field(description="Why, in one sentence, shown to operators.")]
-Source = Annotated[str, Field(description="Manual, vendor page or measurement that says so.")]
-
-
-class Record(BaseModel):
-    """Immutable, and an unknown key is an error. The text below a field becomes its description in the JSON Schema."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
-
+from drydock.record import Because, Digest, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
+from drydock.running import Run
 
 # --- what a person writes -------------------------------------------------------------------------------------------
 
@@ -46,18 +34,13 @@ class ImageBase(Record):
     digest: Digest | None = Field(default=None, description="Optional: a digest somebody published; lock resolves it.")
     source: str = Field(default="", description="Optional: where the digest was read.")
     unresolved: str = Field(default="", description="Optional: why there is no digest, when there is none.")
+    release: str = Field(description="Required: the distribution inside, such as ubuntu:22.04; it gives the glibc.")
+    python: str = Field(
+        default="/usr/bin/python3", description="Optional: the interpreter inside that runs vLLM and the entrypoint."
+    )
 
 
 Base = Annotated[DebianBase | ImageBase, Field(discriminator="kind")]
-
-
-class Setting(Record):
-    """A value for one vLLM flag or environment variable, with its reason."""
-
-    value: Scalar
-    """For a flag, true means the bare flag and false its absence."""
-    because: Because
-    source: Source
 
 
 Env = Annotated[Mapping[str, Setting], Field(description="Environment variables that serve sets unless the user did.")]
@@ -81,8 +64,10 @@ class Condition(Record):
 
     fact: str
     """A dotted path into the image's facts, such as kernel.governor."""
-    operator: Literal["eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present"]
-    """How the fact is compared."""
+    operator: Literal[
+        "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
+    ]
+    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
     expected: Scalar | tuple[Scalar, ...] | None = None
     """What it is compared with; nothing for absent and present."""
 
@@ -115,6 +100,9 @@ class KnownAnswer(Record):
     source: Source
 
 
+# --- accelerators and stacks ----------------------------------------------------------------------------------------
+
+
 class Accelerator(Record):
     """templates/<accelerator>/accelerator.yaml: what every stack of one accelerator shares."""
 
@@ -135,6 +123,8 @@ class Accelerator(Record):
     thresholds: Thresholds = {}
     checks: tuple[Check, ...] = ()
     """Tuning checks of host and container."""
+    run: Run | None = None
+    """How its containers are started, unless the stack says otherwise."""
 
 
 class Exclusion(Record):
@@ -182,6 +172,66 @@ class Compression(Record):
     """The algorithm's own scale."""
 
 
+class SourceCode(Record):
+    """Source code that is compiled into the image: a named build context."""
+
+    name: Identifier
+    """Of the context."""
+    repository: str = Field(default="", description="Optional: URL of the git repository; a sdist has none.")
+    ref: str = Field(default="", description="Optional: tag or branch, for people; the commit decides.")
+    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = None
+    """What is compiled, as git names it; lock asks the repository where it is left out."""
+    sdist: str = Field(default="", description="Optional: a source distribution instead, such as vllm-tpu==0.32.0.")
+    unresolved: str = Field(default="", description="Optional: why there is no commit, when there is none.")
+    source: Source
+
+
+class Build(Record):
+    """One distribution that is compiled from sources, offline, in a stage of its own."""
+
+    distribution: str
+    """Normalised name of what comes out."""
+    source: Identifier
+    """Name of the source that it is compiled from."""
+    version: str = Field(description="Required: its version, since an exported tree has no tags to read it from.")
+    folder: str = "."
+    """Where in the source its pyproject.toml or setup.py lies."""
+    contexts: tuple[Identifier, ...] = ()
+    """Other sources and files that it needs, each below /sources/: a local CUTLASS, a precompiled wheel."""
+    env: Mapping[str, Setting] = {}
+    """Such as VLLM_TARGET_DEVICE, MAX_JOBS, TORCH_CUDA_ARCH_LIST."""
+    existing_torch: bool = False
+    """Whether vLLM's use_existing_torch.py runs first, so that the base's own PyTorch stays."""
+    compiler_cache: Literal["", "ccache", "sccache"] = ""
+    """Keeps compiled objects between builds, in a BuildKit cache mount."""
+
+
+class Supplied(Record):
+    """Files that only their vendor may hand out: the operator brings them as a named build context."""
+
+    name: Identifier
+    """Of the context."""
+    patterns: tuple[str, ...]
+    """File names, such as TopsRider_i3x_3.5.*.run."""
+    install: Literal["run", "wheels", "debs", ""] = ""
+    """How the image takes them: a self-extracting installer, wheels, Debian packages, or not by itself."""
+    arguments: tuple[str, ...] = ()
+    """What an installer is given."""
+    how: str
+    """Where an operator gets them."""
+    source: Source
+
+
+class Elsewhere(Record):
+    """Packages that the usual index lacks; the machine's own configuration decides where they come from."""
+
+    packages: tuple[str, ...]
+    """Which."""
+    published: str
+    """Where their vendor publishes them, in words."""
+    source: Source
+
+
 class Stack(Record):
     """Versions that ship together. Every field but `accelerator` can come from the stack it inherits from."""
 
@@ -213,6 +263,22 @@ class Stack(Record):
     thresholds: Thresholds = {}
     known_answers: tuple[KnownAnswer, ...] | None = None
     """What a right stack answers; checked before an image calls itself ready."""
+    sources: tuple[SourceCode, ...] | None = None
+    """Source code that is compiled."""
+    build_requirements: tuple[str, ...] | None = None
+    """What compiling needs and the image does not, as pip writes it."""
+    builds: tuple[Build, ...] | None = None
+    """Distributions compiled from the sources, in this order, and installed after the layers."""
+    supplied: tuple[Supplied, ...] | None = None
+    """Files that an operator brings."""
+    elsewhere: tuple[Elsewhere, ...] | None = None
+    """Packages that the usual index lacks: where it does, a lock says so instead of failing."""
+    setup: tuple[str, ...] | None = None
+    """Shell scripts of the base whose environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
+    checks: tuple[Check, ...] | None = None
+    """Beside the accelerator's: which drivers, devices and models go with just these versions."""
+    run: Run | None = None
+    """How its containers are started; wins over the accelerator's."""
 
 
 class Row(Record):
@@ -286,83 +352,23 @@ class Variant(Record):
     hermetic: bool
     not_hermetic_because: str
     epoch: int
+    sources: tuple[SourceCode, ...]
+    build_requirements: tuple[str, ...]
+    builds: tuple[Build, ...]
+    supplied: tuple[Supplied, ...]
+    elsewhere: tuple[Elsewhere, ...]
+    setup: tuple[str, ...]
+    run: Run
 
+    @property
+    def interpreter(self) -> str:
+        """Return the interpreter of the base: it runs the entrypoint."""
+        return self.base.python if self.base.kind == "image" else "/usr/bin/python3"
 
-# --- what is generated ----------------------------------------------------------------------------------------------
-
-
-class LockedDeb(Record):
-    name: str
-    version: str
-    architecture: str
-    filename: str
-    """Path below the mirror's root, pool/main/…; which mirror serves it is the machine's own configuration."""
-    size: int
-    sha256: Sha256
-
-
-class LockedWheel(Record):
-    name: str
-    version: str
-    filename: str
-    size: int
-    sha256: Sha256
-
-
-class LockedDebianBase(Record):
-    kind: Literal["debian"]
-    suite: str
-    snapshot: str
-    """When it was resolved, as snapshot archives write it: 20261121T041500Z."""
-    digest: Digest
-    """Manifest of the OCI layout made from the packages."""
-    packages: tuple[LockedDeb, ...]
-    bootstrap: tuple[LockedDeb, ...]
-    """The packages that mmdebstrap itself runs from, so that its version is pinned too."""
-
-
-class LockedImageBase(Record):
-    kind: Literal["image"]
-    reference: str
-    digest: Digest | None
-    verified: bool
-    """Whether the registry itself confirmed the digest."""
-    source: str
-    unresolved: str = ""
-
-
-class LockedImage(Record):
-    """The digest that two builds agreed upon, and what made it."""
-
-    digest: Digest
-    inputs_sha256: Sha256
-    """Of everything that went in: lock, Dockerfile, profile, entrypoint. Other inputs make another digest."""
-    buildkit: str
-    buildx: str
-
-
-class LockedPlatform(Record):
-    base: Annotated[LockedDebianBase | LockedImageBase, Field(discriminator="kind")]
-    layers: Mapping[str, tuple[LockedWheel, ...]]
-    """Layer name → its wheels, sorted by name."""
-    tools: tuple[LockedWheel, ...]
-    """Used while building, absent from the image: uv."""
-    image: LockedImage | None = None
-
-
-class Lock(Record):
-    """images/<variant>/lock.json: the truth about what goes into an image."""
-
-    schema_: Literal[1] = Field(alias="schema")
-    variant: Identifier
-    inputs_sha256: Sha256
-    """Of the part of the variant that it was resolved from."""
-    source_date_epoch: int
-    compatibility_version: int
-    """BuildKit's exporter behaviour that the digest depends on."""
-    platforms: Mapping[Platform, LockedPlatform]
-    content_sha256: Sha256
-    """Of everything above, so that an edit by hand is seen."""
+    @property
+    def installs(self) -> bool:
+        """Tell whether the image adds distributions to its base; else vLLM comes with the base."""
+        return bool(self.layers or self.builds or any(item.install == "wheels" for item in self.supplied))
 
 
 class Profile(Record):
@@ -381,8 +387,4 @@ class Profile(Record):
     thresholds: Mapping[str, Threshold]
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
-
-
-def dump(record: Record) -> dict[str, Any]:
-    """Turn a record into plain JSON values under the names people write (`schema`, not `schema_`)."""
-    return record.model_dump(mode="json", by_alias=True)
+    run: Run

@@ -13,7 +13,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from drydock.model import ImageBase, LockedImageBase
+from drydock.locked import LockedImageBase
+from drydock.model import ImageBase
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"

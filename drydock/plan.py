@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from drydock.files import checksum
-from drydock.model import Lock, LockedPlatform, Variant
+from drydock.locked import Lock, LockedPlatform
+from drydock.model import Variant
 
 EXPORT = "type=oci,tar=false,rewrite-timestamp=true,force-compression=true,oci-mediatypes=true"
 """An OCI layout: the only export that the engine's own BuildKit makes bit for bit the same each time."""

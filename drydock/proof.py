@@ -12,7 +12,7 @@ from pathlib import Path
 
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
-from drydock.model import Record, dump
+from drydock.record import Record, dump
 
 TIERS = ("rendered", "stand-in", "packages", "hardware")
 """Weakest first: renders and lints; builds and starts on stand-ins; built from the real packages; served a model."""

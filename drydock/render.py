@@ -12,7 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFo
 from drydock import lock as locks
 from drydock.errors import InputError, StaleError
 from drydock.files import dumps, write_atomically
-from drydock.model import Lock, Profile, Variant, dump
+from drydock.locked import Lock
+from drydock.model import Profile, Variant
+from drydock.record import dump
 
 PYTHON = "/opt/venv/bin/python3"
 """The interpreter that runs vLLM, in every image."""

@@ -21,7 +21,8 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.errors import GoneError, InputError
 from drydock.indexes import Indexes, access, read_indexes, single, uv_environment
-from drydock.model import Base, DebianBase, LockedWheel
+from drydock.locked import LockedWheel
+from drydock.model import Base, DebianBase
 from drydock.store import Store
 from drydock.transfer import Wanted, download
 
@@ -32,7 +33,17 @@ MACHINES = {
     "linux/ppc64le": "ppc64le",
     "linux/riscv64": "riscv64",
 }
-GLIBC = {"bullseye": 31, "bookworm": 36, "trixie": 41, "ubuntu:22.04": 35, "ubuntu:24.04": 39}
+GLIBC = {
+    "ubuntu:20.04": 31,
+    "ubi:9": 34,
+    "openeuler:22.03": 34,
+    "openeuler:24.03": 38,
+    "bullseye": 31,
+    "bookworm": 36,
+    "trixie": 41,
+    "ubuntu:22.04": 35,
+    "ubuntu:24.04": 39,
+}
 """Minor version of glibc 2.x, by the release's libc6 package."""
 OLDEST_GLIBC = {"x86_64": 5}
 """PEP 600: manylinux begins with 2.5 there, with 2.17 elsewhere."""
@@ -83,7 +94,7 @@ class Candidate(NamedTuple):
 
 def environment(python: str, platform: str, base: Base) -> Environment:
     """Return what wheels of an image must fit; raise InputError where the base's glibc is not known."""
-    release = base.suite if isinstance(base, DebianBase) else base.reference.rpartition("/")[2]
+    release = base.suite if isinstance(base, DebianBase) else base.release
     if release not in GLIBC:
         raise InputError(
             f"base {release!r}: the version of its glibc is not known, known: {', '.join(sorted(GLIBC))}",

@@ -23,7 +23,7 @@ from drydock import engine
 from drydock.console import log
 from drydock.errors import EngineError, StaleError
 from drydock.files import checksum, exclusive
-from drydock.model import LockedDeb
+from drydock.locked import LockedDeb
 from drydock.oci import intact, read_digest, write_layout
 from drydock.store import Store, whole_folder
 

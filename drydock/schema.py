@@ -7,7 +7,9 @@ from typing import Any
 
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
-from drydock.model import Accelerator, Lock, Matrix, Profile, Record
+from drydock.locked import Lock
+from drydock.model import Accelerator, Matrix, Profile
+from drydock.record import Record
 
 RECORDS: dict[str, type[Record]] = {"accelerator": Accelerator, "lock": Lock, "matrix": Matrix, "profile": Profile}
 

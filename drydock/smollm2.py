@@ -18,7 +18,7 @@ from drydock import fetch
 from drydock.console import log
 from drydock.errors import BuildError
 from drydock.files import checksum, dumps, exclusive, write_atomically
-from drydock.model import LockedWheel
+from drydock.locked import LockedWheel
 from drydock.paths import ROOT, cache_home
 from drydock.render import PYTHON
 from drydock.store import default_store, whole_folder

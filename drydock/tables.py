@@ -12,8 +12,9 @@ from rich.table import Table
 from drydock import build
 from drydock import lock as locks
 from drydock.errors import DrydockError
+from drydock.locked import Lock
 from drydock.matrix import describe
-from drydock.model import Lock, Variant
+from drydock.model import Variant
 from drydock.proof import read_proof
 
 COLUMNS = ("id", "aliases", "stack", "vllm", "python", "base", "platforms", "hermetic", "locked", "proof")

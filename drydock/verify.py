@@ -19,9 +19,10 @@ from pathlib import Path
 from drydock import build, engine, lock
 from drydock.console import log
 from drydock.errors import BuildError, NotReproducibleError
-from drydock.model import Lock, LockedImage, Record
+from drydock.locked import Lock, LockedImage
 from drydock.ocidiff import Difference, compare
 from drydock.paths import cache_home
+from drydock.record import Record
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates", "models", "schemas")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")

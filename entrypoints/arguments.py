@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.wishes import NONE, WISHES, Wishes, parse_wishes
 
 VERBS = {
     "serve": "look at the host, plan, start vLLM and watch over it (the default)",
@@ -29,6 +30,7 @@ FLAGS = {
     "--exec": ("", "serve: become vLLM, without watching over it"),
     "--status-port": ("N", "serve: /livez /readyz /startupz /metrics (8001)"),
     "--drain-timeout": ("SECONDS", "serve: how long running requests may take after SIGTERM (25)"),
+    **WISHES,
 }
 """Own flag → its value's name (none for a switch) and what it does."""
 
@@ -55,6 +57,7 @@ class Arguments(NamedTuple):
     junit: str
     vllm: tuple[str, ...]
     """What is left for vLLM; for `exec` the command itself."""
+    wishes: Wishes = NONE
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -76,7 +79,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         json="--json" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
-    return _checked(Arguments(verb, options, root, record, junit, rest))
+    return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values)))
 
 
 def _verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -119,6 +122,7 @@ def _checked(arguments: Arguments) -> Arguments:
         "--junit": arguments.junit and verb != "check",
         "--strict": options.strict and verb != "serve",
         "--exec": options.exec_ and verb != "serve",
+        **{flag: arguments.wishes != NONE and verb not in ("serve", "plan", "warm") for flag in WISHES},
         "--root": arguments.root and not (verb in ("facts", "check", "plan") or (verb == "serve" and options.exec_)),
     }
     for flag, misplaced in wrong.items():

@@ -97,7 +97,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.modelfacts import read_model
     from entrypoints.vllm_flags import parse_given
 
-    given = parse_given(arguments.vllm, env, read_flags(env))
+    given = parse_given(arguments.vllm, env, read_flags(env), arguments.wishes)
     name = given.flag("--model")
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")

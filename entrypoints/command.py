@@ -18,7 +18,16 @@ from entrypoints.redact import redact_argv, redact_env, redact_value
 from entrypoints.vllm_flags import Given, parse_count
 
 DECISIONS = {
+    "ascend": "entrypoints.decide.ascend",
     "cpu": "entrypoints.decide.cpu",
+    "cuda": "entrypoints.decide.cuda",
+    "enflame": "entrypoints.decide.enflame",
+    "habana": "entrypoints.decide.habana",
+    "neuron": "entrypoints.decide.neuron",
+    "openvino": "entrypoints.decide.openvino",
+    "rocm": "entrypoints.decide.rocm",
+    "tpu": "entrypoints.decide.tpu",
+    "xpu": "entrypoints.decide.xpu",
 }
 """Accelerator → the module whose `decide(profile, facts, model, given)` chooses."""
 

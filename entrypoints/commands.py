@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from typing import IO, TYPE_CHECKING, Any
 
 from entrypoints.host import Host, Result, Run
+
+if TYPE_CHECKING:
+    import subprocess
 
 RECORD = "/commands.json"
 """In a recorded host: `{"tool -flag": {"rc": 0, "stdout": "…", "stderr": "…"}}`."""
 
 NOT_FOUND = 127
+NOT_EXECUTABLE = 126
 TIMED_OUT = 124
+ANSWER_AT_MOST = 4 << 20
+"""Bytes of one answer: a topology of sixteen cards as JSON takes 100 kB."""
 
 
 class Commands:
@@ -28,16 +35,47 @@ class Commands:
 
 
 def run_live(argv: tuple[str, ...], timeout: float) -> Result:
-    """Run a command of this system."""
+    """Run a command of this system; one that hangs, or prints without end, is killed with all that it started."""
     import subprocess
 
-    try:
-        done = subprocess.run(argv, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL)
-    except FileNotFoundError:
-        return Result(NOT_FOUND, "", f"{argv[0]}: not found")
-    except subprocess.TimeoutExpired:
-        return Result(TIMED_OUT, "", f"{argv[0]}: no answer within {timeout:g} s")
-    return Result(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    with _memory() as out, _memory() as err:
+        try:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+        except FileNotFoundError:
+            return Result(NOT_FOUND, "", f"{argv[0]}: not found")
+        except OSError as error:
+            return Result(NOT_EXECUTABLE, "", f"{argv[0]}: {error.strerror} (errno {error.errno})")
+        ended = _wait(process, timeout, (out, err))
+        if ended:
+            return Result(TIMED_OUT, "", f"{argv[0]}: {ended}")
+        return Result(process.returncode, _text(out), _text(err))
+
+
+def _memory() -> IO[bytes]:
+    """Return a file without a name: unlike a pipe it never fills up, and it needs no folder that can be written."""
+    return os.fdopen(os.memfd_create("answer"), "w+b")
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float, outputs: tuple[IO[bytes], ...]) -> str:
+    """Wait for the end of a command; return why it was killed, or nothing."""
+    import signal
+    import time
+
+    end, pause = time.monotonic() + timeout, 0.001
+    while process.poll() is None:
+        size = max(os.fstat(output.fileno()).st_size for output in outputs)
+        if size > ANSWER_AT_MOST or time.monotonic() > end:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"no answer within {timeout:g} s" if size <= ANSWER_AT_MOST else f"more than {ANSWER_AT_MOST} bytes"
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return ""
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(ANSWER_AT_MOST).decode(errors="replace")
 
 
 def recorded(host: Host) -> Run:

@@ -8,14 +8,23 @@ from typing import Any
 
 from entrypoints.commands import Commands
 from entrypoints.host import Host, Run
-from entrypoints.model import Device, Facts
+from entrypoints.model import Facts, Seen
 from entrypoints.parse import parse_fields, parse_line, parse_number
 from entrypoints.probes import cpu, system
 
 PROBES = {
+    "ascend": "entrypoints.probes.ascend",
     "cpu": "entrypoints.probes.cpu",
+    "cuda": "entrypoints.probes.cuda",
+    "enflame": "entrypoints.probes.enflame",
+    "habana": "entrypoints.probes.habana",
+    "neuron": "entrypoints.probes.neuron",
+    "openvino": "entrypoints.probes.cpu",
+    "rocm": "entrypoints.probes.rocm",
+    "tpu": "entrypoints.probes.tpu",
+    "xpu": "entrypoints.probes.xpu",
 }
-"""Accelerator → the module whose `devices(host, run)` finds its cards."""
+"""Accelerator → the module whose `look(host, run, env)` finds its devices."""
 
 MACHINE = "/machine"
 """In a recorded host: the architecture, as `uname -m` says it."""
@@ -32,6 +41,7 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
     cpus = cpu.cpus(host, tuple(sorted(set(allowed) & set(running))), members)
     governor = cpu.governor(host, cpus)
     kernel = system.kernel(host, status) | ({"governor": governor} if governor else {})
+    seen = _look(profile["accelerator"])(host, commands.run, env)
     facts = Facts(
         accelerator=profile["accelerator"],
         processor=cpu.processor(host, architecture),
@@ -42,17 +52,28 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
         limits=system.limits(host),
         mounts=system.mounts(host, env),
         kernel=kernel,
-        devices=_devices(profile["accelerator"])(host, commands.run),
+        devices=seen.devices,
         user=_user(host, status),
         failures=(),
         files=_libraries(host, profile["libraries"], architecture),
+        links=seen.links,
+        versions=seen.versions,
+        capabilities=system.capabilities(status),
+        granted=_granted(host, profile.get("run", {})),
     )
     return facts._replace(failures=tuple(host.failures))
 
 
-def _devices(accelerator: str) -> Callable[[Host, Run], tuple[Device, ...]]:
-    devices: Callable[[Host, Run], tuple[Device, ...]] = import_module(PROBES[accelerator]).devices
-    return devices
+def _look(accelerator: str) -> Callable[[Host, Run, Mapping[str, str]], Seen]:
+    look: Callable[[Host, Run, Mapping[str, str]], Seen] = import_module(PROBES[accelerator]).look
+    return look
+
+
+def _granted(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:
+    """Tell for each device file and mount that the image is run with whether it is there and can be used."""
+    nodes = {item["path"]: host.glob(item["path"]) for item in run.get("devices", ())}
+    devices = {pattern: bool(paths) and all(map(host.openable, paths)) for pattern, paths in nodes.items()}
+    return devices | {item["path"]: host.exists(item["path"]) for item in run.get("mounts", ())}
 
 
 def _architecture(host: Host) -> str:

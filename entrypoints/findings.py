@@ -152,6 +152,23 @@ def _several(value: Any) -> Iterable[Any]:
     return value if isinstance(value, (list, tuple)) else (value,)
 
 
+def _version(value: Any) -> tuple[int, ...]:
+    """Return the numbers of a version: 1.21.0-555 → (1, 21, 0, 555)."""
+    import re
+
+    return tuple(int(number) for number in re.findall(r"\d+", str(value)[:80]))
+
+
+def _at_least(found: Any, expected: Any) -> bool | None:
+    left, right = _version(found), _version(expected)
+    return left >= right if left and right else None
+
+
+def _below(found: Any, expected: Any) -> bool | None:
+    newer = _at_least(found, expected)
+    return None if newer is None else not newer
+
+
 _OPERATORS: Mapping[str, Callable[[Any, Any], bool | None]] = {
     "eq": _same,
     "ne": lambda found, expected: not _same(found, expected),
@@ -159,6 +176,8 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], bool | None]] = {
     "not_in": lambda found, expected: not _any(found, expected),
     "gte": lambda found, expected: _compare(found, expected, 1),
     "lte": lambda found, expected: _compare(found, expected, -1),
+    "version_gte": _at_least,
+    "version_lt": _below,
     "contains": lambda found, expected: any(_any(one, found) for one in _several(expected)),
 }
 
@@ -169,6 +188,8 @@ _WORDS = {
     "not_in": "none of {}",
     "gte": "at least {}",
     "lte": "at most {}",
+    "version_gte": "{} or later",
+    "version_lt": "before {}",
     "contains": "one of {}",
     "absent": "none",
     "present": "any",

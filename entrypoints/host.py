@@ -81,6 +81,23 @@ class Host:
             self.present.add(path)
         return found
 
+    def glob(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths that match a shell pattern, accel2 before accel10; a recorded host answers the same."""
+        import glob
+        import re
+
+        digits = re.compile(r"(\d+)").split
+        found = (path[len(self.root) :] for path in glob.glob(glob.escape(self.root) + pattern))
+        paths = sorted(found, key=lambda path: [part.zfill(20) if part.isdigit() else part for part in digits(path)])
+        self.present.update(paths)
+        return tuple(paths)
+
+    def openable(self, path: str) -> bool:
+        """Tell whether a file is there and this process may read and write it; a recorded one may what is there."""
+        if not self.exists(path):
+            return False
+        return not self.live or os.access(path, os.R_OK | os.W_OK)
+
     def fail(self, where: str, found: str, expected: str) -> None:
         """Note something that should have been readable and was not."""
         self.failures.append(Failure(where, found, expected))

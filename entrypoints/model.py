@@ -81,15 +81,51 @@ class Limits(NamedTuple):
 
 
 class Device(NamedTuple):
-    """One accelerator card (none on cpu)."""
+    """One accelerator as vLLM counts them: a card, or one die of a card that has several. None on cpu."""
 
     number: int
+    """As the vendor's runtime numbers it inside this container."""
     name: str
-    memory_total: int
-    memory_used: int
+    """The model as the vendor's tool or driver writes it: HL-225, 910B3, NVIDIA H100 80GB HBM3."""
+    memory_total: int | None
+    """None where nothing tells it here."""
+    memory_used: int | None
     node: int | None
-    module_id: int | None
-    health: str
+    """NUMA node; None where the machine does not say."""
+    module_id: int | None = None
+    """Where the vendor numbers places apart from devices: Gaudi's module id, Ascend's physical id."""
+    health: str = ""
+    """`ok`, or the vendor's own word; empty where nothing tells it here."""
+    busy: bool | None = None
+    """Whether another process holds it; None where nothing tells it here."""
+    bus: str = ""
+    """PCI address with its domain: 0000:19:00.0."""
+    cpus: tuple[int, ...] = ()
+    """Logical CPUs near it; empty where the machine does not say."""
+    architecture: str = ""
+    """What kernels are compiled for, in the vendor's words: gaudi2, ascend910b, 9.0, gfx942, v5p, trn2."""
+    path: str = ""
+    """Its device file: /dev/accel/accel0."""
+    card: int | None = None
+    """For a die: the card that it is part of (an A3's NPU, an MI250's package)."""
+
+
+class Link(NamedTuple):
+    """How two devices reach each other, in the vendor's words: NV18, XGMI, HCCS, SYS."""
+
+    first: int
+    second: int
+    kind: str
+
+
+class Seen(NamedTuple):
+    """What an accelerator's probe returns."""
+
+    devices: tuple[Device, ...] = ()
+    links: tuple[Link, ...] = ()
+    """Each pair once, the lower number first."""
+    versions: Mapping[str, str] = MappingProxyType({})
+    """By part: driver, firmware, tool, toolkit … as digits and dots as far as the vendor writes them so."""
 
 
 class Failure(NamedTuple):
@@ -124,6 +160,14 @@ class Facts(NamedTuple):
     failures: tuple[Failure, ...]
     files: Mapping[str, bool] = MappingProxyType({})
     """Preload libraries of the image by name, such as tcmalloc: whether the file is there."""
+    links: tuple[Link, ...] = ()
+    """Between devices."""
+    versions: Mapping[str, str] = MappingProxyType({})
+    """Of the accelerator's driver, firmware and tools, by part."""
+    capabilities: tuple[str, ...] = ()
+    """Effective ones, without CAP_."""
+    granted: Mapping[str, bool] = MappingProxyType({})
+    """What the image is run with (device files, mounted files), by path or pattern: whether it is there and opens."""
 
 
 class Finding(NamedTuple):

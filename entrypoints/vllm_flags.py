@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.wishes import NONE, Wishes
 
 SHORT = {
     "-tp": "--tensor-parallel-size",
@@ -49,6 +50,8 @@ class Given(NamedTuple):
     """The flags as they were written, for vLLM."""
     known: frozenset[str] = frozenset()
     """All of this vLLM's own option strings; empty where they were not recorded."""
+    wishes: Wishes = NONE
+    """What was wished for instead of flags."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text, None when it was not given."""
@@ -65,7 +68,9 @@ class Given(NamedTuple):
         return self.env.get(name) or None
 
 
-def parse_given(tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable[str] = ()) -> Given:
+def parse_given(
+    tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable[str] = (), wishes: Wishes = NONE
+) -> Given:
     """Understand vLLM's part of a command line; a first word that is no flag is the model.
 
     With `known`, vLLM's own option strings, a flag that is not among them is refused, naming the nearest. Raises USAGE.
@@ -82,7 +87,7 @@ def parse_given(tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable
         raise EntrypointError(USAGE, f"{config.given}: vLLM reads a config file only as two words", "--config FILE")
     if config:
         flags = {**read_config(str(config.value)), **flags}
-    return Given(flags, env, tokens, names)
+    return Given(flags, env, tokens, names, wishes)
 
 
 def _groups(tokens: tuple[str, ...]) -> Iterable[list[str]]:

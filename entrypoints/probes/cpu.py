@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoints.host import Host, Run
-from entrypoints.model import Cpu, Device, Memory, Node, Processor
+from entrypoints.model import Cpu, Memory, Node, Processor, Seen
 from entrypoints.parse import parse_fields, parse_id_list, parse_line, parse_meminfo, parse_number
 
 _CPU = "/sys/devices/system/cpu"
@@ -30,9 +30,9 @@ _ARM_VENDORS = {
 """`CPU implementer` of /proc/cpuinfo, from arch/arm64/include/asm/cputype.h."""
 
 
-def devices(_host: Host, _run: Run) -> tuple[Device, ...]:
+def look(_host: Host, _run: Run, _env: Mapping[str, str]) -> Seen:
     """Return no device: vLLM's CPU backend runs on the processor itself."""
-    return ()
+    return Seen()
 
 
 def processor(host: Host, architecture: str) -> Processor:

@@ -74,6 +74,19 @@ def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in knobs.items() if value}
 
 
+CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 22: "SYS_RESOURCE", 23: "SYS_NICE"}
+"""Bit → name of those that an accelerator may need, from linux/capability.h."""
+
+
+def capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the effective capabilities among CAPABILITIES, sorted."""
+    try:
+        bits = int(status.get("capeff", ""), 16)
+    except ValueError:
+        return ()
+    return tuple(sorted(name for bit, name in CAPABILITIES.items() if bits >> bit & 1))
+
+
 def _sys_nice(effective: str) -> str:
     try:
         return "yes" if int(effective, 16) >> _SYS_NICE & 1 else "no"

@@ -24,7 +24,7 @@ from drydock.apt import (
     urls,
 )
 from drydock.errors import FetchError, GoneError, InputError
-from drydock.model import LockedDeb
+from drydock.locked import LockedDeb
 from drydock.store import Store
 
 if TYPE_CHECKING:

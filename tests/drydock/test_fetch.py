@@ -11,8 +11,9 @@ import pytest
 
 from drydock import fetch as fetching
 from drydock.errors import FetchError
+from drydock.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.matrix import read_matrix
-from drydock.model import Lock, LockedImageBase, LockedPlatform, LockedWheel, Variant
+from drydock.model import Variant
 from drydock.paths import ROOT
 from drydock.store import Store, default_store
 

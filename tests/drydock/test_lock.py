@@ -21,18 +21,9 @@ from drydock.lock import (
     split,
     write_lock,
 )
+from drydock.locked import Lock, LockedDebianBase, LockedImage, LockedPlatform, LockedWheel
 from drydock.matrix import read_matrix
-from drydock.model import (
-    DebianBase,
-    Exclusion,
-    Lock,
-    LockedDebianBase,
-    LockedImage,
-    LockedPlatform,
-    LockedWheel,
-    Override,
-    Variant,
-)
+from drydock.model import DebianBase, Exclusion, Override, Variant
 from drydock.paths import ROOT
 
 ID = "cpu-vllm0.32"

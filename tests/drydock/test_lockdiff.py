@@ -10,7 +10,7 @@ import pytest
 from drydock.errors import InputError
 from drydock.lock import path_of, write_lock
 from drydock.lockdiff import compare, diff, load
-from drydock.model import Lock, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 
 ID = "cpu-vllm0.32"
 AMD64 = "linux/amd64"

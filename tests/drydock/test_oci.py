@@ -40,13 +40,17 @@ def test_a_layout_is_whole_and_every_blob_is_what_its_name_says(tmp_path: Path, 
 
 
 def test_a_digest_that_the_registry_cannot_confirm_is_marked_so() -> None:
-    locked = resolve_image(ImageBase(kind="image", reference=NOWHERE, digest=DIGEST, source="a blog"))
+    locked = resolve_image(
+        ImageBase(kind="image", reference=NOWHERE, release="ubuntu:24.04", digest=DIGEST, source="a blog")
+    )
     assert (locked.digest, locked.verified, locked.source) == (DIGEST, False, "a blog")
 
 
 def test_a_digest_that_nobody_knows_is_null_and_says_why() -> None:
-    locked = resolve_image(ImageBase(kind="image", reference=NOWHERE))
+    locked = resolve_image(ImageBase(kind="image", reference=NOWHERE, release="ubuntu:24.04"))
     assert locked.digest is None
     assert locked.unresolved
-    named = resolve_image(ImageBase(kind="image", reference=NOWHERE, unresolved="needs a login"))
+    named = resolve_image(
+        ImageBase(kind="image", reference=NOWHERE, release="ubuntu:24.04", unresolved="needs a login")
+    )
     assert named.unresolved == "needs a login"

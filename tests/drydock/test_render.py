@@ -12,8 +12,9 @@ from drydock import lock as locks
 from drydock import render
 from drydock.errors import InputError, StaleError
 from drydock.files import checksum
+from drydock.locked import Lock
 from drydock.matrix import read_matrix
-from drydock.model import ImageBase, Lock, Variant
+from drydock.model import ImageBase, Variant
 from drydock.paths import ROOT
 
 
@@ -67,7 +68,7 @@ def test_a_dockerfile_names_no_version(variant: Variant) -> None:
 
 
 def test_a_registry_base_is_named_in_a_label_and_only_there_does_the_dockerfile_differ(variant: Variant) -> None:
-    base = ImageBase(kind="image", reference="ubuntu:24.04")
+    base = ImageBase(kind="image", reference="ubuntu:24.04", release="ubuntu:24.04")
     text = render.render(ROOT, variant.model_copy(update={"base": base}))["Dockerfile"]
     assert 'org.opencontainers.image.base.name="ubuntu:24.04"' in text
     assert "\nFROM base\n" in text

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drydock.errors import FetchError, InputError
-from drydock.model import DebianBase, ImageBase, LockedWheel
+from drydock.locked import LockedWheel
+from drydock.model import DebianBase, ImageBase
 from drydock.resolve import (
     Candidate,
     Environment,
@@ -89,14 +90,14 @@ def test_tags_go_from_the_base_s_own_glibc_down_to_manylinux1() -> None:
 
 def test_the_base_decides_about_glibc() -> None:
     debian = DebianBase(kind="debian", suite="bookworm", packages=())
-    ubuntu = ImageBase(kind="image", reference="registry.example/library/ubuntu:24.04")
+    ubuntu = ImageBase(kind="image", reference="registry.example/any:1", release="ubuntu:24.04")
     assert environment("3.11", "linux/amd64", debian) == TARGET
     assert environment("3.12", "linux/arm64", ubuntu) == Environment("3.12", "aarch64", 39)
 
 
 def test_a_base_of_unknown_glibc_is_an_error() -> None:
     with pytest.raises(InputError, match=r"base 'alpine:3': the version of its glibc is not known"):
-        environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3"))
+        environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
 
 
 def test_a_platform_that_uv_does_not_know_is_an_error() -> None:

@@ -11,7 +11,7 @@ import pytest
 from drydock import apt, fetch, oci, rootfs
 from drydock.errors import StaleError
 from drydock.lock import path_of, read_lock
-from drydock.model import LockedDeb, LockedDebianBase
+from drydock.locked import LockedDeb, LockedDebianBase
 from drydock.paths import ROOT
 from drydock.store import Store
 

@@ -6,7 +6,7 @@ import pytest
 
 from drydock import build, verify
 from drydock.errors import NotReproducibleError
-from drydock.model import LockedImage
+from drydock.locked import LockedImage
 from drydock.ocidiff import Difference
 
 DIGEST = "sha256:" + "a" * 64

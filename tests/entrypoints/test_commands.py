@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from pathlib import Path
 
-from entrypoints.commands import NOT_FOUND, TIMED_OUT, Commands, run_live
+from entrypoints.commands import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, Commands, run_live
 from entrypoints.host import Host, Result
 
 
@@ -39,3 +40,24 @@ def test_a_broken_record_is_a_failure(tmp_path: Path) -> None:
 
     assert Commands(host).run(("tool",), 1).rc == NOT_FOUND
     assert [failure.where for failure in host.failures] == ["/commands.json"]
+
+
+def test_a_command_that_prints_without_end_is_ended_and_its_answer_is_not_kept() -> None:
+    result = run_live((sys.executable, "-c", "while True: print('x' * 100000)"), 60)
+
+    assert (result.rc, result.stdout) == (TIMED_OUT, "")
+    assert "bytes" in result.stderr
+
+
+def test_what_a_hanging_command_started_ends_with_it(tmp_path: Path) -> None:
+    program = "import subprocess, sys; subprocess.run(['sh', '-c', 'sleep 2; touch ' + sys.argv[1]])"
+    run_live((sys.executable, "-c", program, str(tmp_path / "late")), 0.5)
+    time.sleep(2.5)
+
+    assert not (tmp_path / "late").exists()
+
+
+def test_a_file_that_cannot_be_executed_says_so(tmp_path: Path) -> None:
+    (tmp_path / "tool").write_text("")
+
+    assert run_live((str(tmp_path / "tool"),), 1).rc == NOT_EXECUTABLE

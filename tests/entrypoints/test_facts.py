@@ -15,7 +15,9 @@ from entrypoints.findings import FAIL, evaluate
 from entrypoints.host import Host
 from entrypoints.model import Facts
 from tests.entrypoints.sample import PROFILE
-from tests.hosts.make import base, cgroup1, cgroup2, node_without_cpus, small, trees
+from tests.hosts.make import trees
+from tests.hosts.makers.cpu import cgroup1, cgroup2, node_without_cpus, small
+from tests.hosts.pieces import base
 
 GIB = 1 << 30
 

@@ -13,6 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from drydock.matrix import find, read_matrix  # noqa: E402 - after the path is set
 from entrypoints.command import as_json, command  # noqa: E402 - after the path is set
 from entrypoints.commands import Commands  # noqa: E402
 from entrypoints.errors import EntrypointError  # noqa: E402
@@ -25,8 +26,9 @@ from entrypoints.vllm_flags import parse_given  # noqa: E402
 from tests.hosts.models import MODELS  # noqa: E402
 
 HOSTS = Path(__file__).resolve().parent
-PROFILES = {"cpu": ROOT / "images" / "cpu-vllm0.32" / "profile.json"}
-"""Accelerator, which is how a host's name begins → the profile that it is planned with."""
+VARIANTS = read_matrix(ROOT)
+VARIANT = "variant"
+"""A host's file that names the variant it is planned with; without it, the default of the accelerator in its name."""
 
 
 def names() -> list[str]:
@@ -36,13 +38,22 @@ def names() -> list[str]:
 
 def expected(name: str) -> dict[str, Any]:
     """Compute the three files of one host."""
-    profile = json.loads(PROFILES[name.partition("-")[0]].read_text())
+    profile = profile_of(name)
     facts = read(name, profile)
     return {
         "facts.json": to_json(facts),
         "findings.json": to_json(evaluate(profile["checks"], facts)),
         "plan.json": {model: _plan(profile, facts, MODELS[model]) for model in MODELS},
     }
+
+
+def profile_of(name: str) -> dict[str, Any]:
+    """Return the profile that a host is planned with."""
+    named = HOSTS / name / VARIANT
+    target = named.read_text().strip() if named.is_file() else name.partition("-")[0]
+    variant = find(VARIANTS, target)
+    profile: dict[str, Any] = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    return profile
 
 
 def read(name: str, profile: dict[str, Any]) -> Facts:

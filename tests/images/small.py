@@ -17,7 +17,7 @@ from typing import Any
 
 from drydock import lock, matrix
 from drydock.files import checksum
-from drydock.model import Lock, LockedWheel
+from drydock.locked import Lock, LockedWheel
 from drydock.paths import ROOT, cache_home
 from drydock.store import default_store
 

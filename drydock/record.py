@@ -1,0 +1,35 @@
+"""What every record of the build side is made of: names, digests, settings with their reasons. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+Platform = Annotated[str, StringConstraints(pattern=r"^linux/(amd64|arm64|s390x|ppc64le|riscv64)$")]
+Scalar = bool | int | float | str
+Because = Annotated[str, Field(description="Why, in one sentence, shown to operators.")]
+Source = Annotated[str, Field(description="Manual, vendor page or measurement that says so.")]
+
+
+class Record(BaseModel):
+    """Immutable, and an unknown key is an error. The text below a field becomes its description in the JSON Schema."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+
+
+class Setting(Record):
+    """A value for one vLLM flag or environment variable, with its reason."""
+
+    value: Scalar
+    """For a flag, true means the bare flag and false its absence."""
+    because: Because
+    source: Source
+
+
+def dump(record: Record) -> dict[str, Any]:
+    """Turn a record into plain JSON values under the names people write (`schema`, not `schema_`)."""
+    return record.model_dump(mode="json", by_alias=True)

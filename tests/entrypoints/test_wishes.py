@@ -1,0 +1,41 @@
+"""Wishes, understood or refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoints.arguments import parse_arguments
+from entrypoints.errors import EntrypointError
+from entrypoints.wishes import Wishes, parse_wishes
+
+
+def test_wishes_are_taken_out_of_the_command_line() -> None:
+    words = "serve m --input-range 4,1024 --output-range=100 --concurrency 8 --optimize latency --devices 0-2,5 -tp 2"
+    arguments = parse_arguments(tuple(words.split()))
+
+    assert arguments.wishes == Wishes((4, 1024), (100, 100), 8, "latency", (0, 1, 2, 5))
+    assert arguments.vllm == ("m", "-tp", "2")
+
+
+@pytest.mark.parametrize(
+    ("flag", "value"),
+    [
+        ("--input-range", "9,4"),
+        ("--input-range", "0,4"),
+        ("--output-range", "4,"),
+        ("--output-range", "four"),
+        ("--concurrency", "0"),
+        ("--concurrency", "-1"),
+        ("--optimize", "both"),
+        ("--devices", "3-1"),
+        ("--devices", ","),
+    ],
+)
+def test_a_wish_that_cannot_be_is_refused_by_name(flag: str, value: str) -> None:
+    with pytest.raises(EntrypointError, match=flag):
+        parse_wishes({flag: value})
+
+
+def test_a_wish_means_nothing_where_nothing_is_planned() -> None:
+    with pytest.raises(EntrypointError, match="means nothing here"):
+        parse_arguments(("check", "--concurrency", "8"))
