@@ -135,7 +135,7 @@ def demo(_: Context) -> None:
 
 @verb(
     help={
-        "kind": "unit, golden or engine; all of them when left out",
+        "kind": "unit, golden, fuzz or engine; all of them when left out",
         "record": "commit what they showed",
     }
 )

@@ -13,7 +13,7 @@ from typing import Any
 from packaging.utils import canonicalize_name
 
 from drydock.errors import TargetError, nearest
-from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.model import Accelerator, Check, HostChecks, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
 from drydock.record import Setting
 from drydock.running import Run
 from drydock.strict_yaml import Document, KeyPath, read_yaml
@@ -21,6 +21,7 @@ from drydock.validation import Problem, failure, validate
 from entrypoints.cascade import ACCELERATOR, STACK, VARIANT, cascade
 
 MATRIX = "matrix.yaml"
+HOST = "templates/host.yaml"
 
 
 def read_matrix(root: Path) -> tuple[Variant, ...]:
@@ -86,7 +87,16 @@ def _read_accelerators(root: Path, matrix: Matrix, document: Document) -> dict[s
     ]  # fmt: skip
     if missing:
         raise failure(missing)
-    return {name: _read_accelerator(root, name) for name in sorted({s.accelerator for s in matrix.stacks.values()})}
+    common = validate(HostChecks, read_yaml(root / HOST, HOST)).checks if (root / HOST).is_file() else ()
+    names = sorted({stack.accelerator for stack in matrix.stacks.values()})
+    return {name: _with_host_checks(_read_accelerator(root, name), common) for name in names}
+
+
+def _with_host_checks(accelerator: Accelerator, common: Sequence[Check]) -> Accelerator:
+    """Give an accelerator the checks of any host, except those that it has its own of."""
+    own = {check.id for check in accelerator.checks}
+    checks = (*accelerator.checks, *(check for check in common if check.id not in own))
+    return accelerator.model_copy(update={"checks": checks})
 
 
 def _read_accelerator(root: Path, folder: str) -> Accelerator:

@@ -127,6 +127,15 @@ class Accelerator(Record):
     """How its containers are started, unless the stack says otherwise."""
 
 
+class HostChecks(Record):
+    """templates/host.yaml: checks that every accelerator takes over, unless it has its own of the same id."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    """Version of this file's layout."""
+    checks: tuple[Check, ...]
+    """Tuning checks of any host."""
+
+
 class Exclusion(Record):
     """A distribution the resolver wants and the image does without."""
 

@@ -15,7 +15,12 @@ from drydock.files import write_atomically
 from drydock.indexes import read_indexes, uv_environment
 from drydock.resolve import uv_binary
 
-KINDS = {"unit": "not golden and not engine", "golden": "golden", "engine": "engine"}
+KINDS = {
+    "unit": "not golden and not fuzz and not engine",
+    "golden": "golden",
+    "fuzz": "fuzz",
+    "engine": "engine",
+}
 """Kind of test → pytest's marker expression."""
 
 PYTHON_FILES = ("drydock", "entrypoints", "models", "templates", "tests", "tasks.py", "inv")

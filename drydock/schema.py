@@ -8,10 +8,16 @@ from typing import Any
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
 from drydock.locked import Lock
-from drydock.model import Accelerator, Matrix, Profile
+from drydock.model import Accelerator, HostChecks, Matrix, Profile
 from drydock.record import Record
 
-RECORDS: dict[str, type[Record]] = {"accelerator": Accelerator, "lock": Lock, "matrix": Matrix, "profile": Profile}
+RECORDS: dict[str, type[Record]] = {
+    "accelerator": Accelerator,
+    "host": HostChecks,
+    "lock": Lock,
+    "matrix": Matrix,
+    "profile": Profile,
+}
 
 
 def schemas() -> dict[str, str]:

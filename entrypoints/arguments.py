@@ -122,7 +122,7 @@ def _checked(arguments: Arguments) -> Arguments:
         "--junit": arguments.junit and verb != "check",
         "--strict": options.strict and verb != "serve",
         "--exec": options.exec_ and verb != "serve",
-        **{flag: arguments.wishes != NONE and verb not in ("serve", "plan", "warm") for flag in WISHES},
+        **dict.fromkeys(WISHES, arguments.wishes != NONE and verb not in ("serve", "plan", "warm")),
         "--root": arguments.root and not (verb in ("facts", "check", "plan") or (verb == "serve" and options.exec_)),
     }
     for flag, misplaced in wrong.items():

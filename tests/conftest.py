@@ -1,6 +1,7 @@
 """Counts tests by kind at the end of a run, and with --record-proof commits what they showed of each image.
 
-Kinds: unit, golden (compares with a committed file), engine (needs Docker).
+Kinds: unit, golden (compares with a committed file), fuzz (thousands of cases a
+parser), engine (needs Docker).
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from drydock.console import log
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
 
-KINDS = ("unit", "golden", "engine")
+KINDS = ("unit", "golden", "fuzz", "engine")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
@@ -35,7 +36,7 @@ def count(kind: str, reports: Iterable[pytest.TestReport]) -> str:
 
 def kind_of(keywords: Mapping[str, object]) -> str:
     """Return a test's kind by its markers."""
-    return next((kind for kind in ("engine", "golden") if kind in keywords), "unit")
+    return next((kind for kind in KINDS[1:] if kind in keywords), "unit")
 
 
 @pytest.fixture(scope="session")
