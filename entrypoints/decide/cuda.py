@@ -65,7 +65,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
 def _usable(facts: Facts) -> Facts:
     """Return the facts with one MIG instance at most, since CUDA gives a process no more. Raises HOST without a GPU."""
     if not facts.devices:
-        hint = "docker run --runtime nvidia --gpus all …; `facts` shows what is here, `./inv run --print` the whole command"
+        hint = "docker run --runtime nvidia --gpus all …; `facts` shows what is here"
         raise EntrypointError(HOST, "no NVIDIA GPU is here", hint)
     parts = [device for device in facts.devices if device.card is not None]
     if not parts or len(facts.devices) == 1:
@@ -78,15 +78,15 @@ def _usable(facts: Facts) -> Facts:
 def rules(case: Case, dtype: Value) -> Rules:
     """Return what NVIDIA's GPUs allow."""
     numbers = case.thresholds
-    unified = all(device.memory_total is None for device in case.facts.devices)
+    unified = _told(case.facts) and all(device.memory_total is None for device in case.facts.devices)
     return Rules(
-        usable=numbers.number("usable_share"),
+        usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
         element=_SIZES.get(case.given.flag("--dtype") or str(dtype.value), 2),
         expert="needed",
         shortest_context=numbers.whole("shortest_context"),
-        memory=case.facts.memory.total if unified and _told(case.facts) else None,
+        memory=case.facts.memory.total if unified else None,
         chunk=_batch(case) or numbers.whole("activations_chunk"),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import NamedTuple
 
 from entrypoints.commands import NOT_FOUND
@@ -39,6 +40,16 @@ OLD = (
 """Columns that drivers had before 450."""
 FULL = (*OLD, "compute_cap", "mig.mode.current")
 """compute_cap came with driver 510: an older one refuses the whole query."""
+
+_CAPABILITIES = {
+    **dict.fromkeys(("V100",), "7.0"),
+    **dict.fromkeys(("T4", "RTX 20", "GTX 16"), "7.5"),
+    **dict.fromkeys(("A100", "A30"), "8.0"),
+    **dict.fromkeys(("A2", "A10", "A10G", "A16", "A40", "RTX 30"), "8.6"),
+    **dict.fromkeys(("L4", "L40", "L40S", "RTX 40"), "8.9"),
+    **dict.fromkeys(("H100", "H200", "GH200"), "9.0"),
+}
+"""By a word of the name, for drivers before 510, which do not tell; from NVIDIA's page on CUDA GPUs."""
 
 _DRIVERS_OWN = 1 << 30
 """Bytes: what the driver itself keeps of a GPU stays below this (0.5 GiB on an H100), so more is somebody's."""
@@ -77,7 +88,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     table = ask(host, run, (TOOL,), parse_table)
     if not gpus and table is None:
         return _untold(host, cards, nodes, kernel)
-    gpus = _merged(gpus, table.gpus if table else ())
+    gpus = tuple(map(_capable, _merged(gpus, table.gpus if table else ())))
     topology = ask(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
     places = visible(_places(host, run, gpus, table), env.get(VISIBLE))
     devices = tuple(
@@ -166,6 +177,14 @@ def _filled(gpu: Gpu, row: Gpu) -> Gpu:
     missing = {name: value for name, value in row._asdict().items() if getattr(gpu, name) in ("", None)}
     filled = gpu._replace(**missing)
     return filled._replace(health=row.health) if gpu.health == "ok" and row.health else filled
+
+
+def _capable(gpu: Gpu) -> Gpu:
+    """Look the capability up by name, where the driver is too old to tell it and the name is known."""
+    words = re.split(r"[ -]", gpu.name)
+    series = (f"{kind} {word[:2]}" for kind, word in pairwise(words))
+    found = (_CAPABILITIES[word] for word in (*words, *series) if word in _CAPABILITIES)
+    return gpu if gpu.capability else gpu._replace(capability=next(found, ""))
 
 
 def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: Table | None) -> tuple[Place, ...]:
