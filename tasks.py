@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 from invoke.collection import Collection
@@ -9,32 +10,37 @@ from invoke.context import Context
 
 import drydock.build
 import drydock.demo
-import drydock.docs
 import drydock.engine
 import drydock.lock
 import drydock.lockdiff
-import drydock.quality
+import drydock.prove
 import drydock.render
-import drydock.schema
+import drydock.run
 import drydock.smollm2
 import drydock.tables
 import drydock.verify
 from drydock.console import emit
+from drydock.container import Request
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
 from drydock.record import dump
-from drydock.verbs import chosen, report, verb
-
-JSON = {"json": "print the result as JSON on standard output"}
-TARGET = {"target": "variant id, alias or accelerator"}
-EACH = {"target": "variant id, alias or accelerator; every variant when left out"}
-CHECK = {"check": "write nothing; fail where something is stale or was edited"}
-OFFLINE = {"offline": "fail rather than use the network"}
-BUILDER = {"builder": "a buildx builder other than the engine's own"}
-NO_CACHE = {"no_cache": "let BuildKit start from nothing"}
-PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
+from drydock.upkeep import VERBS
+from drydock.verbs import (
+    BUILDER,
+    CHECK,
+    EACH,
+    JSON,
+    NO_CACHE,
+    OFFLINE,
+    PLATFORM,
+    TARGET,
+    after_dashes,
+    chosen,
+    report,
+    verb,
+)
 
 
 @verb(help={"stop": "stop the engine that drydock started"})
@@ -48,12 +54,6 @@ def matrix(_: Context, json: bool = False) -> None:
     """List the variants: what they are made of, and what has been shown of them."""
     rows = drydock.tables.rows(ROOT, read_matrix(ROOT))
     emit(dumps({"variants": rows}) if json else drydock.tables.text(rows))
-
-
-@verb(help=CHECK)
-def schema(_: Context, check: bool = False) -> None:
-    """Write the JSON Schemas of the files that people and other tools read."""
-    drydock.schema.check(ROOT) if check else report(drydock.schema.write(ROOT))
 
 
 @verb(name="resolve", default=True, help=EACH | CHECK)
@@ -134,36 +134,46 @@ def demo(_: Context) -> None:
 
 
 @verb(
-    help={
-        "kind": "unit, golden, fuzz or engine; all of them when left out",
-        "record": "commit what they showed",
+    help=TARGET
+    | {
+        "model": "a folder, or a hub id",
+        "devices": "numbers of cards, such as 0,1 or 0-3; all of them when left out",
+        "print": "print what would be started, also for another machine",
+        "format": "docker; compose and k8s are printed only",
+        "port": "on this machine; the status port is the next one, on loopback",
+        "cache": "volume, or folder with a slash in it, that keeps models and compiled code",
+        "image": "an image of a registry instead of the one built here",
+        "name": "of the container",
+        "arguments": "for serve and vLLM, as one text; or write them after --",
     }
 )
-def test(_: Context, kind: str = "", record: bool = False) -> None:  # noqa: PT028 - a verb, not a test
-    """Run the linters and the tests, and count the tests by kind."""
-    drydock.quality.run_tests(ROOT, kind, record=record)
+def run(
+    _: Context,
+    target: str,
+    model: str,
+    devices: str = "",
+    print: bool = False,  # noqa: A002 - the option's name
+    format: str = "docker",  # noqa: A002 - as above
+    port: int = 8000,
+    cache: str = "",
+    image: str = "",
+    name: str = "",
+    arguments: str = "",
+) -> None:
+    """Serve a model with just the devices, files and rights that the accelerator needs; or print how, and why."""
+    words = (*shlex.split(arguments), *after_dashes())
+    options = {"devices": devices, "port": port, "cache": cache, "image": image, "name": name}
+    request = Request(model=model, arguments=words, **options)
+    drydock.run.run(target, request, form=format, only_print=print, here=drydock.run.Here())
 
 
-@verb(help=CHECK)
-def docs(_: Context, check: bool = False) -> None:
-    """Write the tables of README and docs: what tests have shown, checks, thresholds."""
-    variants = read_matrix(ROOT)
-    drydock.docs.check(ROOT, variants) if check else report(drydock.docs.write(ROOT, variants))
-
-
-@verb()
-def lint(_: Context) -> None:
-    """Run the linters and the type checker."""
-    drydock.quality.lint(ROOT)
-
-
-@verb(help={"upgrade": "take the newest versions instead of keeping those that still fit"})
-def requirements(_: Context, upgrade: bool = False) -> None:
-    """Resolve requirements.in into requirements.txt, with hashes."""
-    report([ROOT / "requirements.txt"] if drydock.quality.requirements(ROOT, upgrade=upgrade) else [])
+@verb(help=TARGET | {"model": "a folder, or a hub id; a small one that is made here when left out"})
+def prove(_: Context, target: str, model: str = "") -> None:
+    """Build, record this host, serve, ask, and write down that the device itself served: for who has one."""
+    drydock.prove.prove(target, Request(model=model) if model else None)
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, test, docs, lint, requirements,
+    engine, matrix, fetch, render, plan, build, verify, model, demo, run, prove, *VERBS,
     lock=Collection(lock, lock_diff),
 )  # fmt: skip

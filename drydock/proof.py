@@ -62,3 +62,9 @@ def shown(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...
         tests = found.setdefault(tier, {})
         tests[test] = tests.get(test, True) and passed
     return {tier: tuple(sorted(tests)) for tier, tests in found.items() if all(tests.values())}
+
+
+def joined(old: Proof | None, new: Proof) -> Proof:
+    """Add to what a run showed the tiers that it did not try and that were shown of the same image before. Pure."""
+    same = old is not None and (old.digest, old.inputs_sha256) == (new.digest, new.inputs_sha256)
+    return new.model_copy(update={"shown": {**old.shown, **new.shown}}) if old and same else new

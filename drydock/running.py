@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drydock.record import Because, Record, Setting, Source
+from pydantic import Field
+
+from drydock.record import Because, Condition, Record, Setting, Source
 
 
 class Word(Record):
@@ -14,6 +16,9 @@ class Word(Record):
     """Such as SYS_NICE, seccomp=unconfined, video, memlock=-1:-1."""
     because: Because
     source: Source
+    when: tuple[Condition, ...] = Field(
+        default=(), description="Optional: the container misses it only where these facts hold; it is given anyway."
+    )
 
 
 class DeviceNode(Record):
@@ -23,6 +28,8 @@ class DeviceNode(Record):
     """A path, or a pattern such as /dev/davinci[0-9]* where each card has one."""
     each: bool = False
     """Whether each card has its own: then only the chosen ones are given."""
+    optional: bool = False
+    """Whether some machines rightly lack it."""
     because: Because
     source: Source
 
@@ -63,13 +70,13 @@ class Run(Record):
     usual: int = 0
     """Cards that a machine usually has: what --print assumes where there is none."""
     visible: Word | None = None
-    """The environment variable that chooses cards, such as HABANA_VISIBLE_DEVICES; its value is the list of them."""
+    """The variable that chooses cards and, after an equals sign, what means all: HABANA_VISIBLE_DEVICES=all."""
     runtime: Word | None = None
     """Of the container engine, such as habana."""
     gpus: Word | None = None
     """What docker's --gpus is given."""
     capabilities: tuple[Word, ...] = ()
-    """Without CAP_."""
+    """Without CAP_. Docker gives them to root alone (moby/moby#8460); for others only its system call filter opens."""
     security: tuple[Word, ...] = ()
     """What --security-opt is given."""
     groups: tuple[Word, ...] = ()

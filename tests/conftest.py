@@ -92,6 +92,6 @@ class Recorder:
                 inputs_sha256=built.inputs_sha256,
                 shown=proof.shown(outcomes),
             )
-            if proof.write_proof(ROOT, variant, found):
+            if proof.write_proof(ROOT, variant, proof.joined(proof.read_proof(ROOT, variant), found)):
                 log(f"wrote {proof.path_of(ROOT, variant)}")
         docs.write(ROOT, read_matrix(ROOT))
