@@ -271,34 +271,32 @@ def _text(value: object) -> str:
 
 def _notes(run: Run) -> Iterable[str]:
     """Yield each word with its reason."""
-    for option, because in words(run):
-        yield f"{option}: {because}"
+    return (f"{option}: {because}" for option, because, _ in words(run))
 
 
-def words(run: Run) -> Iterable[tuple[str, str]]:
-    """Yield what a container is started with as docker's options, each with its reason."""
+def words(run: Run) -> Iterable[tuple[str, str, str]]:
+    """Yield what a container is started with as docker's options, each with its reason and source."""
     if run.privileged:
-        yield "--privileged", f"{run.privileged.because} {run.privileged.instead}"
-    for option, value in (("--runtime", run.runtime), ("--gpus", run.gpus)):
-        yield from _option(option, (value,) if value else ())
-    for device in run.devices:
-        yield f"--device {device.path}", device.because
-    yield from _option("--env", (run.visible,) if run.visible else ())
-    yield from _option("--cap-add", run.capabilities)
-    yield from _option("--security-opt", run.security)
-    yield from _option("--group-add", run.groups)
+        yield "--privileged", f"{run.privileged.because} {run.privileged.instead}", run.privileged.source
+    yield from _option("--runtime", run.runtime)
+    yield from _option("--gpus", run.gpus)
+    yield from ((f"--device {node.path}", node.because, node.source) for node in run.devices)
+    yield from _option("--env", run.visible)
+    yield from _option("--cap-add", *run.capabilities)
+    yield from _option("--security-opt", *run.security)
+    yield from _option("--group-add", *run.groups)
     for mount in run.mounts:
-        yield f"--mount {mount.path}{' (where it is)' if mount.optional else ''}", mount.because
-    yield from _option("--ulimit", run.ulimits)
+        yield f"--mount {mount.path}{' (where it is)' if mount.optional else ''}", mount.because, mount.source
+    yield from _option("--ulimit", *run.ulimits)
     named = {"--shm-size": run.shm, "--ipc": run.ipc, "--network": run.network, "--user": run.user}
     for option, value in named.items():
-        yield from _option(option, (value,) if value else ())
+        yield from _option(option, value)
     for name, setting in run.env.items():
-        yield f"--env {name}={_text(setting.value)}", setting.because
+        yield f"--env {name}={_text(setting.value)}", setting.because, setting.source
 
 
-def _option(option: str, values: Iterable[Word]) -> Iterable[tuple[str, str]]:
-    return ((f"{option} {word.value}", word.because) for word in values)
+def _option(option: str, *values: Word | None) -> Iterable[tuple[str, str, str]]:
+    return ((f"{option} {word.value}", word.because, word.source) for word in values if word)
 
 
 def _unknown(groups: Mapping[str, str]) -> Iterable[str]:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from drydock.record import Because, Condition, Digest, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
+from drydock.record import Because, Digest, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.running import Run
 
 # --- what a person writes -------------------------------------------------------------------------------------------
@@ -57,6 +57,19 @@ class Threshold(Record):
 
 
 Thresholds = Annotated[Mapping[str, Threshold], Field(description="Numbers that decisions use, by name.")]
+
+
+class Condition(Record):
+    """A fact compared with an expectation."""
+
+    fact: str
+    """A dotted path into the image's facts, such as kernel.governor."""
+    operator: Literal[
+        "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
+    ]
+    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
+    expected: Scalar | tuple[Scalar, ...] | None = None
+    """What it is compared with; nothing for absent and present."""
 
 
 class Check(Condition):

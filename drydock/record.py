@@ -1,8 +1,8 @@
-"""What every record of the build side is made of: names, digests, settings with reasons, conditions. Pure."""
+"""What every record of the build side is made of: names, digests, settings with their reasons. Pure."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
@@ -28,19 +28,6 @@ class Setting(Record):
     """For a flag, true means the bare flag and false its absence."""
     because: Because
     source: Source
-
-
-class Condition(Record):
-    """A fact compared with an expectation."""
-
-    fact: str
-    """A dotted path into the image's facts, such as kernel.governor."""
-    operator: Literal[
-        "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
-    ]
-    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
-    expected: Scalar | tuple[Scalar, ...] | None = None
-    """What it is compared with; nothing for absent and present."""
 
 
 def dump(record: Record) -> dict[str, Any]:

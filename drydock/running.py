@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
-from drydock.record import Because, Condition, Record, Setting, Source
+from drydock.record import Because, Record, Setting, Source
 
 
 class Word(Record):
@@ -16,9 +17,23 @@ class Word(Record):
     """Such as SYS_NICE, seccomp=unconfined, video, memlock=-1:-1."""
     because: Because
     source: Source
-    when: tuple[Condition, ...] = Field(
-        default=(), description="Optional: the container misses it only where these facts hold; it is given anyway."
+    check: str = Field(
+        default="", description="Optional: id of the check that knows when it is missed; else it always is when absent."
     )
+
+
+class Ulimit(Word):
+    """A resource limit."""
+
+    value: Annotated[str, StringConstraints(pattern=r"^[a-z]+=-?\d+(:-?\d+)?$")]
+    """As docker writes it: memlock=-1:-1."""
+
+
+class Size(Word):
+    """A size."""
+
+    value: Annotated[str, StringConstraints(pattern=r"^\d+[kmgt]?b?$")]
+    """As docker writes it: 16g."""
 
 
 class DeviceNode(Record):
@@ -83,10 +98,10 @@ class Run(Record):
     """Supplementary groups, by name on the host; their numbers are looked up there."""
     mounts: tuple[MountPoint, ...] = ()
     """Read-only files and folders of the host."""
-    ulimits: tuple[Word, ...] = ()
-    """As docker writes them: memlock=-1:-1."""
-    shm: Word | None = None
-    """Size of /dev/shm, such as 16g."""
+    ulimits: tuple[Ulimit, ...] = ()
+    """Resource limits."""
+    shm: Size | None = None
+    """Size of /dev/shm."""
     ipc: Word | None = None
     """host, where the processes of several containers share memory."""
     network: Word | None = None
