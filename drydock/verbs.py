@@ -16,16 +16,6 @@ from drydock.matrix import find, read_matrix
 from drydock.model import Variant
 from drydock.paths import ROOT
 
-JSON = {"json": "print the result as JSON on standard output"}
-TARGET = {"target": "variant id, alias or accelerator"}
-EACH = {"target": "variant id, alias or accelerator; every variant when left out"}
-CHECK = {"check": "write nothing; fail where something is stale or was edited"}
-OFFLINE = {"offline": "fail rather than use the network"}
-BUILDER = {"builder": "a buildx builder other than the engine's own"}
-NO_CACHE = {"no_cache": "let BuildKit start from nothing"}
-PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
-"""Helps of options that several verbs share."""
-
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
 
