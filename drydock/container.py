@@ -6,6 +6,7 @@ word with its reason. How docker, compose and Kubernetes write that is in drydoc
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -227,8 +228,8 @@ def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ..
 
 def _model(text: str) -> tuple[Bind | None, str]:
     """Return the mount of a folder, and how the container names the model. Raises InputError."""
-    path = Path(text).expanduser()
-    if path.is_dir() or path.is_absolute():
+    path = Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises for an unknown user
+    if text and (path.is_dir() or path.is_absolute()):
         whole = path.resolve()
         if "," in str(whole):
             raise InputError(

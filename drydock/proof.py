@@ -64,7 +64,10 @@ def shown(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...
     return {tier: tuple(sorted(tests)) for tier, tests in found.items() if all(tests.values())}
 
 
-def joined(old: Proof | None, new: Proof) -> Proof:
-    """Add to what a run showed the tiers that it did not try and that were shown of the same image before. Pure."""
+def joined(old: Proof | None, new: Proof, tried: Iterable[str] = ()) -> Proof:
+    """Add to a proof what was shown of the same image before, but for the tiers that were tried anew. Pure."""
     same = old is not None and (old.digest, old.inputs_sha256) == (new.digest, new.inputs_sha256)
-    return new.model_copy(update={"shown": {**old.shown, **new.shown}}) if old and same else new
+    again = set(tried)
+    kept = {tier: tests for tier, tests in old.shown.items() if tier not in again} if old and same else {}
+    tests = {tier: {*kept.get(tier, ()), *new.shown.get(tier, ())} for tier in {*kept, *new.shown}}
+    return new.model_copy(update={"shown": {tier: tuple(sorted(names)) for tier, names in tests.items()}})

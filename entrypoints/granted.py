@@ -34,7 +34,7 @@ def missing(run: Run, facts: Facts) -> tuple[Finding, ...]:
 
 
 def _finding(number: str, severity: str, word: Mapping[str, Any], found: str, expected: str, flag: str) -> Finding:
-    remediation = f"docker run {flag} …" if flag.startswith("-") else flag
+    remediation = f"docker run {flag} …"
     return Finding(number, severity, word["because"], found, expected, remediation, "container", word["source"])
 
 

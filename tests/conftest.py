@@ -92,6 +92,7 @@ class Recorder:
                 inputs_sha256=built.inputs_sha256,
                 shown=proof.shown(outcomes),
             )
-            if proof.write_proof(ROOT, variant, proof.joined(proof.read_proof(ROOT, variant), found)):
+            before = proof.read_proof(ROOT, variant)
+            if proof.write_proof(ROOT, variant, proof.joined(before, found, (tier for tier, _, _ in outcomes))):
                 log(f"wrote {proof.path_of(ROOT, variant)}")
         docs.write(ROOT, read_matrix(ROOT))

@@ -22,3 +22,19 @@ def test_the_strongest_tier_is_the_one_that_counts() -> None:
 
     assert proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown=shown).tier() == "hardware"
     assert proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown={}).tier() == "none"
+
+
+def test_what_was_shown_of_the_same_image_before_stays_and_of_another_goes() -> None:
+    old = proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown={"hardware": ("h",), "packages": ("old",)})
+    new = proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown={"packages": ("new",)})
+
+    assert proof.joined(old, new).shown == {"hardware": ("h",), "packages": ("new", "old")}
+    assert proof.joined(old, new.model_copy(update={"inputs_sha256": "c" * 64})).shown == {"packages": ("new",)}
+    assert proof.joined(None, new) == new
+
+
+def test_a_tier_that_failed_this_time_does_not_stay_from_before() -> None:
+    old = proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown={"hardware": ("h",), "packages": ("p",)})
+    new = proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown={})
+
+    assert proof.joined(old, new, ["packages"]).shown == {"hardware": ("h",)}
