@@ -15,7 +15,7 @@ from drydock.errors import InputError
 from drydock.machine import Machine, assumed, is_pattern, pick
 from drydock.model import Variant
 from drydock.record import Record
-from drydock.running import Run, Word
+from drydock.running import DeviceNode, Run, Word
 
 API_PORT, STATUS_PORT = 8000, 8001
 LOOPBACK = "127.0.0.1"
@@ -165,25 +165,27 @@ def name_of(text: str) -> str:
 def _devices(
     run: Run, machine: Machine, wanted: Sequence[int] | None, *, native: bool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the device files to give, and what this machine lacks of them."""
-    numbers = wanted if wanted is not None else range(run.usual or 1)
+    """Return the device files to give, and what this machine lacks of them; a runtime gives the cards' own itself."""
+    nodes = [node for node in run.devices if not (node.each and (run.runtime or run.gpus))]
     if not native:
-        guessed = (path for node in run.devices for path in assumed(node, numbers))
-        return tuple(dict.fromkeys(guessed)), [f"no device {node.path}" for node in run.devices]
-    chosen: list[str] = []
-    lacking = []
-    for node in run.devices:
-        found = machine.matches(node.path)
-        if node.each and found and wanted is not None:
-            picked, without = pick(found, wanted)
-            found = tuple(picked.values())
-            lacking += [f"no device {number} among {node.path}" for number in without]
-        elif not found and not node.optional and not is_pattern(node.path):
-            lacking.append(f"no device {node.path}")
-        chosen += found
-    if any(node.each for node in run.devices) and not any(_cards_of(run, machine)):
-        lacking.append(f"no device {' or '.join(node.path for node in run.devices if node.each)}")
-    return tuple(dict.fromkeys(chosen)), lacking
+        numbers = wanted if wanted is not None else range(run.usual or 1)
+        guessed = (path for node in nodes for path in assumed(node, numbers))
+        return tuple(dict.fromkeys(guessed)), [f"no device {node.path}" for node in nodes]
+    looked = [_look(node, machine.matches(node.path), wanted) for node in nodes]
+    lacking = [text for _, texts in looked for text in texts]
+    cards = [node for node in nodes if node.each]
+    if cards and not any(_cards_of(run, machine)):
+        lacking.append(f"no device {' or '.join(node.path for node in cards)}")
+    return tuple(dict.fromkeys(path for paths, _ in looked for path in paths)), lacking
+
+
+def _look(node: DeviceNode, found: Sequence[str], wanted: Sequence[int] | None) -> tuple[Sequence[str], list[str]]:
+    """Return which of a record's device files to give, given those that are there, and what is missing of them."""
+    if node.each and found and wanted is not None:
+        picked, without = pick(found, wanted)
+        return tuple(picked.values()), [f"no device {number} among {node.path}" for number in without]
+    missing = not found and not node.optional and not is_pattern(node.path)
+    return found, [f"no device {node.path}"] if missing else []
 
 
 def _cards_of(run: Run, machine: Machine) -> list[tuple[str, ...]]:

@@ -77,6 +77,16 @@ def test_a_runtime_is_told_the_cards_by_its_variable(tmp_path: Path, devices: st
     assert made(RUNTIME, machine(tmp_path), devices=devices).visible == {"HABANA_VISIBLE_DEVICES": visible}
 
 
+def test_a_runtime_gives_the_cards_files_itself_and_other_files_are_given_beside_it(tmp_path: Path) -> None:
+    record = RUNTIME.model_copy(update={"devices": NODES.devices})
+    here = machine(tmp_path, [*CARDS, *SHARED])
+
+    assert made(record, here).devices == tuple(SHARED)
+    assert made(record, here, devices="1").visible == {"HABANA_VISIBLE_DEVICES": "1"}
+    assert made(record, here).count == 4
+    assert made(record, machine(tmp_path / "other")).devices == tuple(SHARED)
+
+
 @pytest.mark.parametrize(("devices", "gpus"), [("", "all"), ("1,2", "device=1,2")])
 def test_gpus_are_chosen_by_dockers_own_option(tmp_path: Path, devices: str, gpus: str) -> None:
     got = made(GPUS, machine(tmp_path), devices=devices)
