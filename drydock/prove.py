@@ -137,7 +137,9 @@ def shown(built: build.Built, wanted: Container, facts: Mapping[str, Any], old: 
     """Return the proof: this image's tiers shown before, and `hardware`. Pure."""
     model = Path(wanted.model.target).name if wanted.model else wanted.arguments[2]
     said = (f"invoke prove: {model} on {device(facts)}",)
-    new = proof.Proof(digest=built.digest, inputs_sha256=built.inputs_sha256, shown={"hardware": said})
+    new = proof.Proof(
+        date=proof.today(), digest=built.digest, inputs_sha256=built.inputs_sha256, shown={"hardware": said}
+    )
     return proof.joined(old, new)
 
 

@@ -115,7 +115,7 @@ def test_what_was_compared_and_answered_is_shown() -> None:
 
 
 def test_the_proof_names_model_and_device_and_keeps_what_tests_showed(tmp_path: Path) -> None:
-    old = proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown={"packages": ("a test",)})
+    old = proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown={"packages": ("a test",)})
     got = prove.shown(BUILT, wanted(tmp_path), CARDS, old)
 
     assert got.tier() == "hardware"
