@@ -102,7 +102,7 @@ def container(variant: Variant, request: Request, machine: Machine) -> Container
     cards = _cards(run, machine, wanted)
     mounts, absent = _mounts(run, machine, native=native)
     model, reference = _model(request.model)
-    groups = {word.value: machine.group(word.value) for word in run.groups}
+    groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
     return Container(
         name=name_of(request.name or variant.id),
         image=request.image or f"drydock/{variant.id}:latest",
@@ -165,12 +165,13 @@ def name_of(text: str) -> str:
 def _devices(
     run: Run, machine: Machine, wanted: Sequence[int] | None, *, native: bool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the device files to give, and what this machine lacks of them; a runtime gives the cards' own itself."""
-    nodes = [node for node in run.devices if not (node.each and (run.runtime or run.gpus))]
+    """Return the device files to give, and what this machine lacks of them, unless a runtime gives them itself."""
+    nodes = [node for node in run.devices if not run.gpus and not (node.each and run.runtime)]
     if not native:
         numbers = wanted if wanted is not None else range(run.usual or 1)
-        guessed = (path for node in nodes for path in assumed(node, numbers))
-        return tuple(dict.fromkeys(guessed)), [f"no device {node.path}" for node in nodes]
+        usual = [node for node in nodes if not node.optional]
+        guessed = (path for node in usual for path in assumed(node, numbers))
+        return tuple(dict.fromkeys(guessed)), [f"no device {node.path}" for node in usual]
     looked = [_look(node, machine.matches(node.path), wanted) for node in nodes]
     lacking = [text for _, texts in looked for text in texts]
     cards = [node for node in nodes if node.each]
@@ -304,7 +305,7 @@ def _option(option: str, *values: Word | None) -> Iterable[tuple[str, str, str]]
 
 def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
     return (
-        f"group {name}: unknown on this machine; write the number that the target's /etc/group gives it"
+        f"group {name}: its number is not known here; write the one that the target's /etc/group gives it"
         for name, number in groups.items()
         if not number
     )

@@ -44,7 +44,7 @@ class DeviceNode(Record):
     each: bool = False
     """Whether each card has its own: then only the chosen ones are given."""
     optional: bool = False
-    """Whether some machines rightly lack it."""
+    """Whether some machines rightly lack it: then it is given where it is, such as one kind of card files of two."""
     because: Because
     source: Source
 

@@ -54,10 +54,10 @@ def _privileged(run: Run, facts: Facts) -> Iterable[Finding]:
 
 def _devices(run: Run, facts: Facts) -> Iterable[Finding]:
     """Yield each device file that is absent or may not be opened; of those that each card has, one kind is enough."""
-    nodes = [node for node in run.get("devices", ()) if not node.get("optional")]
+    nodes = run.get("devices", ())
     cards = [node for node in nodes if node["each"]]
-    shared = [node for node in nodes if not node["each"] and facts.granted.get(node["path"]) is False]
-    for node in shared:
+    shared = [node for node in nodes if not node["each"] and not node.get("optional")]
+    for node in (node for node in shared if facts.granted.get(node["path"]) is False):
         yield _finding(DEVICE, FAIL, node, *_not_openable(node["path"]), f"--device {node['path']}")
     if cards and all(facts.granted.get(node["path"]) is False for node in cards):
         paths = " or ".join(node["path"] for node in cards)

@@ -62,14 +62,25 @@ def test_a_device_that_some_machines_rightly_lack_is_not_missing(tmp_path: Path)
 
 
 def test_for_another_machine_the_usual_cards_and_all_mounts_are_assumed_and_said(tmp_path: Path) -> None:
-    got = made(NODES, machine(tmp_path))
+    got = made(NODES, machine(tmp_path, groups="HwHiAiUser:x:1:\n"))  # another machine's number may be another
 
     assert got.devices == (*(f"/dev/davinci{number}" for number in range(8)), *SHARED)
     assert len(got.mounts) == 2
     assert got.groups == ("HwHiAiUser",)
     assert "this machine has none of these devices: 8 of them and the usual files are assumed" in got.notes
-    assert any(note.startswith("group HwHiAiUser: unknown on this machine") for note in got.notes)
+    assert any(note.startswith("group HwHiAiUser: its number is not known here") for note in got.notes)
     assert not is_native(NODES, machine(tmp_path))
+
+
+def test_of_two_kinds_of_card_files_the_one_that_is_there_is_given(tmp_path: Path) -> None:
+    record = Run.model_validate({
+        "devices": [node("/dev/vfio/[0-9]*", each=True), node("/dev/accel[0-9]*", each=True, optional=True)],
+        "usual": 2,
+    })  # fmt: skip
+    here = made(record, machine(tmp_path / "v5e", ["/dev/accel0", "/dev/accel1"]))
+
+    assert (here.devices, here.count, here.missing) == (("/dev/accel0", "/dev/accel1"), 2, ())
+    assert made(record, machine(tmp_path / "other")).devices == ("/dev/vfio/0", "/dev/vfio/1")
 
 
 @pytest.mark.parametrize(("devices", "visible"), [("", "all"), ("2,3", "2,3"), ("0-3", "0,1,2,3")])
@@ -92,6 +103,8 @@ def test_gpus_are_chosen_by_dockers_own_option(tmp_path: Path, devices: str, gpu
     got = made(GPUS, machine(tmp_path), devices=devices)
 
     assert (got.gpus, got.visible) == (gpus, {})
+    with_files = GPUS.model_copy(update={"devices": NODES.devices})
+    assert made(with_files, machine(tmp_path), devices=devices).devices == ()  # Docker's option gives them all
 
 
 def test_a_privileged_container_sees_every_device_so_a_variable_chooses(tmp_path: Path) -> None:
