@@ -82,7 +82,7 @@ class Recorder:
         for mark in item.iter_markers("proves"):
             variant, tier = mark.args
             self._outcomes.setdefault(variant, []).append((tier, item.nodeid, report.passed))
-            self._digests |= {variant: str(value) for name, value in item.user_properties if name == "digest"}
+            self._digests.update((variant, str(value)) for name, value in item.user_properties if name == "digest")
         return report  # type: ignore[return-value] - as above
 
     def pytest_sessionfinish(self) -> None:
