@@ -87,6 +87,8 @@ class Container(Record):
     env: Mapping[str, str]
     hub: bool
     """Whether the model comes from the hub."""
+    native: bool
+    """Whether this machine is one of the accelerator's."""
     notes: tuple[str, ...]
     """Why each word is there, for people."""
     missing: tuple[str, ...]
@@ -129,6 +131,7 @@ def container(variant: Variant, request: Request, machine: Machine) -> Container
         user=_value(run.user),
         env={name: _text(setting.value) for name, setting in run.env.items()},
         hub=model is None,
+        native=native,
         notes=(*_notes(run), *_unknown(groups), *_elsewhere(run, native=native)),
         missing=(*lacking, *absent, *_no_folder(model)),
     )

@@ -64,7 +64,8 @@ def run(
         raise InputError(f"--format {form}: unknown format", hint=nearest(form, WRITERS))
     wanted = container(find(read_matrix(root), target), request, here.machine)
     if only_print or form != "docker":
-        _say((*wanted.notes, *wanted.missing, *(kubernetes.remarks(wanted) if form == "k8s" else ())))
+        missing = wanted.missing if wanted.native else ()
+        _say((*wanted.notes, *missing, *(kubernetes.remarks(wanted) if form == "k8s" else ())))
         emit(WRITERS[form](wanted))
         return
     _say(wanted.notes)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -169,3 +171,19 @@ def test_every_key_of_a_service_is_one_of_the_compose_specification(tmp_path: Pa
 def test_a_limit_that_docker_would_not_take_is_refused_in_the_data(limit: str) -> None:
     with pytest.raises(ValueError, match="ulimits"):
         Run.model_validate({"ulimits": [word(limit)], "devices": [node("/dev/a")]})
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+def test_docker_compose_takes_the_file(tmp_path: Path, record: Run) -> None:
+    if (
+        not shutil.which("docker")
+        or subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no docker compose here")
+    text = manifests.compose_text(made(record, machine(tmp_path), model=str(tmp_path)))
+
+    done = subprocess.run(
+        ["docker", "compose", "-f", "-", "config", "-q"], input=text, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -45,6 +45,15 @@ def test_printing_needs_no_image_and_gives_data_only(tmp_path: Path, capsys: pyt
     assert here.became == []
 
 
+def test_a_machine_of_the_kind_is_told_what_it_lacks_and_another_only_that_it_is_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.run("cpu", Request(model="/data/not/here"), only_print=True, here=Elsewhere(tmp_path))
+
+    assert "no folder /data/not/here" in capsys.readouterr().err
+    assert not made(NODES, machine(tmp_path)).native
+
+
 def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = Elsewhere(tmp_path)
 
