@@ -46,7 +46,7 @@ def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
 
 def test_every_check_stands_in_the_table_with_its_remediation() -> None:
     variant = build.prepare("cpu").variant
-    table = docs.checks(variant.checks)
+    table = docs.checks([variant])
 
     assert len(table.splitlines()) == len(variant.checks) + 2
     assert all(f"| {check.id} |" in table for check in variant.checks)
