@@ -87,6 +87,7 @@ def rules(case: Case, dtype: Value) -> Rules:
         expert="needed",
         shortest_context=numbers.whole("shortest_context"),
         memory=case.facts.memory.total if unified else None,
+        executors=numbers.words("executors"),
         chunk=_batch(case) or numbers.whole("activations_chunk"),
     )
 
