@@ -96,7 +96,7 @@ def flex170() -> Tree:
         **host(16, 256 * GIB, "3.30049"),
         **card("4d", "0x56c0", 128, 0, "i915"),
         **commands({**answers, "xpu-smi discovery -j": json.dumps(listed)}),
-        "variant": "xpu-oneapi2024.2-vllm0.8\n",
+        "variant": "xpu-oneapi2024.2-vllm0.7\n",
         "origin": "xpu-smi discovery -d 0 -j of a Flex 170; made up: processors, memory\n",
     }
 
