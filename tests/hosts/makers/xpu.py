@@ -30,6 +30,7 @@ def host(cores: int, memory: int, runtime: str) -> Tree:
         **server(cores, memory, model="Intel(R) Xeon(R) Platinum 8480+"),
         f"usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1.{runtime}": "",
         "usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1": "",
+        "proc/sys/kernel/osrelease": "6.14.0-29-generic\n",
     }
 
 
