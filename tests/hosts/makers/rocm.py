@@ -177,12 +177,19 @@ def mi355x() -> Tree:
     }
 
 
+def granted(tree: Tree) -> Tree:
+    """Give a container the capabilities and the locked memory that its run line asks for."""
+    status = tree["proc/self/status"].replace("CapEff:\t0000000000000000", "CapEff:\t0000000000880000")
+    limits = tree["proc/self/limits"].replace("8388608  ", "unlimited")
+    return {**tree, "proc/self/status": status, "proc/self/limits": limits}
+
+
 def trees() -> dict[str, Tree]:
     """Return every made host: name → path → text."""
     return {
-        "rocm-mi300x-8x": mi300x(),
-        "rocm-mi300x-cpx": mi300x_cpx(),
-        "rocm-mi250x-4x": mi250(),
-        "rocm-rx7900xtx-2x": rx7900xtx(),
-        "rocm-mi355x-8x": mi355x(),
+        "rocm-mi300x-8x": granted(mi300x()),
+        "rocm-mi300x-cpx": granted(mi300x_cpx()),
+        "rocm-mi250x-4x": granted(mi250()),
+        "rocm-rx7900xtx-2x": granted(rx7900xtx()),
+        "rocm-mi355x-8x": granted(mi355x()),
     }
