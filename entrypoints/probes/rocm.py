@@ -10,11 +10,11 @@ from collections.abc import Iterable, Mapping
 
 from entrypoints.host import Host, Run
 from entrypoints.model import Device, Link, Seen
-from entrypoints.parse import parse_fields, parse_line
+from entrypoints.parse import parse_fields
 from entrypoints.probes import kfd, pci
 from entrypoints.probes.amdsmi import Card, parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
 from entrypoints.probes.kfd import GpuNode, Wire
-from entrypoints.probes.printed import number_of
+from entrypoints.probes.printed import number_of, word_of
 from entrypoints.probes.tools import ask
 
 KFD = "/dev/kfd"
@@ -90,7 +90,7 @@ def _cards(host: Host, run: Run) -> tuple[Card, ...]:
 
 
 def _name(host: Host, node: GpuNode) -> str:
-    return host.parsed(f"{_PCI}/{node.bus}/product_name", parse_line, "") or NAMES.get(node.device, "")
+    return host.parsed(f"{_PCI}/{node.bus}/product_name", word_of, "") or NAMES.get(node.device, "")
 
 
 def _device(
@@ -99,14 +99,14 @@ def _device(
     card = next((card for card in cards if card.bus == node.bus), Card(number))
     near, cpus = pci.near(host, node.bus)
     held = kfd.taken(host, node.gpu)
-    whole = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_vram_used", parse_line, ""))
+    whole = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_vram_used", word_of, ""))
     return Device(
         number=number,
         name=_name(host, node) or card.name,
         memory_total=node.memory or card.memory,
         memory_used=held if _shared(node, among[0]) else whole,
         node=near,
-        module_id=number_of(host.parsed(f"{_PCI}/{node.bus}/xgmi_physical_id", parse_line, "")),
+        module_id=number_of(host.parsed(f"{_PCI}/{node.bus}/xgmi_physical_id", word_of, "")),
         health=_health(host, node.bus),
         busy=held > 0 if host.glob("/sys/class/kfd/kfd/proc") else None,
         bus=node.bus,
@@ -145,14 +145,14 @@ def _health(host: Host, bus: str) -> str:
 
 
 def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[Card]) -> dict[str, str]:
-    release = host.parsed("/proc/sys/kernel/osrelease", parse_line, "")
-    driver = host.parsed("/sys/module/amdgpu/version", parse_line, "") or next((card.driver for card in cards), "")
+    release = host.parsed("/proc/sys/kernel/osrelease", word_of, "")
+    driver = host.parsed("/sys/module/amdgpu/version", word_of, "") or next((card.driver for card in cards), "")
     first = found[0].bus if found else ""
     versions = {
         "driver": "" if driver == release else driver,  # a driver of the kernel itself has no version of its own
-        "rocm": host.parsed("/opt/rocm/.info/version", parse_line, ""),
-        "compute_partition": host.parsed(f"{_PCI}/{first}/current_compute_partition", parse_line, "") if first else "",
-        "memory_partition": host.parsed(f"{_PCI}/{first}/current_memory_partition", parse_line, "") if first else "",
+        "rocm": host.parsed("/opt/rocm/.info/version", word_of, ""),
+        "compute_partition": host.parsed(f"{_PCI}/{first}/current_compute_partition", word_of, "") if first else "",
+        "memory_partition": host.parsed(f"{_PCI}/{first}/current_memory_partition", word_of, "") if first else "",
     }
     return {name: version for name, version in versions.items() if version}
 

@@ -131,6 +131,16 @@ def test_uncorrected_errors_are_named_by_the_part_of_the_chip(tmp_path: Path) ->
     assert seen.devices[0].health == "uncorrected errors: gfx"
 
 
+def test_what_a_virtual_function_leaves_empty_is_no_failure(tmp_path: Path) -> None:
+    root = "sys/bus/pci/devices/0000:26:00.0"
+    empty = {f"{root}/product_name": "\n", f"{root}/current_memory_partition": "UNKNOWN\n"}
+
+    seen, host = look(tmp_path, made.mi300x() | empty)
+
+    assert (seen.devices[0].name, "memory_partition" in seen.versions) == ("AMD Instinct MI300X", False)
+    assert host.failures == []
+
+
 def test_a_gpu_without_a_known_model_asks_the_tool_for_its_name(tmp_path: Path) -> None:
     bus = "0000:83:00.0"
     tree = made.host(64 * GIB, 8, "6.19.14", "7.2") | made.gpu(2, "83", 90402, 0x7FFF, 206141652992)
