@@ -66,6 +66,21 @@ def test_the_old_stack_names_its_device_and_needs_ray() -> None:
     assert found.env["VLLM_WORKER_MULTIPROC_METHOD"] == "spawn"
 
 
+def test_the_manuals_own_command_is_planned_as_it_stands() -> None:
+    profile, facts = host("xpu-flex170-1x")
+    tiles = tuple(facts.devices[0]._replace(number=number, memory_total=64 << 30) for number in range(16))
+    words = ("--dtype=bfloat16", "--max_model_len=1024", "--distributed-executor-backend=ray")
+    given = parse_given((SMOLLM2.name, *words, "--pipeline-parallel-size=2", "-tp=8"), {})
+    model = LLAMA._replace(name=SMOLLM2.name)
+
+    found = command(profile, facts._replace(devices=tiles), model, given)
+
+    assert found.argv[-5:] == (*words, "--pipeline-parallel-size=2", "-tp=8")
+    assert "--tensor-parallel-size" not in found.argv
+    assert flag(found, "--device") == "xpu"
+    assert "ZE_AFFINITY_MASK" not in found.env
+
+
 def test_data_center_gpus_keep_the_models_type() -> None:
     assert flag(plan("xpu-flex170-1x"), "--dtype") is None
     assert flag(plan("xpu-max1100-1x"), "--dtype") is None
