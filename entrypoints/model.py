@@ -108,6 +108,8 @@ class Device(NamedTuple):
     """Its device file: /dev/accel/accel0."""
     card: int | None = None
     """For a die: the card that it is part of (an A3's NPU, an MI250's package)."""
+    cores: int = 1
+    """How many ranks vLLM makes of it: the logical NeuronCores of a Neuron device; elsewhere a device is one rank."""
 
 
 class Link(NamedTuple):
