@@ -15,13 +15,15 @@ from entrypoints.caches import cache_key
 from entrypoints.decide import Decision, Thresholds, Value, advice, gib
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.neuroncores import COUNT, as_cores, choose_cores
-from entrypoints.model import Facts, Finding
+from entrypoints.model import Device, Facts, Finding
 from entrypoints.modelfacts import ModelFacts
+from entrypoints.parse import format_id_list
 from entrypoints.vllm_flags import Flag, Given
 
 LENGTH = "--max-model-len"
 SEQUENCES = "--max-num-seqs"
 BATCHED = "--max-num-batched-tokens"
+TENSOR = "--tensor-parallel-size"
 BLOCK = "--block-size"
 BLOCKS = "--num-gpu-blocks-override"
 CONFIG = "--additional-config"
@@ -71,7 +73,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     engine = ENGINES[str(thresholds.table["engine"]["value"])]
     cores = as_cores(facts, given)
     shorter, length = _unasked(model, given, thresholds)
-    asked = _capped(cores.facts, cores.given, thresholds) if engine.capped else cores.given
+    asked = _aimed(_capped(cores.facts, cores.given, thresholds) if engine.capped else cores.given)
     fitted = fit(cores.facts, shorter, asked, _rules(cores.facts, thresholds, engine))
     in_force = fitted.length or _unknown_length(thresholds, engine)
     sequences = _sequences(fitted, in_force, thresholds)
@@ -79,11 +81,11 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     values = {
         "--dtype": Value("bfloat16", "Neuron computes float16 and bfloat16, and bfloat16 holds every weight's range"),
         **_lengths(case, length),
-        **{name: value for name, value in fitted.values.items() if name != UTILISATION},
+        **_ranks(fitted, given),
         **engine.settings(case),
         **({} if given.variable(COUNT) else choose_cores(cores.facts.devices, fitted.devices, fitted.tensor)),
     }
-    return Decision(values, (*fitted.findings, *_advice(case, engine)))
+    return Decision(values, (*fitted.findings, *_advice(case, engine), *_left_out(cores.left_out)))
 
 
 # --- what fits ------------------------------------------------------------------------------------------------------
@@ -122,6 +124,22 @@ def _capped(facts: Facts, given: Given, thresholds: Thresholds) -> Given:
         return given
     size = str(int(min(sizes) * usable * share))
     return given._replace(flags={**given.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
+
+
+def _aimed(given: Given) -> Given:
+    """Aim at short answers unless something else was wished for: the vendor's recipes take as many cores as help."""
+    wishes = given.wishes
+    return given if wishes.optimize else given._replace(wishes=wishes._replace(optimize="latency"))
+
+
+def _ranks(fitted: Fit, given: Given) -> dict[str, Value]:
+    """Return what was fitted, in words that say what a device is here."""
+    values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
+    if TENSOR in values:
+        aim = "" if given.wishes.optimize else "; nothing wished for, so as the vendor's recipes do"
+        because = f"each rank is a logical NeuronCore, called device here{aim}: {values[TENSOR].because}"
+        values[TENSOR] = values[TENSOR]._replace(because=because)
+    return values
 
 
 def _unasked(model: ModelFacts, given: Given, thresholds: Thresholds) -> tuple[ModelFacts, Value | None]:
@@ -188,7 +206,7 @@ def _time(case: Case, graphs: int) -> str:
     if weights is None:
         return f"{graphs} graphs to compile at the first start, minutes each; kept in the cache afterwards"
     minutes = max(1, round(case.thresholds.number("compile_minutes_per_gib") * weights.loaded(2) / (1 << 30)))
-    return f"{graphs} graphs to compile, about {minutes} minutes at the first start; kept in the cache afterwards"
+    return f"{graphs} graphs to compile, about {minutes} min at the first start; kept in the cache afterwards"
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -326,3 +344,13 @@ def _advice(case: Case, engine: Engine) -> tuple[Finding, ...]:
         there, need = gib(case.facts.memory.available), gib(weights.on_disk)
         found.append(advice(73, text, there, need, "a larger instance, or weights that are split already", GUIDE))
     return tuple(found)
+
+
+def _left_out(devices: tuple[Device, ...]) -> tuple[Finding, ...]:
+    """Say which devices do not serve."""
+    if not devices:
+        return ()
+    numbers = format_id_list(tuple(device.number for device in devices))
+    text = "Neuron devices are left out: another process holds them, or the driver counted errors"
+    hint = "end what holds them, or name them with --devices"
+    return (advice(74, text, f"devices {numbers}", "all healthy and free", hint, "neuron-ls; the driver's sysfs"),)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.decide import Value
-from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.model import Device, Facts, Link
 from entrypoints.parse import format_id_list, parse_id_list, parse_number
 from entrypoints.vllm_flags import Given
@@ -25,23 +25,35 @@ class Cores(NamedTuple):
 
     facts: Facts
     given: Given
+    left_out: tuple[Device, ...]
+    """Devices that another process holds, or that are not healthy, unless they were wished for."""
 
 
 def as_cores(facts: Facts, given: Given) -> Cores:
     """Return every core that this container may use as a device of its own.
 
-    Raises USAGE for cores and devices that are not here.
+    Raises USAGE for cores and devices that are not here, HOST where all devices are held or broken.
     """
     members = _members(facts.devices)
+    left_out = _left_out(facts.devices) if given.wishes.devices is None else ()
+    free = [device for device in facts.devices if device not in left_out]
     allowed = _allowed(given, [number for numbers in members.values() for number in numbers])
-    devices = tuple(
-        _core(device, number) for device in facts.devices for number in members[device.number] if number in allowed
-    )
+    devices = tuple(_core(device, number) for device in free for number in members[device.number] if number in allowed)
     wished = given.wishes.devices
     if wished is not None:
         cores = tuple(number for device in wished for number in _known(members, device) if number in allowed)
         given = given._replace(wishes=given.wishes._replace(devices=cores))
-    return Cores(facts._replace(devices=devices, links=tuple(_links(facts.links, members))), given)
+    return Cores(facts._replace(devices=devices, links=tuple(_links(facts.links, members))), given, left_out)
+
+
+def _left_out(devices: tuple[Device, ...]) -> tuple[Device, ...]:
+    """Return the devices that cannot serve. Raises HOST where that leaves none."""
+    found = tuple(device for device in devices if device.busy or device.health not in ("", "ok"))
+    if found and len(found) == len(devices):
+        numbers = format_id_list(tuple(device.number for device in found))
+        hint = f"end what holds them, or name devices nonetheless: --devices {numbers}"
+        raise EntrypointError(HOST, f"Neuron devices {numbers}: each is held by a process, or not healthy", hint)
+    return found
 
 
 def _members(devices: Iterable[Device]) -> dict[int, range]:
@@ -111,7 +123,7 @@ def choose_cores(there: tuple[Device, ...], preferred: tuple[Device, ...], ranks
     if start is None:
         return {VISIBLE: Value(format_id_list(row), f"{because}; no free row starts at a multiple of {ranks}")}
     instead = ("all: the runtime would reserve cores that no rank uses, for no other server to have",)
-    aligned = f"{because}; a row that starts at a multiple of {ranks}, as collectives want"
+    aligned = f"{because}; a row that starts at a multiple of {ranks}, as collectives want" if ranks > 1 else because
     return {VISIBLE: Value(format_id_list(row), aligned, instead if ranks < len(there) else ())}
 
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.decide import GIB, Decision, Thresholds, Value, advice, does_not_fit, gib
 from entrypoints.decide import memory as mem
+from entrypoints.decide.binding import domains
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.geometry import Geometry
 from entrypoints.model import Facts, Finding
@@ -114,6 +115,7 @@ def _cpu(case: Case) -> dict[str, Value]:
         KV_PRECISION: Value("u8", f"{README}: the best known configuration for CPUs, and its default", smaller),
         **_memory(case),
         **_batches(case),
+        **_sequences(case),
     }
 
 
@@ -155,7 +157,8 @@ def _space(case: Case, room: mem.Room, most: int) -> dict[str, Value]:
     geometry, length = case.model.geometry, case.length
     if geometry is None or length is None:
         return {KV_SPACE: Value(str(most), f"{room.words()}; {case.model.unknown or 'its length is not known'}")}
-    tokens = len(case.facts.cpus) * case.thresholds.whole("kv_tokens_per_core")
+    cores = max(len(domain.cores) for domain in domains(case.facts))  # one socket's: the plugin uses no more
+    tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     sequences = case.given.number("--max-num-seqs") or case.given.wishes.concurrency or _SEQUENCES
     use = mem.useful(geometry, mem.Demand(length, sequences, tokens), case.kv_size, 1)
     four = "4, the plugin's own: whatever the machine and the model"
@@ -193,11 +196,17 @@ def _batches(case: Case) -> dict[str, Value]:
         return {}
     tokens = case.thresholds.whole("batched_tokens")
     because = f"{README}: answers start and continue sooner; with prefix caching it does not go together here"
-    batch = max(tokens, case.given.number("--max-num-seqs") or _SEQUENCES)
+    batch = max(tokens, case.given.number("--max-num-seqs") or case.given.wishes.concurrency or _SEQUENCES)
     return {
         "--enable-chunked-prefill": Value(value=True, because=because),
         "--max-num-batched-tokens": Value(str(batch), f"{README}: {tokens}, and no less than sequences at a time"),
     }
+
+
+def _sequences(case: Case) -> dict[str, Value]:
+    """State --max-num-seqs where --concurrency asks for it."""
+    wished = case.given.wishes.concurrency
+    return {"--max-num-seqs": Value(str(wished), f"--concurrency {wished}")} if wished else {}
 
 
 # --- what the user chose --------------------------------------------------------------------------------------------
