@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from drydock import build, docs, proof
+from drydock import build, docs
 from drydock.errors import StaleError
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
+from drydock.running import Run
+from tests.drydock import containers
 
 TABLE = docs.begin("proofs")
 
@@ -35,22 +37,29 @@ def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
         docs.filled(tmp_path / "none.md", {"checks": "new\n"})
 
 
-def test_the_table_of_proofs_says_what_was_shown(tmp_path: Path) -> None:
-    variant = build.prepare("cpu").variant
-    found = proof.Proof(digest="sha256:" + "a" * 64, inputs_sha256="b" * 64, shown={"hardware": ("t",)})
-    assert "| none | 0 |" in docs.proofs(tmp_path, [variant])
+def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
+    table = docs.proofs(ROOT, [build.prepare("cpu").variant])
 
-    proof.write_proof(tmp_path, variant.id, found)
-
-    assert "| hardware | 1 | `sha256:aaaaaaaaaaaa` |" in docs.proofs(tmp_path, [variant])
+    assert table.startswith("| variant | accelerator | vLLM | base |")
+    assert "| cpu-vllm0.32 | cpu | 0.32.0 | debian:bookworm | linux/amd64 | yes | yes | " in table
 
 
 def test_every_check_stands_in_the_table_with_its_remediation() -> None:
     variant = build.prepare("cpu").variant
-    table = docs.checks(variant.checks)
+    table = docs.checks([variant])
 
     assert len(table.splitlines()) == len(variant.checks) + 2
     assert all(f"| {check.id} |" in table for check in variant.checks)
+
+
+def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> None:
+    first = containers.variant(containers.RUNTIME)
+    second = first.model_copy(update={"stack": "other"})
+    nothing = containers.variant(Run()).model_copy(update={"stack": "plain"})
+
+    assert "| `--cap-add SYS_NICE` | all | SYS_NICE is needed | a manual |" in docs.run([first, second])
+    assert "| `--cap-add SYS_NICE` | cpu-0.32, other |" in docs.run([first, second, nothing])
+    assert "| `nothing more` | plain |" in docs.run([first, second, nothing])
 
 
 @pytest.mark.golden
