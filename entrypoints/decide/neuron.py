@@ -277,6 +277,13 @@ def _transformers(case: Case) -> dict[str, Value]:
     }
 
 
+_SHAPING = (
+    *(BLOCK, BLOCKS, CONFIG, PREFIXES, "--dtype", "--enable-chunked-prefill", "--enable-lora", "--hf-overrides"),
+    *("--kv-cache-dtype", "--max-lora-rank", "--max-loras", "--quantization", "--revision", "--speculative-config"),
+)
+"""The user's flags that change what is compiled; a port or an API key does not."""
+
+
 def _kept(case: Case, compiled: Mapping[str, str]) -> dict[str, Value]:
     """Keep the compiled model in the cache, under what it was compiled from.
 
@@ -287,7 +294,7 @@ def _kept(case: Case, compiled: Mapping[str, str]) -> dict[str, Value]:
         return {}
     from hashlib import sha256
 
-    flags = {name: str(flag.value) for name, flag in sorted(case.given.flags.items())}
+    flags = {name: case.given.flag(name) for name in _SHAPING}
     size = case.model.weights.on_disk if case.model.weights else 0
     shape = [case.model.name, size, case.fitted.tensor, case.length, case.sequences, dict(compiled), flags]
     name = sha256(_json({"shape": shape}).encode()).hexdigest()[:12]

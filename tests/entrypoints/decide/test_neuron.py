@@ -245,6 +245,7 @@ def test_compiled_models_are_kept_by_what_they_were_compiled_from() -> None:
 
     assert str(one["NEURON_COMPILED_ARTIFACTS"]).startswith("/cache/neuron/neuron2.29-vllm0.16-0.16.0/")
     assert one["NEURON_COMPILED_ARTIFACTS"] == values(TRN1)["NEURON_COMPILED_ARTIFACTS"]
+    assert one["NEURON_COMPILED_ARTIFACTS"] == values(TRN1, "--port", "9")["NEURON_COMPILED_ARTIFACTS"]
     assert one["NEURON_COMPILED_ARTIFACTS"] != other["NEURON_COMPILED_ARTIFACTS"]
 
 
