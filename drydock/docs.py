@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from drydock import tables
+from drydock.container import words
 from drydock.errors import StaleError
 from drydock.files import write_atomically
 from drydock.model import Check, Threshold, Variant
 
 END = "<!-- end -->"
+NOTHING = "nothing more"
 
 
 def begin(name: str) -> str:
@@ -25,6 +27,7 @@ def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]
     for variant in variants:
         page = found.setdefault(root / "docs" / f"{variant.accelerator}.md", {})
         page["checks"], page["thresholds"] = checks(variant.checks), thresholds(variant.thresholds)
+        page["run"] = run([other for other in variants if other.accelerator == variant.accelerator])
     return found
 
 
@@ -70,6 +73,21 @@ def thresholds(found: Mapping[str, Threshold]) -> str:
     """Return the numbers that one accelerator's decisions use."""
     rows = ((name, _value(item), item.because, item.source) for name, item in sorted(found.items()))
     return _table(("name", "value", "because", "source"), rows)
+
+
+def run(variants: Sequence[Variant]) -> str:
+    """Return what containers of one accelerator's variants are started with."""
+    rows: dict[tuple[str, str, str], list[str]] = {}
+    for variant in variants:
+        found = tuple(words(variant.run)) or ((NOTHING, "what every container gets is enough", ""),)
+        for word in found:
+            rows.setdefault(word, []).append(variant.id)
+    everywhere = len(variants)
+    lines = (
+        (f"`{option}`", "all" if len(ids) == everywhere else ", ".join(ids), because, source)
+        for (option, because, source), ids in rows.items()
+    )
+    return _table(("option", "variants", "because", "source"), lines)
 
 
 def _proof(row: Mapping[str, Any]) -> Sequence[str]:

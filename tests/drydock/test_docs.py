@@ -10,6 +10,8 @@ from drydock import build, docs
 from drydock.errors import StaleError
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
+from drydock.running import Run
+from tests.drydock import containers
 
 TABLE = docs.begin("proofs")
 
@@ -48,6 +50,16 @@ def test_every_check_stands_in_the_table_with_its_remediation() -> None:
 
     assert len(table.splitlines()) == len(variant.checks) + 2
     assert all(f"| {check.id} |" in table for check in variant.checks)
+
+
+def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> None:
+    first = containers.variant(containers.RUNTIME)
+    second = first.model_copy(update={"id": "other"})
+    nothing = containers.variant(Run()).model_copy(update={"id": "plain"})
+
+    assert "| `--cap-add SYS_NICE` | all | SYS_NICE is needed | a manual |" in docs.run([first, second])
+    assert "| `--cap-add SYS_NICE` | cpu-vllm0.32, other |" in docs.run([first, second, nothing])
+    assert "| `nothing more` | plain |" in docs.run([first, second, nothing])
 
 
 @pytest.mark.golden
