@@ -317,6 +317,7 @@ def _advice(case: Case, found: Fit) -> Iterator[Finding]:
     yield from _quantization(case)
     yield from _few_cpus(case, found)
     yield from _long_mask(case)
+    yield from _latent(case, found)
     if case.has_hosts and not case.facts.granted.get(HCCN):
         yield advice(
             43, "Several hosts reach each other through the chips' own interfaces, whose addresses are missing here",
@@ -343,6 +344,20 @@ def _few_cpus(case: Case, found: Fit) -> Iterator[Finding]:
         expected = f"at least {each} for each of {len(found.devices)} chips"
         how = "docker run --cpuset-cpus with more CPUs, evenly over the NUMA nodes of the chips"
         yield advice(45, text, f"{cpus} CPUs", expected, how, "vllm-ascend cpu_binding.py")
+
+
+def _latent(case: Case, found: Fit) -> Iterator[Finding]:
+    """Say where latent attention's kernel would get too few heads, and how the vendor spreads such a model instead."""
+    geometry, least = case.model.geometry, case.thresholds.whole("heads_of_latent_attention")
+    if not geometry or not geometry.latent or case.is_eager or geometry.heads // found.tensor >= least:
+        return
+    tensor = max(1, geometry.heads // least)
+    how = f"-tp {tensor} -dp {max(1, _ranks(found) // tensor)} {EXPERT}, or {EAGER}"
+    text = "In graphs the kernel of latent attention takes 32, 64 or 128 heads of each rank"
+    source = "vllm-ascend docs, faqs 13; DeepSeek-R1 (4 engines of 4 ranks)"
+    yield advice(
+        47, text, f"{geometry.heads // found.tensor} with -tp {found.tensor}", f"at least {least}", how, source
+    )
 
 
 def _long_mask(case: Case) -> Iterator[Finding]:

@@ -62,6 +62,11 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
         if not any(failure.where.startswith(_TOOL) for failure in host.failures):
             host.fail(_TOOL, "no such command", _MOUNT)
         return Seen(_from_files(paths, functions), versions=_versions(host, run, None))
+    if len(table.chips) < len(paths):
+        found = f"{len(table.chips)} chips, for {', '.join(paths)}"
+        host.fail(
+            f"{_TOOL} info", found, "a chip for each device file; one that is missing is off the bus, or not ready"
+        )
     mapping = ask(host, run, (_TOOL, "info", "-m"), npu_smi.parse_mapping) or ()
     topology = ask(host, run, (_TOOL, "info", "-t", "topo"), npu_smi.parse_topology)
     families = {bus: _PCI.get(function.device, "") for bus, function in functions.items()}

@@ -243,6 +243,19 @@ def test_a_length_that_310p_shall_find_itself_is_said() -> None:
     assert "PLAN-046" in advices(decided(DUO, LLAMA, "--max-model-len", "auto"))
 
 
+def test_latent_attention_with_few_heads_a_rank_is_said_with_the_vendors_spread() -> None:
+    deepseek = QWEN_MOE._replace(
+        architecture="DeepseekV3ForCausalLM",
+        weights=Weights(700 << 30, 0, 700 << 30),
+        geometry=Geometry(61, 0, 0, 128, 128, 56, 576, 163_840, 7168, 129_280, 18_432, 256, 2048),
+    )
+    found = decided(A3, deepseek, "--max-model-len", "16384")
+    said = next(finding for finding in found.findings if finding.id == "PLAN-047")
+
+    assert found.values["--tensor-parallel-size"].value == "16"
+    assert said.remediation.startswith("-tp 4 -dp 4 --enable-expert-parallel")
+
+
 def test_omni_infer_says_what_its_mixed_deployment_does_not_serve() -> None:
     assert advices(decided(CLOUD, LLAMA))[-1] == "PLAN-041"
     assert "PLAN-042" in advices(decided(CLOUD, QWEN, "--data-parallel-size", "2"))

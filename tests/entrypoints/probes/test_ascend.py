@@ -300,6 +300,13 @@ def test_a_tool_that_fails_is_one_failure_and_the_devices_remain(tmp_path: Path,
     assert len(found.failures[0].found) < 300
 
 
+def test_a_device_file_without_a_chip_is_a_failure(tmp_path: Path) -> None:
+    found = host(tmp_path, {"npu-smi info": (0, table("910b4-1x"))}, FIVE | {"dev/davinci6": ""})
+
+    assert len(look(found).devices) == 1
+    assert "/dev/davinci6" in found.failures[0].found
+
+
 def test_the_dies_of_an_a3_are_devices_with_a_card(tmp_path: Path) -> None:
     answers = {"npu-smi info": (0, table("a3-8x2")), "npu-smi info -t topo": (0, sample("ascend/npu-smi-topo.a3.txt"))}
     found = host(tmp_path, answers, {f"dev/davinci{number}": "" for number in range(16)})
