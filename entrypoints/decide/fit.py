@@ -119,7 +119,11 @@ def _because(case: Case, choice: Choice) -> str:
         return f"{case.model.unknown}, so nothing is known that could be split; set -tp to use more devices"
     if case.cache is None:
         return f"{account.words()}; {case.model.unknown}"
-    first = "--optimize latency: the most devices that answer one request faster" if _is_latency(case) else "the fewest"
+    first = (
+        "--optimize latency: the most devices that answer one request faster"
+        if _is_latency(case)
+        else "the fewest devices that hold it"
+    )
     if choice.length != case.demand.length:
         first = "no way holds the full length, this one the longest"
     length = choice.length or case.rules.shortest_context
@@ -170,12 +174,18 @@ def _lengths(case: Case, choice: Choice) -> dict[str, Value]:
     if length is None or case.cache is None or wanted is None or case.demand.left_to_vllm:
         return {}
     if length == wanted:
-        return {LENGTH: Value(str(length), case.demand.because)} if case.demand.wished else {}
+        return _wished_length(case, length) if case.demand.wished else {}
     need = gib(case.cache.bytes(wanted, choice.split))
     because = (
         f"one sequence of {wanted} tokens needs {need} of KV cache on each device, {gib(choice.room.left)} are left"
     )
     return {LENGTH: Value(str(length), because, (f"{wanted}: vLLM would refuse to start",))}
+
+
+def _wished_length(case: Case, length: int) -> dict[str, Value]:
+    most = case.model.geometry.max_length if case.model.geometry else None
+    longer = (f"{most}, the model's own: one sequence could take the KV cache of many",) if most else ()
+    return {LENGTH: Value(str(length), case.demand.because, (*longer, "less: the longest request would be refused"))}
 
 
 def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Finding, ...]]:
@@ -188,7 +198,8 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
     held = max(1, choice.tokens // typical) if choice.tokens is not None and typical else each
     because = f"--concurrency {wished}" + (f" over {engines} engines" if engines > 1 else "")
     if held >= each:
-        return {SEQUENCES: Value(str(each), because)}, ()
+        instead = ("more: nobody asked for it", "fewer: requests would wait while the KV cache has room")
+        return {SEQUENCES: Value(str(each), because, instead)}, ()
     because = f"the KV cache holds {held} sequences of {typical} tokens, the mean of the ranges"
     finding = Finding(
         "PLAN-026", WARN, "Not all of --concurrency run at a time: the others wait in the queue",
@@ -201,12 +212,14 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
 def _utilisation(case: Case) -> dict[str, Value]:
     if case.memory.cache is not None:
         return {}
-    share = case.memory.share
-    because = "what the driver, the runtime and other libraries need stays free"
+    share, total = case.memory.share, case.memory.total
+    rest = gib(total * (1 - share))
+    because = f"of {gib(total)}, {rest} stay free for the driver and what vLLM does not count"
+    more = "more: another library's allocation would end the server"
     if share < case.rules.usable:
-        because = f"others hold memory of these devices, and vLLM refuses to start with more than is free: {share:.0%}"
-    more = (f"{case.rules.usable:g}: more than is free",) if share < case.rules.usable else ()
-    return {UTILISATION: Value(f"{share:g}", because, more)}
+        because = f"others hold memory of these devices: {share:.0%} is free, and vLLM refuses to start with more"
+        more = f"{case.rules.usable:g}: more than is free"
+    return {UTILISATION: Value(f"{share:g}", because, (more, "less: the KV cache would hold fewer tokens"))}
 
 
 def _executor(case: Case, split: Split) -> dict[str, Value]:
