@@ -17,10 +17,15 @@ def chips(device: str, count: int, files: str) -> Tree:
     return tree | ({"dev/vfio/vfio": ""} if files == "vfio/" else {})
 
 
-def machine(memory: int, *, thp: str = "[always] madvise never") -> Tree:
-    """Make a TPU VM: two sockets, shared memory as the vendor gives it, huge pages on."""
+def machine(memory: int, *, thp: str = "[always] madvise never", capabilities: str = "0000000001004000") -> Tree:
+    """Make a TPU VM: two sockets, huge pages on, and what `invoke run` gives: IPC_LOCK, SYS_RESOURCE, limits, memory."""
+    whole = server(56, memory, model="AMD EPYC 9B14")
+    nothing = "CapEff:\t0000000000000000"
+    given = "".join(f"{name}:\t{capabilities}\n" for name in ("CapEff", "CapBnd"))
     return {
-        **server(56, memory, model="AMD EPYC 9B14"),
+        **whole,
+        "proc/self/status": whole["proc/self/status"].replace(f"{nothing}\n", given),
+        "proc/self/limits": whole["proc/self/limits"].replace("8388608  ", "unlimited"),
         "mounts.json": mounts(shm=16 * GIB),
         "sys/kernel/mm/transparent_hugepage/enabled": f"{thp}\n",
     }
@@ -39,7 +44,7 @@ def held() -> Tree:
 def v4() -> Tree:
     """Four free v4 chips, in a container without tpu-info's view of them."""
     return {
-        **machine(400 * GIB, thp="always [madvise] never"),
+        **machine(400 * GIB, thp="always [madvise] never", capabilities="0000000000000000"),
         **chips("0x005e", 4, "accel"),
         "origin": "made up after tpu-info's README and device.py: four v4 chips, no framework, no tool\n",
     }
