@@ -18,7 +18,7 @@ def chips(device: str, count: int, files: str) -> Tree:
 
 
 def machine(memory: int, *, thp: str = "[always] madvise never", capabilities: str = "0000000001004000") -> Tree:
-    """Make a TPU VM: two sockets, huge pages on, and what `invoke run` gives: IPC_LOCK, SYS_RESOURCE, limits, memory."""
+    """Make a TPU VM: two sockets, huge pages on, and the capabilities and limits that `invoke run` gives."""
     whole = server(56, memory, model="AMD EPYC 9B14")
     nothing = "CapEff:\t0000000000000000"
     given = "".join(f"{name}:\t{capabilities}\n" for name in ("CapEff", "CapBnd"))
