@@ -52,6 +52,7 @@ class Card(NamedTuple):
     """Bytes, the driver's own reserve among them."""
     health: str = ""
     busy: bool | None = None
+    uuid: str = ""
 
 
 class Answer(NamedTuple):
@@ -130,6 +131,7 @@ def _device(host: Host, card: Card, path: str) -> Device:
         cpus=cpus,
         architecture=ARCHITECTURES.get(card.name, ""),
         path=path,
+        uuid=card.uuid,
     )
 
 
@@ -228,6 +230,7 @@ def _card(number: int, keys: Keys) -> Card:
         _memory(keys, "mem usage") if used is None else used + (reserved or 0),
         "ok" if health.lower() == "true" else health,
         None if used is None else used > 0,
+        keys.get(("device info", "dev uuid"), ""),
     )
 
 

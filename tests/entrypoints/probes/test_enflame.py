@@ -71,7 +71,7 @@ def test_sizes_of_address_windows_are_not_taken_for_memory() -> None:
 def test_a_card_in_use_is_busy() -> None:
     used = text("efsmi-q.s60.txt").replace("Used Size               : 0 MiB", "Used Size               : 30000 MiB")
 
-    assert enflame.parse_query(used).cards[0][4:] == (31129 * MIB, "ok", True)
+    assert enflame.parse_query(used).cards[0][4:] == (31129 * MIB, "ok", True, "TR6Y46010302")
 
 
 def test_the_json_of_newer_versions_has_the_same_keys() -> None:
