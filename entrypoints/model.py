@@ -110,6 +110,8 @@ class Device(NamedTuple):
     """For a die: the card that it is part of (an A3's NPU, an MI250's package)."""
     uuid: str = ""
     """What the vendor's runtime may name it by instead of its number: GPU-…, MIG-…."""
+    cores: int = 1
+    """How many ranks vLLM makes of it: the logical NeuronCores of a Neuron device; elsewhere a device is one rank."""
 
 
 class Link(NamedTuple):
