@@ -77,7 +77,7 @@ def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in knobs.items() if value}
 
 
-CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 22: "SYS_RESOURCE", 23: "SYS_NICE"}
+CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}
 """Bit → name of those that an accelerator may need, from linux/capability.h."""
 
 
