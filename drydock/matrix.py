@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from drydock.checks import HostChecks
 from drydock.errors import TargetError, nearest
-from drydock.model import Accelerator, Check, HostChecks, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
 from drydock.record import Setting
 from drydock.running import Run
 from drydock.strict_yaml import Document, KeyPath, read_yaml
@@ -101,16 +102,18 @@ def _read_accelerators(root: Path, matrix: Matrix, document: Document) -> dict[s
     ]  # fmt: skip
     if missing:
         raise failure(missing)
-    common = validate(HostChecks, read_yaml(root / HOST, HOST)).checks if (root / HOST).is_file() else ()
+    common = validate(HostChecks, read_yaml(root / HOST, HOST)) if (root / HOST).is_file() else None
     names = sorted({stack.accelerator for stack in matrix.stacks.values()})
     return {name: _with_host_checks(_read_accelerator(root, name), common) for name in names}
 
 
-def _with_host_checks(accelerator: Accelerator, common: Sequence[Check]) -> Accelerator:
-    """Give an accelerator the checks of any host, except those that it has its own of."""
+def _with_host_checks(accelerator: Accelerator, common: HostChecks | None) -> Accelerator:
+    """Give an accelerator the checks of any host, except those that it has its own of, and where facts are read."""
+    if common is None:
+        return accelerator
     own = {check.id for check in accelerator.checks}
-    checks = (*accelerator.checks, *(check for check in common if check.id not in own))
-    return accelerator.model_copy(update={"checks": checks})
+    checks = (*accelerator.checks, *(check for check in common.checks if check.id not in own))
+    return accelerator.model_copy(update={"checks": checks, "facts": {**common.facts, **accelerator.facts}})
 
 
 def _read_accelerator(root: Path, folder: str) -> Accelerator:
@@ -294,6 +297,7 @@ _ROW = ("stack", "default", "aliases", "platforms", "hermetic", "not_hermetic_be
 
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
+    checks = (*accelerator.checks, *(stack.checks or ()))
     return Variant.model_validate(
         {field: getattr(stack, field) for field in (*_REQUIRED, "base")}
         | {field: getattr(stack, field) or () for field in _LISTS}
@@ -302,7 +306,8 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
         | {
             "id": name,
             "base": stack.base or accelerator.base,
-            "checks": (*accelerator.checks, *(stack.checks or ())),
+            "checks": checks,
+            "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
             "run": stack.run or accelerator.run or Run(),
             "thresholds": {**accelerator.thresholds, **stack.thresholds},
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),

@@ -10,6 +10,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from drydock.checks import Check, Places
 from drydock.record import Because, Digest, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.running import Run
 
@@ -59,34 +60,6 @@ class Threshold(Record):
 Thresholds = Annotated[Mapping[str, Threshold], Field(description="Numbers that decisions use, by name.")]
 
 
-class Condition(Record):
-    """A fact compared with an expectation."""
-
-    fact: str
-    """A dotted path into the image's facts, such as kernel.governor."""
-    operator: Literal[
-        "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
-    ]
-    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
-    expected: Scalar | tuple[Scalar, ...] | None = None
-    """What it is compared with; nothing for absent and present."""
-
-
-class Check(Condition):
-    """One tuning check: a condition, and what to say when it is not met."""
-
-    id: Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
-    """Stable name, such as CPU-001; never used for another check again."""
-    severity: Literal["INFO", "WARN", "FAIL"]
-    """What it is called when the condition is not met."""
-    scope: Literal["host", "container"]
-    """Who can mend it."""
-    text: str = Field(description="Required: what is checked and why it matters, one or two sentences.")
-    remediation: str = Field(description="Required: the command or setting that mends it.")
-    source: Source
-    when: tuple[Condition, ...] = Field(default=(), description="Optional: checked only if all of these are met.")
-
-
 class KnownAnswer(Record):
     """A greedy answer that a right stack gives for one model."""
 
@@ -121,19 +94,11 @@ class Accelerator(Record):
     libraries: Mapping[str, Mapping[str, str]] = {}
     """Preload candidates: name → machine architecture → path in the image."""
     thresholds: Thresholds = {}
+    facts: Places = {}
     checks: tuple[Check, ...] = ()
     """Tuning checks of host and container."""
     run: Run | None = None
     """How its containers are started, unless the stack says otherwise."""
-
-
-class HostChecks(Record):
-    """templates/host.yaml: checks that every accelerator takes over, unless it has its own of the same id."""
-
-    schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
-    checks: tuple[Check, ...]
-    """Tuning checks of any host."""
 
 
 class Exclusion(Record):
@@ -356,6 +321,7 @@ class Variant(Record):
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
     thresholds: Mapping[str, Threshold]
+    facts: Mapping[str, str]
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
     hermetic: bool
@@ -394,6 +360,8 @@ class Profile(Record):
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
     thresholds: Mapping[str, Threshold]
+    facts: Mapping[str, str]
+    """Fact that a check names → where it is read in a container."""
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
     run: Run

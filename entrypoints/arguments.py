@@ -24,6 +24,7 @@ VERBS = {
 FLAGS = {
     "--json": ("", "plan, check, facts, version: JSON on standard output"),
     "--junit": ("FILE", "check: JUnit XML into FILE, or - for standard output"),
+    "--fix-script": ("", "check: print a script that mends the host, for a person to read and run"),
     "--root": ("DIR", "facts, check, plan: a recorded host instead of this one"),
     "--record": ("DIR", "facts: write a recorded host"),
     "--strict": ("", "serve: refuse to start when a check is FAIL"),
@@ -44,6 +45,7 @@ class Options(NamedTuple):
     exec_: bool = False
     strict: bool = False
     json: bool = False
+    fix_script: bool = False
 
 
 class Arguments(NamedTuple):
@@ -77,6 +79,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         exec_="--exec" in values,
         strict="--strict" in values,
         json="--json" in values,
+        fix_script="--fix-script" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
     return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values)))
@@ -119,7 +122,9 @@ def _checked(arguments: Arguments) -> Arguments:
     verb, options = arguments.verb, arguments.options
     wrong = {
         "--record": arguments.record and verb != "facts",
-        "--junit": arguments.junit and verb != "check",
+        "--junit": arguments.junit and (verb != "check" or options.fix_script),
+        "--fix-script": options.fix_script and verb != "check",
+        "--json": options.json and options.fix_script,
         "--strict": options.strict and verb != "serve",
         "--exec": options.exec_ and verb != "serve",
         **dict.fromkeys(WISHES, arguments.wishes != NONE and verb not in ("serve", "plan", "warm")),

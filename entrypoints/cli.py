@@ -114,6 +114,11 @@ def _check(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     facts, _, _ = _probe(arguments, env, profile)
     findings = examine(profile, facts)
+    if arguments.options.fix_script:
+        from entrypoints.fixes import script
+
+        emit(script(findings, profile["variant"]))
+        return OK
     if arguments.junit:
         _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
     if arguments.options.json:
