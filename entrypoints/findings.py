@@ -48,8 +48,15 @@ def evaluate(
         )
         for failure in facts.failures
     )
+    return failures + judge(checks, values, places)
+
+
+def judge(
+    checks: Iterable[Mapping[str, Any]], values: Mapping[str, Any], places: Mapping[str, str]
+) -> tuple[Finding, ...]:
+    """Compare facts, as they print, with every check whose conditions are met."""
     applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
-    return failures + tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
+    return tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
 
 
 def derive(facts: Facts) -> dict[str, Any]:
@@ -258,6 +265,8 @@ def _found(fact: str, value: Any) -> str:
         return f"{fact} is not known here"
     if isinstance(value, list):
         return f"{fact}: {len(value)} entries"
+    if isinstance(value, int) and value >= UNLIMITED // MIB:
+        return f"{fact} = unlimited"
     return f"{fact} = {_text(value)}"
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from entrypoints.findings import FAIL, INFO, WARN
 from entrypoints.fixscript import EPILOGUE, PRELUDE
 from entrypoints.model import Finding
 
-WRONG = ("FAIL", "WARN", "INFO")
+WRONG = (FAIL, WARN, INFO)
 
 
 def script(findings: Iterable[Finding], image: str) -> str:
     """Return the script: a block for each finding that it can mend, and what is left to people."""
     wrong = [finding for finding in findings if finding.severity in WRONG]
     blocks = "".join(_block(finding) for finding in wrong if finding.fix)
-    rest = "".join(_left(finding) for finding in wrong if not finding.fix)
+    rest = "".join(_left(finding) for finding in wrong if not finding.fix and finding.severity != INFO)
     body = (blocks or "\n# Nothing on this host is to be changed.\n") + rest
     return PRELUDE.replace("@IMAGE@", _comment(image)) + body + EPILOGUE
 
@@ -36,7 +37,8 @@ def _block(finding: Finding) -> str:
 
 def _left(finding: Finding) -> str:
     words = f"{finding.id} {finding.severity}, {finding.scope}: {_comment(finding.remediation)}"
-    return f"\n# --- {finding.id}: {_comment(finding.text)}\n# found     {_comment(finding.found)}\nleft {_quote(words)}\n"
+    found = f"# found     {_comment(finding.found)}\n"
+    return f"\n# --- {finding.id}: {_comment(finding.text)}\n{found}left {_quote(words)}\n"
 
 
 def _at_once(fix: Mapping[str, Any]) -> Iterable[str]:

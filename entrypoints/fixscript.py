@@ -191,8 +191,8 @@ left() { say "by hand: $1"; }
 
 EPILOGUE = r"""
 # --- the kernel's command line ---
-# Adds words to GRUB's configuration and makes its menu anew: grubby where the distribution has it, else a line that
-# adds to GRUB_CMDLINE_LINUX_DEFAULT in a file of ours (/etc/default/grub.d, Debian and Ubuntu), or in /etc/default/grub.
+# Adds words to GRUB's configuration and makes its menu anew: with grubby where the distribution has it, else by a line
+# in a file of ours in /etc/default/grub.d (Debian, Ubuntu) or at the end of /etc/default/grub.
 
 # confirmed QUESTION
 confirmed() {
@@ -251,7 +251,7 @@ boot_loader() {
         fi
     elif [ -z "$file" ]; then
         say "  by hand   add them as your boot loader wants it: no /etc/default/grub is here"
-    elif [ "$dry_run" = yes ] || confirmed "  add them to GRUB_CMDLINE_LINUX_DEFAULT in $file and make GRUB's menu anew?"; then
+    elif [ "$dry_run" = yes ] || confirmed "  add them to GRUB_CMDLINE_LINUX_DEFAULT in $file, and update-grub?"; then
         before=$changed
         for word in $words; do
             line="GRUB_CMDLINE_LINUX_DEFAULT=\"\$GRUB_CMDLINE_LINUX_DEFAULT $word\""
@@ -259,7 +259,7 @@ boot_loader() {
         done
         [ "$dry_run" = yes ] || [ "$changed" = "$before" ] || write_menu
     else
-        say "  by hand   add them to GRUB_CMDLINE_LINUX_DEFAULT in $file, then update-grub; or run this again with --yes"
+        say "  by hand   add them to GRUB_CMDLINE_LINUX_DEFAULT in $file, then update-grub; --yes does it"
     fi
 }
 

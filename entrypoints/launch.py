@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from entrypoints.caches import cache_root, prepare
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.limits import apply
 from entrypoints.processes import age, is_listening
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping
 
 
 def prepare_host(plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options) -> dict[str, str]:
-    """Make the cache folders, see that ports are free, and return vLLM's whole environment. Raises HOST or USAGE."""
+    """Make the cache folders, see that ports are free, raise limits, and return vLLM's whole environment.
+
+    Raises HOST or USAGE.
+    """
     os.umask(GROUP_WRITES)
     cache, tmp = facts.mounts["cache"], facts.mounts.get("tmp")
     if tmp and not tmp.writable:
@@ -57,6 +61,7 @@ def prepare_host(plan: ServePlan, facts: Facts, env: Mapping[str, str], options:
         raise EntrypointError(USAGE, f"--status-port {plan.port} is vLLM's own --port", hint)
     if not flag(plan.argv, "--uds"):
         check_port(plan.host, plan.port)
+    apply(plan.limits, say)
     return environment(plan, env)
 
 

@@ -26,6 +26,7 @@ _CGROUP = "/sys/fs/cgroup"
 
 N = TypeVar("N", int, float)
 
+
 def memory(host: Host) -> Memory:
     """Read /proc/meminfo; kernels before 3.14 do not tell what is available, so free and cached stand in."""
     sizes: dict[str, int] = host.parsed("/proc/meminfo", parse_meminfo, {})
