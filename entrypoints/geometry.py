@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from entrypoints.hybrid import STATE_BYTES, parse_states
+
 _NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
 _LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("decoder_attention_heads", "num_attention_heads", "n_head", "n_heads")
@@ -75,6 +77,10 @@ class Geometry(NamedTuple):
     experts: int = 0
     expert_width: int = 0
     """Width of one expert's feed-forward part."""
+    cacheless: int = 0
+    """Of the layers, those that keep no KV cache."""
+    states: int = 0
+    """Numbers that all layers with a state of fixed size keep for one sequence."""
 
     def divides(self, ranks: int) -> bool:
         """Tell whether tensor parallelism over so many ranks is possible."""
@@ -89,9 +95,9 @@ class Geometry(NamedTuple):
 
         While a prompt is computed `chunk` tokens at a time, a sliding layer keeps those beside its window.
         """
-        full = (self.layers - self.sliding_layers) * tokens
+        full = (self.layers - self.cacheless - self.sliding_layers) * tokens
         sliding = self.sliding_layers * min(tokens, self.window + chunk)
-        return (full + sliding) * self.kv_elements(ranks) * size
+        return (full + sliding) * self.kv_elements(ranks) * size + self.states * STATE_BYTES // ranks
 
 
 def parse_geometry(config: Mapping[str, Any]) -> tuple[Geometry | None, str]:
@@ -103,6 +109,12 @@ def parse_geometry(config: Mapping[str, Any]) -> tuple[Geometry | None, str]:
     kinds = {str(kind) for kind in _list(text, "layer_types")}
     other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention"})
     key = "layer_types" if other else next((key for key in _RECURRENT if text.get(key)), "")
+    states = parse_states(text) if key else None
+    if states:
+        geometry = _geometry(config, text)
+        keeping = min(states.attention_layers, geometry.layers)
+        numbers = states.state_layers * states.numbers
+        return geometry._replace(sliding_layers=0, cacheless=geometry.layers - keeping, states=numbers), ""
     if key:
         return None, f"its layers keep a state of their own ({key} in config.json), whose size only vLLM knows"
     return _geometry(config, text), ""
