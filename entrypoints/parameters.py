@@ -13,12 +13,12 @@ from entrypoints.geometry import Geometry, text_config
 from entrypoints.modelfacts import Weights, group_size, quantization
 
 _PLAIN = ("gpt2", "gpt_neox", "opt", "bert", "roberta", "xlm-roberta", "falcon", "phi", "bloom", "mpt", "starcoder2",
-          "gpt_bigcode", "whisper", "nemotron", "nomic_bert", "qwen2_audio_encoder")  # fmt: skip
+          "gpt_bigcode", "whisper", "nemotron", "nemotron_h", "nomic_bert", "qwen2_audio_encoder")  # fmt: skip
 """Families whose feed-forward part has two matrices; all others have a gate too."""
 _TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "gpt2", "bert", "roberta", "xlm-roberta",
          "falcon", "opt", "bloom")  # fmt: skip
 """Families whose output matrix is the embedding where config.json does not say."""
-_BITS = {"fp8": 8, "mxfp4": 4, "gptq": 4, "awq": 4, "bitsandbytes": 4, "modelopt": 8, "fbgemm_fp8": 8}
+_BITS = {"fp8": 8, "mxfp4": 4.25, "gptq": 4, "awq": 4, "bitsandbytes": 4, "modelopt": 8, "fbgemm_fp8": 8}
 _SCALE_BITS = 16
 
 
@@ -26,13 +26,15 @@ def estimate(config: Mapping[str, Any], geometry: Geometry) -> Weights:
     """Estimate what the weights take; embeddings stay floating-point numbers in a quantised model."""
     text = text_config(config)
     embeddings = _embeddings(config, text, geometry) + _vision(config)
-    body = _body(text, geometry)
-    method = quantization(config)
+    experts = _sparse_layers(text, geometry) * _experts(text, geometry)
+    rest, method = _rest(text, geometry), quantization(config)
     if not method:
-        return Weights(0, embeddings + body, 0)
+        return Weights(0, embeddings + rest + experts, 0)
+    if method == "mxfp4":  # gpt-oss: the experts alone
+        return Weights(0, embeddings + rest, int(experts * _BITS[method] / 8))
     group = group_size(config)
     bits = _bits(config, method) + (_SCALE_BITS / group if group else 0)
-    return Weights(0, embeddings, int(body * bits / 8))
+    return Weights(0, embeddings, int((rest + experts) * bits / 8))
 
 
 def _whole(table: Mapping[str, Any], *keys: str) -> int:
@@ -58,15 +60,20 @@ def _embeddings(config: Mapping[str, Any], text: Mapping[str, Any], geometry: Ge
     return geometry.vocabulary * geometry.hidden * (1 if tied else 2)
 
 
-def _body(text: Mapping[str, Any], geometry: Geometry) -> int:
-    """Count all layers."""
+def _rest(text: Mapping[str, Any], geometry: Geometry) -> int:
+    """Count all layers but their experts."""
     attention = (geometry.layers - geometry.cacheless) * _attention(text, geometry)
-    states = _state_projections(text, geometry) * geometry.cacheless
-    sparse = _sparse_layers(text, geometry)
-    dense = _dense_layers(text, geometry) - sparse
-    matrices = 2 if str(text.get("model_type")) in _PLAIN else 3
-    feed_forward = matrices * geometry.hidden * (geometry.intermediate or 4 * geometry.hidden)
-    return attention + states + max(0, dense) * feed_forward + sparse * _experts(text, geometry)
+    pattern = text.get("hybrid_override_pattern")
+    keeping = pattern.count("M") if isinstance(pattern, str) else geometry.cacheless
+    states = _state_projections(text, geometry) * keeping
+    dense = _dense_layers(text, geometry) - _sparse_layers(text, geometry)
+    feed_forward = _matrices(text) * geometry.hidden * (geometry.intermediate or 4 * geometry.hidden)
+    return attention + states + max(0, dense) * feed_forward
+
+
+def _matrices(text: Mapping[str, Any]) -> int:
+    """Return the matrices of a feed-forward part: a gated one has three."""
+    return 2 if str(text.get("model_type")) in _PLAIN else 3
 
 
 def _attention(text: Mapping[str, Any], geometry: Geometry) -> int:
@@ -118,7 +125,7 @@ def _experts(text: Mapping[str, Any], geometry: Geometry) -> int:
     shared = _whole(text, "shared_expert_intermediate_size", "shared_intermediate_size") or shared
     if str(text.get("model_type")).startswith("llama4"):
         shared = width
-    return 3 * geometry.hidden * (geometry.experts * width + shared)
+    return _matrices(text) * geometry.hidden * (geometry.experts * width + shared)
 
 
 def _vision(config: Mapping[str, Any]) -> int:
