@@ -23,7 +23,18 @@ from entrypoints.decide.choice import (
 )
 from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.devices import arrange, numbers
-from entrypoints.decide.layouts import DATA, EXECUTOR, EXPERT, LOCAL, PIPELINE, TENSOR, obstacle, splits, spread_because
+from entrypoints.decide.layouts import (
+    DATA,
+    EXECUTOR,
+    EXPERT,
+    LOCAL,
+    NODES,
+    PIPELINE,
+    TENSOR,
+    obstacle,
+    splits,
+    spread_because,
+)
 from entrypoints.decide.room import Rules, Split
 from entrypoints.findings import INFO, WARN
 from entrypoints.model import Device, Facts, Finding
@@ -33,6 +44,8 @@ from entrypoints.vllm_flags import Given
 __all__ = ["Fit", "Rules", "fit"]
 
 SEQUENCES = "--max-num-seqs"
+MOST_SEQUENCES = 1024
+"""vLLM's largest own --max-num-seqs, for an API server on a large device (0.27 engine/arg_utils.py)."""
 
 
 class Fit(NamedTuple):
@@ -194,7 +207,7 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
     """Choose --max-num-seqs from the wished concurrency, and say where the KV cache holds fewer."""
     wished, engines = case.given.wishes.concurrency, choice.split.data
     if wished is None:
-        return {}, ()
+        return _states(case, choice), ()
     each = -(-wished // engines)
     typical = case.demand.typical
     held = max(1, choice.tokens // typical) if choice.tokens is not None and typical else each
@@ -211,6 +224,18 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
     return {SEQUENCES: Value(str(held), because, (f"{each}: vLLM would preempt running requests",))}, (finding,)
 
 
+def _states(case: Case, choice: Choice) -> dict[str, Value]:
+    """Limit the sequences of a model whose layers keep a state: each takes it whole, and vLLM refuses to run short."""
+    if case.cache is None or not case.cache.geometry.states:
+        return {}
+    one = case.cache.bytes(1, choice.split)
+    held = max(1, choice.room.left // one)
+    if held >= MOST_SEQUENCES:
+        return {}
+    because = f"each sequence keeps a state of {one >> 20} MiB on each device, whatever its length: {held} fit"
+    return {SEQUENCES: Value(str(held), because, (f"up to {MOST_SEQUENCES}, vLLM's own: it would refuse to start",))}
+
+
 def _utilisation(case: Case) -> dict[str, Value]:
     if case.memory.cache is not None:
         return {}
@@ -225,10 +250,10 @@ def _utilisation(case: Case) -> dict[str, Value]:
 
 
 def _executor(case: Case, split: Split) -> dict[str, Value]:
-    kind, because = "mp", f"{split.world} worker processes on one host"
+    kind, because = "mp", f"{split.world} worker processes, each with its device"
     if split.world == 1:
         kind, because = "uni", "one device: the engine's own process runs it, with no message between processes"
-    elif split.world > len(case.pool.devices):
+    elif split.world > len(case.pool.devices) and case.given.flag(NODES) is None:
         kind, because = "ray", "one engine over several hosts"
     return {EXECUTOR: Value(kind, because)} if kind in case.rules.executors else {}
 

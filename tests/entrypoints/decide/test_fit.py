@@ -266,7 +266,7 @@ def test_the_users_share_counts_and_is_refused_when_too_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"), [(("-tp", "3"), "-tp 2 is possible, and -tp 4"), (("-tp", "16"), "lower -tp 16")]
+    ("words", "hint"), [(("-tp", "3"), "possible: -tp 2 or -tp 4"), (("-tp", "16"), "lower -tp 16")]
 )
 def test_a_size_that_cannot_be_is_refused_with_the_nearest(words: tuple[str, ...], hint: str) -> None:
     assert hint in refused(USAGE, host(8), model(), said(*words), RULES).hint
@@ -285,6 +285,19 @@ def test_several_hosts_are_the_users_to_set() -> None:
     assert shape(found) == (8, 2, 1)
     assert len(found.devices) == 8
     assert found.values["--distributed-executor-backend"].value == "ray"
+
+
+def test_several_hosts_without_ray_run_by_processes() -> None:
+    big = model(LLAMA_70B._replace(layers=126, heads=128), 405)
+    found = fit(host(8), big, said("-tp", "8", "-pp", "2", "--nnodes", "2"), RULES)
+
+    assert found.values["--distributed-executor-backend"].value == "mp"
+
+
+def test_engines_on_several_hosts_are_the_users_to_set() -> None:
+    found = fit(host(8), model(), said("-dp", "16", "--data-parallel-backend", "ray"), RULES)
+
+    assert (shape(found), len(found.devices)) == ((1, 1, 16), 8)
 
 
 def test_a_cache_of_the_users_size_is_taken_as_it_is() -> None:
@@ -402,3 +415,18 @@ def test_rules_may_name_sizes_and_executors() -> None:
     assert shape(found) == (8, 1, 1)
     assert "--distributed-executor-backend" not in found.values
     assert "4: the runtime splits over 1, 8 only" in found.values["--tensor-parallel-size"].instead
+
+
+def test_too_few_devices_for_the_runtime_are_said() -> None:
+    error = refused(HOST, host(4), model(), said(), RULES._replace(sizes=(8, 16)))
+
+    assert "over 8, 16 devices: 4 may be used" in error.message
+
+
+def test_sequences_that_keep_a_state_are_limited_to_those_that_fit() -> None:
+    hybrid = LLAMA_8B._replace(cacheless=24, states=24 * 1_000_000)
+    found = fit(host(1, 40), model(hybrid), said(), RULES)
+
+    assert found.sequences is not None
+    assert 100 < found.sequences < 300
+    assert "keeps a state of 9" in found.values["--max-num-seqs"].because

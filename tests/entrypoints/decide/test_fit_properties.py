@@ -90,6 +90,7 @@ def questions(draw: st.DrawFn) -> Question:
         pipeline=draw(st.booleans()),
         data=draw(st.booleans()),
         block=draw(st.sampled_from((16, 128))),
+        sizes=draw(st.sampled_from(((), (), (1, 2, 4, 8), (2, 8), (32,)))),
     )
     return Question(draw(hosts()), draw(models()), draw(users()), rules)
 
