@@ -115,4 +115,4 @@ class TestCommitted:
         image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
         assert image is None or image.inputs_sha256 == current, "invoke verify --record"
         assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
-        assert not (shown and shown.digest) or shown.digest == (image and image.digest), "invoke test --record"
+        assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"
