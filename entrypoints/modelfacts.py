@@ -67,6 +67,8 @@ class ModelFacts(NamedTuple):
     """Whether the weights were counted from the configuration."""
     modalities: tuple[str, ...] = ()
     """What it takes beside text: image, audio."""
+    expert_share: float = 0.0
+    """Of the weights' bytes, what routed experts take, which all engines share out among them."""
 
 
 def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
@@ -86,16 +88,20 @@ def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> 
 
 def _facts(name: str, config: Mapping[str, Any], where: str) -> ModelFacts:
     """Return what the configuration alone tells."""
-    geometry, unknown, problem = None, "", ""
+    geometry, unknown, problem, share = None, "", "", 0.0
     try:
         geometry, unknown = parse_geometry(config)
     except ValueError as error:
         problem = f"{where}: {error}"
+    if geometry is not None and geometry.experts:
+        from entrypoints.parameters import expert_share
+
+        share = expert_share(config, geometry)
     architectures = config.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     return ModelFacts(
         name, False, architecture, quantization(config), None, geometry, unknown, problem, group_size(config),
-        modalities=modalities(config),
+        modalities=modalities(config), expert_share=share,
     )  # fmt: skip
 
 

@@ -20,21 +20,37 @@ _TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "gpt2"
 """Families whose output matrix is the embedding where config.json does not say."""
 _BITS = {"fp8": 8, "mxfp4": 4.25, "gptq": 4, "awq": 4, "bitsandbytes": 4, "modelopt": 8, "fbgemm_fp8": 8}
 _SCALE_BITS = 16
+_FLOAT = 2
+"""Bytes of a number that is not quantised."""
 
 
 def estimate(config: Mapping[str, Any], geometry: Geometry) -> Weights:
     """Estimate what the weights take; embeddings stay floating-point numbers in a quantised model."""
+    numbers, other, experts = _counted(config, geometry)
+    return Weights(0, numbers, int(other + experts))
+
+
+def expert_share(config: Mapping[str, Any], geometry: Geometry) -> float:
+    """Return the share of the weights' bytes that experts take, shared ones left out; 0 without experts."""
+    numbers, other, experts = _counted(config, geometry)
+    if not quantization(config):
+        experts = _expert_numbers(text_config(config), geometry)
+        return experts / numbers if numbers else 0.0
+    return experts / (_FLOAT * numbers + other + experts)
+
+
+def _counted(config: Mapping[str, Any], geometry: Geometry) -> tuple[int, float, float]:
+    """Return floating-point numbers, and the bytes of what is quantised: experts apart."""
     text = text_config(config)
-    embeddings = _embeddings(config, text, geometry) + _vision(config)
-    experts = _sparse_layers(text, geometry) * _experts(text, geometry)
-    rest, method = _rest(text, geometry), quantization(config)
+    floating = _embeddings(config, text, geometry) + _vision(config)
+    experts, rest, method = _expert_numbers(text, geometry), _rest(text, geometry), quantization(config)
     if not method:
-        return Weights(0, embeddings + rest + experts, 0)
+        return floating + rest + experts, 0.0, 0.0
     if method == "mxfp4":  # gpt-oss: the experts alone
-        return Weights(0, embeddings + rest, int(experts * _BITS[method] / 8))
+        return floating + rest, 0.0, experts * _BITS[method] / 8
     group = group_size(config)
-    bits = _bits(config, method) + (_SCALE_BITS / group if group else 0)
-    return Weights(0, embeddings, int((rest + experts) * bits / 8))
+    size = (_bits(config, method) + (_SCALE_BITS / group if group else 0)) / 8
+    return floating, rest * size, experts * size
 
 
 def _whole(table: Mapping[str, Any], *keys: str) -> int:
@@ -61,14 +77,15 @@ def _embeddings(config: Mapping[str, Any], text: Mapping[str, Any], geometry: Ge
 
 
 def _rest(text: Mapping[str, Any], geometry: Geometry) -> int:
-    """Count all layers but their experts."""
+    """Count all layers but their routed experts."""
     attention = (geometry.layers - geometry.cacheless) * _attention(text, geometry)
     pattern = text.get("hybrid_override_pattern")
     keeping = pattern.count("M") if isinstance(pattern, str) else geometry.cacheless
     states = _state_projections(text, geometry) * keeping
-    dense = _dense_layers(text, geometry) - _sparse_layers(text, geometry)
+    sparse = _sparse_layers(text, geometry)
+    dense = max(0, _dense_layers(text, geometry) - sparse)
     feed_forward = _matrices(text) * geometry.hidden * (geometry.intermediate or 4 * geometry.hidden)
-    return attention + states + max(0, dense) * feed_forward
+    return attention + states + dense * feed_forward + sparse * _shared(text, geometry)
 
 
 def _matrices(text: Mapping[str, Any]) -> int:
@@ -118,14 +135,20 @@ def _sparse_layers(text: Mapping[str, Any], geometry: Geometry) -> int:
     return max(0, (geometry.layers - first) // (every or 1) - dense)
 
 
-def _experts(text: Mapping[str, Any], geometry: Geometry) -> int:
-    """Return the numbers of one layer's experts, shared ones included."""
+def _expert_numbers(text: Mapping[str, Any], geometry: Geometry) -> int:
+    """Count all routed experts."""
+    each = _matrices(text) * geometry.hidden * geometry.expert_width
+    return _sparse_layers(text, geometry) * geometry.experts * each
+
+
+def _shared(text: Mapping[str, Any], geometry: Geometry) -> int:
+    """Return the numbers of one layer's experts that serve every token."""
     width = geometry.expert_width
     shared = _whole(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts") * width
     shared = _whole(text, "shared_expert_intermediate_size", "shared_intermediate_size") or shared
     if str(text.get("model_type")).startswith("llama4"):
         shared = width
-    return _matrices(text) * geometry.hidden * (geometry.experts * width + shared)
+    return _matrices(text) * geometry.hidden * shared
 
 
 def _vision(config: Mapping[str, Any]) -> int:

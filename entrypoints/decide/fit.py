@@ -118,11 +118,12 @@ def _parallelism(case: Case, choice: Choice, ways: tuple[Split, ...]) -> dict[st
         because = f"tensor parallelism alone does not hold it here: {split.pipeline} stages of {split.tensor} devices"
         values[PIPELINE] = Value(str(split.pipeline), because, ("1: the stages' layers would not fit",))
     if split.data > 1:
-        because = f"--optimize throughput: {split.data} engines of {split.world} devices, each with a whole copy"
+        copy = "which share out the experts" if case.model.expert_share else "each with a whole copy"
+        because = f"--optimize throughput: {split.data} engines of {split.world} devices, {copy}"
         instead = (f"1: {split.world * (split.data - 1)} devices would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.there.experts is None:
-        values[EXPERT] = Value(value=True, because=spread_because(case.model, split.tensor))
+        values[EXPERT] = Value(value=True, because=spread_because(case.model, split.tensor * split.engines))
     return values
 
 

@@ -46,6 +46,8 @@ class Space(NamedTuple):
     pipeline: int | None
     data: int | None
     """Engines on this host."""
+    engines: int | None
+    """On all hosts."""
     experts: bool | None
     nodes: bool
     """Whether the user spreads the server over several hosts."""
@@ -63,6 +65,7 @@ def space(given: Given, count: int, wide: int) -> Space:
         tensor=given.number(TENSOR),
         pipeline=given.number(PIPELINE),
         data=given.number(LOCAL) or given.number(DATA),
+        engines=given.number(DATA) or given.number(LOCAL),
         experts=None if expert is None else expert != "False",
         nodes=hosts or ray,
     )
@@ -80,10 +83,19 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return ""
     if not rules.pads_heads and not geometry.divides(tensor):
         return f"{geometry.heads} heads and {geometry.kv_heads} KV heads do not divide by {tensor}"
+    attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
+    cut = _cut(attention, tensor, model.group, "the attention's width")
     if geometry.experts:
-        spread = experts if experts is not None else _spreads(model, rules, tensor)
-        return "" if spread else _cut(geometry.expert_width, tensor, model.group, "an expert's width")
-    return _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+        return cut or expert_obstacle(model, rules, tensor, experts)
+    return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+
+
+def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool | None) -> str:
+    """Say why so many ranks of all engines cannot share out the experts; empty where they can."""
+    spread = experts if experts is not None else _spreads(model, rules, ranks)
+    if spread or not model.geometry or not model.geometry.experts:
+        return ""
+    return _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
 
 
 def _cut(width: int, ranks: int, group: int, what: str) -> str:
@@ -94,23 +106,23 @@ def _cut(width: int, ranks: int, group: int, what: str) -> str:
     return f"{what} of {width} over {ranks} ranks cuts the {group} numbers that share a quantisation scale"
 
 
-def _spreads(model: ModelFacts, rules: Rules, tensor: int) -> bool:
+def _spreads(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     """Tell whether ranks hold whole experts, where the user does not say."""
     geometry = model.geometry
-    if geometry is None or tensor == 1 or geometry.experts < tensor:
+    if geometry is None or ranks == 1 or geometry.experts < ranks:
         return False
-    needed = bool(_cut(geometry.expert_width, tensor, model.group, ""))
+    needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
     return rules.expert == "tp" or (rules.expert == "needed" and needed)
 
 
-def spread_because(model: ModelFacts, tensor: int) -> str:
+def spread_because(model: ModelFacts, ranks: int) -> str:
     """Say why ranks hold whole experts."""
     geometry = model.geometry
     if geometry is None:
         return ""
-    cut = _cut(geometry.expert_width, tensor, model.group, "an expert's width")
-    each = f"each of {tensor} ranks holds {geometry.experts // tensor} of {geometry.experts} experts whole"
-    return f"{cut}; so {each}" if cut else f"{each}, which computes larger matrices than {tensor} slices of every one"
+    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width")
+    each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
+    return f"{cut}; so {each}" if cut else f"{each}, which computes larger matrices than {ranks} slices of every one"
 
 
 def sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
@@ -169,8 +181,13 @@ def _split(model: ModelFacts, rules: Rules, there: Space, tensor: int, pipeline:
     data = there.data or 1
     if there.data is None and there.aim == "throughput" and rules.data:
         data = max(1, there.devices // (tensor * pipeline))
-    experts = _spreads(model, rules, tensor) if there.experts is None else there.experts
-    return Split(tensor, pipeline, data, experts)
+        if data > 1 and expert_obstacle(model, rules, tensor * data, there.experts):
+            data = 1
+    engines = there.engines or data
+    several = engines > 1 and rules.expert == "needed"  # slices of every expert would make engines wait for each other
+    wanted = rules._replace(expert="tp") if several else rules
+    experts = _spreads(model, wanted, tensor * engines) if there.experts is None else there.experts
+    return Split(tensor, pipeline, data, experts, engines)
 
 
 def fixed(there: Space) -> Split:
@@ -191,5 +208,8 @@ def _check_fixed(model: ModelFacts, rules: Rules, there: Space) -> None:
         around = [*[n for n in near if n < tensor][-1:], *[n for n in near if n > tensor][:1]]
         hint = "possible: " + (" or ".join(f"-tp {size}" for size in around) or "none near it")
         raise EntrypointError(USAGE, f"-tp {tensor}: {why}", hint)
+    cut = expert_obstacle(model, rules, (there.engines or 1) * tensor, there.experts)
+    if cut and there.engines:
+        raise EntrypointError(USAGE, f"-dp {there.engines}: {cut}", f"{EXPERT} keeps experts whole")
     if split.pipeline > 1 and not rules.pipeline:
         raise EntrypointError(USAGE, f"-pp {split.pipeline}: this stack has no pipeline parallelism", "leave out -pp")

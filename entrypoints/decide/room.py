@@ -35,7 +35,7 @@ class Rules(NamedTuple):
     """Whether pipeline parallelism is supported."""
     expert: str = ""
     """How experts are spread: "" not at all, "tp" over the tensor-parallel ranks, "needed" likewise, but only where
-    their width does not split."""
+    their width does not split, or over several engines."""
     shortest_context: int = 1024
     memory: int | None = None
     """Of one device, where devices do not tell."""
@@ -55,6 +55,8 @@ class Split(NamedTuple):
     data: int = 1
     experts: bool = False
     """Whether each rank holds whole experts (--enable-expert-parallel)."""
+    engines: int = 1
+    """Copies on all hosts together: their ranks share out the experts of one copy."""
 
     @property
     def world(self) -> int:
@@ -113,7 +115,8 @@ def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
     if split.pipeline > 1 and geometry:
         embedding = min(loaded, geometry.vocabulary * geometry.hidden * rules.element)
     body = (loaded - embedding) * stage(geometry, split.pipeline)
-    return int(body + embedding) // split.tensor + 1
+    experts = body * model.expert_share
+    return int(body - experts + embedding) // split.tensor + int(experts) // (split.tensor * split.engines) + 1
 
 
 def room(model: ModelFacts, rules: Rules, memory: Memory, split: Split) -> Room:

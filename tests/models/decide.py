@@ -23,7 +23,7 @@ from entrypoints.errors import EntrypointError  # noqa: E402
 from entrypoints.geometry import parse_geometry  # noqa: E402
 from entrypoints.model import Device, Facts, Link  # noqa: E402
 from entrypoints.modelfacts import ModelFacts, Weights, group_size, modalities, quantization  # noqa: E402
-from entrypoints.parameters import estimate  # noqa: E402
+from entrypoints.parameters import estimate, expert_share  # noqa: E402
 from entrypoints.vllm_flags import Given, parse_given  # noqa: E402
 from entrypoints.wishes import NONE, Wishes  # noqa: E402
 from tests.entrypoints import sample  # noqa: E402
@@ -70,12 +70,13 @@ def _model(path: Path) -> ModelFacts:
     body = json.loads(path.read_text())
     config, name = body["config"], path.stem.replace("--", "/")
     geometry, unknown = parse_geometry(config)
-    weights = None
+    weights, share = None, 0.0
     if geometry is not None:
+        share = expert_share(config, geometry)
         weights = _published(body["parameters"]) if body["parameters"] else estimate(config, geometry)
     return ModelFacts(
         name, False, str(config.get("architectures", [""])[0]), quantization(config), weights, geometry, unknown,
-        group=group_size(config), estimated=not body["parameters"], modalities=modalities(config),
+        group=group_size(config), estimated=not body["parameters"], modalities=modalities(config), expert_share=share,
     )  # fmt: skip
 
 
@@ -195,17 +196,19 @@ def comparisons() -> list[Comparison]:
 def _compared(item: Mapping[str, Any], model: ModelFacts) -> Comparison:
     wishes = item.get("wishes", {})
     found = on_reference(MACHINES[item["machine"]], model, given(tuple(item.get("words", ())), wishes))
-    agrees = not isinstance(found, EntrypointError) and found.tensor * found.pipeline == item["tensor"]
-    if item.get("experts"):
-        agrees = agrees and not isinstance(found, EntrypointError) and "--enable-expert-parallel" in found.values
-    wanted = (
-        f"{name} {','.join(map(str, value)) if isinstance(value, list) else value}" for name, value in wishes.items()
-    )
-    asked = " ".join([*item.get("words", ()), *wanted])
+    agrees = not isinstance(found, EntrypointError) and _agrees(item, found)
+    asked = " ".join([*item.get("words", ()), *(f"{name} {_words(value)}" for name, value in wishes.items())])
     ours = _fitted(found, _full(model)) if wishes == {} else _fitted(found, getattr(found, "length", None))
     return Comparison(
         item["model"], item["machine"], asked, item["says"], ours, agrees, item["source"], item.get("differs", "")
     )
+
+
+def _agrees(item: Mapping[str, Any], found: Fit) -> bool:
+    """Tell whether the ranks of one engine, and what else the recommendation names, are the same."""
+    spread = "--enable-expert-parallel" in found.values
+    same = found.tensor * found.pipeline == item["tensor"] and found.data == item.get("data", 1)
+    return same and (spread or not item.get("experts"))
 
 
 def _words(value: Any) -> str:

@@ -162,6 +162,28 @@ def test_experts_whose_blocks_would_be_cut_stay_whole_where_needed() -> None:
     assert "cuts the 128 numbers" in refused(USAGE, h200, facts, said("-tp", "8"), RULES).message
 
 
+def test_engines_share_out_the_experts() -> None:
+    v3 = Geometry(61, 0, 0, 128, 128, 56, 576, 163840, hidden=7168, experts=256, expert_width=2048)
+    facts = ModelFacts("v3", True, "", "fp8", Weights(690 << 30, 0, 690 << 30), v3, "", group=128, expert_share=0.96)
+    rules = RULES._replace(expert="needed")
+    found = fit(host(8, 141), facts, said(optimize="throughput"), rules)
+
+    assert shape(found) == (1, 1, 8)
+    assert "share out the experts" in found.values["--data-parallel-size"].because
+    assert shape(fit(host(8, 141), facts, said(), rules)) == (8, 1, 1)
+    assert shape(fit(host(8, 141), facts, said("-dp", "8"), rules)) == (1, 1, 8)
+    assert fit(host(8, 80), facts, said("-dp", "16", "-dpl", "8", "--max-model-len", "8192", "--node-rank", "0"), rules)
+
+
+def test_engines_that_would_cut_an_experts_blocks_are_refused_or_keep_them_whole() -> None:
+    coder = Geometry(62, 0, 0, 96, 8, 128, 0, 262144, hidden=6144, experts=160, expert_width=2560)
+    facts = ModelFacts("q", True, "", "fp8", Weights(482 << 30, 0, 482 << 30), coder, "", group=128, expert_share=0.9)
+
+    assert "--enable-expert-parallel" in refused(USAGE, host(8, 141), facts, said("-dp", "8"), RULES).hint
+    found = fit(host(8, 141), facts, said("-dp", "8"), RULES._replace(expert="needed"))
+    assert found.values["--enable-expert-parallel"].value is True
+
+
 def test_quantised_groups_are_not_cut() -> None:
     qwen = Geometry(80, 0, 0, 64, 8, 128, 0, 32768, intermediate=29568)
     facts = model(qwen, 20, group=128)
