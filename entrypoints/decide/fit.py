@@ -251,11 +251,12 @@ def _utilisation(case: Case) -> dict[str, Value]:
 
 
 def _executor(case: Case, split: Split) -> dict[str, Value]:
-    kind, because = "mp", f"{split.world} worker processes, each with its device"
+    kind, because = "mp", f"{split.world} worker processes on one host"
     if split.world == 1:
         kind, because = "uni", "one device: the engine's own process runs it, with no message between processes"
-    elif split.world > len(case.pool.devices) and case.given.flag(NODES) is None:
-        kind, because = "ray", "one engine over several hosts"
+    elif split.world > len(case.pool.devices):
+        ours = case.given.flag(NODES) is not None
+        kind, because = ("mp", f"{NODES}: vLLM's own launcher") if ours else ("ray", "one engine over several hosts")
     return {EXECUTOR: Value(kind, because)} if kind in case.rules.executors else {}
 
 
