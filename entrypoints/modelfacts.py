@@ -27,6 +27,7 @@ _TORCH_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2
 
 
 _CONFIG, _INDEX, _SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
+_MISTRAL = "params.json"
 
 
 class Incomplete(EntrypointError):  # noqa: N818 -- what the folder is; for a hub id nothing is wrong with it
@@ -79,7 +80,11 @@ def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> 
     if os.path.isdir(name):
         config = _read_config(name)
         return _facts(name, config, f"{name}/{_CONFIG}")._replace(local=True, **_weights(name, config, load_format))
+    if "://" in name:
+        return _unknown(name, f"{name} is storage that only vLLM itself reads")
     _refuse_a_path(name)
+    if hub is not None and ":" in name:
+        return _unknown(name, f"{name} names a GGUF file of a hub id, which only vLLM itself reads")
     if hub is None:
         return _unknown(name, f"{name} is a hub id, not a folder: it is not here yet")
     folder = snapshot(hub, name)
@@ -156,9 +161,11 @@ def _asked(name: str, hub: Hub, load_format: str) -> ModelFacts:
 
 
 def _told(name: str, hub: Hub, load_format: str) -> ModelFacts:
-    text = fetch(hub, name, _CONFIG)
+    text = fetch(hub, name, _CONFIG) or fetch(hub, name, _MISTRAL)
     if text is None:
-        raise absent(hub, name)
+        if load_format == "auto":
+            raise absent(hub, name)
+        return _unknown(name, f"{name} has no {_CONFIG}: --load-format {load_format} decides what is read")
     where = redact_value("", hub.url(name, _CONFIG))
     config = _parse_json(text, where)
     facts = _facts(name, config, where)
@@ -208,7 +215,7 @@ def _counted(facts: ModelFacts, config: Mapping[str, Any], size: int, why: str) 
 
 def _read_config(folder: str) -> dict[str, Any]:
     """Read config.json, or Mistral's own params.json where only that exists."""
-    names = (_CONFIG, "params.json")
+    names = (_CONFIG, _MISTRAL)
     path = next((path for name in names if os.path.exists(path := os.path.join(folder, name))), None)
     return _read_json(path or os.path.join(folder, names[0]))
 

@@ -36,7 +36,7 @@ def expert_share(config: Mapping[str, Any], geometry: Geometry) -> float:
     if not quantization(config):
         experts = _expert_numbers(text_config(config), geometry)
         return experts / numbers if numbers else 0.0
-    return experts / (_FLOAT * numbers + other + experts)
+    return experts / max(1.0, _FLOAT * numbers + other + experts)
 
 
 def _counted(config: Mapping[str, Any], geometry: Geometry) -> tuple[int, float, float]:

@@ -194,6 +194,26 @@ def test_a_model_that_is_not_there_is_an_error(site: Site) -> None:
     assert "revision main" in refused({"HF_ENDPOINT": site.url}).message
 
 
+def test_mistrals_own_params_are_asked_for_too(site: Site) -> None:
+    site.add("params.json", {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2})
+
+    assert read({"HF_ENDPOINT": site.url}).geometry is not None
+
+
+@pytest.mark.parametrize("name", ["owner/model-GGUF:Q4_K_M", "s3://bucket/folder/model"])
+def test_what_only_vllm_reads_is_not_asked_for(site: Site, name: str) -> None:
+    model = read_model(name, hub=parse_hub({"HF_ENDPOINT": site.url}))
+
+    assert (model.weights, site.asked) == (None, [])
+    assert "only vLLM itself reads" in model.unknown
+
+
+def test_a_load_format_of_its_own_needs_no_configuration(site: Site) -> None:
+    model = read_model("owner/model", "gguf", parse_hub({"HF_ENDPOINT": site.url}))
+
+    assert "--load-format gguf" in model.unknown
+
+
 def test_a_configuration_that_is_no_json_is_an_error(site: Site) -> None:
     site.add("config.json", b"<html>")
 
