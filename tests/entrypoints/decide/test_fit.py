@@ -368,6 +368,14 @@ def test_devices_that_are_named_are_used_and_doubted() -> None:
     assert found.values["--gpu-memory-utilization"].value == "0.5"
 
 
+def test_a_desktops_memory_lowers_the_share() -> None:
+    there = host(1, 16)._replace(devices=(device(0, 16, memory_used=2 * GIB),))
+    found = fit(there, model(billions=3), said(), RULES)
+
+    assert found.values["--gpu-memory-utilization"].value == "0.87"
+    assert "87% is free" in found.values["--gpu-memory-utilization"].because
+
+
 def test_a_device_that_is_not_there_is_refused() -> None:
     assert "there are 0-3" in refused(USAGE, host(4), model(), said(devices=(2, 7)), RULES).hint
 
