@@ -8,6 +8,9 @@ from typing import NamedTuple
 from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.parse import parse_id_list, parse_number
 
+Request = tuple[int, int, float]
+"""Tokens of the prompt and of the answer, and how often."""
+
 AIMS = ("latency", "throughput")
 
 WISHES = {
@@ -16,6 +19,7 @@ WISHES = {
     "--concurrency": ("N", "requests at a time"),
     "--optimize": ("AIM", "latency of one answer, or throughput of all"),
     "--devices": ("LIST", "which devices, such as 0-3,6, by the numbers that `facts` shows"),
+    "--workload": ("FILE", "lengths of real requests: JSON lines, CSV, or a server's /metrics"),
 }
 """Own flag → its value's name and what it means."""
 
@@ -31,6 +35,18 @@ class Wishes(NamedTuple):
     optimize: str | None = None
     """One of AIMS."""
     devices: tuple[int, ...] | None = None
+    workload_file: str = ""
+    workload: tuple[Request, ...] = ()
+    """What is in that file; it is read when a plan is made."""
+
+    def over(self, requests: tuple[Request, ...]) -> Wishes:
+        """Return the wishes with a file's lengths, which also give the ranges that were not wished for."""
+        prompts, answers = [request[0] for request in requests], [request[1] for request in requests]
+        return self._replace(
+            workload=requests,
+            input=self.input or (min(prompts), max(prompts)),
+            output=self.output or (min(answers), max(answers)),
+        )
 
 
 NONE = Wishes()
@@ -48,6 +64,7 @@ def parse_wishes(values: Mapping[str, str]) -> Wishes:
         concurrency=_count(values, "--concurrency"),
         optimize=aim,
         devices=_devices(values),
+        workload_file=values.get("--workload", ""),
     )
 
 

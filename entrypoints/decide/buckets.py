@@ -117,7 +117,7 @@ def fallback(size: int, step: int) -> int:
     """Return what a size beyond all buckets is padded to at run time, when its graph is compiled then."""
     if size <= 1:
         return size
-    wide = math.ceil(size ** (1 / 3)) * step
+    wide: int = math.ceil(size ** (1 / 3)) * step
     return math.ceil(size / wide) * wide
 
 

@@ -79,7 +79,7 @@ def test_the_exponential_examples_of_vllm_hpu_extension() -> None:
 
 
 def test_the_42_decode_buckets_of_the_forks_log() -> None:
-    """README_GAUDI.md of aice/v1.22.0: 42 decode buckets for three batches and 5746 blocks, which its list rounds up."""
+    """README_GAUDI.md of aice/v1.22.0: three batches and 5746 blocks, which its list rounds up to 5888."""
     blocks = exponential(Range(128, 128, 5746), doublings(5746))
 
     assert blocks == (128, 256, 384, 512, 640, 768, 896, 1024, 1408, 1792, 2432, 3328, 4352, 5746)
