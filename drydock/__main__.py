@@ -15,7 +15,7 @@ def main(arguments: list[str]) -> int:
     """Take variant, platform and optionally a builder; return the exit code."""
     target, platform, *builder = arguments
     try:
-        job = build.prepare(target, platform=platform, offline=True)
+        job = build.prepare(target, build.Wish(platform=platform, offline=True))
         built = build.build(job, builder=builder[0] if builder else None, no_cache=True, into_engine=False)
     except DrydockError as error:
         ERRORS.print(str(error))

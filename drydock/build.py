@@ -11,12 +11,13 @@ import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import docker
 import docker.errors
 
-from drydock import buildx, engine, fetch, lock, matrix, oci, plan, render
+from drydock import buildx, engine, fetch, lock, matrix, oci, plan, render, standins
 from drydock.console import log
 from drydock.errors import InputError
 from drydock.files import exclusive
@@ -52,19 +53,38 @@ class Job(Record):
     lock: Lock
     platform: str
     offline: bool = False
+    contexts: Mapping[str, str] = {}
+    """Named contexts that something else stands in for: a folder, or what bake takes (docker-image://…)."""
     root: Path = ROOT
 
 
-def prepare(target: str, *, platform: str | None = None, offline: bool = False, root: Path = ROOT) -> Job:
+class Wish(NamedTuple):
+    """What a build is asked for beside its target."""
+
+    platform: str | None = None
+    offline: bool = False
+    contexts: Mapping[str, str] = MappingProxyType({})
+    allow_unlocked: bool = False
+
+
+PLAIN = Wish()
+
+
+def prepare(target: str, wish: Wish = PLAIN, *, root: Path = ROOT) -> Job:
     """Read what a build of `target` needs from the repository, and refuse what is stale.
 
-    Raises TargetError, InputError or StaleError.
+    What the lock could not pin is resolved now with `allow_unlocked`; the lock on disk stays as it is. Raises
+    TargetError, InputError or StaleError.
     """
     variant = matrix.find(matrix.read_matrix(root), target)
     pins = lock.read_lock(lock.path_of(root, variant.id))
     lock.check(variant, pins)
     render.check(root, variant, pins)
-    return Job(variant=variant, lock=pins, platform=choose_platform(variant, platform), offline=offline, root=root)
+    platform = choose_platform(variant, wish.platform)
+    contexts = standins.resolve(variant, pins.platforms[platform], wish.contexts)
+    if wish.allow_unlocked and set(pins.platforms[platform].unresolved) - set(contexts):
+        pins = lock.complete(variant, pins)
+    return Job(variant=variant, lock=pins, platform=platform, offline=wish.offline, contexts=contexts, root=root)
 
 
 def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> str:
@@ -80,12 +100,11 @@ def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> s
 
 def inputs(job: Job) -> dict[str, str]:
     """Bring every input of a job into the store and return them as named build contexts."""
-    contexts = fetch.fetch(job.variant, job.lock, job.platform, offline=job.offline, root=job.root)
+    pinned = fetch.fetch(job.variant, job.lock, job.platform, offline=job.offline, without=job.contexts, root=job.root)
     return {
-        "base": contexts.base,
-        "wheels": str(contexts.wheels),
-        "tools": str(contexts.tools),
+        **pinned,
         "entrypoints": str(default_store().folder({}, entrypoint_files(job.root))),
+        **job.contexts,
     }
 
 
@@ -96,6 +115,7 @@ def inputs_sha256(job: Job) -> str:
     sources |= {f"entrypoints/{name}": content for name, content in entrypoint_files(job.root).items()}
     sources |= {f"tools/{path.name}": path.read_bytes() for path in (job.root / "templates" / "tools").glob("*.py")}
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sources.items()}
+    hashes |= {f"context {name}": standins.identity(value) for name, value in job.contexts.items()}
     return plan.inputs_sha256(job.variant, job.lock, job.platform, hashes)
 
 

@@ -49,6 +49,10 @@ class GoneError(FetchError):
     """Every place that might serve a pinned file says that it does not have it: locking anew is what is left."""
 
 
+class UnresolvedError(FetchError):
+    """A lock could not pin something, and says why."""
+
+
 class EngineError(DrydockError):
     """No usable Docker engine, BuildKit or buildx, or it failed."""
 

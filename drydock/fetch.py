@@ -9,57 +9,83 @@ import hashlib
 import os
 import platform as host
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
-from drydock import apt, oci, resolve, rootfs
-from drydock.errors import FetchError
-from drydock.locked import Lock, LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
-from drydock.model import Variant
+from drydock import apt, oci, resolve, rootfs, sources, supplied
+from drydock.errors import FetchError, UnresolvedError
+from drydock.locked import Lock, LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedSource, LockedWheel
+from drydock.model import Supplied, Variant
 from drydock.paths import ROOT
 from drydock.store import Store, default_store
 
 MEGABYTE = 1_000_000
 
 
-class Contexts(NamedTuple):
-    """The outside inputs of a build."""
-
-    base: str
-    """As bake names a context: oci-layout://… or docker-image://…, by digest."""
-    wheels: Path
-    """A folder for each layer: its wheels, and requirements.txt."""
-    tools: Path
-    """uv, and the scripts of templates/tools."""
-
-
-def fetch(
+def fetch(  # noqa: PLR0913 - four of them have defaults that all callers but tests keep
     variant: Variant,
     lock: Lock,
     platform: str,
     *,
     offline: bool = False,
+    without: Collection[str] = (),
     root: Path = ROOT,
     env: Mapping[str, str] = os.environ,
-) -> Contexts:
+) -> dict[str, str]:
     """Bring everything that a lock pins for one platform into the store, and make build contexts of it.
 
-    With `offline`, raises a FetchError that lists everything that would have to be fetched.
+    base, wheels, tools, and one for each source and each context of supplied files; those named in `without` are left
+    out, since something else stands in for them. With `offline`, raises a FetchError that lists everything that would
+    have to be fetched.
     """
     pins, store = lock.platforms[platform], default_store(env)
-    wheels = (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.tools)
-    debs = _needed_debs(pins, platform, lock.source_date_epoch, store)
+    _refuse_unresolved(variant, pins, without)
+    target = resolve.environment(variant.python, platform, variant.base)
+    sdists = [source.sdist for source in pins.sources if source.sdist and source.name not in without]
+    wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *pins.tools)
+    debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
     if offline:
-        _refuse_missing((*wheels, *debs), store)
+        _refuse_missing((*wheels, *sdists, *debs), store)
+        _refuse_absent([s for s in pins.sources if s.name not in without and not sources.stored(s, store)])
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(debs, pins.base.snapshot, store, env)
-    resolve.fetch_wheels(wheels, resolve.environment(variant.python, platform, variant.base), store, env)
-    return Contexts(
-        base=_base(pins, platform, lock.source_date_epoch, store),
-        wheels=wheel_folder(pins.layers, store),
-        tools=tool_folder(pins.tools, root, store),
-    )
+    resolve.fetch_wheels(wheels, target, store, env)
+    makers: dict[str, Callable[[], Path | str]] = {
+        "base": lambda: _base(pins, platform, lock.source_date_epoch, store),
+        "wheels": lambda: wheel_folder({**pins.layers, **({"build": pins.build} if pins.build else {})}, store),
+        "tools": lambda: tool_folder(pins.tools, root, store),
+        **{source.name: partial(sources.folder, source, target, store, env) for source in pins.sources},
+        **{item.name: partial(_supplied, item, pins, store) for item in variant.supplied},
+    }
+    return {name: str(make()) for name, make in makers.items() if name not in without}
+
+
+def _all_wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
+    return (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.build)
+
+
+def _supplied(item: Supplied, pins: LockedPlatform, store: Store) -> Path:
+    return supplied.context(item, pins.supplied.get(item.name, ()), store)
+
+
+def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collection[str]) -> None:
+    """Raise a FetchError that names every context that the lock could not pin, why, and what to do."""
+    missing = {name: reason for name, reason in pins.unresolved.items() if name not in without}
+    if missing:
+        raise UnresolvedError(
+            *(f"images/{variant.id}/lock.json: {name} is unresolved: {reason}" for name, reason in missing.items()),
+            hint=f"`invoke lock --target {variant.id}` pins it where it can be reached; --allow-unlocked builds with"
+            f" what is there today; --context {next(iter(missing))}=VALUE puts something else in its place",
+        )
+
+
+def _refuse_absent(missing: Sequence[LockedSource]) -> None:
+    if missing:
+        raise FetchError(
+            *(f"--offline: {source.name} {source.repository}@{source.commit} is not here" for source in missing),
+            hint="run `invoke fetch` once with a network, or without --offline",
+        )
 
 
 def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: Mapping[str, str] = os.environ) -> None:
@@ -113,17 +139,14 @@ def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> str:
         return _image(pins.base)
     source = rootfs_packages(pins.base, platform, epoch)
     layout = rootfs.make(source, store)
-    rootfs.check_digest(layout, pins.base.digest, source)
-    return f"oci-layout://{layout}@{pins.base.digest}"
+    digest = pins.base.digest or oci.read_digest(layout)
+    rootfs.check_digest(layout, digest, source)
+    return f"oci-layout://{layout}@{digest}"
 
 
 def _image(base: LockedImageBase) -> str:
-    if base.digest is None:
-        raise FetchError(
-            f"{base.reference}: the lock has no digest for it: {base.unresolved}",
-            hint="give the base a digest in accelerator.yaml, or run `invoke lock` where its registry can be reached",
-        )
-    return f"docker-image://{base.reference}@{base.digest}"
+    """Name a base by its digest; one that nobody pinned, which --allow-unlocked lets through, by its tag."""
+    return f"docker-image://{base.reference}@{base.digest}" if base.digest else f"docker-image://{base.reference}"
 
 
 def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:

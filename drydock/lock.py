@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import importlib.metadata
 import json
 import os
 import time
@@ -16,20 +14,19 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from drydock import apt, fetch, oci, resolve, rootfs
+from drydock import pinning
 from drydock.console import log
 from drydock.errors import StaleError
 from drydock.files import checksum, dumps, exclusive, write_atomically
-from drydock.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.locked import Lock, LockedDebianBase, LockedPlatform
 from drydock.model import DebianBase, Variant
 from drydock.paths import cache_home
+from drydock.pinning import NOTHING, Brought
 from drydock.record import dump
-from drydock.store import Store, default_store
 
 COMPATIBILITY_VERSION = 20
 """BuildKit's docs/build-repro.md: the exporter of v0.15 to v0.31. Later ones reproduce it when told to; until v0.31 it
 is what they do and cannot be chosen."""
-BOOTSTRAP = ("apt", "mmdebstrap")
 RELOCK = "run `invoke lock`"
 
 
@@ -102,6 +99,10 @@ def inputs(variant: Variant) -> dict[str, Any]:
         "base": dump(variant.base),
         "platforms": list(variant.platforms),
         "epoch": variant.epoch,
+        "build_requirements": list(variant.build_requirements),
+        "sources": [dump(source) for source in variant.sources],
+        "supplied": {item.name: list(item.patterns) for item in variant.supplied},
+        "elsewhere": [list(item.packages) for item in variant.elsewhere],
     }
 
 
@@ -119,13 +120,19 @@ def check(variant: Variant, lock: Lock) -> None:
     raise StaleError(*changes, hint=f"run `invoke lock --target {variant.id}`")
 
 
-def resolve_variant(variant: Variant, previous: Lock | None, env: Mapping[str, str] = os.environ) -> Lock:
-    """Resolve a variant to exact packages, fetch them, make its base, and return the lock.
+def resolve_variant(
+    variant: Variant, previous: Lock | None, brought: Brought = NOTHING, env: Mapping[str, str] = os.environ
+) -> Lock:
+    """Resolve a variant to exact packages, make its base, and return the lock.
 
-    A digest that two builds agreed upon is kept where nothing that it was made from changed.
+    `brought` gives the folders of supplied files by context; files that an earlier lock pinned stay pinned. A digest
+    that two builds agreed upon is kept where nothing that it was made from changed.
     """
-    platforms = {platform: _resolve_platform(variant, platform, env) for platform in variant.platforms}
     old = previous.platforms if previous else {}
+    pinned = next((pins.supplied for pins in old.values()), {})
+    platforms = {
+        platform: pinning.resolve_platform(variant, platform, brought, pinned, env) for platform in variant.platforms
+    }
     lock = Lock(
         schema_=1,
         variant=variant.id,
@@ -138,10 +145,25 @@ def resolve_variant(variant: Variant, previous: Lock | None, env: Mapping[str, s
     return lock.model_copy(update={"content_sha256": content_sha256(lock)})
 
 
-def resolve_and_write(root: Path, variants: Iterable[Variant], env: Mapping[str, str] = os.environ) -> list[Path]:
+def complete(variant: Variant, lock: Lock, env: Mapping[str, str] = os.environ) -> Lock:
+    """Return a lock, for this build alone, in which all that can be had today is resolved; a base may go by its tag."""
+    now = resolve_variant(variant, lock, env=env)
+    platforms = {
+        platform: pins.model_copy(
+            update={"unresolved": {name: reason for name, reason in pins.unresolved.items() if name != "base"}}
+        )
+        for platform, pins in now.platforms.items()
+    }
+    unsealed = now.model_copy(update={"platforms": platforms})
+    return unsealed.model_copy(update={"content_sha256": content_sha256(unsealed)})
+
+
+def resolve_and_write(
+    root: Path, variants: Iterable[Variant], brought: Brought = NOTHING, env: Mapping[str, str] = os.environ
+) -> list[Path]:
     """Lock variants anew; return the files that changed. Until a lock is whole the old one stays."""
     with exclusive(cache_home(env) / "resolve.lock"):
-        return [path for path in (_lock_one(root, variant, env) for variant in variants) if path]
+        return [path for path in (_lock_one(root, variant, brought, env) for variant in variants) if path]
 
 
 def check_all(root: Path, variants: Iterable[Variant]) -> None:
@@ -151,14 +173,18 @@ def check_all(root: Path, variants: Iterable[Variant]) -> None:
         raise StaleError(*problems, hint=RELOCK)
 
 
-def _lock_one(root: Path, variant: Variant, env: Mapping[str, str]) -> Path | None:
+def _lock_one(root: Path, variant: Variant, brought: Brought, env: Mapping[str, str]) -> Path | None:
     path = path_of(root, variant.id)
     try:
         previous = read_lock(path)
     except StaleError:
         previous = None
     started = time.monotonic()
-    changed = write_lock(path, resolve_variant(variant, previous, env))
+    lock = resolve_variant(variant, previous, brought, env)
+    for platform, pins in lock.platforms.items():
+        for context, reason in pins.unresolved.items():
+            log(f"{variant.id}: {platform}: {context} stays unresolved: {reason}")
+    changed = write_lock(path, lock)
     log(f"{path}: {'locked' if changed else 'nothing new'} ({time.monotonic() - started:.0f} s)")
     return path if changed else None
 
@@ -169,56 +195,6 @@ def _problems(root: Path, variant: Variant) -> tuple[str, ...]:
     except StaleError as error:
         return error.problems
     return ()
-
-
-def _resolve_platform(variant: Variant, platform: str, env: Mapping[str, str]) -> LockedPlatform:
-    store = default_store(env)
-    target = resolve.environment(variant.python, platform, variant.base)
-    request = resolve.Request(
-        requirements=variant.requirements,
-        overrides=tuple(override.requirement for override in variant.overrides),
-        exclude=tuple(exclusion.name for exclusion in variant.exclude),
-    )
-    tool = resolve.Request((f"uv=={importlib.metadata.version('uv')}",))
-    log(f"{variant.id}: resolving Python distributions for {platform}")
-    return LockedPlatform(
-        layers=split(variant, resolve.resolve_wheels(request, target, store, env)),
-        tools=resolve.resolve_wheels(tool, target, store, env),
-        base=_resolve_base(variant, platform, store, env),
-    )
-
-
-def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[LockedWheel, ...]]:
-    """Distribute wheels over the variant's layers: each where it is named, the rest in the layer that names none."""
-    named = {name: layer.name for layer in variant.layers for name in layer.distributions}
-    rest = next(layer.name for layer in variant.layers if not layer.distributions)
-    absent = sorted(set(named) - {wheel.name for wheel in wheels})
-    if absent:
-        log(f"{variant.id}: named by a layer and not needed: {', '.join(absent)}")
-    return {
-        layer.name: tuple(wheel for wheel in wheels if named.get(wheel.name, rest) == layer.name)
-        for layer in variant.layers
-    }
-
-
-def _resolve_base(
-    variant: Variant, platform: str, store: Store, env: Mapping[str, str]
-) -> LockedDebianBase | LockedImageBase:
-    if not isinstance(variant.base, DebianBase):
-        return oci.resolve_image(variant.base)
-    suite = variant.base.suite
-    log(f"{variant.id}: resolving Debian packages of {suite} for {platform}")
-    base = LockedDebianBase(
-        kind="debian",
-        suite=suite,
-        snapshot=dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ"),
-        digest=f"sha256:{'0' * 64}",
-        packages=apt.resolve_packages(suite, variant.base.packages, platform, env),
-        bootstrap=apt.resolve_packages(suite, BOOTSTRAP, platform, env),
-    )
-    apt.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, store, env)
-    layout = rootfs.make(fetch.rootfs_packages(base, platform, variant.epoch), store)
-    return base.model_copy(update={"digest": oci.read_digest(layout)})
 
 
 def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:
@@ -249,6 +225,8 @@ def _platform_changes(variant: Variant, pins: LockedPlatform, where: str) -> Ite
     layers = [layer.name for layer in variant.layers]
     if sorted(pins.layers) != sorted(layers):
         yield f"{where}.layers: made with {', '.join(sorted(pins.layers))}, matrix.yaml has {', '.join(layers)}"
+    if "wheels" in pins.unresolved:
+        return
     locked = {f"{wheel.name}=={wheel.version}" for wheels in pins.layers.values() for wheel in wheels}
     names = {pin.partition("==")[0] for pin in locked}
     for requirement in variant.requirements:

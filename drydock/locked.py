@@ -33,8 +33,8 @@ class LockedDebianBase(Record):
     suite: str
     snapshot: str
     """When it was resolved, as snapshot archives write it: 20261121T041500Z."""
-    digest: Digest
-    """Manifest of the OCI layout made from the packages."""
+    digest: Digest | None
+    """Manifest of the OCI layout made from the packages; null where no machine of its architecture made it yet."""
     packages: tuple[LockedDeb, ...]
     bootstrap: tuple[LockedDeb, ...]
     """The packages that mmdebstrap itself runs from, so that its version is pinned too."""
@@ -47,7 +47,6 @@ class LockedImageBase(Record):
     verified: bool
     """Whether the registry itself confirmed the digest."""
     source: str
-    unresolved: str = ""
 
 
 class LockedSource(Record):

@@ -13,12 +13,15 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from drydock.console import log
 from drydock.locked import LockedImageBase
 from drydock.model import ImageBase
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
+REGISTRY_TIMEOUT = 30
+"""Seconds."""
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -57,32 +60,29 @@ def _sha256(path: Path) -> str:
 
 
 def resolve_image(base: ImageBase) -> LockedImageBase:
-    """Return the digest the registry names, else the recorded one, marked as unverified, else none and the reason."""
-    digest, reason = _ask_registry(base.reference)
-    if digest:
-        return _locked(base, digest, verified=True, source="the registry")
-    if base.digest:
-        return _locked(base, base.digest, verified=False, source=base.source)
-    return _locked(base, None, verified=False, source=base.source, unresolved=base.unresolved or reason)
-
-
-def _locked(
-    base: ImageBase, digest: str | None, *, verified: bool, source: str, unresolved: str = ""
-) -> LockedImageBase:
+    """Return the digest the registry names, else the recorded one, marked as unverified, else none."""
+    digest = _ask_registry(base.reference)
     return LockedImageBase(
-        kind="image", reference=base.reference, digest=digest, verified=verified, source=source, unresolved=unresolved
+        kind="image",
+        reference=base.reference,
+        digest=digest or base.digest,
+        verified=digest is not None,
+        source="the registry" if digest else base.source,
     )
 
 
-def _ask_registry(reference: str) -> tuple[str | None, str]:
+def _ask_registry(reference: str) -> str | None:
+    """Return the digest of a tag; None where its registry cannot be asked."""
     command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", reference]
     try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=REGISTRY_TIMEOUT)
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        return None, f"the registry was not asked: {error}"
+        log(f"{reference}: the registry was not asked: {error}")
+        return None
     if result.returncode:
-        return None, f"the registry did not answer: {result.stderr.strip().splitlines()[-1]}"
-    return str(json.loads(result.stdout)["digest"]), ""
+        log(f"{reference}: the registry did not answer: {result.stderr.strip().splitlines()[-1]}")
+        return None
+    return str(json.loads(result.stdout)["digest"])
 
 
 def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, Any]:

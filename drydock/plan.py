@@ -78,7 +78,10 @@ def _compression(variant: Variant) -> str:
 
 def _pins(pins: LockedPlatform) -> dict[str, Any]:
     return {
-        "base": pins.base.digest,
+        "base": pins.base.digest or pins.base.model_dump(mode="json"),
         "layers": {name: [wheel.sha256 for wheel in wheels] for name, wheels in pins.layers.items()},
         "tools": [wheel.sha256 for wheel in pins.tools],
+        "build": [wheel.sha256 for wheel in pins.build],
+        "sources": {source.name: source.commit or (source.sdist and source.sdist.sha256) for source in pins.sources},
+        "supplied": {name: [file.sha256 for file in files] for name, files in pins.supplied.items()},
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound, TemplateSyntaxError, UndefinedError
@@ -17,7 +18,7 @@ from drydock.model import Profile, Variant
 from drydock.record import dump
 
 PYTHON = "/opt/venv/bin/python3"
-"""The interpreter that runs vLLM, in every image."""
+"""The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
 EXCERPT = 20
 """Lines of a difference that an error shows."""
@@ -51,7 +52,8 @@ def check(root: Path, variant: Variant, lock: Lock) -> None:
 def profile(variant: Variant) -> Profile:
     """Return what the entrypoint must know about its own image."""
     shared = {name: getattr(variant, name) for name in Profile.model_fields if name in Variant.model_fields}
-    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": PYTHON}
+    python = PYTHON if variant.installs else variant.interpreter
+    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": python}
     return Profile.model_validate(shared | own)
 
 
@@ -75,7 +77,9 @@ def _dockerfile(root: Path, variant: Variant) -> str:
     name = f"{variant.accelerator}/Dockerfile.j2"
     try:
         template = _environment(root / "templates").get_template(name)
-        return _tidy(template.render(variant=variant, base=_base(variant), labels=labels(variant)))
+        contexts = tuple(_contexts(variant))
+        text = template.render(variant=variant, base=_base(variant), contexts=contexts, labels=labels(variant))
+        return _tidy(text)
     except TemplateNotFound as error:
         raise InputError(f"templates/{error.name}: no such template") from error
     except TemplateSyntaxError as error:
@@ -95,7 +99,7 @@ def _environment(templates: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["quoted"] = _quoted
+    environment.filters |= {"quoted": _quoted, "supplied": "/supplied/{}".format, "argument": " {}".format}
     return environment
 
 
@@ -113,6 +117,17 @@ def _tidy(text: str) -> str:
 def _base(variant: Variant) -> str:
     base = variant.base
     return base.reference if base.kind == "image" else f"Debian {base.suite}, made by mmdebstrap from locked packages"
+
+
+def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
+    """Yield the named contexts beside the base, with what each holds."""
+    yield "wheels", "a folder for each layer of distributions: its wheels and requirements.txt"
+    for source in variant.sources:
+        yield source.name, f"source code: {source.sdist or f'{source.repository} {source.ref}'.strip()}"
+    for item in variant.supplied:
+        yield item.name, f"brought by the operator: {', '.join(item.patterns)}"
+    yield "tools", "uv and the scripts of templates/tools; needed while building, absent from the image"
+    yield "entrypoints", "the entrypoint's sources"
 
 
 def _template_line(error: Exception, root: Path) -> str:

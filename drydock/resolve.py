@@ -5,7 +5,9 @@ What is installed on the machine plays no part, and no source distribution is ev
 
 from __future__ import annotations
 
+import json
 import os
+import platform as host
 import re
 import subprocess
 import sys
@@ -24,7 +26,7 @@ from drydock.indexes import Indexes, access, read_indexes, single, uv_environmen
 from drydock.locked import LockedWheel
 from drydock.model import Base, DebianBase
 from drydock.store import Store
-from drydock.transfer import Wanted, download
+from drydock.transfer import Access, Wanted, ask_sizes, download
 
 MACHINES = {
     "linux/amd64": "x86_64",
@@ -80,6 +82,8 @@ class Request(NamedTuple):
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     no_deps: bool = False
+    sdist: bool = False
+    """Whether one source distribution is wanted, which nobody builds to learn what it depends on."""
 
 
 class Candidate(NamedTuple):
@@ -90,6 +94,7 @@ class Candidate(NamedTuple):
     filename: str
     url: str
     sha256: str
+    size: int | None = None
 
 
 def environment(python: str, platform: str, base: Base) -> Environment:
@@ -100,22 +105,47 @@ def environment(python: str, platform: str, base: Base) -> Environment:
             f"base {release!r}: the version of its glibc is not known, known: {', '.join(sorted(GLIBC))}",
             hint="add it to GLIBC in drydock/resolve.py",
         )
-    if MACHINES[platform] not in UV_MACHINES:
-        raise InputError(f"{platform}: uv cannot resolve for it; it can for {', '.join(UV_MACHINES)}")
     return Environment(python, MACHINES[platform], GLIBC[release])
+
+
+def native(platform: str) -> bool:
+    """Tell whether this machine runs a platform's programs itself."""
+    return host.machine() == MACHINES[platform]
 
 
 def resolve_wheels(
     request: Request, target: Environment, store: Store, env: Mapping[str, str] = os.environ
 ) -> tuple[LockedWheel, ...]:
-    """Resolve requirements to wheels, fetch them into the store, and return them sorted by name.
+    """Resolve requirements to wheels, and return them sorted by name, with the hashes that the index gives.
 
     Raises InputError where the resolver fails, FetchError where an index does not deliver what it offers.
     """
     indexes = read_indexes(env)
     chosen = choose(_compile(request, target, indexes, env), target)
-    download(store, [Wanted(c.filename, c.sha256, None, (c.url,)) for c in chosen], access(indexes, env))
-    return tuple(_locked(candidate, store) for candidate in chosen)
+    return _pinned(chosen, store, access(indexes, env))
+
+
+def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapping[str, str]) -> LockedWheel:
+    """Find one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
+    indexes = read_indexes(env)
+    request = Request((requirement,), no_deps=True, sdist=True)
+    found = [c for c in _compile(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
+    if not found:
+        raise InputError(f"{requirement}: no index has a source distribution of it", hint=INDEX_HINT)
+    return _pinned(found[:1], store, access(indexes, env))[0]
+
+
+def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
+    """Fetch locked source distributions that the store lacks. Raises GoneError where an index has another file."""
+    indexes = read_indexes(env)
+    for pin in sdists:
+        if store.has(pin.sha256, pin.size):
+            continue
+        request = Request((f"{pin.name}=={pin.version}",), no_deps=True, sdist=True)
+        urls = [c.url for c in _compile(request, target, indexes, env) if c.sha256 == pin.sha256]
+        if not urls:
+            raise GoneError(f"{pin.filename} (sha256 {pin.sha256[:12]}…): no configured index has it", hint=INDEX_HINT)
+        download(store, [Wanted(pin.filename, pin.sha256, pin.size, tuple(urls))], access(indexes, env))
 
 
 def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
@@ -151,6 +181,7 @@ def locate(
 def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
     """Return for each distribution the wheel that fits best, as pip would; sorted by name."""
     ranks = {tag: rank for rank, tag in enumerate(tags(target))}
+    candidates = tuple(candidate for candidate in candidates if candidate.filename.endswith(".whl"))
     best: dict[str, tuple[int, Candidate]] = {}
     for candidate in candidates:
         fits = [ranks[tag] for tag in parse_wheel_filename(candidate.filename)[3] if tag in ranks]
@@ -171,17 +202,36 @@ def tags(target: Environment) -> Iterator[Tag]:
 
 
 def parse_pylock(text: str) -> tuple[Candidate, ...]:
-    """Read the wheels out of a pylock.toml (PEP 751)."""
+    """Read the wheels and source distributions out of a pylock.toml (PEP 751)."""
     packages = tomllib.loads(text).get("packages", [])
-    return tuple(_candidate(package, wheel) for package in packages for wheel in package.get("wheels", ()))
+    return tuple(
+        _candidate(package, file)
+        for package in packages
+        for file in (*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else []))
+    )
 
 
-def _locked(candidate: Candidate, store: Store) -> LockedWheel:
+def _pinned(candidates: Sequence[Candidate], store: Store, reached: Access) -> tuple[LockedWheel, ...]:
+    """Return pins with sizes: as the index says, as the server says, and else by fetching the file."""
+    sizes = {c.sha256: c.size or _stored_size(c, store) for c in candidates}
+    unknown = {c.sha256: c for c in candidates if sizes[c.sha256] is None}
+    asked = ask_sizes(tuple((sha256, c.url) for sha256, c in unknown.items()), reached)
+    rest = [Wanted(c.filename, sha256, None, (c.url,)) for sha256, c in unknown.items() if asked.get(sha256) is None]
+    download(store, rest, reached)
+    return tuple(_locked(c, sizes[c.sha256] or asked.get(c.sha256) or _stored_size(c, store) or 0) for c in candidates)
+
+
+def _stored_size(candidate: Candidate, store: Store) -> int | None:
+    path = store.path(candidate.sha256)
+    return path.stat().st_size if path.is_file() else None
+
+
+def _locked(candidate: Candidate, size: int) -> LockedWheel:
     return LockedWheel(
         name=candidate.name,
         version=candidate.version,
         filename=candidate.filename,
-        size=store.path(candidate.sha256).stat().st_size,
+        size=size,
         sha256=candidate.sha256,
     )
 
@@ -194,6 +244,7 @@ def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidat
         filename=wheel.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]),
         url=url,
         sha256=wheel["hashes"]["sha256"],
+        size=wheel.get("size"),
     )
 
 
@@ -221,12 +272,14 @@ def _batches(
 
 def _compile(request: Request, target: Environment, indexes: Indexes, env: Mapping[str, str]) -> tuple[Candidate, ...]:
     """Run uv; raise InputError with its reasons."""
+    if target.machine not in UV_MACHINES:
+        raise InputError(f"{target.machine}: uv cannot resolve for it; it can for {', '.join(UV_MACHINES)}")
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
         files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
         for name, lines in files.items():
             Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
         output = Path(folder, "pylock.toml")
-        command = _command(Path(folder), output, target)
+        command = _command(Path(folder), output, target, request)
         command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
         result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
         if result.returncode:
@@ -235,7 +288,7 @@ def _compile(request: Request, target: Environment, indexes: Indexes, env: Mappi
         return parse_pylock(output.read_text())
 
 
-def _command(folder: Path, output: Path, target: Environment) -> list[str]:
+def _command(folder: Path, output: Path, target: Environment, request: Request) -> list[str]:
     platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
     return [
         *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),
@@ -243,8 +296,21 @@ def _command(folder: Path, output: Path, target: Environment) -> list[str]:
         *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
         *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
         # As pip does it: the best version of all indexes, whichever has it. Every file is pinned by hash afterwards.
-        *("--only-binary", ":all:", "--index-strategy", "unsafe-best-match", "--no-config", "--no-sources"),
+        *("--index-strategy", "unsafe-best-match", "--no-sources"),
+        *(_without_building(folder, request.requirements[0]) if request.sdist else _WHEELS_ONLY),
     ]
+
+
+_WHEELS_ONLY = ("--only-binary", ":all:", "--no-config")
+
+
+def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
+    """Tell uv that a source distribution depends on nothing, so that it builds none to find out."""
+    name, _, version = requirement.partition("==")
+    known = {"name": name, "version": version}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in known.items())
+    (folder / "uv.toml").write_text(f"[[dependency-metadata]]\n{lines}requires-dist = []\n")
+    return "--no-binary", name, "--config-file", str(folder / "uv.toml")
 
 
 def uv_binary() -> Path:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from io import BufferedRandom
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 from urllib.request import url2pathname
 
@@ -78,6 +78,27 @@ def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
     if problems:
         kind = GoneError if all(isinstance(problem, GoneError) for problem in problems) else FetchError
         raise kind(*(line for problem in problems for line in problem.problems))
+
+
+def ask_sizes(files: Sequence[tuple[str, str]], access: Access) -> dict[str, int]:
+    """Ask servers for the sizes of files (key and URL), several at once; one that does not tell is left out."""
+    with ThreadPoolExecutor(WORKERS) as pool:
+        sizes = pool.map(lambda file: _ask_size(file[1], access), files)
+        return {key: size for (key, _), size in zip(files, sizes, strict=True) if size is not None}
+
+
+def _ask_size(url: str, access: Access) -> int | None:
+    if urlsplit(url).scheme == "file":
+        path = Path(url2pathname(urlsplit(url).path))
+        return path.stat().st_size if path.is_file() else None
+    try:
+        with requests.Session() as session:
+            response = session.head(url, allow_redirects=True, **_reaching(access, url))
+    except requests.RequestException:
+        return None  # the file is fetched then, and says what is wrong with the server
+    size = response.headers.get("Content-Length", "")
+    plain = response.ok and "Content-Encoding" not in response.headers and size.isdigit()
+    return int(size) if plain else None
 
 
 def redact(url: str) -> str:
@@ -198,19 +219,23 @@ def _http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, ha
 
 
 def _get(transfer: Transfer, url: str, have: int) -> requests.Response:
-    access, host = transfer.access, urlsplit(url).hostname or ""
     # identity: a server that compresses on the way would break both ranges and lengths.
-    headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={have}-"} if have else {})
-    return transfer.session.get(
-        url,
-        headers=headers,
-        stream=True,
-        timeout=access.timeout,
-        verify=False if host in access.insecure_hosts else access.certificates,
-        cert=access.client_certificate,
-        proxies=dict(access.proxies),
-        auth=access.credentials.get(host),
-    )
+    ranged = {"Range": f"bytes={have}-"} if have else {}
+    options = _reaching(transfer.access, url)
+    return transfer.session.get(url, stream=True, **{**options, "headers": {**options["headers"], **ranged}})
+
+
+def _reaching(access: Access, url: str) -> dict[str, Any]:
+    """Return how a server is reached, as requests takes it."""
+    host = urlsplit(url).hostname or ""
+    return {
+        "headers": {"Accept-Encoding": "identity"},
+        "timeout": access.timeout,
+        "verify": False if host in access.insecure_hosts else access.certificates,
+        "cert": access.client_certificate,
+        "proxies": dict(access.proxies),
+        "auth": access.credentials.get(host),
+    }
 
 
 def _judge(response: requests.Response, wanted: Wanted, url: str, file: BufferedRandom) -> None:

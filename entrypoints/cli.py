@@ -256,7 +256,18 @@ def read_profile(env: Env) -> dict[str, Any]:
         raise EntrypointError(
             USAGE, f"{path}: {error}, expected the image's profile", "unset DRYDOCK_PROFILE"
         ) from error
-    return profile
+    return {**profile, "environment": read_environment(env)}
+
+
+def read_environment(env: Env) -> dict[str, Any]:
+    """Read what the base's own scripts export, recorded beside the profile when the image was built."""
+    path = os.path.join(os.path.dirname(profile_path(env)), "environment.json")
+    try:
+        with open(path, encoding="utf-8") as file:
+            saved: dict[str, Any] = json.load(file)
+    except FileNotFoundError:
+        return {}
+    return saved
 
 
 def read_flags(env: Env) -> tuple[str, ...]:

@@ -43,10 +43,12 @@ def command(
     """Make the plan. Raises what the decisions raise."""
     decide: Callable[..., Decision] = import_module(DECISIONS[profile["accelerator"]]).decide
     decision = decide(profile, facts, model, given)
-    defaults = _defaults(profile, facts, model, given) | _drain(given, drain_timeout)
+    exported = _exported(profile, given.env)
+    defaults = exported | _defaults(profile, facts, model, given) | _drain(given, drain_timeout)
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
     settable = {name for _, values in weaker for name in values}
-    user = [(ENVIRONMENT, _environment(_chosen(facts, given), settable)), (COMMAND_LINE, _command_line(given))]
+    own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
+    user = [(ENVIRONMENT, _environment(own, settable)), (COMMAND_LINE, _command_line(given))]
     chosen = cascade([*weaker, *user])
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
@@ -81,6 +83,14 @@ def _defaults(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given
         caches = cache_settings(profile, given.env, facts.mounts["cache"], facts.user[0])
         values |= {setting: Value(value, because) for setting, value, because in caches}
     return values
+
+
+def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:
+    """Return what the base's scripts export, except what the user set otherwise than the image has it."""
+    saved = profile.get("environment", {})
+    because = f"as {' and '.join(saved.get('scripts', ()))} of the base image exports it"
+    variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
+    return {name: Value(after, because) for name, (before, after) in variables.items() if env.get(name, "") == before}
 
 
 def _drain(given: Given, timeout: float) -> dict[str, Value]:

@@ -102,3 +102,26 @@ def test_a_server_that_reads_no_command_line_fails_the_build(tmp_path: Path) -> 
         run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
     assert "server: ended without reading its command line" in raised.value.stderr
     assert not (tmp_path / "flags.json").exists()
+
+
+def test_what_a_vendors_script_exports_is_saved_and_given_to_a_command(tmp_path: Path) -> None:
+    first, second, saved = tmp_path / "set_env.sh", tmp_path / "more env.sh", tmp_path / "environment.json"
+    first.write_text('export CANN=/opt/cann LD_LIBRARY_PATH=/opt/cann/lib:$LD_LIBRARY_PATH; echo "noise $#"\n')
+    second.write_text("export ATB=$CANN/atb LINES_2=$'a\\nb'; unset GONE\n")
+    for script in (first, second):
+        run("environment.py", "save", saved, script, LD_LIBRARY_PATH="/usr/lib", GONE="1")
+
+    variables = {
+        "CANN": ["", "/opt/cann"],
+        "LD_LIBRARY_PATH": ["/usr/lib", "/opt/cann/lib:/usr/lib"],
+        "ATB": ["", "/opt/cann/atb"],
+        "LINES_2": ["", "a\nb"],
+    }
+    assert json.loads(saved.read_text()) == {"scripts": [str(first), str(second)], "variables": variables}
+
+
+def test_a_script_that_the_base_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run("environment.py", "save", tmp_path / "e.json", tmp_path / "absent.sh")
+
+    assert "absent.sh: no such file in the base image" in caught.value.stderr

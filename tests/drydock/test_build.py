@@ -26,7 +26,7 @@ def test_the_hosts_own_platform_is_preferred() -> None:
 
 def test_a_platform_the_variant_lacks_is_refused_with_those_it_has() -> None:
     with pytest.raises(InputError, match=r"linux/s390x: cpu-vllm0\.32 is built for linux/amd64"):
-        build.prepare("cpu", platform="linux/s390x")
+        build.prepare("cpu", build.Wish(platform="linux/s390x"))
 
 
 def test_only_modules_of_the_entrypoint_go_in(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock import fetch as fetching
-from drydock.errors import FetchError
+from drydock.errors import FetchError, UnresolvedError
 from drydock.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.matrix import read_matrix
 from drydock.model import Variant
@@ -130,9 +130,9 @@ def test_a_lock_becomes_build_contexts_and_the_second_time_needs_nothing(
     variant: Variant, lock: Lock, env: dict[str, str]
 ) -> None:
     contexts = fetching.fetch(variant, lock, "linux/amd64", env=env)
-    assert contexts.base == f"docker-image://debian:12@{DIGEST}"
-    assert (contexts.wheels / "all" / "requirements.txt").read_text().startswith("app==1.0 --hash=sha256:")
-    assert os.access(contexts.tools / "uv", os.X_OK)
+    assert contexts["base"] == f"docker-image://debian:12@{DIGEST}"
+    assert Path(contexts["wheels"], "all", "requirements.txt").read_text().startswith("app==1.0 --hash=sha256:")
+    assert os.access(Path(contexts["tools"], "uv"), os.X_OK)
     nowhere = {**env, "PIP_FIND_LINKS": "/nothing", "PATH": "/nothing"}
     assert fetching.fetch(variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
 
@@ -148,12 +148,15 @@ def test_offline_lists_all_that_is_missing_with_sizes(variant: Variant, lock: Lo
     assert "invoke fetch" in caught.value.hint
 
 
-def test_a_base_without_digest_says_why(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
-    pins = lock.platforms["linux/amd64"]
-    base = pins.base.model_copy(update={"digest": None, "unresolved": "needs a login"})
-    bare = lock.model_copy(update={"platforms": {"linux/amd64": pins.model_copy(update={"base": base})}})
-    with pytest.raises(FetchError, match="debian:12: the lock has no digest for it: needs a login"):
+def test_what_a_lock_could_not_pin_is_named_with_what_to_do(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
+    pins = lock.platforms["linux/amd64"].model_copy(update={"unresolved": {"base": "needs a login"}})
+    bare = lock.model_copy(update={"platforms": {"linux/amd64": pins}})
+    with pytest.raises(UnresolvedError, match="base is unresolved: needs a login") as caught:
         fetching.fetch(variant, bare, "linux/amd64", env=env)
+
+    assert "--allow-unlocked" in caught.value.hint
+    assert "--context base=VALUE" in caught.value.hint
+    assert "base" not in fetching.fetch(variant, bare, "linux/amd64", without={"base"}, env=env)
 
 
 def test_wheels_for_this_machine_s_own_python_come_by_hash(lock: Lock, env: dict[str, str]) -> None:

@@ -18,13 +18,13 @@ from drydock.lock import (
     path_of,
     read_lock,
     resolve_and_write,
-    split,
     write_lock,
 )
 from drydock.locked import Lock, LockedDebianBase, LockedImage, LockedPlatform, LockedWheel
 from drydock.matrix import read_matrix
 from drydock.model import DebianBase, Exclusion, Override, Variant
 from drydock.paths import ROOT
+from drydock.pinning import split
 
 ID = "cpu-vllm0.32"
 AMD64 = "linux/amd64"

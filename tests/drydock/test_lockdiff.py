@@ -22,7 +22,7 @@ def _wheel(name: str, version: str, size: int) -> LockedWheel:
 
 
 def _lock(**layers: tuple[LockedWheel, ...]) -> Lock:
-    base = LockedImageBase(kind="image", reference="debian:12", digest=None, verified=False, source="", unresolved="x")
+    base = LockedImageBase(kind="image", reference="debian:12", digest=None, verified=False, source="")
     return Lock(
         schema_=1,
         variant=ID,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +17,10 @@ from drydock.resolve import (
     Request,
     choose,
     environment,
+    fetch_sdists,
     fetch_wheels,
     parse_pylock,
+    resolve_sdist,
     resolve_wheels,
     tags,
 )
@@ -100,9 +103,10 @@ def test_a_base_of_unknown_glibc_is_an_error() -> None:
         environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
 
 
-def test_a_platform_that_uv_does_not_know_is_an_error() -> None:
-    with pytest.raises(InputError, match="linux/s390x: uv cannot resolve for it"):
-        environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
+def test_a_platform_that_uv_does_not_know_is_an_error(env: dict[str, str], store: Store) -> None:
+    target = environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
+    with pytest.raises(InputError, match="s390x: uv cannot resolve for it"):
+        resolve_wheels(Request(("app",)), target, store, env)
 
 
 def test_names_out_of_a_pylock_are_normalised_and_unquoted() -> None:
@@ -123,7 +127,7 @@ wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sh
     )
 
 
-def test_requirements_become_wheels_in_the_store(
+def test_requirements_become_pins_that_can_be_fetched(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
 ) -> None:
     app, lib = make_wheel("app", "1.0", "lib>=1"), make_wheel("lib", "1.5")
@@ -133,7 +137,23 @@ def test_requirements_become_wheels_in_the_store(
         ("app", "1.0", len(app[1])),
         ("lib", "1.5", len(lib[1])),
     ]
+    assert not store.has(sha256(lib[1]))
+    fetch_wheels(wheels, TARGET, store, env)
     assert store.path(sha256(lib[1])).read_bytes() == lib[1]
+
+
+def test_a_source_distribution_is_pinned_without_building_it(
+    publish: Publish, env: dict[str, str], store: Store, tmp_path: Path
+) -> None:
+    archive = tmp_path / "app-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("app-1.0/setup.py"))
+    publish((archive.name, archive.read_bytes()))
+    pin = resolve_sdist("app==1.0", TARGET, store, env)
+    fetch_sdists((pin,), TARGET, store, env)
+
+    assert (pin.name, pin.version, pin.filename, pin.size) == ("app", "1.0", archive.name, archive.stat().st_size)
+    assert store.has(pin.sha256, pin.size)
 
 
 def test_what_only_an_excluded_distribution_needs_goes_with_it(

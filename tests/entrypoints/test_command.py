@@ -129,3 +129,13 @@ def test_vllm_finishes_what_runs_for_as_long_as_the_drain_where_it_can() -> None
     assert "--shutdown-timeout" not in unable.argv
     assert chosen.argv.count("--shutdown-timeout") == 1
     assert chosen.argv[chosen.argv.index("--shutdown-timeout") + 1] == "3"
+
+
+def test_what_the_base_exports_reaches_vllm_unless_the_user_set_it_otherwise() -> None:
+    variables = {"LD_LIBRARY_PATH": ["/usr/lib", "/cann/lib:/usr/lib"], "CANN": ["", "/cann"]}
+    profile = PROFILE | {"environment": {"scripts": ["/cann/set_env.sh"], "variables": variables}}
+    as_built = plan(profile=profile, LD_LIBRARY_PATH="/usr/lib")
+    assert (as_built.env["LD_LIBRARY_PATH"], as_built.env["CANN"]) == ("/cann/lib:/usr/lib", "/cann")
+    assert reason(as_built, "CANN").because == "as /cann/set_env.sh of the base image exports it"
+    own = plan(profile=profile, LD_LIBRARY_PATH="/mine")
+    assert "LD_LIBRARY_PATH" not in own.env

@@ -1,0 +1,121 @@
+"""Source code by what names it: a git commit, or a source distribution's hash → a folder that is compiled from. IO.
+
+git's own configuration decides how a repository is reached (`url.<mirror>.insteadOf`, proxies, credentials).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from drydock import resolve
+from drydock.errors import FetchError, InputError
+from drydock.locked import LockedSource
+from drydock.model import SourceCode
+from drydock.resolve import Environment
+from drydock.store import Store, whole_folder
+
+TIMEOUT = 1800
+"""Seconds for one repository: PyTorch's takes minutes on a slow line."""
+
+
+def resolve_source(
+    source: SourceCode, target: Environment, store: Store, env: Mapping[str, str] = os.environ
+) -> LockedSource:
+    """Pin source code; one that is pinned in the matrix is taken from there. Raises InputError or FetchError."""
+    if source.sdist:
+        pinned = resolve.resolve_sdist(source.sdist, target, store, env)
+        return LockedSource(name=source.name, sdist=pinned, verified=True, source="the index")
+    if source.commit:
+        known = _folder(store, source.commit).is_dir()
+        return _git(source, source.commit, verified=known, said=source.source)
+    return _git(source, _ask(source, env), verified=True, said="the repository")
+
+
+def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
+    """Bring source code into the store; return the folder of its files. Raises FetchError."""
+    if source.sdist:
+        resolve.fetch_sdists((source.sdist,), target, store, env)
+        return _unpacked(source.name, store.path(source.sdist.sha256), store)
+    return _checked_out(source, store, env)
+
+
+def stored(source: LockedSource, store: Store) -> bool:
+    """Tell whether the source code is here already."""
+    if source.sdist:
+        return store.has(source.sdist.sha256, source.sdist.size)
+    return _folder(store, str(source.commit)).is_dir()
+
+
+def _git(source: SourceCode, commit: str, *, verified: bool, said: str) -> LockedSource:
+    return LockedSource(name=source.name, repository=source.repository, commit=commit, verified=verified, source=said)
+
+
+def _ask(source: SourceCode, env: Mapping[str, str]) -> str:
+    """Ask the repository what a tag or branch is; a tag's own commit, not the tag object."""
+    lines = _run(["git", "ls-remote", source.repository, source.ref, f"{source.ref}^{{}}"], source.name, env).split(
+        "\n"
+    )
+    found = {name: commit for commit, _, name in (line.partition("\t") for line in lines) if name}
+    for name in (f"refs/tags/{source.ref}^{{}}", f"refs/tags/{source.ref}", f"refs/heads/{source.ref}"):
+        if name in found:
+            return found[name]
+    raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="mend `ref`, or give a `commit`")
+
+
+def _checked_out(source: LockedSource, store: Store, env: Mapping[str, str]) -> Path:
+    final = _folder(store, str(source.commit))
+    if final.is_dir():
+        return final
+    with whole_folder(final) as temporary:
+        git = ["git", "-C", str(temporary)]
+        _run([*git, "init", "--quiet"], source.name, env)
+        _run([*git, "fetch", "--quiet", "--depth", "1", source.repository, str(source.commit)], source.name, env)
+        _run([*git, "-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD"], source.name, env)
+        _run([*git, "submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1"], source.name, env)
+        for inner in temporary.rglob(".git"):
+            shutil.rmtree(inner) if inner.is_dir() else inner.unlink()
+    return final
+
+
+def _unpacked(name: str, archive: Path, store: Store) -> Path:
+    """Unpack a source distribution, without the folder that holds all of it."""
+    final = store.home / "sources" / archive.name
+    if final.is_dir():
+        return final
+    with whole_folder(final) as temporary, tarfile.open(archive) as tar:
+        tar.extractall(temporary, filter="data")
+        inner = list(temporary.iterdir())
+        if len(inner) != 1 or not inner[0].is_dir():
+            raise FetchError(f"{name}: found {len(inner)} entries in the source distribution, expected one folder")
+        for path in inner[0].iterdir():
+            path.rename(temporary / path.name)
+        inner[0].rmdir()
+    return final
+
+
+def _folder(store: Store, commit: str) -> Path:
+    return store.home / "sources" / commit
+
+
+def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
+    """Run git, never asking for a password; raise FetchError with what it said."""
+    quiet = {**env, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    try:
+        done = subprocess.run(
+            command, env=quiet, capture_output=True, text=True, check=False, timeout=TIMEOUT, umask=0o022
+        )
+    except FileNotFoundError as error:
+        raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"{name}: git gave no answer within {TIMEOUT} s: {' '.join(command[-2:])}") from error
+    if done.returncode:
+        said = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
+        raise FetchError(
+            f"{name}: {' '.join(command[-2:])}: {said}", hint="git's url.<mirror>.insteadOf names a mirror"
+        )
+    return done.stdout
