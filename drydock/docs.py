@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from drydock import tables
 from drydock.errors import StaleError
 from drydock.files import write_atomically
 from drydock.model import Check, Threshold, Variant
-from drydock.proof import read_proof
 
 END = "<!-- end -->"
 
@@ -54,8 +55,9 @@ def filled(page: Path, tables: Mapping[str, str]) -> str:
 
 
 def proofs(root: Path, variants: Iterable[Variant]) -> str:
-    """Return what tests have shown of each variant."""
-    return _table(("variant", "stack", "platforms", "shown", "by tests", "digest"), (_proof(root, v) for v in variants))
+    """Return the matrix, with what tests have shown of each variant."""
+    head = ("variant", "accelerator", "vLLM", "base", "platforms", "hermetic", "locked", "shown", "digest")
+    return _table(head, (_proof(row) for row in tables.rows(root, variants)))
 
 
 def checks(found: Iterable[Check]) -> str:
@@ -70,10 +72,11 @@ def thresholds(found: Mapping[str, Threshold]) -> str:
     return _table(("name", "value", "because", "source"), rows)
 
 
-def _proof(root: Path, variant: Variant) -> Sequence[str]:
-    proof = read_proof(root, variant.id)
-    tier, count, digest = (proof.tier(), proof.count(), proof.digest) if proof else ("none", 0, "")
-    return variant.id, variant.summary, ", ".join(variant.platforms), tier, str(count), f"`{digest[:19]}`"
+def _proof(row: Mapping[str, Any]) -> Sequence[str]:
+    names = (*(row[name] for name in ("id", "accelerator", "vllm", "base")), ", ".join(row["platforms"]))
+    digest = f"`{row['digest'][:19]}`" if row["digest"] else ""
+    hermetic = "yes" if row["hermetic"] else "no"
+    return *names, hermetic, tables.locked(row), f"{row['proof']} {row['date']}".strip(), digest
 
 
 def _value(threshold: Threshold) -> str:

@@ -29,7 +29,7 @@ class Difference(NamedTuple):
 
     platform: str
     kind: str
-    """wheel, tool, deb or bootstrap."""
+    """wheel, build, tool, sdist, deb or bootstrap."""
     name: str
     old: Pin | None
     new: Pin | None
@@ -98,7 +98,11 @@ def _pins(lock: Lock) -> Iterator[tuple[Key, Pin]]:
 
 
 def _kinds(pins: LockedPlatform) -> Mapping[str, tuple[Any, ...]]:
-    python = {"wheel": tuple(wheel for layer in pins.layers.values() for wheel in layer), "tool": pins.tools}
+    python: dict[str, tuple[Any, ...]] = {
+        "wheel": tuple(wheel for layer in pins.layers.values() for wheel in layer),
+        "tool": pins.tools,
+    }
+    python |= {"build": pins.build, "sdist": tuple(source.sdist for source in pins.sources if source.sdist)}
     if isinstance(pins.base, LockedDebianBase):
         return {**python, "deb": pins.base.packages, "bootstrap": pins.base.bootstrap}
     return python
@@ -110,6 +114,12 @@ def _facts(lock: Lock) -> dict[str, Any]:
     for platform, pins in lock.platforms.items():
         facts[f"platforms.{platform}.base.digest"] = pins.base.digest
         facts[f"platforms.{platform}.image.digest"] = pins.image.digest if pins.image else None
+        for source in pins.sources:
+            facts[f"platforms.{platform}.sources.{source.name}"] = source.commit
+        for context, files in pins.supplied.items():
+            facts |= {f"platforms.{platform}.supplied.{context}.{file.filename}": file.sha256 for file in files}
+        for context, reason in pins.unresolved.items():
+            facts[f"platforms.{platform}.unresolved.{context}"] = reason
         for layer, wheels in pins.layers.items():
             facts[f"platforms.{platform}.layers.{layer}"] = sorted(wheel.name for wheel in wheels)
     return facts

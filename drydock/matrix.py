@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
@@ -56,7 +56,21 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
     raise TargetError(f"--target: unknown target {target!r}", hint=nearest(target, known))
 
 
-def describe(variant: Variant, *, locked: bool, proof: str) -> dict[str, Any]:
+class State(NamedTuple):
+    """What became of a variant: what its lock pins, and what has been shown of it."""
+
+    locked: bool
+    unresolved: tuple[str, ...]
+    """Contexts that the lock could not pin."""
+    proof: str
+    """The strongest tier that tests have shown of just these inputs, or rendered, or none."""
+    date: str
+    """When they did."""
+    digest: str
+    """That two builds of just these inputs agreed upon, where the lock has one."""
+
+
+def describe(variant: Variant, state: State) -> dict[str, Any]:
     """Return one row of `matrix --json`."""
     base = variant.base
     return {
@@ -69,8 +83,8 @@ def describe(variant: Variant, *, locked: bool, proof: str) -> dict[str, Any]:
         "base": f"debian:{base.suite}" if base.kind == "debian" else base.reference,
         "platforms": list(variant.platforms),
         "hermetic": variant.hermetic,
-        "locked": locked,
-        "proof": proof,
+        **state._asdict(),
+        "unresolved": list(state.unresolved),
     }
 
 

@@ -21,7 +21,10 @@ TIERS = ("rendered", "stand-in", "packages", "hardware")
 class Proof(Record):
     """The tests that showed something of one variant."""
 
+    date: str
+    """Day of the run, UTC: 2026-11-21."""
     digest: str
+    """Of the image that was tested; empty where only stand-ins were."""
     inputs_sha256: str
     """The inputs that were tested; other inputs are another image, of which nothing was shown."""
     shown: Mapping[str, tuple[str, ...]]

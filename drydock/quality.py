@@ -19,9 +19,11 @@ KINDS = {
     "unit": "not golden and not fuzz and not engine",
     "golden": "golden",
     "fuzz": "fuzz",
-    "engine": "engine",
+    "engine": "engine and not packages",
+    "packages": "packages",
 }
 """Kind of test → pytest's marker expression."""
+WITH_ENGINE = ("engine", "packages")
 
 PYTHON_FILES = ("drydock", "entrypoints", "models", "templates", "tests", "tasks.py", "inv")
 LINTERS = {
@@ -42,8 +44,8 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
     if not kind:
         lint(root)
     recording = ("--record-proof",) if record else ()
-    runs = {"not engine": ("-n", str(os.cpu_count() or 1)), "engine": recording}
-    selected = {KINDS[kind]: recording if kind == "engine" else ()} if kind else runs
+    runs = {"not engine": ("-n", str(os.cpu_count() or 1)), KINDS["engine"]: recording}
+    selected = {KINDS[kind]: recording if kind in WITH_ENGINE else ()} if kind else runs
     failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")

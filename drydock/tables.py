@@ -13,7 +13,7 @@ from drydock import build
 from drydock import lock as locks
 from drydock.errors import DrydockError
 from drydock.locked import Lock
-from drydock.matrix import describe
+from drydock.matrix import State, describe
 from drydock.model import Variant
 from drydock.proof import read_proof
 
@@ -22,8 +22,33 @@ COLUMNS = ("id", "aliases", "stack", "vllm", "python", "base", "platforms", "her
 
 def rows(root: Path, variants: Iterable[Variant]) -> list[dict[str, Any]]:
     """Return the rows of `matrix --json`."""
-    found = [(variant, current_lock(root, variant)) for variant in variants]
-    return [describe(variant, locked=lock is not None, proof=proof(root, variant, lock)) for variant, lock in found]
+    return [describe(variant, state(root, variant)) for variant in variants]
+
+
+def state(root: Path, variant: Variant) -> State:
+    """Return what became of a variant."""
+    lock = current_lock(root, variant)
+    if lock is None:
+        return State(locked=False, unresolved=(), proof="none", date="", digest="")
+    unresolved = tuple(sorted({name for pins in lock.platforms.values() for name in pins.unresolved}))
+    if not (root / "images" / variant.id / "Dockerfile").is_file():
+        return State(locked=not unresolved, unresolved=unresolved, proof="none", date="", digest="")
+    shown = read_proof(root, variant.id)
+    current = {
+        build.inputs_sha256(build.Job(variant=variant, lock=lock, platform=platform, root=root)): pins
+        for platform, pins in lock.platforms.items()
+    }
+    proven = shown if shown and shown.inputs_sha256 in current else None
+    images = [
+        pins.image.digest for inputs, pins in current.items() if pins.image and pins.image.inputs_sha256 == inputs
+    ]
+    return State(
+        locked=not unresolved,
+        unresolved=unresolved,
+        proof=proven.tier() if proven else "rendered",
+        date=proven.date if proven else "",
+        digest=images[0] if images else "",
+    )
 
 
 def current_lock(root: Path, variant: Variant) -> Lock | None:
@@ -39,25 +64,20 @@ def current_lock(root: Path, variant: Variant) -> Lock | None:
     return lock
 
 
-def proof(root: Path, variant: Variant, lock: Lock | None) -> str:
-    """Return the strongest tier that tests have shown of just these inputs; what they showed of others is no proof."""
-    if lock is None or not (root / "images" / variant.id / "Dockerfile").is_file():
-        return "none"
-    shown = read_proof(root, variant.id)
-    jobs = [build.Job(variant=variant, lock=lock, platform=platform, root=root) for platform in lock.platforms]
-    current = shown is not None and shown.inputs_sha256 in {build.inputs_sha256(job) for job in jobs}
-    return shown.tier() if shown and current else "rendered"
-
-
 def text(found: Sequence[Mapping[str, Any]], width: int = 200) -> str:
     """Return rows as a table, no wider than it must be."""
     table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
     for row in found:
-        table.add_row(*(_cell(row[column]) for column in COLUMNS))
+        table.add_row(*(_cell(row[column]) for column in COLUMNS[:-2]), locked(row), row["proof"])
     console = Console(width=width, no_color=True)
     with console.capture() as capture:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
+
+
+def locked(row: Mapping[str, Any]) -> str:
+    """Say how far a row is locked, in a word or two."""
+    return f"all but {', '.join(row['unresolved'])}" if row["unresolved"] else _cell(row["locked"])
 
 
 def _cell(value: Any) -> str:

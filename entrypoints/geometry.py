@@ -34,6 +34,9 @@ _LENGTHS = (
 )
 """Names that vLLM 0.32 looks for, from its model_arch_config_convertor.py."""
 
+_INTERMEDIATE = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+
 _RECURRENT = (
     "mamba_d_state",
     "ssm_state_size",
@@ -64,6 +67,14 @@ class Geometry(NamedTuple):
     latent: int
     """Numbers per token and layer of multi-head latent attention, which does not split over ranks; 0 without."""
     max_length: int | None
+    hidden: int = 0
+    """Width of a layer's input; this and all below are 0 where the configuration does not say."""
+    vocabulary: int = 0
+    intermediate: int = 0
+    """Width of a dense layer's feed-forward part."""
+    experts: int = 0
+    expert_width: int = 0
+    """Width of one expert's feed-forward part."""
 
     def divides(self, ranks: int) -> bool:
         """Tell whether tensor parallelism over so many ranks is possible."""
@@ -73,10 +84,13 @@ class Geometry(NamedTuple):
         """Return the numbers that one rank keeps per token and layer."""
         return self.latent or 2 * max(1, self.kv_heads // ranks) * self.head_size
 
-    def kv_bytes(self, tokens: int, size: int, ranks: int) -> int:
-        """Return what one sequence of so many tokens takes on one rank, with numbers of `size` bytes."""
+    def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
+        """Return what one sequence of so many tokens takes on one rank, with numbers of `size` bytes.
+
+        While a prompt is computed `chunk` tokens at a time, a sliding layer keeps those beside its window.
+        """
         full = (self.layers - self.sliding_layers) * tokens
-        sliding = self.sliding_layers * min(tokens, self.window)
+        sliding = self.sliding_layers * min(tokens, self.window + chunk)
         return (full + sliding) * self.kv_elements(ranks) * size
 
 
@@ -105,7 +119,7 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _geometry(config: Mapping[str, Any], text: Mapping[str, Any]) -> Geometry:
     heads = _first(text, _HEADS)
-    window = _first(text, ("sliding_window",), 0)
+    window, experts = _first(text, ("sliding_window",), 0), _experts(text)
     sliding = _list(text, "layer_types").count("sliding_attention") if window else 0
     return Geometry(
         layers=_first(text, _LAYERS),
@@ -116,6 +130,11 @@ def _geometry(config: Mapping[str, Any], text: Mapping[str, Any]) -> Geometry:
         head_size=_head_size(text, heads),
         latent=_latent(text),
         max_length=_max_length(config, text),
+        hidden=_size(text, _HIDDEN),
+        vocabulary=_size(text, ("vocab_size",)) or _size(config, ("vocab_size",)),
+        intermediate=_size(text, ("intermediate_size_mlp", *_INTERMEDIATE)),
+        experts=experts,
+        expert_width=_size(text, ("moe_intermediate_size", *_INTERMEDIATE)) if experts else 0,
     )
 
 
@@ -136,6 +155,22 @@ def _first(text: Mapping[str, Any], keys: tuple[str, ...], default: int | None =
     if default is None:
         raise ValueError(f"{' or '.join(keys)}: missing, expected a whole number above zero")
     return default
+
+
+def _size(text: Mapping[str, Any], keys: tuple[str, ...]) -> int:
+    """Return the first of several names' whole number; 0 where there is none that holds for all layers."""
+    for key in keys:
+        value = text.get(key)
+        values = value if isinstance(value, list) else [value]
+        number = values[0] if values and all(item == values[0] for item in values) else None
+        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+            return number
+    return 0
+
+
+def _experts(text: Mapping[str, Any]) -> int:
+    nested = text.get("ffn_config")  # DBRX
+    return _size(text, _EXPERTS) or (_size(nested, ("moe_num_experts",)) if isinstance(nested, dict) else 0)
 
 
 def _kv_heads(text: Mapping[str, Any], heads: int) -> int:

@@ -52,6 +52,8 @@ class ModelFacts(NamedTuple):
     """Why weights or geometry are not known, where that is legitimate."""
     problem: str = ""
     """What is missing or wrong in its configuration: an error as soon as the geometry is needed."""
+    group: int = 0
+    """Numbers that share one scale in quantised weights, which ranks must not cut; 0 where that does not matter."""
 
 
 def read_model(name: str, load_format: str = "auto") -> ModelFacts:
@@ -73,7 +75,9 @@ def read_model(name: str, load_format: str = "auto") -> ModelFacts:
         unknown = f"--load-format {load_format} decides what the weights take"
     architectures = config.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
-    return ModelFacts(name, True, architecture, quantization(config), weights, geometry, unknown, problem)
+    return ModelFacts(
+        name, True, architecture, quantization(config), weights, geometry, unknown, problem, group_size(config)
+    )
 
 
 def _read_config(folder: str) -> dict[str, Any]:
@@ -131,6 +135,22 @@ def quantization(config: Mapping[str, Any]) -> str:
     text = text_config(config)
     found = config.get("quantization_config") or config.get("compression_config") or text.get("quantization_config")
     return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else ""
+
+
+def group_size(config: Mapping[str, Any]) -> int:
+    """Return how many numbers of quantised weights share one scale; 0 for a whole row or tensor, or none.
+
+    GPTQ and AWQ write group_size, block-wise fp8 weight_block_size, compressed-tensors one for each of config_groups.
+    """
+    found = config.get("quantization_config") or text_config(config).get("quantization_config")
+    if not isinstance(found, dict):
+        return 0
+    blocks, groups = found.get("weight_block_size"), found.get("config_groups")
+    sizes = [found.get("group_size"), *(blocks if isinstance(blocks, list) else ())]
+    for group in groups.values() if isinstance(groups, dict) else ():
+        weights = group.get("weights") if isinstance(group, dict) else None
+        sizes += [weights.get("group_size")] if isinstance(weights, dict) else []
+    return max((size for size in sizes if isinstance(size, int) and size > 1), default=0)
 
 
 # --- weights --------------------------------------------------------------------------------------------------------

@@ -114,6 +114,5 @@ class TestCommitted:
         current = build.inputs_sha256(job)
         image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
         assert image is None or image.inputs_sha256 == current, "invoke verify --record"
-        assert shown is None or (shown.inputs_sha256, shown.digest) == (current, image and image.digest), (
-            "invoke test --record"
-        )
+        assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
+        assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock import build, docs, proof
+from drydock import build, docs
 from drydock.errors import StaleError
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
@@ -35,14 +35,11 @@ def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
         docs.filled(tmp_path / "none.md", {"checks": "new\n"})
 
 
-def test_the_table_of_proofs_says_what_was_shown(tmp_path: Path) -> None:
-    variant = build.prepare("cpu").variant
-    found = proof.Proof(digest="sha256:" + "a" * 64, inputs_sha256="b" * 64, shown={"hardware": ("t",)})
-    assert "| none | 0 |" in docs.proofs(tmp_path, [variant])
+def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
+    table = docs.proofs(ROOT, [build.prepare("cpu").variant])
 
-    proof.write_proof(tmp_path, variant.id, found)
-
-    assert "| hardware | 1 | `sha256:aaaaaaaaaaaa` |" in docs.proofs(tmp_path, [variant])
+    assert table.startswith("| variant | accelerator | vLLM | base |")
+    assert "| cpu-vllm0.32 | cpu | 0.32.0 | debian:bookworm | linux/amd64 | yes | yes | " in table
 
 
 def test_every_check_stands_in_the_table_with_its_remediation() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.errors import InputError, TargetError
-from drydock.matrix import describe, find, read_matrix
+from drydock.matrix import State, describe, find, read_matrix
 
 ACCELERATOR = """
 schema: 1
@@ -128,7 +128,8 @@ def test_a_wrong_target_names_the_nearest(write: Callable[..., Path]) -> None:
 
 
 def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
-    assert describe(find(read_matrix(write()), "cpu"), locked=True, proof="packages") == {
+    state = State(locked=False, unresolved=("base",), proof="packages", date="2026-11-21", digest="sha256:1")
+    assert describe(find(read_matrix(write()), "cpu"), state) == {
         "id": "cpu-new",
         "accelerator": "cpu",
         "aliases": ["newest"],
@@ -138,8 +139,11 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         "base": "debian:bookworm",
         "platforms": ["linux/amd64", "linux/arm64"],
         "hermetic": True,
-        "locked": True,
+        "locked": False,
+        "unresolved": ["base"],
         "proof": "packages",
+        "date": "2026-11-21",
+        "digest": "sha256:1",
     }
 
 

@@ -20,5 +20,5 @@ def test_a_test_that_failed_in_one_phase_failed() -> None:
 def test_the_strongest_tier_is_the_one_that_counts() -> None:
     shown = {"packages": ("a",), "hardware": ("b",)}
 
-    assert proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown=shown).tier() == "hardware"
-    assert proof.Proof(digest=DIGEST, inputs_sha256="b" * 64, shown={}).tier() == "none"
+    assert proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown=shown).tier() == "hardware"
+    assert proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown={}).tier() == "none"

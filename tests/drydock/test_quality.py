@@ -13,7 +13,7 @@ from drydock.errors import BuildError, InputError
 def test_an_unknown_kind_of_test_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown kind 'fast'") as raised:
         quality.run_tests(tmp_path, "fast")
-    assert raised.value.hint == "known: unit, golden, fuzz, engine"
+    assert raised.value.hint == "known: unit, golden, fuzz, engine, packages"
 
 
 def test_a_failing_test_is_an_error_and_other_kinds_are_left_out(tmp_path: Path) -> None:

@@ -42,7 +42,11 @@ def test_what_tests_showed_counts_for_the_inputs_that_they_tested(root: Path, va
     lock = locks.read_lock(locks.path_of(root, variant.id))
     inputs = build.inputs_sha256(build.Job(variant=variant, lock=lock, platform=variant.platforms[0], root=root))
     digest = f"sha256:{'1' * 64}"
-    write_proof(root, variant.id, Proof(digest=digest, inputs_sha256=inputs, shown={"packages": ("test_it",)}))
+    write_proof(
+        root,
+        variant.id,
+        Proof(date="2026-11-21", digest=digest, inputs_sha256=inputs, shown={"packages": ("test_it",)}),
+    )
     assert shown(root, variant) == (True, "packages")
     (root / "entrypoints" / "__main__.py").write_text("changed = True\n")
     assert shown(root, variant) == (True, "rendered")

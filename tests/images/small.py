@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
-import io
 import json
 import os
 import shutil
 import subprocess
 import sys
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,31 +17,11 @@ from drydock.files import checksum
 from drydock.locked import Lock, LockedWheel
 from drydock.paths import ROOT, cache_home
 from drydock.store import default_store
+from tests.images.standin import wheel
 
 VARIANT = "small-stand-in"
 FOLDERS = ("drydock", "entrypoints", "templates")
 FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
-
-
-def wheel(name: str, version: str, modules: Mapping[str, str]) -> tuple[str, bytes]:
-    """Return the file name and bytes of a pure Python wheel."""
-    info = f"{name.replace('-', '_')}-{version}.dist-info"
-    files = {
-        **modules,
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    rows = [f"{path},sha256={_hash(text)},{len(text)}" for path, text in files.items()]
-    files[f"{info}/RECORD"] = "\n".join([*rows, f"{info}/RECORD,,", ""])
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w") as archive:
-        for path, text in files.items():
-            archive.writestr(zipfile.ZipInfo(path), text)
-    return f"{name.replace('-', '_')}-{version}-py3-none-any.whl", stream.getvalue()
-
-
-def _hash(text: str) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip("=")
 
 
 def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:

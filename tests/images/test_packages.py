@@ -1,0 +1,98 @@
+"""Images built from the real packages, where these can be had: gigabytes, so on demand (`./inv test --packages`).
+
+What a variant's packages prove: they install without network on a Debian base, they import together, and vLLM's own
+parser tells its flags. Without the device nothing is served. Every image and its layers are removed afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from drydock import build
+from drydock.matrix import read_matrix
+from drydock.model import Variant
+from drydock.paths import ROOT
+from tests.entrypoints.sample import write_model
+from tests.hosts import expect
+from tests.images.test_standins import hosts, planned
+
+IMPORTS = {
+    "cuda": ("torch", "vllm", "flashinfer"),
+    "tpu": ("torch", "jax", "libtpu", "vllm"),
+    "ascend": ("torch",),
+    "cpu": ("torch", "vllm"),
+}
+"""Accelerator → the modules that must import together, without a device."""
+
+HEAVY = [
+    variant
+    for variant in read_matrix(ROOT)
+    if variant.accelerator in IMPORTS and variant.base.kind == "debian" and "linux/amd64" in variant.platforms
+]
+
+pytestmark = pytest.mark.packages
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(variant, id=variant.id, marks=pytest.mark.proves(variant.id, "packages")) for variant in HEAVY
+    ],
+)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    """Return one variant after the other."""
+    found: Variant = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def image(variant: Variant) -> Iterator[build.Built]:
+    """Build a variant's image, and remove it again."""
+    built = build.build(build.prepare(variant.id, build.Wish(platform="linux/amd64")))
+    yield built
+    if not variant.default or variant.accelerator != "cpu":
+        docker.from_env().images.remove(built.image, force=True)
+        shutil.rmtree(built.layout)
+        subprocess.run(["docker", "builder", "prune", "--all", "--force"], check=True, capture_output=True)
+
+
+@pytest.fixture
+def run(image: build.Built) -> Run:
+    """Run a command in the image, without network, as its own user."""
+
+    def _run(*words: str, volume: str = f"{expect.HOSTS}:/hosts:ro") -> subprocess.CompletedProcess[str]:
+        options = ("--rm", "--network", "none", "--read-only", "--tmpfs", "/tmp", "--volume", volume)
+        command = ["docker", "run", *options, image.image, *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+
+    return _run
+
+
+def test_the_packages_import_together(
+    variant: Variant, image: build.Built, run: Run, record_property: Callable[[str, Any], None]
+) -> None:
+    record_property("digest", image.digest)
+    profile = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    modules = ", ".join(IMPORTS[variant.accelerator])
+    ran = run(profile["python"], "-c", f"import {modules}; print({modules.split(', ', maxsplit=1)[0]}.__version__)")
+
+    assert ran.returncode == 0, ran.stderr[-3000:]
+
+
+def test_the_image_plans_what_the_repository_plans(variant: Variant, run: Run, tmp_path: Path) -> None:
+    host, expected = planned(variant, write_model(tmp_path / "stub"))
+    ran = run("facts", "--json", "--root", f"/hosts/{host}")
+
+    assert host in hosts(variant)
+    assert expected.argv
+    assert ran.returncode == 0, ran.stderr[-2000:]
