@@ -67,20 +67,31 @@ def choose_graphs(asked: Asked, thresholds: Thresholds, env: Mapping[str, str]) 
     ranges = _overridden(_ranges(asked, thresholds), env)
     if env.get("VLLM_BUCKETING_FROM_FILE"):
         return Warmup({}, 0, {})
-    if "file" in ways and asked.wishes.workload and not _set(env):
-        return _from_lengths(asked, ranges, thresholds)
-    linear = _linear_graphs(asked, ranges)
-    known = asked.wishes.input is not None or _set(env)
-    few = linear <= thresholds.whole("graphs_at_most")
-    if "pad" in ways and known:
-        return _limited(asked, ranges, thresholds)
-    if "exponential" in ways and not (known and few):
-        return _exponential(asked, ranges, linear, ways, known=known)
     if asked.wishes.workload and not _set(env):
-        return _linear(asked, _fitted(asked, ranges), ways, _why_fitted(asked, ranges))
-    if known:
-        return _linear(asked, ranges, ways, "the manual's rule for these lengths")
-    return _linear(asked, _wide(ranges), ways, "nothing is known of the lengths: about sixteen steps in each dimension")
+        return _for_lengths(asked, ranges, ways, thresholds)
+    if asked.wishes.input is None and not _set(env):
+        return _for_anything(asked, ranges, ways)
+    if "pad" in ways:
+        return _limited(asked, ranges, thresholds)
+    linear = _linear_graphs(asked, ranges)
+    if "exponential" in ways and linear > thresholds.whole("graphs_at_most"):
+        return _exponential(asked, ranges, ways, f"linear buckets for these lengths make {linear} graphs")
+    return _linear(asked, ranges, ways, "the manual's rule for these lengths")
+
+
+def _for_lengths(asked: Asked, ranges: Ranges, ways: tuple[str, ...], thresholds: Thresholds) -> Warmup:
+    """Choose by the lengths of real requests."""
+    if "file" in ways:
+        return _from_lengths(asked, ranges, thresholds)
+    return _linear(asked, _fitted(asked, ranges), ways, _why_fitted(asked, ranges))
+
+
+def _for_anything(asked: Asked, ranges: Ranges, ways: tuple[str, ...]) -> Warmup:
+    """Choose where nothing is known of the lengths."""
+    why = "nothing is known of the lengths"
+    if "exponential" in ways:
+        return _exponential(asked, ranges, ways, why)
+    return _linear(asked, _wide(ranges), ways, f"{why}: about sixteen steps in each dimension")
 
 
 def _set(env: Mapping[str, str]) -> bool:
@@ -94,8 +105,8 @@ def _set(env: Mapping[str, str]) -> bool:
 def _ranges(asked: Asked, thresholds: Thresholds) -> Ranges:
     """Return the manual's ranges: prompts as long as wished, or as the model allows; a step for 1/16 of the batch."""
     spare = thresholds.whole("spare_blocks")
-    prompt = asked.wishes.input or (1, asked.length)
-    longest = sum((asked.wishes.input[1], asked.wishes.output[1])) if _both(asked.wishes) else asked.length
+    prompt, answer = asked.wishes.input or (1, asked.length), asked.wishes.output
+    longest = prompt[1] + answer[1] if asked.wishes.input and answer else asked.length
     step = thresholds.whole("decode_step") or min(-(-asked.sequences // 16), 16)
     batch = up(asked.sequences, step)
     blocks = up((-(-longest // BLOCK) + spare) * batch, BLOCK)
@@ -106,10 +117,6 @@ def _ranges(asked: Asked, thresholds: Thresholds) -> Ranges:
         Range(1, step, batch),
         Range(first, BLOCK, max(first, blocks)),
     )
-
-
-def _both(wishes: Wishes) -> bool:
-    return wishes.input is not None and wishes.output is not None
 
 
 def _overridden(ranges: Ranges, env: Mapping[str, str]) -> Ranges:
@@ -181,7 +188,7 @@ def _count(asked: Asked, prompts: Buckets, lengths: Buckets, batches: Buckets, b
     return len(before) + len(spaced.decode_graphs(batches, blocks, asked.kv_blocks))
 
 
-def _exponential(asked: Asked, ranges: Ranges, linear: int, ways: tuple[str, ...], *, known: bool) -> Warmup:
+def _exponential(asked: Asked, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
     """Let vLLM space the buckets by doubling: it takes no ranges then."""
     last = up(asked.length, BLOCK)
     most = asked.kv_blocks or ranges.blocks.last
@@ -192,7 +199,7 @@ def _exponential(asked: Asked, ranges: Ranges, linear: int, ways: tuple[str, ...
         spaced.exponential(Range(1, 2, asked.sequences), spaced.doublings(asked.sequences)),
         spaced.exponential(Range(BLOCK, BLOCK, most), spaced.doublings(most)),
     )
-    why = f"linear buckets for these lengths make {linear} graphs" if known else "nothing is known of the lengths"
+    linear = _linear_graphs(asked, ranges)
     instead = (f"linear: {linear} graphs; --input-range and --output-range narrow it", *_limit(ways))
     if "pad" in ways:
         return Warmup({"VLLM_BUCKETING_STRATEGY": Value("exp", f"{why}: {graphs} graphs", instead)}, graphs, {})
