@@ -39,6 +39,10 @@ class Case(NamedTuple):
         """Tell whether a list of models has this one."""
         return any(part in self.name for part in self.thresholds.words(threshold))
 
+    def word(self, threshold: str) -> str:
+        """Return a threshold that is a word."""
+        return str(self.thresholds.table[threshold]["value"])
+
     def is_on(self, variable: str) -> bool:
         """Tell whether the user switched something on."""
         return (self.given.variable(variable) or "").lower() in _TRUE
@@ -86,7 +90,7 @@ def quantised(case: Case, chosen: Fit) -> dict[str, Value]:
         values[QUANTIZATION] = Value(
             f"{method}_hpu", f"the weights are {method}, for which Gaudi has a kernel of its own"
         )
-    elif _converts(case):
+    elif _converts(case) and case.word("fp8_conversion") == "variable":
         because = "Gaudi2 computes float8 as e4m3fnuz: weights are halved and their scales doubled while loading"
         values["VLLM_HPU_CONVERT_TO_FP8UZ"] = Value("true", because, ("false: values above 240 overflow",))
     return values
@@ -144,7 +148,7 @@ def switches(case: Case) -> dict[str, Value]:
 
 def warnings(case: Case, chosen: Fit) -> Iterator[Finding]:
     """Yield what is to be said about the model and the user's own choices."""
-    if _converts(case) and not case.thresholds.number("converts_fp8"):
+    if _converts(case) and case.word("fp8_conversion") == "beforehand":
         yield advice(
             41,
             "Gaudi2 computes float8 as e4m3fnuz, and this stack does not convert weights while loading",

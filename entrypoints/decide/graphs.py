@@ -36,6 +36,8 @@ class Asked(NamedTuple):
     wishes: Wishes
     kv_blocks: int | None
     """That fit; None where nobody knows."""
+    whole: bool = True
+    """Whether a prompt is computed in one step; else in pieces of the budget, each with the blocks before it."""
 
 
 class Warmup(NamedTuple):
@@ -74,7 +76,7 @@ def choose_graphs(asked: Asked, thresholds: Thresholds, env: Mapping[str, str]) 
     if "pad" in ways:
         return _limited(asked, ranges, thresholds)
     linear = _linear_graphs(asked, ranges)
-    if "exponential" in ways and linear > thresholds.whole("graphs_at_most"):
+    if "linear" not in ways or ("exponential" in ways and linear > thresholds.whole("graphs_at_most")):
         return _exponential(asked, ranges, ways, f"linear buckets for these lengths make {linear} graphs")
     return _linear(asked, ranges, ways, "the manual's rule for these lengths")
 
@@ -113,10 +115,18 @@ def _ranges(asked: Asked, thresholds: Thresholds) -> Ranges:
     first = up(max(1, -(-prompt[0] // BLOCK)), BLOCK)
     return Ranges(
         Range(1, 1, asked.prompts),
-        Range(up(prompt[0], BLOCK), BLOCK, up(prompt[1], BLOCK) + spare * BLOCK),
+        _prompt_range(asked, prompt, spare),
         Range(1, step, batch),
         Range(first, BLOCK, max(first, blocks)),
     )
+
+
+def _prompt_range(asked: Asked, prompt: tuple[int, int], spare: int) -> Range:
+    """Return the range of prompts, or of their pieces."""
+    first, last = up(prompt[0], BLOCK), up(prompt[1], BLOCK) + spare * BLOCK
+    if asked.whole:
+        return Range(first, BLOCK, last)
+    return Range(min(first, asked.budget), BLOCK, min(last, up(asked.budget, BLOCK)))
 
 
 def _overridden(ranges: Ranges, env: Mapping[str, str]) -> Ranges:
@@ -249,11 +259,14 @@ def _why_fitted(asked: Asked, ranges: Ranges) -> str:
 def _from_lengths(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmup:
     """State every bucket in a file: the best ones for the real lengths, as many as a padding limit would take."""
     share = thresholds.number("padding_share")
-    sizes = hist.prompt_sizes(asked.wishes.workload)
+    sizes = hist.pieces(hist.prompt_sizes(asked.wishes.workload), None if asked.whole else asked.budget)
     lengths = hist.optimal(sizes, len(spaced.limited(ranges.lengths, share)), BLOCK, ranges.lengths.last)
     prompts = spaced.prompt_graphs(spaced.limited(ranges.prompts, share), lengths, asked.budget)
-    lines = [f"({batch}, {length}, 0)" for batch, length in prompts]
-    decodes = 0
+    lines, decodes = [], 0
+    for batch, length in prompts:
+        before = _contexts(asked, length)
+        lines.append(f"({batch}, {length}, [{', '.join(map(str, before))}])")
+        decodes += len(before) - 1
     for batch in spaced.limited(ranges.batches, share):
         blocks = _blocks_of(asked, ranges, batch, len(spaced.limited(ranges.blocks, share)))
         lines.append(f"({batch}, 1, [{', '.join(map(str, blocks))}])")
@@ -265,6 +278,14 @@ def _from_lengths(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmu
     name = f"buckets-{_fingerprint(text)}.txt"
     instead = ("exp, lin, pad: know the shortest and the longest request only",)
     return Warmup({"VLLM_BUCKETING_FROM_FILE": Value(name, because, instead)}, len(prompts) + decodes, {name: text})
+
+
+def _contexts(asked: Asked, length: int) -> Buckets:
+    """Return how many blocks may stand before a piece of a prompt: none, and doublings up to the longest."""
+    most = (asked.length - length) // BLOCK
+    if asked.whole or most < 1:
+        return (0,)
+    return (0, *spaced.linear(Range(1, most, most)))
 
 
 def _blocks_of(asked: Asked, ranges: Ranges, batch: int, count: int) -> Buckets:

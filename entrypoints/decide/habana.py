@@ -125,6 +125,7 @@ def _rules(case: Case, *, pcie: bool) -> Rules:
         pipeline=bool(thresholds.number("pipeline")),
         expert="tp",
         data=bool(thresholds.number("data_parallel")),
+        chunk=1 << 20 if thresholds.number("whole_prompts") else thresholds.whole("batched_tokens"),
     )
 
 
@@ -177,10 +178,11 @@ def _asked(case: Case, chosen: Fit) -> Asked:
     thresholds, given = case.thresholds, case.given
     length = chosen.length or thresholds.whole("length_of_unknown_model")
     sequences = chosen.sequences or _sequences(case, chosen)
-    budget = given.number(BATCHED) or up(max(length, thresholds.whole("batched_tokens")), BLOCK)
+    whole, least = bool(thresholds.number("whole_prompts")), thresholds.whole("batched_tokens")
+    budget = given.number(BATCHED) or (up(max(length, least), BLOCK) if whole else least)
     prompts = given.number(PREFILLS) or _prompts(case, budget, sequences)
     blocks = chosen.kv_tokens // BLOCK if chosen.kv_tokens else None
-    return Asked(length, sequences, min(prompts, sequences), budget, given.wishes, blocks)
+    return Asked(length, sequences, min(prompts, sequences), budget, given.wishes, blocks, whole)
 
 
 def _sequences(case: Case, chosen: Fit) -> int:

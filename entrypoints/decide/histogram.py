@@ -44,6 +44,19 @@ def prompt_sizes(requests: Iterable[Request]) -> dict[int, float]:
     return sizes
 
 
+def pieces(sizes: Sizes, budget: int | None) -> dict[int, float]:
+    """Return the pieces that prompts are computed in, at most `budget` tokens each; None leaves them whole."""
+    if budget is None:
+        return dict(sizes)
+    found: dict[int, float] = {}
+    for size, often in sizes.items():
+        full, rest = divmod(size, budget)
+        for piece, count in ((budget, full), (rest, 1)):
+            if piece and count:
+                found[piece] = found.get(piece, 0.0) + often * count
+    return found
+
+
 def decode_sizes(requests: Iterable[Request], batch: int, block: int) -> dict[int, float]:
     """Return how often so many KV blocks are in use by a batch of sequences, each at a random point of its answer.
 
