@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.decide import Thresholds, Value, advice
 from entrypoints.decide.fit import Fit
-from entrypoints.decide.layouts import EXECUTOR
+from entrypoints.decide.layouts import EXECUTOR, EXPERT
 from entrypoints.model import Device, Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
@@ -74,6 +74,8 @@ def mode(case: Case, chosen: Fit) -> dict[str, Value]:
     if chosen.tensor * chosen.pipeline > 1:
         because = "several cards with graphs: collectives are recorded into them"
         values["PT_HPU_ENABLE_LAZY_COLLECTIVES"] = Value("true", because)
+    if EXPERT in chosen.values and case.thresholds.number("expert_variable"):
+        values["VLLM_EP_SIZE"] = Value(str(chosen.tensor), "experts are spread over all ranks of the group")
     if case.given.flag(EXECUTOR) == "mp" or str(chosen.values.get(EXECUTOR, Value("", "")).value) == "mp":
         because = "a forked child inherits the driver's state and hangs at its end"
         values["VLLM_WORKER_MULTIPROC_METHOD"] = Value("spawn", because)

@@ -66,12 +66,12 @@ def up(size: int, step: int) -> int:
 def choose_graphs(asked: Asked, thresholds: Thresholds, env: Mapping[str, str]) -> Warmup:
     """Choose the way of spacing, and its values; whatever the user set among them counts."""
     ways = thresholds.words("bucket_ways")
-    ranges = _overridden(_ranges(asked, thresholds), env)
+    ranges = _overridden(_hot(asked, _ranges(asked, thresholds)), env)
     if env.get("VLLM_BUCKETING_FROM_FILE"):
         return Warmup({}, 0, {})
     if asked.wishes.workload and not _set(env):
         return _for_lengths(asked, ranges, ways, thresholds)
-    if asked.wishes.input is None and not _set(env):
+    if asked.wishes.input is None and asked.wishes.hot is None and not _set(env):
         return _for_anything(asked, ranges, ways)
     if "pad" in ways:
         return _limited(asked, ranges, thresholds)
@@ -127,6 +127,21 @@ def _prompt_range(asked: Asked, prompt: tuple[int, int], spare: int) -> Range:
     if asked.whole:
         return Range(first, BLOCK, last)
     return Range(min(first, asked.budget), BLOCK, min(last, up(asked.budget, BLOCK)))
+
+
+def _hot(asked: Asked, ranges: Ranges) -> Ranges:
+    """End the ranges at what most requests are like, as the 1.21 script's -r does; others compile when they come."""
+    if asked.wishes.hot is None:
+        return ranges
+    sequences, tokens = asked.wishes.hot
+    answer = asked.wishes.output[1] if asked.wishes.output else 0
+    batch = min(up(sequences, ranges.batches.step), ranges.batches.last)
+    blocks = up((tokens + answer) * sequences // BLOCK, BLOCK)
+    return ranges._replace(
+        lengths=ranges.lengths._replace(last=max(ranges.lengths.first, min(up(tokens, BLOCK), ranges.lengths.last))),
+        batches=ranges.batches._replace(last=batch),
+        blocks=ranges.blocks._replace(last=max(ranges.blocks.first, min(blocks, ranges.blocks.last))),
+    )
 
 
 def _overridden(ranges: Ranges, env: Mapping[str, str]) -> Ranges:

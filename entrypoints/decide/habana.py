@@ -213,7 +213,7 @@ def _lengths(case: Case, chosen: Fit, asked: Asked) -> dict[str, Value]:
             because = "as many sequences of the wished lengths as the KV cache holds: more would be preempted"
         values[SEQUENCES] = Value(str(asked.sequences), because, ("256, vLLM's own: twice the graphs to warm up",))
     if thresholds.number("whole_prompts") and chosen.length:
-        because = f"a prompt is computed in one step, at most {asked.length} tokens, at least {SCRIPT}'s own least"
+        because = f"a prompt is computed in one step: as many tokens as the longest, and no fewer than {SCRIPT} takes"
         values[BATCHED] = Value(str(asked.budget), because)
     if thresholds.number("prefill_flag"):
         because = "one prompt at a time answers soonest" if asked.prompts == 1 else "a step's worth of short prompts"

@@ -47,3 +47,10 @@ def test_a_file_of_lengths_gives_the_ranges_that_were_not_wished_for() -> None:
     assert Wishes().over(requests) == Wishes(input=(20, 812), output=(5, 150), workload=requests)
     assert Wishes(input=(4, 1024)).over(requests).input == (4, 1024)
     assert parse_wishes({"--workload": "lengths.csv"}).workload_file == "lengths.csv"
+
+
+def test_a_hot_spot_is_two_numbers() -> None:
+    assert parse_wishes({"--hot-spot": "8,24000"}).hot == (8, 24000)
+    for text in ("8", "0,24000", "a,b"):
+        with pytest.raises(EntrypointError):
+            parse_wishes({"--hot-spot": text})
