@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,21 +15,24 @@ import drydock.docs
 import drydock.engine
 import drydock.lock
 import drydock.lockdiff
+import drydock.prove
 import drydock.quality
 import drydock.render
+import drydock.run
 import drydock.schema
 import drydock.smollm2
 import drydock.tables
 import drydock.verify
 from drydock.build import Wish
 from drydock.console import emit
+from drydock.container import Request
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
 from drydock.record import dump
 from drydock.standins import parse
-from drydock.verbs import chosen, report, verb
+from drydock.verbs import after_dashes, chosen, report, verb
 
 Words = Sequence[str]
 NONE: Words = ()
@@ -149,6 +153,46 @@ def demo(_: Context) -> None:
 
 
 @verb(
+    help=TARGET
+    | {
+        "model": "a folder, or a hub id",
+        "devices": "numbers of cards, such as 0,1 or 0-3; all of them when left out",
+        "print": "print what would be started, also for another machine",
+        "format": "docker; compose and k8s are printed only",
+        "port": "on this machine; the status port is the next one, on loopback",
+        "cache": "volume, or folder with a slash in it, that keeps models and compiled code",
+        "image": "an image of a registry instead of the one built here",
+        "name": "of the container",
+        "arguments": "for serve and vLLM, as one text; or write them after --",
+    }
+)
+def run(
+    _: Context,
+    target: str,
+    model: str,
+    devices: str = "",
+    print: bool = False,  # noqa: A002 - the option's name
+    format: str = "docker",  # noqa: A002 - as above
+    port: int = 8000,
+    cache: str = "",
+    image: str = "",
+    name: str = "",
+    arguments: str = "",
+) -> None:
+    """Serve a model with just the devices, files and rights that the accelerator needs; or print how, and why."""
+    words = (*shlex.split(arguments), *after_dashes())
+    options = {"devices": devices, "port": port, "cache": cache, "image": image, "name": name}
+    request = Request(model=model, arguments=words, **options)
+    drydock.run.run(target, request, form=format, only_print=print, here=drydock.run.Here())
+
+
+@verb(help=TARGET | {"model": "a folder, or a hub id; a small one that is made here when left out"})
+def prove(_: Context, target: str, model: str = "") -> None:
+    """Build, record this host, serve, ask, and write down that the device itself served: for who has one."""
+    drydock.prove.prove(target, Request(model=model) if model else None)
+
+
+@verb(
     help={
         "kind": "unit, golden, fuzz, engine or packages; all but packages when left out",
         "packages": "build from gigabytes of real packages, where these can be had (--kind packages)",
@@ -180,6 +224,6 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, test, docs, lint, requirements,
+    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff),
 )  # fmt: skip

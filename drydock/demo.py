@@ -94,17 +94,17 @@ def wait_until_ready(container: Container, seconds: float = READY_WITHIN) -> Non
         if phase and phase != said:
             log(f"starting: {phase}")
             said = phase
-        if said and _status(address(container, STATUS_PORT, "/readyz"))[0] == 200:  # noqa: PLR2004 - HTTP OK
+        if said and status(address(container, STATUS_PORT, "/readyz"))[0] == 200:  # noqa: PLR2004 - HTTP OK
             return
         time.sleep(0.5)
     lines = container.logs(tail=15).decode(errors="replace")
     raise BuildError(f"the server is not ready after {seconds:.0f} seconds or has ended:\n{lines}")
 
 
-def ask(container: Container, question: str, max_tokens: int = 32) -> str:
+def ask(container: Container, question: str, max_tokens: int = 32, model: str = "smollm2") -> str:
     """Return the greedy chat answer to a question."""
     body = {
-        "model": "smollm2",
+        "model": model,
         "messages": [{"role": "user", "content": question}],
         "temperature": 0,
         "max_tokens": max_tokens,
@@ -121,16 +121,33 @@ def ask(container: Container, question: str, max_tokens: int = 32) -> str:
 
 def address(container: Container, port: str, path: str) -> str:
     """Return the URL on this host of one of a container's ports; empty while it has none."""
-    bindings = container.attrs["NetworkSettings"]["Ports"].get(port)
-    return f"http://127.0.0.1:{bindings[0]['HostPort']}{path}" if bindings else ""
+    bindings = (container.attrs["NetworkSettings"]["Ports"] or {}).get(port)
+    number = bindings[0]["HostPort"] if bindings else _own_port(container, port)
+    return f"http://127.0.0.1:{number}{path}" if number else ""
+
+
+def _own_port(container: Container, port: str) -> str:
+    """Return the port of a container that is in the host's own network, where nothing is published; else nothing."""
+    if container.attrs.get("HostConfig", {}).get("NetworkMode") != "host":
+        return ""
+    command = container.attrs["Config"]["Cmd"] or []
+    flag = {API_PORT: "--port", STATUS_PORT: "--status-port"}[port]
+    return command[command.index(flag) + 1] if flag in command[:-1] else port.partition("/")[0]
+
+
+def known_answers(container: Container) -> list[str]:
+    """Return what the server's readiness says of its known answers."""
+    code, text = status(address(container, STATUS_PORT, "/readyz"))
+    notes: list[str] = json.loads(text).get("known_answer", []) if code else []
+    return notes
 
 
 def _startup_phase(container: Container) -> str:
-    code, text = _status(address(container, STATUS_PORT, "/startupz"))
+    code, text = status(address(container, STATUS_PORT, "/startupz"))
     return str(json.loads(text).get("phase", "")) if code and text.startswith("{") else ""
 
 
-def _status(url: str) -> tuple[int, str]:
+def status(url: str) -> tuple[int, str]:
     """Return HTTP status and body, or (0, "") as long as nobody listens."""
     try:
         with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - a loopback address

@@ -77,6 +77,12 @@ class DiskFullError(DrydockError):
     code = 8
 
 
+class HostError(DrydockError):
+    """What a container needs is not on this machine: a device, a driver's file, the image."""
+
+    code = 9
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the closest known word, or the list of what is known."""
     names = sorted(known)

@@ -6,6 +6,7 @@ carries it passed in one run, for the digest that was tested.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -65,3 +66,17 @@ def shown(outcomes: Iterable[tuple[str, str, bool]]) -> dict[str, tuple[str, ...
         tests = found.setdefault(tier, {})
         tests[test] = tests.get(test, True) and passed
     return {tier: tuple(sorted(tests)) for tier, tests in found.items() if all(tests.values())}
+
+
+def today() -> str:
+    """Return the day, UTC: 2026-11-21."""
+    return dt.datetime.now(dt.UTC).date().isoformat()
+
+
+def joined(old: Proof | None, new: Proof, tried: Iterable[str] = ()) -> Proof:
+    """Add to a proof what was shown of the same inputs before, but for the tiers that were tried anew. Pure."""
+    again = set(tried)
+    same = old if old and old.inputs_sha256 == new.inputs_sha256 and old.digest in ("", new.digest) else None
+    kept = {tier: tests for tier, tests in same.shown.items() if tier not in again} if same else {}
+    tests = {tier: {*kept.get(tier, ()), *new.shown.get(tier, ())} for tier in {*kept, *new.shown}}
+    return new.model_copy(update={"shown": {tier: tuple(sorted(names)) for tier, names in tests.items()}})

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from drydock.console import log
@@ -31,6 +32,9 @@ LINTERS = {
     "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),
     "mypy": ("mypy",),
 }
+"""What is run as `python -m`, by name."""
+SCRIPTS = Path(sys.executable).parent
+"""Where this environment's programs lie that are no Python modules."""
 
 
 def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
@@ -53,10 +57,23 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
 
 def lint(root: Path) -> None:
     """Run every linter. Raises BuildError naming those that complained."""
-    failed = [name for name, command in LINTERS.items() if not _succeeds(root, *command)]
+    ran = {name: _succeeds(root, *command) for name, command in LINTERS.items()}
+    command = hadolint(root)
+    if command:
+        ran["hadolint"] = _ends_well(root, command)
+    else:
+        log("hadolint: not in this environment (it is made for x86_64 and aarch64); Dockerfiles were not linted")
+    failed = [name for name, passed in ran.items() if not passed]
     if failed:
         raise BuildError(f"found something to mend: {', '.join(failed)}")
-    log(f"nothing to mend: {', '.join(LINTERS)}")
+    log(f"nothing to mend: {', '.join(ran)}")
+
+
+def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:
+    """Return the command that lints every image's Dockerfile; empty where there is no hadolint or no image."""
+    program = scripts / "hadolint"
+    files = sorted(str(path.relative_to(root)) for path in root.glob("images/*/Dockerfile"))
+    return [str(program), "--config", ".hadolint.yaml", *files] if program.is_file() and files else []
 
 
 def requirements(root: Path, *, upgrade: bool) -> bool:
@@ -88,5 +105,9 @@ def requirements(root: Path, *, upgrade: bool) -> bool:
 
 def _succeeds(root: Path, module: str, *arguments: str) -> bool:
     """Run a module of this environment in the repository, its output on standard error."""
-    command = (sys.executable, "-m", module, *arguments)
+    return _ends_well(root, (sys.executable, "-m", module, *arguments))
+
+
+def _ends_well(root: Path, command: Sequence[str]) -> bool:
+    """Run a command in the repository, its output on standard error."""
     return subprocess.run(command, cwd=root, stdout=sys.stderr.fileno(), check=False).returncode == 0

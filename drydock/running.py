@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
 
 from drydock.record import Because, Record, Setting, Source
 
@@ -14,6 +17,23 @@ class Word(Record):
     """Such as SYS_NICE, seccomp=unconfined, video, memlock=-1:-1."""
     because: Because
     source: Source
+    check: str = Field(
+        default="", description="Optional: id of the check that knows when it is missed; else it always is when absent."
+    )
+
+
+class Ulimit(Word):
+    """A resource limit."""
+
+    value: Annotated[str, StringConstraints(pattern=r"^[a-z]+=-?\d+(:-?\d+)?$")]
+    """As docker writes it: memlock=-1:-1."""
+
+
+class Size(Word):
+    """A size."""
+
+    value: Annotated[str, StringConstraints(pattern=r"^\d+[kmgt]?b?$")]
+    """As docker writes it: 16g."""
 
 
 class DeviceNode(Record):
@@ -23,6 +43,8 @@ class DeviceNode(Record):
     """A path, or a pattern such as /dev/davinci[0-9]* where each card has one."""
     each: bool = False
     """Whether each card has its own: then only the chosen ones are given."""
+    optional: bool = False
+    """Whether some machines rightly lack it: then it is given where it is, such as one kind of card files of two."""
     because: Because
     source: Source
 
@@ -63,23 +85,23 @@ class Run(Record):
     usual: int = 0
     """Cards that a machine usually has: what --print assumes where there is none."""
     visible: Word | None = None
-    """The environment variable that chooses cards, such as HABANA_VISIBLE_DEVICES; its value is the list of them."""
+    """The variable that chooses cards and, after an equals sign, what means all: HABANA_VISIBLE_DEVICES=all."""
     runtime: Word | None = None
     """Of the container engine, such as habana."""
     gpus: Word | None = None
     """What docker's --gpus is given."""
     capabilities: tuple[Word, ...] = ()
-    """Without CAP_."""
+    """Without CAP_. Docker gives them to root alone (moby/moby#8460); for others only its system call filter opens."""
     security: tuple[Word, ...] = ()
     """What --security-opt is given."""
     groups: tuple[Word, ...] = ()
     """Supplementary groups, by name on the host; their numbers are looked up there."""
     mounts: tuple[MountPoint, ...] = ()
     """Read-only files and folders of the host."""
-    ulimits: tuple[Word, ...] = ()
-    """As docker writes them: memlock=-1:-1."""
-    shm: Word | None = None
-    """Size of /dev/shm, such as 16g."""
+    ulimits: tuple[Ulimit, ...] = ()
+    """Resource limits."""
+    shm: Size | None = None
+    """Size of /dev/shm."""
     ipc: Word | None = None
     """host, where the processes of several containers share memory."""
     network: Word | None = None

@@ -49,3 +49,9 @@ def chosen(target: str) -> Sequence[Variant]:
 def report(written: Iterable[Path]) -> None:
     """Say which files were written."""
     log("\n".join(f"wrote {path.relative_to(ROOT)}" for path in written) or "nothing to do")
+
+
+def after_dashes(argv: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the words after `--` as the shell gave them; invoke joins them, which loses spaces within words."""
+    words = sys.argv if argv is None else argv
+    return tuple(words[words.index("--") + 1 :]) if "--" in words else ()

@@ -124,12 +124,13 @@ def _with_workload(wishes: Wishes) -> Wishes:
 
 
 def _check(arguments: Arguments, env: Env) -> int:
-    from entrypoints.findings import as_junit, as_text, evaluate, failed
+    from entrypoints.findings import as_junit, as_text, failed
+    from entrypoints.granted import examine
     from entrypoints.model import to_json
 
     profile = read_profile(env)
     facts, _, _ = _probe(arguments, env, profile)
-    findings = evaluate(profile["checks"], facts)
+    findings = examine(profile, facts)
     if arguments.junit:
         _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
     if arguments.options.json:

@@ -11,7 +11,7 @@ from entrypoints.caches import cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.decide import Decision, Value
 from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.findings import evaluate
+from entrypoints.granted import examine
 from entrypoints.model import Facts, Finding, Reason, ServePlan, to_json
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.redact import redact_argv, redact_env, redact_value
@@ -54,7 +54,7 @@ def command(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
         reasons=tuple(_reason(name, item) for name, item in sorted(chosen.items())),
-        findings=(*evaluate(profile["checks"], facts), *decision.findings),
+        findings=(*examine(profile, facts), *decision.findings),
         model=model.name,
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),

@@ -101,7 +101,7 @@ def _nodes_per_socket(facts: Facts) -> int | None:
 
 
 def _mempolicy(kernel: Mapping[str, str]) -> str | None:
-    """Tell whether the container runtime's usual filter blocks set_mempolicy: it lets it through with CAP_SYS_NICE."""
+    """Tell whether the container runtime's usual filter blocks set_mempolicy: given CAP_SYS_NICE it lets it through."""
     if "seccomp" not in kernel or "sys_nice" not in kernel:
         return None
     return "allowed" if kernel["seccomp"] == "disabled" or kernel["sys_nice"] == "yes" else "blocked"

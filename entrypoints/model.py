@@ -165,7 +165,7 @@ class Facts(NamedTuple):
     versions: Mapping[str, str] = MappingProxyType({})
     """Of the accelerator's driver, firmware and tools, by part."""
     capabilities: tuple[str, ...] = ()
-    """Effective ones, without CAP_."""
+    """Those that accelerators need and the container was given, without CAP_; effective for root alone in Docker."""
     granted: Mapping[str, bool] = MappingProxyType({})
     """What the image is run with (device files, mounted files), by path or pattern: whether it is there and opens."""
 

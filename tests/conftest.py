@@ -6,9 +6,8 @@ parser), engine (needs Docker).
 
 from __future__ import annotations
 
-import datetime as dt
 import signal
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
@@ -83,29 +82,28 @@ class Recorder:
         for mark in item.iter_markers("proves"):
             variant, tier = mark.args
             self._outcomes.setdefault(variant, []).append((tier, item.nodeid, report.passed))
-            self._digests |= {variant: str(value) for name, value in item.user_properties if name == "digest"}
+            self._digests.update((variant, str(value)) for name, value in item.user_properties if name == "digest")
         return report  # type: ignore[return-value] - as above
 
     def pytest_sessionfinish(self) -> None:
         """Write the proofs, for the images that are built now."""
         for variant, outcomes in self._outcomes.items():
-            found = _proof(variant, proof.shown(outcomes), self._digests.get(variant, ""))
+            found = _proof(variant, outcomes, self._digests.get(variant, ""))
             if proof.write_proof(ROOT, variant, found):
                 log(f"wrote {proof.path_of(ROOT, variant)}")
         docs.write(ROOT, read_matrix(ROOT))
 
 
-def _proof(variant: str, shown: Mapping[str, tuple[str, ...]], digest: str) -> proof.Proof:
+def _proof(variant: str, outcomes: Sequence[tuple[str, str, bool]], digest: str) -> proof.Proof:
     """Return the proof of an image: of the one that was tested, or of the Dockerfile where stand-ins were all.
 
-    Of the same inputs, what other runs showed stays.
+    Of the same inputs, what other runs showed of other tiers stays.
     """
-    job = build.prepare(variant)
+    job, shown = build.prepare(variant), proof.shown(outcomes)
     inputs, old = build.inputs_sha256(job), proof.read_proof(ROOT, variant)
-    kept = old if old and old.inputs_sha256 == inputs else None
     if set(shown) - {"stand-in"}:
         digest = digest or build.build(job).digest
-    elif kept:
-        digest = kept.digest
-    date = dt.datetime.now(dt.UTC).date().isoformat()
-    return proof.Proof(date=date, digest=digest, inputs_sha256=inputs, shown={**(kept.shown if kept else {}), **shown})
+    elif old and old.inputs_sha256 == inputs:
+        digest = old.digest
+    new = proof.Proof(date=proof.today(), digest=digest, inputs_sha256=inputs, shown=shown)
+    return proof.joined(old, new, {tier for tier, _, _ in outcomes})

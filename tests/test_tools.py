@@ -125,3 +125,27 @@ def test_a_script_that_the_base_lacks_is_named(tmp_path: Path) -> None:
         run("environment.py", "save", tmp_path / "e.json", tmp_path / "absent.sh")
 
     assert "absent.sh: no such file in the base image" in caught.value.stderr
+
+
+NEEDS_A_DEVICE = """
+import argparse, vllm.platforms
+parser = argparse.ArgumentParser()
+if vllm.platforms._current_platform is None:
+    raise RuntimeError("Failed to infer device type")
+parser.add_argument('--model')
+parser.parse_args()
+"""
+
+
+def test_a_vllm_that_asks_for_a_device_tells_its_flags_as_on_a_cpu(tmp_path: Path) -> None:
+    (tmp_path / "vllm" / "platforms").mkdir(parents=True)
+    (tmp_path / "vllm" / "__init__.py").write_text("")
+    (tmp_path / "vllm" / "platforms" / "__init__.py").write_text("_current_platform = None\n")
+    (tmp_path / "server.py").write_text(NEEDS_A_DEVICE)
+    said = run("vllm_flags.py", "server", tmp_path / "none.json", PYTHONPATH=str(tmp_path))
+    assert json.loads((tmp_path / "none.json").read_text()) == []
+    assert "Failed to infer device type" in said
+
+    (tmp_path / "vllm" / "platforms" / "cpu.py").write_text("class CpuPlatform: pass\n")
+    run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
+    assert json.loads((tmp_path / "flags.json").read_text()) == ["--help", "--model", "-h"]

@@ -73,7 +73,7 @@ def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     """Read the tuning knobs that this kernel has."""
     knobs = {name: host.parsed(path, parse, "") for name, (path, parse) in _KNOBS.items()}
     knobs["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
-    knobs["sys_nice"] = _sys_nice(status.get("capeff", ""))
+    knobs["sys_nice"] = _sys_nice(_given(status))
     knobs["deepest_idle"] = _deepest_idle(host)
     return {name: value for name, value in knobs.items() if value}
 
@@ -92,17 +92,26 @@ CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 22: "SYS_RESO
 
 
 def capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the effective capabilities among CAPABILITIES, sorted."""
+    """Return the capabilities among CAPABILITIES that the container was given, sorted."""
     try:
-        bits = int(status.get("capeff", ""), 16)
+        bits = int(_given(status), 16)
     except ValueError:
         return ()
     return tuple(sorted(name for bit, name in CAPABILITIES.items() if bits >> bit & 1))
 
 
-def _sys_nice(effective: str) -> str:
+def _given(status: Mapping[str, str]) -> str:
+    """Return the bounding set, which says what a container was given.
+
+    Docker makes them effective for root alone (moby/moby#8460), yet its filter of system calls opens by this set
+    (moby/profiles, seccomp_linux.go).
+    """
+    return status.get("capbnd", status.get("capeff", ""))
+
+
+def _sys_nice(given: str) -> str:
     try:
-        return "yes" if int(effective, 16) >> _SYS_NICE & 1 else "no"
+        return "yes" if int(given, 16) >> _SYS_NICE & 1 else "no"
     except ValueError:
         return ""
 

@@ -10,6 +10,8 @@ from drydock import build, docs
 from drydock.errors import StaleError
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
+from drydock.running import Run
+from tests.drydock import containers
 
 TABLE = docs.begin("proofs")
 
@@ -44,10 +46,20 @@ def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
 
 def test_every_check_stands_in_the_table_with_its_remediation() -> None:
     variant = build.prepare("cpu").variant
-    table = docs.checks(variant.checks)
+    table = docs.checks([variant])
 
     assert len(table.splitlines()) == len(variant.checks) + 2
     assert all(f"| {check.id} |" in table for check in variant.checks)
+
+
+def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> None:
+    first = containers.variant(containers.RUNTIME)
+    second = first.model_copy(update={"stack": "other"})
+    nothing = containers.variant(Run()).model_copy(update={"stack": "plain"})
+
+    assert "| `--cap-add SYS_NICE` | all | SYS_NICE is needed | a manual |" in docs.run([first, second])
+    assert "| `--cap-add SYS_NICE` | cpu-0.32, other |" in docs.run([first, second, nothing])
+    assert "| `nothing more` | plain |" in docs.run([first, second, nothing])
 
 
 @pytest.mark.golden

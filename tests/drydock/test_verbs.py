@@ -7,7 +7,7 @@ from invoke.context import Context
 
 from drydock.errors import FetchError, TargetError
 from drydock.paths import ROOT
-from drydock.verbs import chosen, report, verb
+from drydock.verbs import after_dashes, chosen, report, verb
 
 
 def test_an_error_is_shown_with_its_hint_and_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,3 +59,8 @@ def test_written_files_are_named_below_the_repository(capsys: pytest.CaptureFixt
     report([ROOT / "images" / "a" / "Dockerfile"])
     report([])
     assert capsys.readouterr().err == "wrote images/a/Dockerfile\nnothing to do\n"
+
+
+def test_words_after_dashes_stay_as_the_shell_gave_them() -> None:
+    assert after_dashes(["inv", "run", "--", "--override", '{"a b": 1}']) == ("--override", '{"a b": 1}')
+    assert after_dashes(["inv", "run"]) == ()

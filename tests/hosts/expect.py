@@ -18,7 +18,7 @@ from entrypoints.command import as_json, command  # noqa: E402 - after the path 
 from entrypoints.commands import Commands  # noqa: E402
 from entrypoints.errors import EntrypointError  # noqa: E402
 from entrypoints.facts import probe  # noqa: E402
-from entrypoints.findings import evaluate  # noqa: E402
+from entrypoints.granted import examine  # noqa: E402
 from entrypoints.host import Host  # noqa: E402
 from entrypoints.model import Facts, to_json  # noqa: E402
 from entrypoints.modelfacts import ModelFacts  # noqa: E402
@@ -42,7 +42,7 @@ def expected(name: str) -> dict[str, Any]:
     facts = read(name, profile)
     return {
         "facts.json": to_json(facts),
-        "findings.json": to_json(evaluate(profile["checks"], facts)),
+        "findings.json": to_json(examine(profile, facts)),
         "plan.json": {model: _plan(profile, facts, MODELS[model]) for model in MODELS},
     }
 

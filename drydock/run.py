@@ -1,0 +1,88 @@
+"""Starts an image on this machine, or prints how docker, compose or Kubernetes starts it. IO.
+
+What the container is started with is decided in drydock/container.py, from data. Standard output carries the command or
+the manifest and nothing else; reasons and remarks go to standard error.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import docker
+import docker.errors
+
+from drydock import kubernetes, manifests
+from drydock.console import emit, log
+from drydock.container import Container, Request, container
+from drydock.errors import EngineError, HostError, InputError, nearest
+from drydock.machine import Machine
+from drydock.matrix import find, read_matrix
+from drydock.paths import ROOT
+
+WRITERS: dict[str, Callable[[Container], str]] = {
+    "docker": manifests.docker_text,
+    "compose": manifests.compose_text,
+    "k8s": kubernetes.kubernetes_text,
+}
+"""Format → what writes it."""
+
+
+class Here:
+    """The seams to this machine: its files, its engine's images, and becoming docker."""
+
+    machine = Machine()
+
+    def has_image(self, image: str) -> bool:
+        """Tell whether the engine holds an image. Raises EngineError when no engine answers."""
+        try:
+            docker.from_env().images.get(image)
+        except docker.errors.ImageNotFound:
+            return False
+        except docker.errors.DockerException as error:
+            raise EngineError(f"no Docker engine answers: {error}", hint="invoke engine") from error
+        return True
+
+    def become(self, argv: Sequence[str]) -> None:
+        """Become another program: its output and exit code are ours, and signals reach it directly."""
+        try:
+            os.execvp(argv[0], [*argv])  # noqa: S606 - a list, no shell
+        except FileNotFoundError as error:
+            raise EngineError(f"{argv[0]}: not found on PATH", hint="invoke engine") from error
+
+
+def run(
+    target: str, request: Request, *, form: str = "docker", only_print: bool = False, root: Path = ROOT, here: Here
+) -> None:
+    """Print how a target is started, or start it with docker, attached: Ctrl-C ends it as SIGINT ends the entrypoint.
+
+    Formats other than docker are printed only. Raises TargetError, InputError; and when it is to be started HostError
+    for what this machine lacks, EngineError.
+    """
+    if form not in WRITERS:
+        raise InputError(f"--format {form}: unknown format", hint=nearest(form, WRITERS))
+    wanted = container(find(read_matrix(root), target), request, here.machine)
+    if only_print or form != "docker":
+        missing = wanted.missing if wanted.native else ()
+        _say((*wanted.notes, *missing, *(kubernetes.remarks(wanted) if form == "k8s" else ())))
+        emit(WRITERS[form](wanted))
+        return
+    _say(wanted.notes)
+    require(wanted, target, here)
+    log(manifests.docker_text(wanted))
+    here.become(manifests.docker_argv(wanted))
+
+
+def require(wanted: Container, target: str, here: Here) -> None:
+    """See that this machine has what the container needs. Raises HostError with everything that is missing."""
+    if wanted.missing:
+        found = (f"{text} on this machine" for text in wanted.missing)
+        raise HostError(*found, hint="load the driver; --print shows what would be started")
+    if wanted.image.startswith("drydock/") and not here.has_image(wanted.image):
+        raise HostError(f"{wanted.image}: the engine has no such image", hint=f"invoke build --target {target}")
+
+
+def _say(lines: Sequence[str]) -> None:
+    for line in lines:
+        log(line)

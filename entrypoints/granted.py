@@ -1,0 +1,147 @@
+"""What the image is run with (its record `run`) and facts → a finding for each thing that the container was not given.
+
+One finding a thing, none for what is there. What nobody can see from inside (the container runtime, the host's network,
+groups, environment) is not judged. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from entrypoints.findings import FAIL, GIB, MIB, WARN, evaluate
+from entrypoints.model import Facts, Finding
+from entrypoints.probes.system import CAPABILITIES
+
+DEVICE, MOUNT, CAPABILITY, LIMIT, SHM, SECURITY, USER, PRIVILEGED = (f"RUN-{number:03}" for number in range(1, 9))
+"""Id of a finding, by what is missing."""
+
+USUAL_SHM = 64 * MIB
+"""What Docker gives without --shm-size and --ipc."""
+
+Run = Mapping[str, Any]
+
+
+def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
+    """Return every finding: of the profile's checks, and of what the container was not given."""
+    return (*evaluate(profile["checks"], facts), *missing(profile.get("run") or {}, facts))
+
+
+def missing(run: Run, facts: Facts) -> tuple[Finding, ...]:
+    """Return a finding for each thing of the record that is not there."""
+    kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _security, _user)
+    return tuple(finding for kind in kinds for finding in kind(run, facts))
+
+
+def _finding(number: str, severity: str, word: Mapping[str, Any], found: str, expected: str, flag: str) -> Finding:
+    remediation = f"docker run {flag} …"
+    return Finding(number, severity, word["because"], found, expected, remediation, "container", word["source"])
+
+
+def _words(run: Run, field: str) -> list[Mapping[str, Any]]:
+    """Return the words of a field, one or many, that no check of their own judges."""
+    value = run.get(field)
+    words = value if isinstance(value, (list, tuple)) else [value] if value else []
+    return [word for word in words if not word.get("check")]
+
+
+def _privileged(run: Run, facts: Facts) -> Iterable[Finding]:
+    """Yield what says that a container is not privileged, where nothing less does."""
+    word = run.get("privileged")
+    if word and "SYS_ADMIN" not in facts.capabilities:
+        yield _finding(PRIVILEGED, FAIL, word, "the container is not privileged", "a privileged one", "--privileged")
+
+
+def _devices(run: Run, facts: Facts) -> Iterable[Finding]:
+    """Yield each device file that is absent or may not be opened; of those that each card has, one kind is enough."""
+    nodes = run.get("devices", ())
+    cards = [node for node in nodes if node["each"]]
+    shared = [node for node in nodes if not node["each"] and not node.get("optional")]
+    for node in (node for node in shared if facts.granted.get(node["path"]) is False):
+        yield _finding(DEVICE, FAIL, node, *_not_openable(node["path"]), f"--device {node['path']}")
+    if cards and all(facts.granted.get(node["path"]) is False for node in cards):
+        paths = " or ".join(node["path"] for node in cards)
+        yield _finding(DEVICE, FAIL, cards[0], *_not_openable(paths), _cards_flag(run, cards[0]["path"]))
+
+
+def _not_openable(path: str) -> tuple[str, str]:
+    return f"{path}: not there, or may not be opened", "to be there, and readable and writable for this user"
+
+
+def _cards_flag(run: Run, pattern: str) -> str:
+    """Return how docker gives cards: as a device library, a runtime, or their device files."""
+    if run.get("gpus"):
+        return f"--gpus {run['gpus']['value']}"
+    if run.get("runtime"):
+        visible = run.get("visible")
+        chosen = f" --env {visible['value']}" if visible and "=" in visible["value"] else ""
+        return f"--runtime {run['runtime']['value']}{chosen}"
+    groups = "".join(f" --group-add (number of {word['value']} on the host)" for word in run.get("groups", ()))
+    first = pattern.replace("[0-9]*", "0").replace("[0-9]", "0").replace("*", "0")
+    return f"--device {first}{groups}"
+
+
+def _mounts(run: Run, facts: Facts) -> Iterable[Finding]:
+    for mount in run.get("mounts", ()):
+        path = mount["path"]
+        if not mount["optional"] and facts.granted.get(path) is False:
+            flag = f"--mount type=bind,source={path},target={path},readonly"
+            yield _finding(MOUNT, FAIL, mount, f"{path}: not there", "the host's own", flag)
+
+
+def _capabilities(run: Run, facts: Facts) -> Iterable[Finding]:
+    """Yield each capability that the container was not given, of those that are read."""
+    for word in _words(run, "capabilities"):
+        name = word["value"].upper().removeprefix("CAP_")
+        if name in CAPABILITIES.values() and name not in facts.capabilities:
+            given = ", ".join(facts.capabilities) or "none of those that accelerators need"
+            yield _finding(CAPABILITY, WARN, word, f"capabilities: {given}", name, f"--cap-add {name}")
+
+
+def _limits(run: Run, facts: Facts) -> Iterable[Finding]:
+    """Yield each resource limit that is lower than asked for, of those that are read."""
+    for word in _words(run, "ulimits"):
+        name, _, limits = word["value"].partition("=")
+        soft = limits.partition(":")[0]
+        found = facts.limits._asdict().get(name)
+        if found is not None and (soft == "-1" or not soft.isdigit() or found < int(soft)):
+            expected = "unlimited" if soft == "-1" else f"at least {soft}"
+            yield _finding(LIMIT, WARN, word, f"{name} = {found}", expected, f"--ulimit {word['value']}")
+
+
+def _shared_memory(run: Run, facts: Facts) -> Iterable[Finding]:
+    """Yield that /dev/shm is too small, or is Docker's own where the host's is asked for."""
+    shm = facts.mounts.get("shm")
+    if not shm or not shm.exists:
+        return
+    found = f"{shm.path} of {shm.total / GIB:.1f} GiB"
+    if run.get("ipc"):
+        small = _words(run, "ipc") if shm.total <= USUAL_SHM else ()
+        yield from (_finding(SHM, WARN, word, found, "the host's own", f"--ipc {word['value']}") for word in small)
+        return
+    for word in _words(run, "shm"):
+        needed = parse_size(word["value"])
+        if shm.total < needed:
+            yield _finding(SHM, WARN, word, found, f"at least {needed / GIB:.1f} GiB", f"--shm-size {word['value']}")
+
+
+def parse_size(text: str) -> int:
+    """Parse a docker size such as 16g or 512m into bytes; raises ValueError."""
+    number = text.lower().removesuffix("b").rstrip("kmgt")
+    return int(number) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[text.lower().removesuffix("b")[len(number) :]]
+
+
+def _security(run: Run, facts: Facts) -> Iterable[Finding]:
+    """Yield that system calls are filtered where they must not be; other options leave no trace inside."""
+    for word in _words(run, "security"):
+        if word["value"] == "seccomp=unconfined" and facts.kernel.get("seccomp") == "filter":
+            yield _finding(
+                SECURITY, WARN, word, "kernel.seccomp = filter", "disabled", f"--security-opt {word['value']}"
+            )
+
+
+def _user(run: Run, facts: Facts) -> Iterable[Finding]:
+    for word in _words(run, "user"):
+        user = word["value"].partition(":")[0]
+        if user.isdigit() and facts.user[0] not in (-1, int(user)):
+            yield _finding(USER, FAIL, word, f"user {facts.user[0]}", f"user {user}", f"--user {word['value']}")

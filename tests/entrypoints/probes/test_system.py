@@ -1,0 +1,36 @@
+"""What a container was given, as the kernel tells it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from entrypoints.host import Host
+from entrypoints.probes import system
+
+NICE = "0000000000800000"
+NONE = "0000000000000000"
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        ({"capeff": NONE, "capbnd": NICE}, ("SYS_NICE",)),  # docker --cap-add, for a user who is not root
+        ({"capeff": NICE, "capbnd": NICE}, ("SYS_NICE",)),
+        ({"capeff": NICE}, ("SYS_NICE",)),
+        ({"capeff": NONE, "capbnd": "00000000a80425fb"}, ()),  # what Docker gives by itself
+        ({"capbnd": "000001ffffffffff"}, ("IPC_LOCK", "SYS_ADMIN", "SYS_NICE", "SYS_PTRACE", "SYS_RESOURCE")),
+        ({"capbnd": "not hexadecimal"}, ()),
+        ({}, ()),
+    ],
+)
+def test_a_capability_counts_as_given_where_it_may_be_had(status: dict[str, str], expected: tuple[str, ...]) -> None:
+    assert system.capabilities(status) == expected
+
+
+@pytest.mark.parametrize(("status", "expected"), [({"capbnd": NICE}, "yes"), ({"capbnd": NONE}, "no"), ({}, None)])
+def test_dockers_filter_lets_memory_policies_through_by_the_same_set(
+    tmp_path: Path, status: dict[str, str], expected: str | None
+) -> None:
+    assert system.kernel(Host(str(tmp_path)), status).get("sys_nice") == expected
