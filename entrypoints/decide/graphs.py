@@ -76,7 +76,8 @@ def choose_graphs(asked: Asked, thresholds: Thresholds, env: Mapping[str, str]) 
     if "pad" in ways:
         return _limited(asked, ranges, thresholds)
     linear = _linear_graphs(asked, ranges)
-    if "linear" not in ways or ("exponential" in ways and linear > thresholds.whole("graphs_at_most")):
+    many = linear > thresholds.whole("graphs_at_most") and asked.wishes.hot is None
+    if "linear" not in ways or ("exponential" in ways and many):
         return _exponential(asked, ranges, ways, f"linear buckets for these lengths make {linear} graphs")
     return _linear(asked, ranges, ways, "the manual's rule for these lengths")
 

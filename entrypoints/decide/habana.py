@@ -12,6 +12,7 @@ from typing import Any
 
 from entrypoints.caches import cache_key, cache_root
 from entrypoints.decide import Decision, Thresholds, Value
+from entrypoints.decide.choice import UTILISATION
 from entrypoints.decide.fit import Fit, fit
 from entrypoints.decide.gaudi import (
     LINKED,
@@ -40,6 +41,8 @@ MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
 BATCHED, PREFILLS = "--max-num-batched-tokens", "--max-num-prefill-seqs"
 SEQUENCES = "--max-num-seqs"
 CPUS = "DRYDOCK_CPUS"
+_TRIES = 4
+"""Fits, at most: one for each doubling of the cards."""
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
@@ -99,7 +102,7 @@ def _fitted(case: Case) -> Fit:
     """Choose cards, parallelism and lengths."""
     pcie = is_pcie(case.facts.devices) and not case.thresholds.number("host_nic")
     try:
-        return fit(case.facts, case.model, case.given, _rules(case, pcie=pcie))
+        return _settled(case, pcie=pcie)
     except EntrypointError as error:
         if not pcie:
             raise
@@ -107,19 +110,54 @@ def _fitted(case: Case) -> Fit:
         raise EntrypointError(error.code, error.message, hint) from error
 
 
-def _rules(case: Case, *, pcie: bool) -> Rules:
+def _settled(case: Case, *, pcie: bool) -> Fit:
+    """Fit again until what stays free for graphs goes with the number of cards.
+
+    On Gaudi --gpu-memory-utilization is a share of what is free once the weights are loaded, and a share of that goes
+    to graphs: what both leave unused follows from the weights of one card, which follow from the number of cards.
+    """
+    given = case.given._replace(flags={name: flag for name, flag in case.given.flags.items() if name != UTILISATION})
+    ranks, unused = 0, 0
+    for _ in range(_TRIES):
+        chosen = fit(case.facts, case.model, given, _rules(case, unused, pcie=pcie))
+        if chosen.tensor * chosen.pipeline == ranks:
+            break
+        ranks = chosen.tensor * chosen.pipeline
+        unused = _unused(case, ranks)
+    return chosen
+
+
+def _unused(case: Case, ranks: int) -> int:
+    """Return the bytes of one card that utilisation and graphs keep from the KV cache."""
     thresholds, given = case.thresholds, case.given
-    memory = min((device.memory_total or 0 for device in case.facts.devices), default=0)
-    usable = thresholds.number("usable_share")
+    text = given.flag(UTILISATION)
+    share = thresholds.number("usable_share") if text is None else _number(text, UTILISATION)
     graphs = _share(given, "VLLM_GRAPH_RESERVED_MEM", thresholds.number("graph_memory_share"))
+    weights = case.model.weights.loaded(_element(case)) // ranks if case.model.weights else 0
+    free = _memory(case) - thresholds.bytes("unavailable_gib") - thresholds.bytes("profile_gib") - weights
+    return int(max(0, free) * (1 - share * (1 - graphs)))
+
+
+def _memory(case: Case) -> int:
+    """Return the bytes of the smallest card; 0 where nothing tells."""
+    return min((device.memory_total or 0 for device in case.facts.devices), default=0)
+
+
+def _element(case: Case) -> int:
+    """Return the bytes of a weight: one where a calibration makes it fp8."""
+    return 1 if case.given.variable(QUANT) is not None or case.given.flag(QUANTIZATION) == "inc" else 2
+
+
+def _rules(case: Case, unused: int, *, pcie: bool) -> Rules:
+    thresholds, memory = case.thresholds, _memory(case)
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
-    inc = given.variable(QUANT) is not None or given.flag(QUANTIZATION) == "inc"
+    element = _element(case)
     return Rules(
-        usable=usable,
-        reserved=thresholds.bytes("unavailable_gib") + int(graphs * usable * memory),
+        usable=1 - thresholds.bytes("unavailable_gib") / memory if memory else thresholds.number("usable_share"),
+        reserved=unused,
         activations=thresholds.bytes("profile_gib"),
-        element=1 if inc else 2,
-        kv_element=1 if inc and not case.named("bfloat16_cache") else 2,
+        element=element,
+        kv_element=1 if element == 1 and not case.named("bfloat16_cache") else 2,
         block=BLOCK,
         sizes=tuple(size for size in sizes if size <= LINKED) if pcie else sizes,
         pipeline=bool(thresholds.number("pipeline")),
@@ -129,16 +167,27 @@ def _rules(case: Case, *, pcie: bool) -> Rules:
     )
 
 
+def _utilisation(case: Case) -> dict[str, Value]:
+    if case.given.flag(UTILISATION) is not None:
+        return {}
+    share = f"{case.thresholds.number('usable_share'):g}"
+    instead = ("more: what graphs and collectives take beside their share ends the server", "less: a smaller KV cache")
+    return {UTILISATION: Value(share, "of what is free once weights are loaded and a trial run has ended", instead)}
+
+
 def _share(given: Given, variable: str, default: float) -> float:
     text = given.variable(variable)
-    if text is None:
-        return default
+    return default if text is None else _number(text, variable)
+
+
+def _number(text: str, name: str) -> float:
+    """Parse a share. Raises USAGE."""
     try:
         share = float(text)
     except ValueError:
         share = -1.0
     if not 0 <= share <= 1:
-        raise EntrypointError(USAGE, f"{variable}={text}: expected a share from 0 to 1")
+        raise EntrypointError(USAGE, f"{name} {text}: expected a share from 0 to 1")
     return share
 
 

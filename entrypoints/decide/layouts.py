@@ -163,11 +163,12 @@ def _check_fixed(model: ModelFacts, rules: Rules, there: Space) -> None:
         flags = Split(tensor, pipeline, data).words()
         hint = f"lower {flags}, or set {EXECUTOR} ray or {NODES} for several hosts"
         raise EntrypointError(USAGE, f"{flags} needs {needed} devices, {there.devices} may be used here", hint)
-    why = obstacle(model, rules, tensor, there.experts)
+    why = obstacle(model, rules, tensor, there.experts) if there.tensor else ""
     if why:
-        near = sizes(model, rules, 2 * tensor, there.experts)
-        lower, higher = max(n for n in (1, *near) if n < tensor), min((n for n in near if n > tensor), default=0)
-        hint = f"-tp {lower} is possible" + (f", and -tp {higher}" if higher else "")
+        near = sizes(model, rules, max(2 * tensor, *rules.sizes, 1), there.experts)
+        lower, higher = (n for n in near if n < tensor), (n for n in near if n > tensor)
+        first, *others = (f"-tp {n}" for n in (*sorted(lower)[-1:], *sorted(higher)[:1]))
+        hint = f"{first} is possible" + "".join(f", and {other}" for other in others)
         raise EntrypointError(USAGE, f"-tp {tensor}: {why}", hint)
     if pipeline > 1 and not rules.pipeline:
         raise EntrypointError(USAGE, f"-pp {pipeline}: this stack has no pipeline parallelism", "leave out -pp")
