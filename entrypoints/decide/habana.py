@@ -13,6 +13,7 @@ from typing import Any
 from entrypoints.caches import cache_key, cache_root
 from entrypoints.decide import Decision, Thresholds, Value
 from entrypoints.decide.choice import UTILISATION
+from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.fit import Fit, fit
 from entrypoints.decide.gaudi import (
     LINKED,
@@ -54,11 +55,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     warmup = choose_graphs(asked, thresholds, given.env)
     folder = f"{_root(case)}/buckets"
     values = {
-        **{
-            name: value
-            for name, value in chosen.values.items()
-            if name != EXPERT or not case.named("no_expert_parallel")
-        },
+        **_parallelism(case, chosen),
+        **_utilisation(case),
         **_lengths(case, chosen, asked),
         **_graphs(warmup, folder),
         **_warmup(case, warmup),
@@ -117,14 +115,26 @@ def _settled(case: Case, *, pcie: bool) -> Fit:
     to graphs: what both leave unused follows from the weights of one card, which follow from the number of cards.
     """
     given = case.given._replace(flags={name: flag for name, flag in case.given.flags.items() if name != UTILISATION})
-    ranks, unused = 0, 0
+    model, ranks, unused = _of_usual_length(case), 0, 0
     for _ in range(_TRIES):
-        chosen = fit(case.facts, case.model, given, _rules(case, unused, pcie=pcie))
+        chosen = fit(case.facts, model, given, _rules(case, unused, pcie=pcie))
         if chosen.tensor * chosen.pipeline == ranks:
             break
         ranks = chosen.tensor * chosen.pipeline
         unused = _unused(case, ranks)
     return chosen
+
+
+def _of_usual_length(case: Case) -> ModelFacts:
+    """Return the model, no longer than the manual's usual length where a prompt must fit one step.
+
+    What the user says of lengths, by flag or by range, is taken as it is.
+    """
+    geometry, usual = case.model.geometry, case.thresholds.whole("usual_length")
+    said = case.given.flag(LENGTH) or (case.given.wishes.input and case.given.wishes.output)
+    if said or not case.thresholds.number("whole_prompts") or not (geometry and geometry.max_length):
+        return case.model
+    return case.model._replace(geometry=geometry._replace(max_length=min(usual, geometry.max_length)))
 
 
 def _unused(case: Case, ranks: int) -> int:
@@ -225,7 +235,7 @@ def _cores(case: Case, devices: tuple[Device, ...]) -> dict[str, Value]:
 
 def _asked(case: Case, chosen: Fit) -> Asked:
     thresholds, given = case.thresholds, case.given
-    length = chosen.length or thresholds.whole("length_of_unknown_model")
+    length = chosen.length or thresholds.whole("usual_length")
     sequences = chosen.sequences or _sequences(case, chosen)
     whole, least = bool(thresholds.number("whole_prompts")), thresholds.whole("batched_tokens")
     budget = given.number(BATCHED) or (up(max(length, least), BLOCK) if whole else least)
@@ -261,6 +271,10 @@ def _lengths(case: Case, chosen: Fit, asked: Asked) -> dict[str, Value]:
         if asked.sequences < thresholds.whole("decode_sequences"):
             because = "as many sequences of the wished lengths as the KV cache holds: more would be preempted"
         values[SEQUENCES] = Value(str(asked.sequences), because, ("256, vLLM's own: twice the graphs to warm up",))
+    own = case.model.geometry.max_length if case.model.geometry else None
+    if chosen.length and own and chosen.length < own and not {LENGTH} & {*chosen.values, *case.given.flags}:
+        because = "the manual's usual length: a prompt is computed in one step, and each length is a graph more"
+        values[LENGTH] = Value(str(chosen.length), because, (f"{own}, the model's own: --max-model-len asks for it",))
     if thresholds.number("whole_prompts") and chosen.length:
         because = f"a prompt is computed in one step: as many tokens as the longest, and no fewer than {SCRIPT} takes"
         values[BATCHED] = Value(str(asked.budget), because)

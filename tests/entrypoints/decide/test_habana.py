@@ -206,6 +206,16 @@ def test_unknown_lengths_are_spaced_by_doubling() -> None:
     assert "graphs" in decision["VLLM_SKIP_WARMUP"].because
 
 
+def test_without_a_word_about_lengths_they_are_the_manuals_usual_ones() -> None:
+    decision = decided(LLAMA_8B).values
+
+    assert decision["--max-model-len"].value == "16384"
+    assert "131072" in decision["--max-model-len"].instead[0]
+    assert "--max-model-len" not in decided(LLAMA_8B, "--max-model-len", "131072").values
+    assert "--max-model-len" not in decided(LLAMA_8B, variant=PLUGIN, machine="habana-gaudi3-8x").values
+    assert decision["--gpu-memory-utilization"].value == "0.9"
+
+
 def test_lengths_that_make_too_many_graphs_are_spaced_by_doubling_too() -> None:
     wishes = Wishes(input=(1, 60000), output=(1, 60000))
     decision = decided(LLAMA_8B, "--max-num-seqs", "128", wishes=wishes).values
