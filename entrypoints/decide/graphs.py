@@ -211,7 +211,8 @@ def _linear_graphs(asked: Asked, ranges: Ranges) -> int:
 
 def _count(asked: Asked, prompts: Buckets, lengths: Buckets, batches: Buckets, blocks: Buckets) -> int:
     before = spaced.prompt_graphs(prompts, lengths, asked.budget)
-    return len(before) + len(spaced.decode_graphs(batches, blocks, asked.kv_blocks))
+    pieces = sum(len(_contexts(asked, length)) for _, length in before)
+    return pieces + len(spaced.decode_graphs(batches, blocks, asked.kv_blocks))
 
 
 def _exponential(asked: Asked, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
