@@ -25,9 +25,11 @@ FOLDERS = (
     "TORCHINDUCTOR_CACHE_DIR",
     "TRITON_CACHE_DIR",
     "HF_HOME",
-    "PT_HPU_RECIPE_CACHE_CONFIG",
 )
-"""The settings whose value is a folder that must exist and take files, or begins with one and a comma."""
+"""The settings whose value is a folder that must exist and take files."""
+
+DECIDED = ("PT_HPU_RECIPE_CACHE_CONFIG",)
+"""What an accelerator's decisions add to them; the folder ends at the first comma."""
 
 SHARED = 0o770
 """Group-writable: an arbitrary UID comes with group 0, and the next start may have another UID."""
@@ -100,7 +102,7 @@ def prepare(settings: Mapping[str, str], root: str, *, private: bool) -> None:
 
 
 def _folders(settings: Mapping[str, str]) -> Iterable[str]:
-    return (settings[name].partition(",")[0] for name in FOLDERS if name in settings)
+    return (settings[name].partition(",")[0] for name in (*FOLDERS, *DECIDED) if name in settings)
 
 
 def write(path: str, text: str) -> None:

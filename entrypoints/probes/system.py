@@ -38,6 +38,8 @@ _KNOBS = {
     "nr_hugepages": ("/proc/sys/vm/nr_hugepages", parse_line),
     "numa_balancing": ("/proc/sys/kernel/numa_balancing", parse_line),
     "sched_migration_cost_ns": ("/proc/sys/kernel/sched_migration_cost_ns", parse_line),
+    "iommu_domain": ("/sys/kernel/iommu_groups/0/type", parse_line),
+    "idle_state2_disabled": ("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", parse_line),
     "release": ("/proc/sys/kernel/osrelease", parse_line),
     "intel_pstate": ("/sys/devices/system/cpu/intel_pstate/status", parse_line),
     "intel_idle_max_cstate": ("/sys/module/intel_idle/parameters/max_cstate", parse_line),

@@ -97,10 +97,11 @@ def questions(draw: st.DrawFn) -> Question:
 def answer(question: Question) -> Fit | None:
     try:
         return fit(*question)
-    except EntrypointError as refusal:
-        assert refusal.message
-        assert refusal.hint
-        return None
+    except EntrypointError as error:
+        refusal = error
+    assert refusal.message
+    assert refusal.hint
+    return None
 
 
 def in_force(question: Question, found: Fit, flag: str) -> str | None:
