@@ -177,3 +177,13 @@ def warnings(case: Case, chosen: Fit) -> Iterator[Finding]:
             "--tensor-parallel-size 4, or the image whose name ends in -hnic",
             "Gaudi2E's manual, 1.2.1",
         )
+    limits = [name for name in case.given.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
+    if limits and "pad" not in case.thresholds.words("bucket_ways"):
+        yield advice(
+            44,
+            "This stack's vllm-hpu-extension ignores padding limits, or stops at one that is no whole number",
+            f"{limits[0]}={case.given.env[limits[0]]}",
+            "not set",
+            f"unset {limits[0]}; --input-range, --output-range or --workload choose the buckets",
+            "vllm-hpu-extension aice/v1.22.0 at f5f9ecb, features.py",
+        )

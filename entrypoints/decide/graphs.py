@@ -263,7 +263,7 @@ def _fitted(asked: Asked, ranges: Ranges) -> Ranges:
     """Choose the linear ranges that pad the real lengths least, with no more graphs than the manual's."""
     sizes = hist.prompt_sizes(asked.wishes.workload)
     lengths = hist.best_linear(sizes, len(spaced.linear(ranges.lengths)), ranges.lengths._replace(first=BLOCK))
-    held = hist.decode_sizes(asked.wishes.workload, asked.sequences, BLOCK)
+    held = hist.decode_sizes(hist.blocks_held(asked.wishes.workload, BLOCK), asked.sequences)
     blocks = hist.best_linear(held, len(spaced.linear(ranges.blocks)), ranges.blocks)
     return ranges._replace(lengths=lengths, blocks=blocks)
 
@@ -284,8 +284,9 @@ def _from_lengths(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmu
         before = _contexts(asked, length)
         lines.append(f"({batch}, {length}, [{', '.join(map(str, before))}])")
         decodes += len(before) - 1
+    running, count = hist.blocks_held(asked.wishes.workload, BLOCK), len(spaced.limited(ranges.blocks, share))
     for batch in spaced.limited(ranges.batches, share):
-        blocks = _blocks_of(asked, ranges, batch, len(spaced.limited(ranges.blocks, share)))
+        blocks = _blocks_of(asked, ranges, hist.decode_sizes(running, batch), (batch, count))
         lines.append(f"({batch}, 1, [{', '.join(map(str, blocks))}])")
         decodes += len(blocks)
     rows = hist.compared(sizes, ranges.lengths, share)
@@ -305,12 +306,12 @@ def _contexts(asked: Asked, length: int) -> Buckets:
     return (0, *spaced.linear(Range(1, most, most)))
 
 
-def _blocks_of(asked: Asked, ranges: Ranges, batch: int, count: int) -> Buckets:
-    """Return the best numbers of blocks for one batch size; the last one holds it at its longest."""
+def _blocks_of(asked: Asked, ranges: Ranges, sizes: hist.Sizes, wanted: tuple[int, int]) -> Buckets:
+    """Return the best numbers of blocks for one batch, at most so many; the last one holds it at its longest."""
+    batch, count = wanted
     most = min(ranges.blocks.last, up(-(-asked.length // BLOCK) * batch, BLOCK))
     if asked.kv_blocks is not None:
         most = min(most, up(asked.kv_blocks, BLOCK))
-    sizes = hist.decode_sizes(asked.wishes.workload, batch, BLOCK)
     within = {min(size, most): often for size, often in sizes.items()}
     return hist.optimal(within, max(2, count // 2), min(BLOCK, max(1, batch)), max(batch, most))
 

@@ -89,7 +89,7 @@ def _visible(facts: Facts, given: Given) -> Facts:
 
 def _parallelism(case: Case, chosen: Fit) -> dict[str, Value]:
     """Return what `fit` chose, without expert parallelism for the models that the vendor takes out of it."""
-    without = (EXPERT,) if case.named("no_expert_parallel") else ()
+    without = (UTILISATION, *((EXPERT,) if case.named("no_expert_parallel") else ()))
     return {name: value for name, value in chosen.values.items() if name not in without}
 
 

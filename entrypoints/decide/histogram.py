@@ -57,13 +57,19 @@ def pieces(sizes: Sizes, budget: int | None) -> dict[int, float]:
     return found
 
 
-def decode_sizes(requests: Iterable[Request], batch: int, block: int) -> dict[int, float]:
+class Running(NamedTuple):
+    """KV blocks that one running sequence holds, over all steps of all answers."""
+
+    mean: float
+    variance: float
+
+
+def decode_sizes(running: Running, batch: int) -> dict[int, float]:
     """Return how often so many KV blocks are in use by a batch of sequences, each at a random point of its answer.
 
     A sequence of a long answer is met more often; the sum over the batch is nearly normal (central limit theorem).
     """
-    mean, variance = _blocks(requests, block)
-    middle, deviation = batch * mean, math.sqrt(batch * variance)
+    middle, deviation = batch * running.mean, math.sqrt(batch * running.variance)
     low = max(batch, math.floor(middle - _SPREAD * deviation))
     high = max(low, math.ceil(middle + _SPREAD * deviation))
     width = max(1, (high - low) // 256)
@@ -79,8 +85,8 @@ def _normal(value: float, middle: float, deviation: float) -> float:
     return 0.5 * (1 + math.erf((value - middle) / (deviation * math.sqrt(2))))
 
 
-def _blocks(requests: Iterable[Request], block: int) -> tuple[float, float]:
-    """Return mean and variance of the blocks that one running sequence holds, over all steps of all answers."""
+def blocks_held(requests: Iterable[Request], block: int) -> Running:
+    """Return mean and variance of the blocks that one running sequence holds."""
     steps = total = squares = 0.0
     for prompt, answer, often in requests:
         first, last = prompt // block, (prompt + answer) // block
@@ -89,8 +95,9 @@ def _blocks(requests: Iterable[Request], block: int) -> tuple[float, float]:
             steps += often * there
             total += often * there * (count + 1)
             squares += often * there * (count + 1) ** 2
-    mean = total / steps if steps else 0.0
-    return mean, max(0.0, squares / steps - mean * mean) if steps else 0.0
+    if not steps:
+        return Running(0.0, 0.0)
+    return Running(total / steps, max(0.0, squares / steps - (total / steps) ** 2))
 
 
 # --- choosing -------------------------------------------------------------------------------------------------------
@@ -171,13 +178,14 @@ def _traced(edges: list[int], rows: list[list[float]], choices: list[list[int]])
 def best_linear(sizes: Sizes, count: int, spread: Range) -> Range:
     """Return the linear range of at most `count` buckets that pads least, for servers that take no list of buckets."""
     longest = max((spread.last, *sizes))
+    edges = {edge: group[0] for edge, group in _grouped(sizes, spread.step).items()}  # the same order, far fewer
     ranges = [
         Range(first, step, _up(longest, step))
         for step in range(spread.step, longest + spread.step, spread.step)
         for first in {spread.step, step}
     ]
     within = [each for each in ranges if len(linear(each)) <= count] or ranges[-1:]
-    return min(within, key=lambda each: (padding(linear(each), sizes), len(linear(each))))
+    return min(within, key=lambda each: (padding(linear(each), edges), len(linear(each))))
 
 
 def _up(size: float, step: int) -> int:

@@ -12,7 +12,7 @@ import pytest
 from entrypoints.commands import Commands
 from entrypoints.decide import Decision
 from entrypoints.decide.habana import decide
-from entrypoints.errors import DOES_NOT_FIT, USAGE, EntrypointError
+from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.facts import probe
 from entrypoints.geometry import Geometry
 from entrypoints.host import Host
@@ -311,6 +311,30 @@ def test_more_than_four_gaudi2e_cards_need_host_nics() -> None:
     assert "-hnic" in error.value.hint
 
 
+def test_without_cards_there_is_no_plan() -> None:
+    given = parse_given((LLAMA_8B.name,), {})
+    with pytest.raises(EntrypointError) as error:
+        decide(profile(), host()._replace(devices=()), LLAMA_8B, given)
+
+    assert error.value.code == HOST
+
+
+def test_experts_are_spread_over_the_cards_unless_the_vendor_leaves_it_out() -> None:
+    experts = model("Llama-4-Scout-17B-16E-Instruct", 109, 40, 8, 48)
+    geometry = experts.geometry._replace(experts=16, expert_width=8192) if experts.geometry else None
+    spread = experts._replace(geometry=geometry)
+
+    assert "--enable-expert-parallel" not in values(spread, "-tp", "4")
+    assert values(spread._replace(name="/models/Mixtral-of-16"), "-tp", "4")["--enable-expert-parallel"] == "True"
+
+
+def test_a_users_utilisation_is_kept_and_counted() -> None:
+    chosen = values(LLAMA_8B, "--gpu-memory-utilization", "0.5", wishes=LONG)
+
+    assert "--gpu-memory-utilization" not in chosen
+    assert int(chosen["--max-num-seqs"]) < int(values(LLAMA_8B, wishes=LONG)["--max-num-seqs"])
+
+
 def test_what_the_user_shares_out_is_counted() -> None:
     less = decided(LLAMA_8B, VLLM_GRAPH_RESERVED_MEM="0.4", wishes=LONG).values["--max-num-seqs"].value
 
@@ -366,6 +390,12 @@ def test_a_skipped_warm_up_is_warned_of() -> None:
     findings = decided(LLAMA_8B, VLLM_SKIP_WARMUP="true").findings
 
     assert "PLAN-042" in [finding.id for finding in findings]
+
+
+def test_a_padding_limit_of_the_users_is_warned_of() -> None:
+    findings = decided(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_LIMIT="0.25").findings
+
+    assert "PLAN-044" in [finding.id for finding in findings]
 
 
 def test_a_small_cache_keeps_fewer_recipes() -> None:

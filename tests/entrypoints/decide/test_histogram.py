@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from entrypoints.decide.buckets import Range, limited, linear
 from entrypoints.decide.histogram import (
     best_linear,
+    blocks_held,
     compared,
     decode_sizes,
     optimal,
     padding,
+    pieces,
     prompt_sizes,
     told,
 )
@@ -84,8 +86,13 @@ def test_requests_become_prompt_lengths() -> None:
     assert prompt_sizes([(100, 5, 2.0), (100, 50, 1.0), (7, 1, 1.0)]) == {100: 3.0, 7: 1.0}
 
 
+def test_long_prompts_are_computed_in_pieces() -> None:
+    assert pieces({5000: 2.0, 100: 1.0}, 2048) == {2048: 4.0, 904: 2.0, 100: 1.0}
+    assert pieces({5000: 2.0}, None) == {5000: 2.0}
+
+
 def test_a_batch_holds_about_the_sum_of_its_sequences() -> None:
-    sizes = decode_sizes([(1024, 1024, 1.0)], 32, 128)
+    sizes = decode_sizes(blocks_held([(1024, 1024, 1.0)], 128), 32)
     middle = sum(size * often for size, often in sizes.items()) / sum(sizes.values())
 
     assert 32 * 12 < middle < 32 * 13.5
@@ -94,7 +101,7 @@ def test_a_batch_holds_about_the_sum_of_its_sequences() -> None:
 
 
 def test_equal_sequences_have_one_size() -> None:
-    assert list(decode_sizes([(1, 1, 1.0)], 8, 128)) == [8]
+    assert list(decode_sizes(blocks_held([(1, 1, 1.0)], 128), 8)) == [8]
 
 
 def test_limited_buckets_can_be_beaten_by_knowing_the_lengths() -> None:
