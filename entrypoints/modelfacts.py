@@ -54,6 +54,10 @@ class ModelFacts(NamedTuple):
     """What is missing or wrong in its configuration: an error as soon as the geometry is needed."""
     group: int = 0
     """Numbers that share one scale in quantised weights, which ranks must not cut; 0 where that does not matter."""
+    bits: int = 0
+    """Of a quantised weight; 0 where the configuration does not say."""
+    reordered: bool = False
+    """Whether GPTQ quantised columns in the order of their activations, so that groups are not contiguous (g_idx)."""
 
 
 def read_model(name: str, load_format: str = "auto") -> ModelFacts:
@@ -76,8 +80,9 @@ def read_model(name: str, load_format: str = "auto") -> ModelFacts:
     architectures = config.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     return ModelFacts(
-        name, True, architecture, quantization(config), weights, geometry, unknown, problem, group_size(config)
-    )
+        name, True, architecture, quantization(config), weights, geometry, unknown, problem, group_size(config),
+        *packing(config),
+    )  # fmt: skip
 
 
 def _read_config(folder: str) -> dict[str, Any]:
@@ -135,6 +140,21 @@ def quantization(config: Mapping[str, Any]) -> str:
     text = text_config(config)
     found = config.get("quantization_config") or config.get("compression_config") or text.get("quantization_config")
     return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else ""
+
+
+def packing(config: Mapping[str, Any]) -> tuple[int, bool]:
+    """Return the bits of a quantised weight (0 where it is not said), and whether GPTQ's groups are out of order.
+
+    AutoGPTQ writes desc_act, and static_groups where groups were fixed before reordering, which keeps them contiguous.
+    """
+    found = config.get("quantization_config") or text_config(config).get("quantization_config")
+    if not isinstance(found, dict):
+        return 0, False
+    bits = found.get("bits") or found.get("w_bit")
+    meta = found.get("meta")
+    fixed = found.get("static_groups", meta.get("static_groups", True) if isinstance(meta, dict) else True)
+    reordered = found.get("desc_act") is True and fixed is False and found.get("group_size") != -1
+    return bits if isinstance(bits, int) and not isinstance(bits, bool) and 0 < bits <= 64 else 0, reordered  # noqa: PLR2004 - no wider number exists
 
 
 def group_size(config: Mapping[str, Any]) -> int:
