@@ -58,6 +58,7 @@ def command(
         model=model.name,
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),
+        files=decision.files,
     )
 
 

@@ -214,6 +214,8 @@ class ServePlan(NamedTuple):
     host: str
     """Address vLLM binds to, as it was given."""
     port: int
+    files: Mapping[str, str] = MappingProxyType({})
+    """Path → text of what the environment refers to; written before vLLM starts."""
 
 
 def to_json(value: Any) -> Any:
