@@ -60,7 +60,8 @@ def prepare_host(plan: ServePlan, facts: Facts, env: Mapping[str, str], options:
     if not flag(plan.argv, "--uds"):
         check_port(plan.host, plan.port)
     whole = environment(plan, env)
-    bind(whole.get("DRYDOCK_CPUS", ""))
+    if not options.recorded:
+        bind(whole.get("DRYDOCK_CPUS", ""))
     return whole
 
 
