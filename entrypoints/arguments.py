@@ -46,6 +46,8 @@ class Options(NamedTuple):
     strict: bool = False
     json: bool = False
     fix_script: bool = False
+    recorded: bool = False
+    """Whether the plan is another machine's, so that this one's CPUs are not bound."""
 
 
 class Arguments(NamedTuple):
@@ -80,6 +82,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         strict="--strict" in values,
         json="--json" in values,
         fix_script="--fix-script" in values,
+        recorded="--root" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
     return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values)))

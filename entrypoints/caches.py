@@ -28,6 +28,9 @@ FOLDERS = (
 )
 """The settings whose value is a folder that must exist and take files."""
 
+DECIDED = ("PT_HPU_RECIPE_CACHE_CONFIG",)
+"""What an accelerator's decisions add to them; the folder ends at the first comma."""
+
 SHARED = 0o770
 """Group-writable: an arbitrary UID comes with group 0, and the next start may have another UID."""
 PRIVATE = 0o700
@@ -99,7 +102,19 @@ def prepare(settings: Mapping[str, str], root: str, *, private: bool) -> None:
 
 
 def _folders(settings: Mapping[str, str]) -> Iterable[str]:
-    return (settings[name] for name in FOLDERS if name in settings)
+    return (settings[name].partition(",")[0] for name in (*FOLDERS, *DECIDED) if name in settings)
+
+
+def write(path: str, text: str) -> None:
+    """Write a file below the cache, whole or not at all. Raises HOST."""
+    _make(os.path.dirname(path), SHARED)
+    temporary = f"{path}.{os.getpid()}"
+    try:
+        with open(temporary, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise EntrypointError(HOST, f"{path}: cannot be written: {error.strerror}", _HINT) from error
 
 
 def _make(folder: str, mode: int) -> None:

@@ -61,6 +61,7 @@ def command(
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),
         limits=raised(facts.limits),
+        files=decision.files,
     )
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from entrypoints.caches import cache_root, prepare
+from entrypoints.caches import cache_root, prepare, write
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.limits import apply
@@ -56,13 +56,18 @@ def prepare_host(plan: ServePlan, facts: Facts, env: Mapping[str, str], options:
     if not cache.writable:
         say(f"WARN {cache.path} cannot be written: caches go to {root} and are gone when the container ends")
     prepare(plan.env, root, private=not cache.writable)
+    for path, text in plan.files.items():
+        write(path, text)
     if options.status_port == plan.port and not options.exec_:
         hint = "choose another with --status-port N"
         raise EntrypointError(USAGE, f"--status-port {plan.port} is vLLM's own --port", hint)
     if not flag(plan.argv, "--uds"):
         check_port(plan.host, plan.port)
-    apply(plan.limits, say)
-    return environment(plan, env)
+    whole = environment(plan, env)
+    if not options.recorded:
+        apply(plan.limits, say)
+        bind(whole.get("DRYDOCK_CPUS", ""))
+    return whole
 
 
 def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
@@ -75,6 +80,20 @@ def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
     if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
         say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} left out: a Kubernetes service link, not a port")
     return whole
+
+
+def bind(cpus: str) -> None:
+    """Keep this process, and with it vLLM, to these CPUs. Raises USAGE for what is no list of them."""
+    from entrypoints.parse import parse_id_list
+
+    if not cpus:
+        return
+    try:
+        os.sched_setaffinity(0, parse_id_list(cpus))
+    except (OSError, ValueError) as error:
+        raise EntrypointError(
+            USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "CPUs that the container has, such as 0-9"
+        ) from error
 
 
 def check_port(host: str, port: int) -> None:

@@ -228,6 +228,8 @@ class ServePlan(NamedTuple):
     port: int
     limits: Mapping[str, int] = MappingProxyType({})
     """Soft resource limits that are raised before vLLM starts, as resource names them; -1 means unlimited."""
+    files: Mapping[str, str] = MappingProxyType({})
+    """Path → text of what the environment refers to; written before vLLM starts."""
 
 
 def to_json(value: Any) -> Any:

@@ -56,6 +56,19 @@ def test_plan_prints_data_on_standard_output_only(profile: Path, model: str) -> 
     assert json.loads(ran.stdout)["model"] == model
 
 
+def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "home" / "hub" / "models--owner--model"
+    write_model(repository / "snapshots" / "abc", elements=1 << 20)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    ran = run(profile, "plan", "owner/model", "--json", HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+    missing = run(profile, "plan", "owner/other", "--json", HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert "is not in" not in ran.stdout
+    assert f"owner/other is not in {tmp_path}/home/hub" in missing.stdout
+
+
 def test_plan_without_a_model_says_what_to_write(profile: Path) -> None:
     ran = run(profile, "plan")
 
@@ -69,6 +82,18 @@ def test_plan_and_check_take_a_recorded_host(profile: Path, model: str) -> None:
 
     assert json.loads(plan.stdout)["env"]["OMP_NUM_THREADS"] == "2"
     assert run(profile, "check", "--json", "--root", recorded).returncode == errors.OK
+
+
+def test_a_file_of_lengths_must_be_one(profile: Path, model: str, tmp_path: Path) -> None:
+    recorded = str(PACKAGE.parent / "tests" / "hosts" / "cpu-cgroup2-limited")
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("812,150\n20,many\n")
+    words = ("plan", model, "--root", recorded, "--workload")
+
+    assert "line 2: 'many'" in run(profile, *words, str(lengths)).stderr
+    assert run(profile, *words, str(tmp_path / "none")).returncode == errors.USAGE
+    lengths.write_text("812,150\n")
+    assert run(profile, *words, str(lengths)).returncode == errors.OK
 
 
 def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def base(machine: str, cpus: int, memory: int, **status: str) -> Tree:
         "proc/self/cgroup": "0::/\n",
         "proc/self/limits": limits(),
         "proc/meminfo": meminfo(memory, memory * 9 // 10),
+        "sys/class/net/eth0/operstate": "up\n",
+        "sys/class/net/lo/operstate": "unknown\n",
         "sys/devices/system/cpu/online": f"{ranges(range(cpus))}\n",
     }
 
