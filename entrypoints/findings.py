@@ -260,10 +260,14 @@ def _given_parts(fix: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in fix.items() if part}
 
 
+_FEW = 12
+"""Entries of a list that are shown one by one."""
+
+
 def _found(fact: str, value: Any) -> str:
     if value is None:
         return f"{fact} is not known here"
-    if isinstance(value, list):
+    if isinstance(value, list) and len(value) > _FEW:
         return f"{fact}: {len(value)} entries"
     if isinstance(value, int) and value >= UNLIMITED // MIB:
         return f"{fact} = unlimited"

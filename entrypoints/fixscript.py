@@ -12,6 +12,8 @@ PRELUDE = r"""#!/bin/sh
 #
 # It leaves alone what is as wanted already, so that a second run changes nothing. With ROOT=DIR every path lies below
 # DIR and no command of the host is run, to try it out.
+#
+# shellcheck disable=SC2016 # commands stand in single quotes: they are kept as text, for the next boot
 set -u
 
 root=${ROOT:-}

@@ -172,6 +172,22 @@ def test_shellcheck_finds_nothing_in_the_script(tmp_path: Path, accelerator: str
     assert done.stdout == ""
 
 
+def commands() -> list[str]:
+    """Return every command of every check, and every test whether it is needed."""
+    fixes = (check["fix"] for name in expect.names() for check in expect.profile_of(name)["checks"] if check["fix"])
+    return sorted({command[part] for fix in fixes for command in fix["commands"] for part in ("run", "unless")})
+
+
+@pytest.mark.parametrize("command", commands())
+def test_each_command_is_a_line_of_posix_shell(command: str) -> None:
+    assert subprocess.run(["sh", "-n", "-c", command], capture_output=True, check=False).stderr == b""
+    if SHELLCHECK:
+        done = subprocess.run(
+            [SHELLCHECK, "--shell", "sh", "-"], input=command, capture_output=True, text=True, check=False
+        )
+        assert done.stdout == ""
+
+
 @pytest.fixture
 def cpu(tmp_path: Path) -> tuple[Path, str]:
     name, tree = untuned("cpu")
