@@ -182,3 +182,11 @@ def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
 
     assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
     assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
+
+
+def test_a_device_that_is_there_and_refused_is_told_with_its_group() -> None:
+    host = facts(granted={"/dev/dri/renderD[0-9]*": False}, refused={"/dev/dri/renderD128": "crw-rw---- 0:110"})
+    found = only({"devices": [node("/dev/dri/renderD[0-9]*", each=True)]}, host)
+
+    assert found.found == "/dev/dri/renderD128: crw-rw---- 0:110, and this process is user 10001"
+    assert found.remediation == "docker run --group-add 110 …"
