@@ -8,12 +8,12 @@ from typing import Any
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
 from drydock.locked import Lock
-from drydock.model import Accelerator, HostChecks, Matrix, Profile
+from drydock.model import Accelerator, AnyHost, Matrix, Profile
 from drydock.record import Record
 
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
-    "host": HostChecks,
+    "host": AnyHost,
     "lock": Lock,
     "matrix": Matrix,
     "profile": Profile,
