@@ -45,6 +45,8 @@ class Options(NamedTuple):
     exec_: bool = False
     strict: bool = False
     json: bool = False
+    recorded: bool = False
+    """Whether the plan is another machine's, so that this one's CPUs are not bound."""
 
 
 class Arguments(NamedTuple):
@@ -78,6 +80,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         exec_="--exec" in values,
         strict="--strict" in values,
         json="--json" in values,
+        recorded="--root" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
     return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values)))

@@ -25,6 +25,7 @@ _OCI = "application/vnd.oci.image"
 _LAYER, _PLAIN, _ZIPPED = f"{_OCI}.layer.v1.tar", ("tar", "rootfs.diff.tar"), "gzip"
 ENTRY = "io.drydock.cache.entry"
 _CHUNK = 1 << 20
+_EXPECTED = "expected an OCI image layout, as `cache export` writes it"
 _LEVEL = 1
 """Of gzip: compiled code halves already, and more would take minutes."""
 
@@ -147,9 +148,7 @@ def unpack(path: str, folder: str) -> None:
             for member in tar:
                 _extract(tar, member, folder, _parts(member.name))
     except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise EntrypointError(
-            USAGE, f"{path}: {error}", "expected an OCI image layout, as `cache export` writes it"
-        ) from error
+        raise EntrypointError(USAGE, f"{path}: {error}", _EXPECTED) from error
 
 
 def imported(layout: str, root: str) -> Iterator[str]:
@@ -160,9 +159,7 @@ def imported(layout: str, root: str) -> Iterator[str]:
     index = _read(f"{layout}/index.json")
     layers = [layer for manifest in _manifests(layout, index) for layer in manifest.get("layers", ())]
     if not layers:
-        raise EntrypointError(
-            USAGE, f"{layout}: no layers", "expected an OCI image layout, as `cache export` writes it"
-        )
+        raise EntrypointError(USAGE, f"{layout}: no layers", _EXPECTED)
     for layer in layers:
         yield from _take(layout, layer, root)
 
@@ -204,10 +201,9 @@ def _settle(source: str, target: str) -> str:
 
 
 def _unpack_layer(path: str, kind: str, folder: str) -> None:
-    mode = "r:gz" if kind.endswith(_ZIPPED) else "r:"
     if not kind.endswith((*_PLAIN, _ZIPPED)):
         raise ValueError(f"layer of type {kind}, expected {_LAYER} or {_LAYER}+gzip")
-    with tarfile.open(path, mode) as tar:
+    with tarfile.open(path) as tar:
         for member in tar:
             parts = _parts(member.name)
             if parts[:1] == (COMPILED,) and len(parts) > 1:
@@ -243,9 +239,7 @@ def _read(path: str) -> dict[str, Any]:
         with open(path, encoding="utf-8") as file:
             found: dict[str, Any] = json.load(file)
     except (OSError, ValueError) as error:
-        raise EntrypointError(
-            USAGE, f"{path}: {error}", "expected an OCI image layout, as `cache export` writes it"
-        ) from error
+        raise EntrypointError(USAGE, f"{path}: {error}", _EXPECTED) from error
     return found
 
 

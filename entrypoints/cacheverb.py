@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from entrypoints.entries import COMPILED, Found, Unusable, is_in_use, listed
 from entrypoints.errors import HOST, OK, USAGE, EntrypointError
@@ -44,7 +45,7 @@ def _list(root: str, rest: Sequence[str]) -> int:
     return OK
 
 
-def _row(entry: Found) -> dict[str, object]:
+def _row(entry: Found) -> dict[str, Any]:
     kept = entry.kept
     factors = kept.get("factors", {})
     return {
@@ -130,9 +131,8 @@ def _remove(root: str, rest: Sequence[str]) -> int:
     there = {os.path.basename(entry.path): entry.path for entry in listed(root)}
     for name in rest:
         if name not in there:
-            raise EntrypointError(
-                USAGE, f"{root}/{COMPILED}: no entry {name!r}", f"there are: {', '.join(sorted(there))}"
-            )
+            hint = f"there are: {', '.join(sorted(there))}"
+            raise EntrypointError(USAGE, f"{root}/{COMPILED}: no entry {name!r}", hint)
         if is_in_use(there[name]):
             raise EntrypointError(HOST, f"{there[name]}: a server uses it", "stop that server first")
         remove(there[name])

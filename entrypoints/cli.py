@@ -10,8 +10,12 @@ from typing import Any
 
 from entrypoints.arguments import FLAGS, VERBS, Arguments, parse_arguments
 from entrypoints.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
+from entrypoints.wishes import Wishes
 
 Env = Mapping[str, str]
+
+_WORKLOAD_AT_MOST = 64 << 20
+"""Characters of a file of lengths: two million requests."""
 
 
 def main(argv: tuple[str, ...], env: Env) -> int:
@@ -99,7 +103,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.revision import read_revision
     from entrypoints.vllm_flags import parse_given
 
-    given = parse_given(arguments.vllm, env, read_flags(env), arguments.wishes)
+    given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.wishes))
     name = given.flag("--model")
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
@@ -117,6 +121,19 @@ def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[s
     if cache is None:
         return dict(env)
     return shared_settings(profile, env, facts.mounts, facts.user[0]) | chosen_environment(env, cache)
+
+
+def _with_workload(wishes: Wishes) -> Wishes:
+    """Return the wishes with the lengths that --workload names. Raises USAGE."""
+    if not wishes.workload_file:
+        return wishes
+    from entrypoints.workload import parse_workload
+
+    try:
+        with open(wishes.workload_file, encoding="utf-8") as file:
+            return wishes.over(parse_workload(file.read(_WORKLOAD_AT_MOST)))
+    except (OSError, ValueError) as error:
+        raise EntrypointError(USAGE, f"--workload {wishes.workload_file}: {error}") from error
 
 
 def _check(arguments: Arguments, env: Env) -> int:

@@ -63,6 +63,7 @@ def command(
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),
         cache=cache,
+        files=decision.files,
     )
 
 

@@ -50,11 +50,12 @@ def derive(facts: Facts) -> dict[str, Any]:
     """Compute the facts that follow from several; what cannot be known is absent.
 
     physical_cores, threads_per_core: of the CPUs that may be used. numa_nodes: with CPUs that may be used and memory.
-    numa_cpus_without_memory: CPUs whose own node gives no memory. cpu_quota_covers: whether the container's time
-    covers its cores. cpu_quota_whole: whether the quota is a whole number of CPUs. memory_gib: the container's limit or
-    the host's memory, whichever is less. memory_available_gib: what is really there. swap_used_mib. shm_gib.
-    cache_free_gib. memlock_mib, nofile: soft limits. mempolicy: whether memory may be bound to a NUMA node. devices:
-    how many there are. architectures: theirs, each once.
+    nodes_per_socket: more than one with sub-NUMA clustering. numa_cpus_without_memory: CPUs whose own node gives no
+    memory. cpu_quota_covers: whether the container's time covers its cores. cpu_quota_whole: whether the quota is a
+    whole number of CPUs. memory_gib: the container's limit or the host's memory, whichever is less.
+    memory_available_gib: what is really there. swap_used_mib. shm_gib. cache_free_gib. memlock_mib, nofile: soft
+    limits. mempolicy: whether memory may be bound to a NUMA node. devices: how many there are. architectures: theirs,
+    each once.
     """
     cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
     quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
@@ -63,6 +64,7 @@ def derive(facts: Facts) -> dict[str, Any]:
         "physical_cores": len(cores),
         "threads_per_core": max((len(cpu.siblings) for cpu in facts.cpus), default=None),
         "numa_nodes": len(_whole_nodes(facts)),
+        "nodes_per_socket": _nodes_per_socket(facts),
         "numa_cpus_without_memory": len({cpu.id for cpu in facts.cpus} - set().union(*_whole_nodes(facts))),
         "cpu_quota_covers": quota is None or quota >= len(cores),
         "cpu_quota_whole": quota is None or quota == int(quota),
@@ -92,6 +94,13 @@ def _whole_nodes(facts: Facts) -> list[set[int]]:
     usable = {cpu.id for cpu in facts.cpus}
     members = (usable & set(node.cpus) for node in facts.nodes if node.memory_total)
     return [cpus for cpus in members if cpus]
+
+
+def _nodes_per_socket(facts: Facts) -> int | None:
+    sockets: dict[int, set[int]] = {}
+    for cpu in facts.cpus:
+        sockets.setdefault(cpu.socket, set()).add(cpu.node)
+    return max((len(nodes) for nodes in sockets.values()), default=None)
 
 
 def _mempolicy(kernel: Mapping[str, str]) -> str | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from entrypoints.caches import private_root
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.folders import write
 from entrypoints.processes import age, is_listening
 
 if TYPE_CHECKING:
@@ -62,6 +63,10 @@ def prepare_host(
     whole = environment(plan, env)
     caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
     caches.open(counted=not options.exec_)
+    for path, text in plan.files.items():
+        write(path, text)
+    if not options.recorded:
+        bind(whole.get("DRYDOCK_CPUS", ""))
     return caches, caches.environment(whole)
 
 
@@ -75,6 +80,20 @@ def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
     if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
         say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} left out: a Kubernetes service link, not a port")
     return whole
+
+
+def bind(cpus: str) -> None:
+    """Keep this process, and with it vLLM, to these CPUs. Raises USAGE for what is no list of them."""
+    from entrypoints.parse import parse_id_list
+
+    if not cpus:
+        return
+    try:
+        os.sched_setaffinity(0, parse_id_list(cpus))
+    except (OSError, ValueError) as error:
+        raise EntrypointError(
+            USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "CPUs that the container has, such as 0-9"
+        ) from error
 
 
 def check_port(host: str, port: int) -> None:

@@ -245,6 +245,8 @@ class ServePlan(NamedTuple):
     """Address vLLM binds to, as it was given."""
     port: int
     cache: CachePlan = CachePlan()
+    files: Mapping[str, str] = MappingProxyType({})
+    """Path → text of what the environment refers to; written before vLLM starts."""
 
 
 def to_json(value: Any) -> Any:

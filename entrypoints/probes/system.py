@@ -41,6 +41,9 @@ _KNOBS = {
     "iommu_domain": ("/sys/kernel/iommu_groups/0/type", parse_line),
     "idle_state2_disabled": ("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", parse_line),
     "release": ("/proc/sys/kernel/osrelease", parse_line),
+    "intel_pstate": ("/sys/devices/system/cpu/intel_pstate/status", parse_line),
+    "intel_idle_max_cstate": ("/sys/module/intel_idle/parameters/max_cstate", parse_line),
+    "iommu_type": ("/sys/kernel/iommu_groups/0/type", parse_line),
 }
 
 N = TypeVar("N", int, float)
@@ -74,7 +77,17 @@ def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     knobs["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
     knobs["interfaces"] = " ".join(interfaces(host))
     knobs["sys_nice"] = _sys_nice(_given(status))
+    knobs["deepest_idle"] = _deepest_idle(host)
     return {name: value for name, value in knobs.items() if value}
+
+
+def _deepest_idle(host: Host) -> str:
+    """Read the deepest sleep that the first CPU may enter, such as C6; one that is disabled does not count."""
+    found = ""
+    for path in host.glob("/sys/devices/system/cpu/cpu0/cpuidle/state[0-9]*/name"):
+        if host.parsed(path.replace("/name", "/disable"), parse_line, "0") == "0":
+            found = host.parsed(path, parse_line, found)
+    return found
 
 
 CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}

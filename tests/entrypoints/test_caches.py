@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.caches import FOLDERS, cache_key, cache_root, cache_settings, chosen_environment, prepare
+from entrypoints.caches import FOLDERS, cache_key, cache_root, cache_settings, chosen_environment, prepare, write
 from entrypoints.errors import EntrypointError
 from entrypoints.model import Mount
 
@@ -111,3 +111,16 @@ def test_a_private_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "drydock-0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(EntrypointError, match="that nobody else writes to"):
         prepare({}, str(tmp_path / "drydock-0"), private=True)
+
+
+def test_a_file_is_written_whole_below_the_cache(tmp_path: Path) -> None:
+    write(str(tmp_path / "buckets" / "a.txt"), "(1, 128, 0)\n")
+
+    assert (tmp_path / "buckets" / "a.txt").read_text() == "(1, 128, 0)\n"
+    assert [path.name for path in (tmp_path / "buckets").iterdir()] == ["a.txt"]
+
+
+def test_a_variable_that_begins_with_a_folder_makes_it(tmp_path: Path) -> None:
+    prepare({"PT_HPU_RECIPE_CACHE_CONFIG": f"{tmp_path}/recipes,false,5120"}, str(tmp_path), private=False)
+
+    assert (tmp_path / "recipes").is_dir()

@@ -84,6 +84,18 @@ def test_plan_and_check_take_a_recorded_host(profile: Path, model: str) -> None:
     assert run(profile, "check", "--json", "--root", recorded).returncode == errors.OK
 
 
+def test_a_file_of_lengths_must_be_one(profile: Path, model: str, tmp_path: Path) -> None:
+    recorded = str(PACKAGE.parent / "tests" / "hosts" / "cpu-cgroup2-limited")
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("812,150\n20,many\n")
+    words = ("plan", model, "--root", recorded, "--workload")
+
+    assert "line 2: 'many'" in run(profile, *words, str(lengths)).stderr
+    assert run(profile, *words, str(tmp_path / "none")).returncode == errors.USAGE
+    lengths.write_text("812,150\n")
+    assert run(profile, *words, str(lengths)).returncode == errors.OK
+
+
 def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None:
     recorded = str(tmp_path / "host")
 

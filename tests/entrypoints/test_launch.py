@@ -17,7 +17,7 @@ import pytest
 
 from entrypoints import errors
 from entrypoints.health import PROMPT
-from entrypoints.launch import environment
+from entrypoints.launch import bind, environment
 from entrypoints.model import ServePlan
 from tests.entrypoints.running import Running, Start, free_port, is_running
 
@@ -319,3 +319,17 @@ def test_a_kubernetes_service_link_is_not_taken_for_a_port() -> None:
     plan = ServePlan((sys.executable,), {}, (), (), "", "", 0)
     assert environment(plan, {"VLLM_PORT": "tcp://10.0.0.7:8000"}) == {}
     assert environment(plan, {"VLLM_PORT": "5000"}) == {"VLLM_PORT": "5000"}
+
+
+def test_only_cpus_that_are_there_are_bound_to() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        bind(str(min(before)))
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
+    bind("")
+    assert os.sched_getaffinity(0) == before
+    for wrong in ("first", "65000"):
+        with pytest.raises(errors.EntrypointError, match="DRYDOCK_CPUS"):
+            bind(wrong)
