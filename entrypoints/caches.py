@@ -71,7 +71,7 @@ def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, loc
     if not cache.writable:
         return Places(private, private, f"{cache.path} cannot be written")
     if cache.total and cache.free < ROOM:
-        why = f"{cache.path} is full: {cache.free // MIB} MiB free, expected {ROOM // MIB}"
+        why = f"{cache.path} is full: {cache.free // MIB} MiB free, expected {ROOM // MIB} MiB"
         return Places(private if local_model else cache.path, private, why)
     tmp = mounts.get("tmp")
     disk = tmp is not None and tmp.writable and tmp.filesystem not in ("tmpfs", "") and tmp.free >= LOCAL_ROOM

@@ -23,6 +23,8 @@ from entrypoints.model import Entry
 
 MANIFEST, LOCK = "entry.json", "lock"
 COMPILED, QUARANTINE = "compiled", "quarantine"
+_LARGEST = 1 << 53
+"""What JSON numbers hold exactly; more is no time and no size."""
 CRASHES = 3
 """Starts in a row that never became ready, after which what they were given is no longer trusted."""
 
@@ -71,13 +73,24 @@ def read(path: str) -> dict[str, Any] | None:
     """Read an entry's manifest; empty when there is none, None when it is not one."""
     try:
         with open(f"{path}/{MANIFEST}", encoding="utf-8") as file:
-            kept = json.load(file)
-        wrong = not isinstance(kept["factors"], dict) or not isinstance(kept["attempts"], int) or "ready" not in kept
-    except FileNotFoundError:
+            return parse_manifest(file.read())
+    except (FileNotFoundError, NotADirectoryError):
         return {}
-    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+    except (OSError, ValueError):
         return None
-    return None if wrong else dict(kept)
+
+
+def parse_manifest(text: str) -> dict[str, Any] | None:
+    """Understand a manifest; None for a text that is none. Pure."""
+    try:
+        kept = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(kept, dict) or not isinstance(kept.get("factors"), dict):
+        return None
+    times = (kept.get("attempts"), kept.get("ready"), kept.get("used", 0), kept.get("bytes", 0), kept.get("files", 0))
+    right = all(isinstance(number, int) and 0 <= number < _LARGEST for number in times)
+    return kept if right and isinstance(kept.get("environment", {}), dict) else None
 
 
 def write(path: str, manifest: Mapping[str, Any]) -> None:

@@ -43,9 +43,12 @@ class Behaviour(NamedTuple):
     """/metrics tells running requests."""
     fails_first: int = 0
     """So many completions are answered with 500 before they work."""
+    compiles: bool = False
+    """Keep a compiled graph below VLLM_CACHE_ROOT; die of one that is poisoned, as vLLM does of a broken pickle."""
 
 
 BEHAVIOUR = Behaviour(**json.loads(os.environ.get("STUB", "{}")))
+BEHAVIOUR_NOW = {"capital": BEHAVIOUR.capital}
 
 
 class Server(ThreadingHTTPServer):
@@ -104,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def generate(self, question: dict[str, Any]) -> None:
         if self.path == "/v1/chat/completions":
-            message = {"role": "assistant", "content": f"The capital of France is {BEHAVIOUR.capital}."}
+            message = {"role": "assistant", "content": f"The capital of France is {BEHAVIOUR_NOW['capital']}."}
             self.answer(200, {"choices": [{"message": message}]})
         elif question.get("stream"):
             self.stream(question["max_tokens"])
@@ -196,8 +199,27 @@ def end(server: Server, patience: float) -> None:
     server.shutdown()
 
 
+def compile_graph() -> None:
+    """Use the graph that is there, or make it."""
+    folder = os.path.join(os.environ["VLLM_CACHE_ROOT"], "torch_compile_cache")
+    graph = os.path.join(folder, "graph")
+    if os.path.exists(graph):
+        with open(graph) as file:
+            known = file.read()
+        if known == "wrong":
+            BEHAVIOUR_NOW["capital"] = "L'Étoile"
+        elif known != "right":
+            raise SystemExit("stub: UnpicklingError: invalid load key")
+        return
+    os.makedirs(folder, exist_ok=True)
+    with open(graph, "w") as file:
+        file.write("right")
+
+
 def main() -> int:
     arguments = parse_arguments()
+    if BEHAVIOUR.compiles:
+        compile_graph()
     if BEHAVIOUR.dies_with >= 0:
         sys.stderr.write("stub: RuntimeError: the model is broken\n")
         return BEHAVIOUR.dies_with
