@@ -113,7 +113,7 @@ def open_entry(root: str, entry: Entry, sources: Iterable[str], told: list[str])
     kept = read(path)
     verdict = judge(kept, entry.factors, empty=_is_empty(path))
     if verdict.kind == HIT:
-        _share(lock)
+        share(lock)
     elif not alone:
         os.close(lock)
         raise Unusable(verdict.why or "another server is filling it")
@@ -146,7 +146,8 @@ def _locked(path: str) -> tuple[int, bool]:
     raise Unusable("another server is filling it")
 
 
-def _share(lock: int) -> None:
+def share(lock: int) -> None:
+    """Let others use an entry too."""
     with contextlib.suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
 

@@ -27,6 +27,7 @@ from entrypoints.entries import (
     nearest,
     open_entry,
     set_aside,
+share,
     write,
 )  # fmt: skip
 from entrypoints.errors import EntrypointError
@@ -213,6 +214,7 @@ class Caches:
         manifest = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, **opened.kept}
         manifest |= {"ready": now, "used": now, "attempts": 0, "files": count, "bytes": taken}
         write(opened.path, {**manifest, "environment": environment})
+        share(opened.lock)
         self._tell_growth(opened, count, environment)
         if self._plan.publish:
             self._publish(opened)

@@ -67,10 +67,16 @@ def _evict(root: str, path: str) -> None:
 def _old(folder: str) -> tuple[str, ...]:
     """Return what was set aside before the latest few; names end in when that was."""
     try:
-        names = sorted(os.listdir(folder), key=lambda name: name.rpartition(".")[2])
+        names = sorted(os.listdir(folder), key=_when)
     except OSError:
         return ()
     return tuple(f"{folder}/{name}" for name in names[:-_SET_ASIDE])
+
+
+def _when(name: str) -> int:
+    """Return the milliseconds at the end of a name; 0 where somebody gave it another."""
+    end = name.rpartition(".")[2]
+    return int(end) if end.isdecimal() else 0
 
 
 def _unfinished(folder: str) -> tuple[str, ...]:

@@ -69,8 +69,8 @@ class Running:
         return self.log.read_text()
 
     def status_port(self) -> int:
-        told = self.until(lambda: re.search(r"status on port (\d+)", self.said()), "the status port")
-        return int(told[1])
+        told = self.until(lambda: re.findall(r"status on port (\d+)", self.said()), "the status port")
+        return int(told[-1])
 
     def leader(self) -> int:
         told = self.until(lambda: re.search(r"vLLM is process (\d+)", self.said()), "vLLM's pid")
@@ -115,8 +115,8 @@ class Running:
 
     def _left_behind(self) -> Iterable[int]:
         """A supervisor that was killed leaves its session's leader."""
-        told = re.search(r"vLLM is process (\d+)", self.said())
-        return [int(told[1])] if told and is_running(int(told[1])) else []
+        told = re.findall(r"vLLM is process (\d+)", self.said())
+        return [int(pid) for pid in told if is_running(int(pid))]
 
 
 def get(port: int, path: str) -> tuple[int, Any]:

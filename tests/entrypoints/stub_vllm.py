@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
 MODEL = "stub"
@@ -48,7 +49,6 @@ class Behaviour(NamedTuple):
 
 
 BEHAVIOUR = Behaviour(**json.loads(os.environ.get("STUB", "{}")))
-BEHAVIOUR_NOW = {"capital": BEHAVIOUR.capital}
 
 
 class Server(ThreadingHTTPServer):
@@ -107,7 +107,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def generate(self, question: dict[str, Any]) -> None:
         if self.path == "/v1/chat/completions":
-            message = {"role": "assistant", "content": f"The capital of France is {BEHAVIOUR_NOW['capital']}."}
+            message = {"role": "assistant", "content": f"The capital of France is {BEHAVIOUR.capital}."}
             self.answer(200, {"choices": [{"message": message}]})
         elif question.get("stream"):
             self.stream(question["max_tokens"])
@@ -199,27 +199,24 @@ def end(server: Server, patience: float) -> None:
     server.shutdown()
 
 
-def compile_graph() -> None:
-    """Use the graph that is there, or make it."""
-    folder = os.path.join(os.environ["VLLM_CACHE_ROOT"], "torch_compile_cache")
-    graph = os.path.join(folder, "graph")
-    if os.path.exists(graph):
-        with open(graph) as file:
-            known = file.read()
-        if known == "wrong":
-            BEHAVIOUR_NOW["capital"] = "L'Étoile"
-        elif known != "right":
-            raise SystemExit("stub: UnpicklingError: invalid load key")
-        return
-    os.makedirs(folder, exist_ok=True)
-    with open(graph, "w") as file:
-        file.write("right")
+def compile_graph() -> Behaviour:
+    """Use the graph that is there, or make it; return how a server with it behaves."""
+    graph = Path(os.environ["VLLM_CACHE_ROOT"]) / "torch_compile_cache" / "graph"
+    if not graph.exists():
+        graph.parent.mkdir(parents=True, exist_ok=True)
+        graph.write_text("right")
+    if graph.read_text() == "wrong":
+        return BEHAVIOUR._replace(disagree_by=9.0)
+    if graph.read_text() != "right":
+        raise SystemExit("stub: UnpicklingError: invalid load key")
+    return BEHAVIOUR
 
 
 def main() -> int:
+    global BEHAVIOUR  # noqa: PLW0603 -- what the handlers look at
     arguments = parse_arguments()
     if BEHAVIOUR.compiles:
-        compile_graph()
+        BEHAVIOUR = compile_graph()
     if BEHAVIOUR.dies_with >= 0:
         sys.stderr.write("stub: RuntimeError: the model is broken\n")
         return BEHAVIOUR.dies_with
