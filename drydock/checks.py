@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, computed_field, model_validator
 
+from drydock.caches import Caches
 from drydock.record import Record, Scalar, Source
 
 FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")]
@@ -96,11 +97,12 @@ class Check(Condition):
         return self
 
 
-class HostChecks(Record):
-    """templates/host.yaml: checks that every accelerator takes over, unless it has its own of the same id."""
+class AnyHost(Record):
+    """templates/host.yaml: what every accelerator takes over, unless it has its own of the same id or name."""
 
     schema_: Literal[1] = Field(alias="schema")
     """Version of this file's layout."""
     facts: Places = {}
     checks: tuple[Check, ...]
     """Tuning checks of any host."""
+    caches: Caches = {}

@@ -10,38 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from drydock.bases import Base
+from drydock.caches import Caches
 from drydock.checks import Check, Places
-from drydock.record import Because, Digest, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
+from drydock.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.running import Run
 
 # --- what a person writes -------------------------------------------------------------------------------------------
-
-
-class DebianBase(Record):
-    """A root file system that mmdebstrap makes from locked packages; needs no container registry."""
-
-    kind: Literal["debian"]
-    """This kind of base."""
-    suite: str = Field(description="Required: Debian release by code name, such as bookworm.")
-    packages: tuple[str, ...] = Field(description="Required: packages beside the essential ones.")
-
-
-class ImageBase(Record):
-    """An image of a registry, by digest."""
-
-    kind: Literal["image"]
-    """This kind of base."""
-    reference: str = Field(description="Required: name and tag, without digest, such as ubuntu:24.04.")
-    digest: Digest | None = Field(default=None, description="Optional: a digest somebody published; lock resolves it.")
-    source: str = Field(default="", description="Optional: where the digest was read.")
-    unresolved: str = Field(default="", description="Optional: why there is no digest, when there is none.")
-    release: str = Field(description="Required: the distribution inside, such as ubuntu:22.04; it gives the glibc.")
-    python: str = Field(
-        default="/usr/bin/python3", description="Optional: the interpreter inside that runs vLLM and the entrypoint."
-    )
-
-
-Base = Annotated[DebianBase | ImageBase, Field(discriminator="kind")]
 
 
 Env = Annotated[Mapping[str, Setting], Field(description="Environment variables that serve sets unless the user did.")]
@@ -93,6 +68,7 @@ class Accelerator(Record):
     serve: Serve = {}
     libraries: Mapping[str, Mapping[str, str]] = {}
     """Preload candidates: name → machine architecture → path in the image."""
+    caches: Caches = {}
     thresholds: Thresholds = {}
     facts: Places = {}
     checks: tuple[Check, ...] = ()
@@ -234,6 +210,7 @@ class Stack(Record):
     """Of the image's layers."""
     env: Env = {}
     serve: Serve = {}
+    caches: Caches = {}
     thresholds: Thresholds = {}
     known_answers: tuple[KnownAnswer, ...] | None = None
     """What a right stack answers; checked before an image calls itself ready."""
@@ -320,6 +297,7 @@ class Variant(Record):
     compression: Compression
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
+    caches: Caches
     thresholds: Mapping[str, Threshold]
     facts: Mapping[str, str]
     checks: tuple[Check, ...]
@@ -359,6 +337,7 @@ class Profile(Record):
     module: str
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
+    caches: Caches
     thresholds: Mapping[str, Threshold]
     facts: Mapping[str, str]
     """Fact that a check names → where it is read in a container."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from drydock.checks import HostChecks
+from drydock.checks import AnyHost
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
 from drydock.locked import Lock
@@ -14,7 +14,7 @@ from drydock.record import Record
 
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
-    "host": HostChecks,
+    "host": AnyHost,
     "lock": Lock,
     "matrix": Matrix,
     "profile": Profile,

@@ -17,6 +17,7 @@ VERBS = {
     "check": "print findings with remediation; exit 3 if one is FAIL",
     "facts": "print what the host is",
     "warm": "start, wait until ready, leave the caches filled, exit",
+    "cache": "list, export, import or remove what is kept between starts",
     "health": "ask whether the server is ready (HEALTHCHECK, probes)",
     "version": "print what this image is",
     "help": "print this",
@@ -74,7 +75,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     Raises USAGE.
     """
     verb, tokens = _verb(argv)
-    if verb in ("exec", "health"):
+    if verb in ("exec", "health", "cache"):
         return Arguments(verb, Options(), "", "", "", tokens)
     values, rest = _own_flags(tokens)
     if "--help" in values or verb == "help":

@@ -217,6 +217,36 @@ class Reason(NamedTuple):
     """Why not the alternatives, one sentence each."""
 
 
+class Entry(NamedTuple):
+    """A folder of compiled code that is filled, kept, handed on and set aside as one."""
+
+    name: str
+    """Of the folder."""
+    factors: Mapping[str, str]
+    """What must be the same to use it."""
+    carry: tuple[str, ...] = ()
+    """Folders in it that hold for any plan: a new entry takes them over from the nearest one."""
+
+
+class CachePlan(NamedTuple):
+    """Where a start writes, and what it may find there."""
+
+    volume: str = ""
+    """Where entries are kept between starts."""
+    work: str = ""
+    """Where vLLM works: the volume, or a private folder."""
+    why: str = ""
+    """Why `work` is not the volume; empty when it is."""
+    entries: tuple[Entry, ...] = ()
+    """Device's first, then the plan's."""
+    folders: Mapping[str, str] = MappingProxyType({})
+    """Variable → the folder that it names."""
+    sources: tuple[str, ...] = ()
+    """Other cache folders, read-only or remote, that entries are copied from (DRYDOCK_CACHE_FROM)."""
+    publish: bool = False
+    """Whether what is new at `work` belongs on the volume, which is too slow to work on."""
+
+
 class ServePlan(NamedTuple):
     """Everything `serve` will do. `env` holds only what is set on top of the inherited environment."""
 
@@ -230,6 +260,7 @@ class ServePlan(NamedTuple):
     port: int
     limits: Mapping[str, int] = MappingProxyType({})
     """Soft resource limits that are raised before vLLM starts, as resource names them; -1 means unlimited."""
+    cache: CachePlan = CachePlan()
     files: Mapping[str, str] = MappingProxyType({})
     """Path → text of what the environment refers to; written before vLLM starts."""
 

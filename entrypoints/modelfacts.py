@@ -77,6 +77,8 @@ class ModelFacts(NamedTuple):
     """Of the weights' bytes, what routed experts take, which all engines share out among them."""
     elsewhere: bool = False
     """Whether the weights are still to be downloaded."""
+    revision: str = ""
+    """The hub's commit, or a digest of what lies in the folder; empty where neither is known."""
 
 
 def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
