@@ -29,7 +29,7 @@ from entrypoints.entries import (
     set_aside,
 share,
     write,
-)  # fmt: skip
+)
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, make_private, remove, size
 from entrypoints.model import CachePlan, Entry
