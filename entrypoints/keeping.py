@@ -27,7 +27,7 @@ from entrypoints.entries import (
     nearest,
     open_entry,
     set_aside,
-share,
+    share,
     write,
 )
 from entrypoints.errors import EntrypointError
