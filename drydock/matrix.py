@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from drydock.checks import AnyHost
 from drydock.errors import TargetError, nearest
-from drydock.model import Accelerator, AnyHost, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
 from drydock.record import Setting
 from drydock.running import Run
 from drydock.strict_yaml import Document, KeyPath, read_yaml
@@ -107,12 +108,18 @@ def _read_accelerators(root: Path, matrix: Matrix, document: Document) -> dict[s
 
 
 def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerator:
-    """Give an accelerator the checks and caches of any host, except those that it has its own of."""
+    """Give an accelerator the checks, caches and readings of any host, except those that it has its own of."""
     if common is None:
         return accelerator
     own = {check.id for check in accelerator.checks}
     checks = (*accelerator.checks, *(check for check in common.checks if check.id not in own))
-    return accelerator.model_copy(update={"checks": checks, "caches": {**common.caches, **accelerator.caches}})
+    return accelerator.model_copy(
+        update={
+            "checks": checks,
+            "facts": {**common.facts, **accelerator.facts},
+            "caches": {**common.caches, **accelerator.caches},
+        }
+    )
 
 
 def _read_accelerator(root: Path, folder: str) -> Accelerator:
@@ -297,6 +304,7 @@ _ROW = ("stack", "default", "aliases", "platforms", "hermetic", "not_hermetic_be
 
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
+    checks = (*accelerator.checks, *(stack.checks or ()))
     return Variant.model_validate(
         {field: getattr(stack, field) for field in (*_REQUIRED, "base")}
         | {field: getattr(stack, field) or () for field in _LISTS}
@@ -305,7 +313,8 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
         | {
             "id": name,
             "base": stack.base or accelerator.base,
-            "checks": (*accelerator.checks, *(stack.checks or ())),
+            "checks": checks,
+            "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
             "run": stack.run or accelerator.run or Run(),
             "caches": {**accelerator.caches, **stack.caches},
             "thresholds": {**accelerator.thresholds, **stack.thresholds},

@@ -12,6 +12,7 @@ from pydantic import Field, StringConstraints
 
 from drydock.bases import Base
 from drydock.caches import Caches
+from drydock.checks import Check, Places
 from drydock.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.running import Run
 
@@ -32,34 +33,6 @@ class Threshold(Record):
 
 
 Thresholds = Annotated[Mapping[str, Threshold], Field(description="Numbers that decisions use, by name.")]
-
-
-class Condition(Record):
-    """A fact compared with an expectation."""
-
-    fact: str
-    """A dotted path into the image's facts, such as kernel.governor."""
-    operator: Literal[
-        "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
-    ]
-    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
-    expected: Scalar | tuple[Scalar, ...] | None = None
-    """What it is compared with; nothing for absent and present."""
-
-
-class Check(Condition):
-    """One tuning check: a condition, and what to say when it is not met."""
-
-    id: Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
-    """Stable name, such as CPU-001; never used for another check again."""
-    severity: Literal["INFO", "WARN", "FAIL"]
-    """What it is called when the condition is not met."""
-    scope: Literal["host", "container"]
-    """Who can mend it."""
-    text: str = Field(description="Required: what is checked and why it matters, one or two sentences.")
-    remediation: str = Field(description="Required: the command or setting that mends it.")
-    source: Source
-    when: tuple[Condition, ...] = Field(default=(), description="Optional: checked only if all of these are met.")
 
 
 class KnownAnswer(Record):
@@ -97,20 +70,11 @@ class Accelerator(Record):
     """Preload candidates: name → machine architecture → path in the image."""
     caches: Caches = {}
     thresholds: Thresholds = {}
+    facts: Places = {}
     checks: tuple[Check, ...] = ()
     """Tuning checks of host and container."""
     run: Run | None = None
     """How its containers are started, unless the stack says otherwise."""
-
-
-class AnyHost(Record):
-    """templates/host.yaml: what every accelerator takes over, unless it has its own of the same id or name."""
-
-    schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
-    checks: tuple[Check, ...]
-    """Tuning checks of any host."""
-    caches: Caches = {}
 
 
 class Exclusion(Record):
@@ -335,6 +299,7 @@ class Variant(Record):
     libraries: Mapping[str, Mapping[str, str]]
     caches: Caches
     thresholds: Mapping[str, Threshold]
+    facts: Mapping[str, str]
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
     hermetic: bool
@@ -374,6 +339,8 @@ class Profile(Record):
     libraries: Mapping[str, Mapping[str, str]]
     caches: Caches
     thresholds: Mapping[str, Threshold]
+    facts: Mapping[str, str]
+    """Fact that a check names → where it is read in a container."""
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
     run: Run

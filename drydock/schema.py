@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from drydock.checks import AnyHost
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
 from drydock.locked import Lock
-from drydock.model import Accelerator, AnyHost, Matrix, Profile
+from drydock.model import Accelerator, Matrix, Profile
 from drydock.record import Record
 
 RECORDS: dict[str, type[Record]] = {

@@ -12,6 +12,8 @@ from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Ch
 from entrypoints.decide import Decision, Value
 from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.granted import examine
+from entrypoints.limits import raised
+from entrypoints.limits import reasons as limit_reasons
 from entrypoints.model import CachePlan, Facts, Finding, Reason, ServePlan, to_json
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.redact import redact_argv, redact_env, redact_value
@@ -57,11 +59,12 @@ def command(
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
-        reasons=tuple(_reason(name, item) for name, item in sorted(chosen.items())),
+        reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
         findings=(*examine(profile, facts), *decision.findings),
         model=model.name,
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),
+        limits=raised(facts.limits),
         cache=cache,
         files=decision.files,
     )

@@ -15,6 +15,7 @@ from entrypoints.caches import private_root
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.folders import write
+from entrypoints.limits import apply
 from entrypoints.processes import age, is_listening
 
 if TYPE_CHECKING:
@@ -47,7 +48,10 @@ def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping
 def prepare_host(
     plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options
 ) -> tuple[Caches, dict[str, str]]:
-    """See that ports are free, open the caches, and return them with vLLM's whole environment. Raises HOST or USAGE."""
+    """See that ports are free, raise limits, open the caches; return them with vLLM's whole environment.
+
+    Raises HOST or USAGE.
+    """
     from entrypoints.keeping import Caches
 
     os.umask(GROUP_WRITES)
@@ -66,6 +70,7 @@ def prepare_host(
     for path, text in plan.files.items():
         write(path, text)
     if not options.recorded:
+        apply(plan.limits, say)
         bind(whole.get("DRYDOCK_CPUS", ""))
     return caches, caches.environment(whole)
 

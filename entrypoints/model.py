@@ -73,11 +73,19 @@ class Mount(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Soft resource limits; None means unlimited."""
+    """Soft resource limits, and how far two of them may be raised; None means unlimited."""
 
     nofile: int | None
     memlock: int | None
     nproc: int | None
+    nofile_hard: int | None = 0
+    """Hard limit; 0 where nothing tells it."""
+    memlock_hard: int | None = 0
+
+    def reachable(self, name: str) -> int | None:
+        """Return how high a limit may be set: its hard limit, or the soft one where that is all that is known."""
+        soft, hard = getattr(self, name), getattr(self, f"{name}_hard", 0)
+        return None if soft is None or hard is None else max(soft, hard)
 
 
 class Device(NamedTuple):
@@ -189,6 +197,10 @@ class Finding(NamedTuple):
     scope: str
     """host or container: who can change it."""
     source: str
+    read: str = ""
+    """The file or tool that tells it in a container."""
+    fix: Mapping[str, Any] = MappingProxyType({})
+    """What mends it on the host (Fix of drydock/checks.py); empty where nothing is wrong, or only a person can."""
 
 
 class Reason(NamedTuple):
@@ -244,6 +256,8 @@ class ServePlan(NamedTuple):
     host: str
     """Address vLLM binds to, as it was given."""
     port: int
+    limits: Mapping[str, int] = MappingProxyType({})
+    """Soft resource limits that are raised before vLLM starts, as resource names them; -1 means unlimited."""
     cache: CachePlan = CachePlan()
     files: Mapping[str, str] = MappingProxyType({})
     """Path → text of what the environment refers to; written before vLLM starts."""
