@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from entrypoints.entries import CRASHES, is_in_use, listed, read
+from entrypoints.errors import USAGE
 from entrypoints.quota import make_room, parse_quota
 from tests.entrypoints.running import Running, Start, free_port
 from tests.entrypoints.test_entries import READY, names, put
@@ -178,6 +179,23 @@ def test_the_status_port_says_hit_or_miss(run: Run, tmp_path: Path) -> None:
     server = run()
     server.until_ready()
     assert 'cache="hit"' in server.status("/metrics")[1]
+
+
+def test_with_exec_what_is_used_is_held_and_nothing_is_counted(run: Run, tmp_path: Path) -> None:
+    entry = warmed(run, tmp_path)
+    server = run(options={"exec_": True})
+    server.until(lambda: is_in_use(str(entry)), "the entry to be held")
+    assert "cache hit" in server.said()
+    assert (read(str(entry)) or {})["attempts"] == 0
+    server.signal(signal.SIGTERM)
+    server.exit_code()
+    assert not is_in_use(str(entry))
+
+
+def test_a_quota_that_cannot_be_meant_is_said_before_the_start(run: Run) -> None:
+    server = run(env={"DRYDOCK_CACHE_QUOTA": "much"})
+    assert server.exit_code() == USAGE
+    assert "DRYDOCK_CACHE_QUOTA=much: expected a size or a share" in server.said()
 
 
 # --- quota ----------------------------------------------------------------------------------------------------------
