@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from entrypoints.caches import ROOM
 from entrypoints.entries import CRASHES, is_in_use, listed, read
 from entrypoints.errors import USAGE
 from entrypoints.quota import make_room, parse_quota
@@ -216,6 +218,17 @@ def test_what_was_used_longest_ago_goes_first_and_what_is_in_use_stays(run: Run,
     make_room(str(tmp_path / "cache"), {"DRYDOCK_CACHE_QUOTA": "5000"}, said.append)
     assert names(tmp_path / "cache" / "compiled") == ["device", "plan"]
     assert "oldest removed, used longest ago" in said[0]
+
+
+def test_a_volume_that_downloads_fill_loses_no_entry_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, {**READY, "bytes": 1000}, "small")
+    figures = os.statvfs_result((4096, 4096, 1 << 30, 10, 10, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: figures)
+    make_room(str(tmp_path), {}, print)
+    assert names(tmp_path / "compiled") == ["small"]
+    put(tmp_path, {**READY, "bytes": ROOM}, "large")
+    make_room(str(tmp_path), {}, print)
+    assert names(tmp_path / "compiled") == ["small"]
 
 
 def test_of_what_was_set_aside_the_latest_stay(tmp_path: Path) -> None:
