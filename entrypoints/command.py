@@ -11,7 +11,7 @@ from entrypoints.caches import cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.decide import Decision, Value
 from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.granted import examine
+from entrypoints.granted import examine, none_here
 from entrypoints.model import Facts, Finding, Reason, ServePlan, to_json
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.redact import redact_argv, redact_env, redact_value
@@ -40,7 +40,10 @@ _SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "T
 def command(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given, drain_timeout: float = 0
 ) -> ServePlan:
-    """Make the plan. Raises what the decisions raise."""
+    """Make the plan. Raises HOST where the image needs a device and none is here, and what the decisions raise."""
+    nothing = none_here(profile, facts, given.env)
+    if nothing:
+        raise nothing
     decide: Callable[..., Decision] = import_module(DECISIONS[profile["accelerator"]]).decide
     decision = decide(profile, facts, model, given)
     exported = _exported(profile, given.env)

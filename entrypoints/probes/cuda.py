@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from entrypoints.commands import NOT_FOUND
-from entrypoints.host import Host, Run
+from entrypoints.host import Host, Result, Run
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_fields
 from entrypoints.probes.nvidia_smi import (
@@ -22,6 +22,7 @@ from entrypoints.probes.nvidia_smi import (
     Table,
     Topology,
     parse_list,
+    parse_lost,
     parse_query,
     parse_table,
     parse_topology,
@@ -84,6 +85,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     cards = _cards(host)
     nodes = host.glob("/dev/nvidia[0-9]*") or host.glob("/dev/dxg")
     kernel = host.parsed(f"{_PROC}/version", _parse_version, "")
+    run = _watched(host, run)
     gpus = _query(host, run)
     table = ask(host, run, (TOOL,), parse_table)
     if not gpus and table is None:
@@ -152,6 +154,21 @@ def _near(host: Host, bus: str) -> tuple[int | None]:
 
 
 # --- the tool -------------------------------------------------------------------------------------------------------
+
+
+def _watched(host: Host, run: Run) -> Run:
+    """Return what runs a command and notes each GPU that it says is lost, which the tool may do and exit with 0."""
+    noted: set[str] = set()
+
+    def watched(argv: tuple[str, ...], timeout: float) -> Result:
+        result = run(argv, timeout)
+        for line in parse_lost(f"{result.stdout}\n{result.stderr}"):
+            if line not in noted:
+                host.fail(TOOL, line[:240], "every GPU in reach of the driver: dmesg tells the Xid; reset or reboot")
+            noted.add(line)
+        return result
+
+    return watched
 
 
 def _query(host: Host, run: Run) -> tuple[Gpu, ...]:

@@ -38,13 +38,11 @@ IDLE = 2 << 30
 
 _KINDS = {
     "0x0001": "goya",
-    "0x1000": "gaudi",
-    "0x1010": "gaudi",
-    "0x1020": "gaudi2",
-    "0x1021": "gaudi2",
-    "0x1060": "gaudi3",
+    **dict.fromkeys(("0x1000", "0x1001", "0x1010", "0x1011"), "gaudi"),
+    **dict.fromkeys(("0x1020", "0x1021", "0x1030"), "gaudi2"),
+    **dict.fromkeys((f"0x106{digit}" for digit in range(10)), "gaudi3"),
 }
-"""PCI device → what graphs are compiled for; from habanalabs_drv.c, 0x1021 from Gaudi2E's manual, 0x1060 from a log."""
+"""PCI device → what graphs are compiled for: habanalabs-installer.sh; 0x1021 from Gaudi2E's manual."""
 _FAMILIES = {"1": "goya", "2": "gaudi2", "3": "gaudi3"}
 """First digit of a card's name, HL-225 → gaudi2; only HL-20x is the first Gaudi."""
 
