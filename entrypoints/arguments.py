@@ -5,6 +5,7 @@ Own flags are few and end where vLLM's begin by name, not by place: whatever is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.errors import USAGE, EntrypointError
@@ -26,6 +27,7 @@ FLAGS = {
     "--junit": ("FILE", "check: JUnit XML into FILE, or - for standard output"),
     "--root": ("DIR", "facts, check, plan: a recorded host instead of this one"),
     "--record": ("DIR", "facts: write a recorded host"),
+    "--diff": ("A B", "plan: what differs between two plans that `plan --json` wrote"),
     "--strict": ("", "serve: refuse to start when a check is FAIL"),
     "--exec": ("", "serve: become vLLM, without watching over it"),
     "--status-port": ("N", "serve: /livez /readyz /startupz /metrics (8001)"),
@@ -60,6 +62,8 @@ class Arguments(NamedTuple):
     vllm: tuple[str, ...]
     """What is left for vLLM; for `exec` the command itself."""
     wishes: Wishes = NONE
+    diff: tuple[str, ...] = ()
+    """Two files that `plan --json` wrote."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -82,7 +86,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         recorded="--root" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
-    return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values)))
+    return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values), _files(values)))
 
 
 def _verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -111,10 +115,16 @@ def _own_flags(tokens: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]
                 raise EntrypointError(USAGE, f"{token}: {name} takes no value")
             values[name] = ""
         else:
-            values[name] = value if equals else next(waiting, "")
-            if not values[name]:
+            count = len(FLAGS[name][0].split()) - equals.count("=")
+            given = [*([value] if equals else []), *(next(waiting, "") for _ in range(count))]
+            values[name] = "\0".join(given)
+            if not all(given):
                 raise EntrypointError(USAGE, f"{name}: a value is missing", f"write {name} {FLAGS[name][0]}")
     return values, tuple(rest)
+
+
+def _files(values: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(values["--diff"].split("\0")) if "--diff" in values else ()
 
 
 def _checked(arguments: Arguments) -> Arguments:
@@ -122,6 +132,7 @@ def _checked(arguments: Arguments) -> Arguments:
     verb, options = arguments.verb, arguments.options
     wrong = {
         "--record": arguments.record and verb != "facts",
+        "--diff": arguments.diff and verb != "plan",
         "--junit": arguments.junit and verb != "check",
         "--strict": options.strict and verb != "serve",
         "--exec": options.exec_ and verb != "serve",

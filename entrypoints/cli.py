@@ -86,12 +86,23 @@ def _plan(arguments: Arguments, env: Env) -> int:
     from entrypoints.command import as_json, as_text, wrong
     from entrypoints.findings import as_text as findings_text
 
+    if arguments.diff:
+        return _diff(arguments)
     _, plan = _plan_for(arguments, env, read_profile(env))
     if arguments.options.json:
         emit_json(as_json(plan))
     else:
         emit(as_text(plan))
         say(findings_text(wrong(plan.findings)))
+    return OK
+
+
+def _diff(arguments: Arguments) -> int:
+    from entrypoints.model import to_json
+    from entrypoints.plandiff import as_text, compare, read_plan
+
+    changes = compare(*map(read_plan, arguments.diff))
+    emit_json(to_json(changes)) if arguments.options.json else emit(as_text(changes))
     return OK
 
 
