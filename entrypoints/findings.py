@@ -22,6 +22,9 @@ WARN = "WARN"
 FAIL = "FAIL"
 UNKNOWN = "UNKNOWN"
 
+_SHOWN = 8
+"""Entries of a list that a finding names one by one."""
+
 PROBE_FAILED = "PROBE-001"
 """Every failure of a probe: what should have been readable and was not."""
 
@@ -228,7 +231,7 @@ def _finding(check: Mapping[str, Any], values: Mapping[str, Any]) -> Finding:
 def _found(fact: str, value: Any) -> str:
     if value is None:
         return f"{fact} is not known here"
-    if isinstance(value, list):
+    if isinstance(value, list) and (len(value) > _SHOWN or not all(isinstance(item, (str, int)) for item in value)):
         return f"{fact}: {len(value)} entries"
     return f"{fact} = {_text(value)}"
 

@@ -51,10 +51,11 @@ def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) 
     files = f"behind {' and '.join(there)} no device that can serve" if there else f"{' or '.join(cards)}: none to open"
     failures = [f"{failure.where}: {failure.found}" for failure in facts.failures[:_NAMED]]
     failures += ["…"] if len(facts.failures) > _NAMED else []
-    narrowed = (f"{variable}={value}" for variable, value in sorted(env.items()) if _narrows(variable, value))
+    narrowed = [f"{variable}={value}" for variable, value in sorted(env.items()) if _narrows(variable, value)]
     looked = "; ".join((files, *narrowed, *failures))
-    shared = _own_files(run)
-    hint = f"docker run {_cards_flag(run, cards[0])}{shared} …; `check` says what else this container lacks"
+    unset = "".join(f"unset {word.partition('=')[0]}, or " for word in narrowed)
+    flags = f"{_cards_flag(run, cards[0])}{_own_files(run)}"
+    hint = f"{unset}docker run {flags} …; `check` says what else this container lacks"
     return EntrypointError(HOST, f"no {name} device is here: {looked}", hint)
 
 

@@ -91,6 +91,8 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     if not gpus and table is None:
         return _untold(host, cards, nodes, kernel)
     gpus = tuple(map(_capable, _merged(gpus, table.gpus if table else ())))
+    if len(gpus) < len(nodes) and not host.failures:
+        host.fail(TOOL, f"{len(gpus)} GPUs, for {', '.join(nodes)}", "a GPU for each device file: one may be lost")
     topology = ask(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
     places = visible(_places(host, run, gpus, table), env.get(VISIBLE))
     devices = tuple(

@@ -34,13 +34,19 @@ def ask(host: Host, run: Run, argv: tuple[str, ...], parse: Callable[[str], T]) 
     if result.rc == NOT_FOUND:
         return None
     if result.rc:
-        host.fail(name, _telling(result) or f"exit {result.rc}", "the tool's answer")
+        _failed(host, argv, _telling(result) or f"exit {result.rc}")
     try:
         return parse(plain(result.stdout))
     except ValueError as error:
         if not result.rc:
             host.fail(name, _last_line(str(error)), "a layout that is understood")
         return None
+
+
+def _failed(host: Host, argv: tuple[str, ...], said: str) -> None:
+    """Note that a tool failed; one that says the same whatever it is asked is noted once."""
+    if not any(failure.where.split()[0] == argv[0] and failure.found == said for failure in host.failures):
+        host.fail(" ".join(argv), said, "the tool's answer")
 
 
 def plain(text: str) -> str:

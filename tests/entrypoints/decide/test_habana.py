@@ -176,7 +176,7 @@ def test_the_hot_spot_of_the_manual_of_1_21() -> None:
 def test_a_stack_for_eight_cards_refuses_four() -> None:
     with pytest.raises(EntrypointError) as error:
         decided(LLAMA_8B, "-tp", "4", variant=R1)
-    assert error.value.hint == "-tp 8 is possible"
+    assert error.value.hint == "possible: -tp 8"
 
 
 def test_deepseek_r1_takes_eight_cards_and_few_graphs() -> None:
