@@ -168,15 +168,20 @@ def _several(value: Any) -> Iterable[Any]:
 
 
 def _version(value: Any) -> tuple[int, ...]:
-    """Return the numbers of a version: 1.21.0-555 → (1, 21, 0, 555)."""
+    """Return the numbers of a version, a candidate's below its release's: 25.5.rc1 → (25, 5, -1, 1) → before 25.5.0."""
     import re
 
-    return tuple(int(number) for number in re.findall(r"\d+", str(value)[:80]))
+    parts = re.findall(r"(rc|alpha|beta|dev)?[.-]?(\d+)", str(value)[:80].lower())
+    return tuple(number for word, digits in parts for number in ((-1, int(digits)) if word else (int(digits),)))
 
 
 def _at_least(found: Any, expected: Any) -> bool | None:
+    """Compare two versions as if the shorter went on with zeros; None where one has no number."""
     left, right = _version(found), _version(expected)
-    return left >= right if left and right else None
+    if not left or not right:
+        return None
+    length = max(len(left), len(right))
+    return left + (0,) * (length - len(left)) >= right + (0,) * (length - len(right))
 
 
 def _below(found: Any, expected: Any) -> bool | None:

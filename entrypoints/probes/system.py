@@ -28,7 +28,7 @@ _CGROUP = "/sys/fs/cgroup"
 _SYS_NICE = 23
 """Bit of CAP_SYS_NICE, from linux/capability.h."""
 
-_KNOBS = {
+KNOBS = {
     "turbo_disabled": ("/sys/devices/system/cpu/intel_pstate/no_turbo", parse_line),
     "boost": ("/sys/devices/system/cpu/cpufreq/boost", parse_line),
     "smt": ("/sys/devices/system/cpu/smt/control", parse_line),
@@ -43,7 +43,6 @@ _KNOBS = {
     "release": ("/proc/sys/kernel/osrelease", parse_line),
     "intel_pstate": ("/sys/devices/system/cpu/intel_pstate/status", parse_line),
     "intel_idle_max_cstate": ("/sys/module/intel_idle/parameters/max_cstate", parse_line),
-    "iommu_type": ("/sys/kernel/iommu_groups/0/type", parse_line),
 }
 
 N = TypeVar("N", int, float)
@@ -73,7 +72,7 @@ def limits(host: Host) -> Limits:
 
 def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     """Read the tuning knobs that this kernel has."""
-    knobs = {name: host.parsed(path, parse, "") for name, (path, parse) in _KNOBS.items()}
+    knobs = {name: host.parsed(path, parse, "") for name, (path, parse) in KNOBS.items()}
     knobs["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
     knobs["interfaces"] = " ".join(interfaces(host))
     knobs["sys_nice"] = _sys_nice(_given(status))
