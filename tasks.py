@@ -35,7 +35,8 @@ from drydock.standins import parse
 from drydock.verbs import after_dashes, chosen, report, verb
 
 Words = Sequence[str]
-NONE: Words = ()
+NONE: Words = []
+"""No tuple: invoke turns a repeatable option's words into what its default is, and a word as a tuple is its letters."""
 
 JSON = {"json": "print the result as JSON on standard output"}
 TARGET = {"target": "variant id, alias or accelerator"}
