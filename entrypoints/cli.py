@@ -86,6 +86,8 @@ def _plan(arguments: Arguments, env: Env) -> int:
     from entrypoints.command import as_json, as_text, wrong
     from entrypoints.findings import as_text as findings_text
 
+    if arguments.diff:
+        return _diff(arguments)
     _, plan = _plan_for(arguments, env, read_profile(env))
     if arguments.options.json:
         emit_json(as_json(plan))
@@ -95,11 +97,21 @@ def _plan(arguments: Arguments, env: Env) -> int:
     return OK
 
 
+def _diff(arguments: Arguments) -> int:
+    from entrypoints.model import to_json
+    from entrypoints.plandiff import as_text, compare, read_plan
+
+    changes = compare(*map(read_plan, arguments.diff))
+    emit_json(to_json(changes)) if arguments.options.json else emit(as_text(changes))
+    return OK
+
+
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return facts and plan."""
     from entrypoints.command import command
     from entrypoints.hub import parse_hub
     from entrypoints.modelfacts import read_model
+    from entrypoints.revision import read_revision
     from entrypoints.vllm_flags import parse_given
 
     given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.wishes))
@@ -108,19 +120,18 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
     hub = parse_hub(_hub_environment(env, facts, profile), given.flag("--revision"), given.flag("--download-dir"))
-    model = read_model(name, given.flag("--load-format") or "auto", hub)
+    model = read_model(name, given.flag("--load-format") or "auto", hub)._replace(revision=read_revision(name, hub))
     return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
 
 
 def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment as vLLM will have it, as far as it says where models are."""
-    from entrypoints.caches import cache_settings, chosen_environment
+    from entrypoints.caches import chosen_environment, shared_settings
 
     cache = facts.mounts.get("cache")
     if cache is None:
         return dict(env)
-    ours = {name: value for name, value, _ in cache_settings(profile, env, cache, facts.user[0])}
-    return ours | chosen_environment(env, cache)
+    return shared_settings(profile, env, facts.mounts, facts.user[0]) | chosen_environment(env, cache)
 
 
 def _with_workload(wishes: Wishes) -> Wishes:
@@ -144,6 +155,11 @@ def _check(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     facts, _, _ = _probe(arguments, env, profile)
     findings = examine(profile, facts)
+    if arguments.options.fix_script:
+        from entrypoints.fixes import script
+
+        emit(script(findings, profile["variant"]))
+        return OK
     if arguments.junit:
         _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
     if arguments.options.json:
@@ -201,6 +217,12 @@ def _health(arguments: Arguments, env: Env) -> int:
     return code
 
 
+def _cache(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cacheverb import run
+
+    return run(arguments.vllm, env)
+
+
 def _version(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
@@ -244,6 +266,7 @@ _RUN = {
     "check": _check,
     "facts": _facts,
     "warm": _warm,
+    "cache": _cache,
     "health": _health,
     "version": _version,
     "help": _help,
