@@ -405,3 +405,22 @@ def test_a_small_cache_keeps_fewer_recipes() -> None:
     decision = decide(profile(), facts._replace(mounts={**facts.mounts, "cache": small}), LLAMA_8B, given)
 
     assert str(decision.values["PT_HPU_RECIPE_CACHE_CONFIG"].value).endswith(",false,5120")
+
+
+# --- quantisation
+
+
+@pytest.mark.parametrize(
+    ("method", "variant", "told"),
+    [
+        ("bitsandbytes", FORK, True),
+        ("modelopt", FORK, True),
+        ("modelopt", "habana1.24-plugin0.26", False),
+        ("awq", FORK, False),
+    ],
+)
+def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, variant: str, *, told: bool) -> None:
+    what = LLAMA_8B._replace(quantization=method)
+    ids = {finding.id for finding in decided(what, variant=variant).findings}
+
+    assert ("PLAN-045" in ids) is told
