@@ -233,7 +233,7 @@ def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str, str]:
         return (
             because,
             f"{each}: vLLM refuses to start",
-            f"--optimize throughput on more devices, or a larger {BATCHED}",
+            f"more devices with --optimize throughput, or more {BATCHED}",
         )
     because = f"the KV cache holds {held} sequences of {case.demand.typical} tokens, the mean of the ranges"
     return because, f"{each}: vLLM would preempt running requests", "shorter ranges, more devices, --kv-cache-dtype fp8"
