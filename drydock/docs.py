@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drydock import tables
+from drydock.caches import Cache
+from drydock.checks import Check
 from drydock.container import words
 from drydock.errors import StaleError
 from drydock.files import write_atomically
@@ -26,6 +28,8 @@ def begin(name: str) -> str:
 def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]:
     """Return each page that holds generated tables, with its tables by name."""
     found = {root / "README.md": {"proofs": proofs(root, variants)}}
+    if any(variant.caches for variant in variants):
+        found[root / "docs" / "caches.md"] = {"caches": caches(variants)}
     for accelerator in sorted({variant.accelerator for variant in variants}):
         own = [variant for variant in variants if variant.accelerator == accelerator]
         page = {"checks": checks(own), "thresholds": thresholds(own), "run": run(own)}
@@ -68,11 +72,37 @@ def proofs(root: Path, variants: Iterable[Variant]) -> str:
 def checks(variants: Sequence[Variant]) -> str:
     """Return the tuning checks of one accelerator, and which stacks they are for."""
     found = _spread((((check.id, check.model_dump_json()), check) for check in v.checks) for v in variants)
+    places = {fact: place for variant in variants for fact, place in variant.facts.items()}
+    rows = ((*_check(check, places), _stacks(variants, holders)) for check, holders in found)
+    head = ("id", "if not met", "scope", "checked", "read in a container from", "remediation", "for good", "source")
+    return _table((*head, "stacks"), rows)
+
+
+def _check(check: Check, places: Mapping[str, str]) -> Sequence[str]:
+    for_good = check.fix.for_good if check.fix else ""
+    place = places.get(check.fact, check.fact)
+    return (check.id, check.severity, check.scope, check.text, place, check.remediation, for_good, check.source)
+
+
+def caches(variants: Sequence[Variant]) -> str:
+    """Return what is kept between starts, and which accelerators keep it."""
+    every = {variant.accelerator for variant in variants}
+    holders: dict[str, set[str]] = {}
+    found: dict[str, tuple[str, Cache]] = {}
+    for variant in variants:
+        for name, cache in variant.caches.items():
+            key = f"{name} {cache.model_dump_json()}"
+            found[key] = (name, cache)
+            holders.setdefault(key, set()).add(variant.accelerator)
     rows = (
-        (check.id, check.severity, check.scope, check.text, check.remediation, check.source, _stacks(variants, holders))
-        for check, holders in found
+        (f"`{name}`", cache.scope, f"`{cache.folder}`", cache.because, cache.source, _all(every, holders[key]))
+        for key, (name, cache) in found.items()
     )
-    return _table(("id", "if not met", "scope", "checked", "remediation", "source", "stacks"), rows)
+    return _table(("variable", "scope", "folder", "because", "source", "accelerators"), rows)
+
+
+def _all(every: set[str], some: set[str]) -> str:
+    return "all" if some == every else ", ".join(sorted(some))
 
 
 def thresholds(variants: Sequence[Variant]) -> str:

@@ -17,6 +17,7 @@ VERBS = {
     "check": "print findings with remediation; exit 3 if one is FAIL",
     "facts": "print what the host is",
     "warm": "start, wait until ready, leave the caches filled, exit",
+    "cache": "list, export, import or remove what is kept between starts",
     "health": "ask whether the server is ready (HEALTHCHECK, probes)",
     "version": "print what this image is",
     "help": "print this",
@@ -25,6 +26,7 @@ VERBS = {
 FLAGS = {
     "--json": ("", "plan, check, facts, version: JSON on standard output"),
     "--junit": ("FILE", "check: JUnit XML into FILE, or - for standard output"),
+    "--fix-script": ("", "check: print a script that mends the host, for a person to read and run"),
     "--root": ("DIR", "facts, check, plan: a recorded host instead of this one"),
     "--record": ("DIR", "facts: write a recorded host"),
     "--diff": ("A B", "plan: what differs between two plans that `plan --json` wrote"),
@@ -46,6 +48,7 @@ class Options(NamedTuple):
     exec_: bool = False
     strict: bool = False
     json: bool = False
+    fix_script: bool = False
     recorded: bool = False
     """Whether the plan is another machine's, so that this one's CPUs are not bound."""
 
@@ -72,7 +75,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     Raises USAGE.
     """
     verb, tokens = _verb(argv)
-    if verb in ("exec", "health"):
+    if verb in ("exec", "health", "cache"):
         return Arguments(verb, Options(), "", "", "", tokens)
     values, rest = _own_flags(tokens)
     if "--help" in values or verb == "help":
@@ -83,6 +86,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         exec_="--exec" in values,
         strict="--strict" in values,
         json="--json" in values,
+        fix_script="--fix-script" in values,
         recorded="--root" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
@@ -132,8 +136,10 @@ def _checked(arguments: Arguments) -> Arguments:
     verb, options = arguments.verb, arguments.options
     wrong = {
         "--record": arguments.record and verb != "facts",
+        "--junit": arguments.junit and (verb != "check" or options.fix_script),
+        "--fix-script": options.fix_script and verb != "check",
+        "--json": options.json and options.fix_script,
         "--diff": arguments.diff and verb != "plan",
-        "--junit": arguments.junit and verb != "check",
         "--strict": options.strict and verb != "serve",
         "--exec": options.exec_ and verb != "serve",
         **dict.fromkeys(WISHES, arguments.wishes != NONE and verb not in ("serve", "plan", "warm")),

@@ -111,6 +111,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.command import command
     from entrypoints.hub import parse_hub
     from entrypoints.modelfacts import read_model
+    from entrypoints.revision import read_revision
     from entrypoints.vllm_flags import parse_given
 
     given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.wishes))
@@ -119,19 +120,18 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
     hub = parse_hub(_hub_environment(env, facts, profile), given.flag("--revision"), given.flag("--download-dir"))
-    model = read_model(name, given.flag("--load-format") or "auto", hub)
+    model = read_model(name, given.flag("--load-format") or "auto", hub)._replace(revision=read_revision(name, hub))
     return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
 
 
 def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment as vLLM will have it, as far as it says where models are."""
-    from entrypoints.caches import cache_settings, chosen_environment
+    from entrypoints.caches import chosen_environment, shared_settings
 
     cache = facts.mounts.get("cache")
     if cache is None:
         return dict(env)
-    ours = {name: value for name, value, _ in cache_settings(profile, env, cache, facts.user[0])}
-    return ours | chosen_environment(env, cache)
+    return shared_settings(profile, env, facts.mounts, facts.user[0]) | chosen_environment(env, cache)
 
 
 def _with_workload(wishes: Wishes) -> Wishes:
@@ -155,6 +155,11 @@ def _check(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     facts, _, _ = _probe(arguments, env, profile)
     findings = examine(profile, facts)
+    if arguments.options.fix_script:
+        from entrypoints.fixes import script
+
+        emit(script(findings, profile["variant"]))
+        return OK
     if arguments.junit:
         _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
     if arguments.options.json:
@@ -212,6 +217,12 @@ def _health(arguments: Arguments, env: Env) -> int:
     return code
 
 
+def _cache(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cacheverb import run
+
+    return run(arguments.vllm, env)
+
+
 def _version(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
@@ -255,6 +266,7 @@ _RUN = {
     "check": _check,
     "facts": _facts,
     "warm": _warm,
+    "cache": _cache,
     "health": _health,
     "version": _version,
     "help": _help,
@@ -281,7 +293,23 @@ def read_profile(env: Env) -> dict[str, Any]:
         raise EntrypointError(
             USAGE, f"{path}: {error}, expected the image's profile", "unset DRYDOCK_PROFILE"
         ) from error
-    return {**profile, "environment": read_environment(env)}
+    return {**profile, "environment": read_environment(env), "packages": read_packages(profile["python"])}
+
+
+def read_packages(python: str) -> str:
+    """Return a digest of the distributions beside an interpreter, by name and version: it tells builds apart.
+
+    Empty where there are none, or they cannot be listed.
+    """
+    from entrypoints.caches import short
+
+    lib = os.path.join(os.path.dirname(os.path.dirname(python)), "lib")
+    try:
+        folders = [os.path.join(lib, name, "site-packages") for name in os.listdir(lib) if name.startswith("python3.")]
+        names = sorted(name for folder in folders for name in os.listdir(folder) if name.endswith("-info"))
+    except OSError:
+        return ""
+    return short("\n".join(names)) if names else ""
 
 
 def read_environment(env: Env) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.caches import cache_key, cache_root
+from entrypoints.caches import places
 from entrypoints.decide import Decision, Thresholds, Value
 from entrypoints.decide.choice import UTILISATION
 from entrypoints.decide.demand import LENGTH
@@ -32,7 +32,6 @@ from entrypoints.decide.graphs import BLOCK, Asked, Warmup, choose_graphs, up
 from entrypoints.decide.layouts import EXPERT
 from entrypoints.decide.room import Rules
 from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.findings import MIB
 from entrypoints.model import Device, Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list, parse_id_list
@@ -300,18 +299,8 @@ def _warmup(case: Case, warmup: Warmup) -> dict[str, Value]:
     because = f"{warmup.graphs} graphs are compiled before the first request: about {_time(seconds)}" if seconds else ""
     because = because or "graphs are compiled before the first request"
     instead = (f"true: each of {warmup.graphs} shapes is compiled when a request first needs it",)
-    kept = f"compiled recipes are found again: a warm start takes about {_time(again)}"
-    cache, size = case.facts.mounts.get("cache"), case.thresholds.whole("recipe_cache_mib")
-    if cache and 0 < cache.free < size * MIB:
-        size = cache.free // (2 * MIB)
-        kept = f"{kept}; half of what is free there"
-    path = f"{_root(case)}/recipes/{cache_key(case.profile, case.given.env)}"
-    return {
-        SKIP: Value("false", because, instead),
-        "PT_HPU_RECIPE_CACHE_CONFIG": Value(
-            f"{path},false,{size}", kept, ("true in the middle: emptied at each start",)
-        ),
-    }
+    kept = f"; with the recipes that are kept, about {_time(again)}" if seconds else ""
+    return {SKIP: Value("false", because + kept, instead)}
 
 
 def _time(seconds: float) -> str:
@@ -319,4 +308,4 @@ def _time(seconds: float) -> str:
 
 
 def _root(case: Case) -> str:
-    return cache_root(case.given.env, case.facts.mounts["cache"], case.facts.user[0])
+    return places(case.given.env, case.facts.mounts, case.facts.user[0], local_model=True).shared

@@ -202,3 +202,61 @@ def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: st
     process.terminate()
     _, said = process.communicate(timeout=30)
     assert process.returncode in {errors.OK, errors.HOST}, said
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """Return a profile with one check that this host does not meet, and a fix for it."""
+    fix = {
+        "sysctl": {"vm.swappiness": 10},
+        "write": {},
+        "commands": [],
+        "parameters": [],
+        "firmware": "",
+        "caution": "",
+    }
+    broken = check(id="HOST-004", fact="processor.architecture", expected="abacus", severity="FAIL", fix=fix)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps({**PROFILE, "checks": [broken]}))
+    return path
+
+
+def test_the_fix_script_is_all_of_standard_output_and_changes_nothing(wrong: Path) -> None:
+    before = Path("/proc/sys/vm/swappiness").read_text()
+    ran = run(wrong, "check", "--fix-script")
+
+    assert (ran.returncode, ran.stderr) == (errors.OK, "")
+    assert ran.stdout.startswith("#!/bin/sh\n")
+    assert '\nif begin HOST-004 FAIL; then\n    set_now 10 "$root"/proc/sys/vm/swappiness\n' in ran.stdout
+    assert "    keep_sysctl vm.swappiness 10\n" in ran.stdout
+    assert Path("/proc/sys/vm/swappiness").read_text() == before
+
+
+def test_the_fix_is_data_in_json(wrong: Path) -> None:
+    ran = run(wrong, "check", "--json")
+
+    assert ran.returncode == errors.CHECK_FAILED
+    assert json.loads(ran.stdout)[0]["fix"] == {"sysctl": {"vm.swappiness": 10}}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("plan", "x", "--fix-script"), ("check", "--fix-script", "--json"), ("check", "--fix-script", "--junit", "-")],
+)
+def test_the_fix_script_comes_from_check_and_alone(wrong: Path, argv: tuple[str, ...]) -> None:
+    ran = run(wrong, *argv)
+
+    assert ran.returncode == errors.USAGE
+    assert "means nothing here" in ran.stderr
+
+
+def test_what_is_installed_is_told_by_names_and_versions(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    (packages / "torch-2.13.0.dist-info").mkdir(parents=True)
+    python = str(tmp_path / "bin" / "python3")
+    before = cli.read_packages(python)
+    (packages / "vllm").mkdir()
+    assert cli.read_packages(python) == before
+    (packages / "vllm-0.32.0.dist-info").mkdir()
+    assert cli.read_packages(python) not in ("", before)
+    assert not cli.read_packages("/no/such/bin/python3")

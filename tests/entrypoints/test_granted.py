@@ -214,3 +214,10 @@ def test_the_runtime_is_asked_for_all_cards() -> None:
 
 def test_an_image_for_the_processor_needs_no_device() -> None:
     assert none_here({"accelerator": "cpu", "run": {}}, facts(), {}) is None
+
+
+def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
+    run = {"ulimits": [word("nofile=65536:65536")]}
+
+    assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
+    assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"

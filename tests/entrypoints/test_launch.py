@@ -297,11 +297,11 @@ def test_an_interpreter_that_is_not_there_is_named(run: Run) -> None:
 
 def test_caches_go_to_a_private_folder_when_the_volume_cannot_be_written(run: Run, tmp_path: Path) -> None:
     fallback = tmp_path / "drydock-0"
-    server = run(cache_writable=False, env={"TMPDIR": str(tmp_path)}, plan_env={"HOME": str(fallback / "home")})
+    server = run(cache_writable=False, env={"TMPDIR": str(tmp_path)})
     server.until_ready()
     assert f"WARN {tmp_path}/cache cannot be written: caches go to {fallback}" in server.said()
     assert fallback.stat().st_mode & 0o777 == 0o700
-    assert (fallback / "home").is_dir()
+    assert (fallback / "compiled" / "plan" / "vllm").is_dir()
 
 
 def test_a_tmp_that_cannot_be_written_is_refused(run: Run) -> None:

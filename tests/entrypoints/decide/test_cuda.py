@@ -156,11 +156,6 @@ def test_sleep_mode_and_expandable_segments_are_doubted() -> None:
     assert not made(host(gpus(1)), env=env).findings
 
 
-def test_kernels_are_kept_per_stack() -> None:
-    values = made(host(gpus(1))).values
-    assert str(values["CUDA_CACHE_PATH"].value).startswith("/cache/cuda/cuda13.0")
-
-
 def test_awq_on_gpus_without_kernels_for_it_is_told() -> None:
     awq = LLAMA._replace(quantization="awq")
 
