@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,17 +24,18 @@ import drydock.tables
 import drydock.verify
 from drydock.build import Wish
 from drydock.console import emit
-from drydock.container import Request
+from drydock.container import Request, parse_port
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
 from drydock.record import dump
 from drydock.standins import parse
-from drydock.verbs import after_dashes, chosen, report, verb
+from drydock.verbs import after_dashes, chosen, report, verb, words_of
 
 Words = Sequence[str]
-NONE: Words = ()
+NONE: Words = []
+"""No tuple: invoke turns a repeatable option's words into what its default is, and a word as a tuple is its letters."""
 
 JSON = {"json": "print the result as JSON on standard output"}
 TARGET = {"target": "variant id, alias or accelerator"}
@@ -173,15 +173,15 @@ def run(
     devices: str = "",
     print: bool = False,  # noqa: A002 - the option's name
     format: str = "docker",  # noqa: A002 - as above
-    port: int = 8000,
+    port: str = "8000",
     cache: str = "",
     image: str = "",
     name: str = "",
     arguments: str = "",
 ) -> None:
     """Serve a model with just the devices, files and rights that the accelerator needs; or print how, and why."""
-    words = (*shlex.split(arguments), *after_dashes())
-    options = {"devices": devices, "port": port, "cache": cache, "image": image, "name": name}
+    words = (*words_of("--arguments", arguments), *after_dashes())
+    options = {"devices": devices, "port": parse_port(port), "cache": cache, "image": image, "name": name}
     request = Request(model=model, arguments=words, **options)
     drydock.run.run(target, request, form=format, only_print=print, here=drydock.run.Here())
 

@@ -17,7 +17,7 @@ from drydock.model import Variant
 from drydock.record import Record
 from drydock.running import DeviceNode, Run, Word
 
-API_PORT, STATUS_PORT = 8000, 8001
+API_PORT, STATUS_PORT, LAST_PORT = 8000, 8001, 65535
 LOOPBACK = "127.0.0.1"
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
 """Variables that a download from the hub needs: passed by name, so that no secret is printed or kept."""
@@ -25,6 +25,7 @@ MODELS = "/models"
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
+_IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
 
 class Request(Record):
@@ -107,10 +108,10 @@ def container(variant: Variant, request: Request, machine: Machine) -> Container
     groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
     return Container(
         name=name_of(request.name or variant.id),
-        image=request.image or f"drydock/{variant.id}:latest",
+        image=_image(request.image or f"drydock/{variant.id}:latest"),
         arguments=_arguments(run, request, reference),
         model=model,
-        cache=request.cache or f"drydock-{variant.accelerator}-cache",
+        cache=_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
         address=request.address,
         port=request.port,
         devices=() if run.privileged else devices,
@@ -152,6 +153,13 @@ def parse_numbers(text: str) -> tuple[int, ...]:
             raise InputError(f"--devices {text}: found {part.strip()!r}, expected numbers such as 0,1 or 0-3")
         numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
     return tuple(dict.fromkeys(numbers))
+
+
+def parse_port(text: str) -> int:
+    """Parse a port that leaves room for the status port, the next one. Raises InputError."""
+    if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < LAST_PORT:
+        raise InputError(f"--port {text}: expected a number from 1 to {LAST_PORT - 1}; the status port is the next one")
+    return int(text)
 
 
 def name_of(text: str) -> str:
@@ -234,18 +242,33 @@ def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ..
 
 def _model(text: str) -> tuple[Bind | None, str]:
     """Return the mount of a folder, and how the container names the model. Raises InputError."""
-    path = Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises for an unknown user
-    if text and (path.is_dir() or path.is_absolute()):
+    path = _expanded(text)
+    if text and (os.path.isdir(path) or path.is_absolute()):  # noqa: PTH112 - pathlib's raises for a name too long
         whole = path.resolve()
-        if "," in str(whole):
-            raise InputError(
-                f"--model {text}: docker's --mount takes no comma in a path", hint="rename it, or link to it"
-            )
         target = f"{MODELS}/{whole.name or 'model'}"
         return Bind(source=str(whole), target=target), target
     if text.startswith((".", "~")) or not _HUB_ID.fullmatch(text):
         raise InputError(f"--model {text}: no such folder, and no hub id such as Qwen/Qwen3-8B")
     return None, text
+
+
+def _expanded(text: str) -> Path:
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises for an unknown user
+
+
+def _cache(text: str) -> str:
+    """Return a volume's name as it is, and a folder as an absolute path. Raises InputError."""
+    if "/" in text:
+        return str(_expanded(text).absolute())
+    if not _NAME.fullmatch(text):
+        raise InputError(f"--cache {text}: found neither a volume's name nor a path", hint="a folder has a slash in it")
+    return text
+
+
+def _image(text: str) -> str:
+    if not _IMAGE.fullmatch(text):
+        raise InputError(f"--image {text}: expected a reference such as registry.example/vllm:1")
+    return text
 
 
 def _no_folder(model: Bind | None) -> list[str]:

@@ -12,6 +12,7 @@ from drydock.checks import Check
 from drydock.container import words
 from drydock.errors import StaleError
 from drydock.files import write_atomically
+from drydock.machine import natural
 from drydock.model import Threshold, Variant
 
 END = "<!-- end -->"
@@ -27,7 +28,7 @@ def begin(name: str) -> str:
 
 def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]:
     """Return each page that holds generated tables, with its tables by name."""
-    found = {root / "README.md": {"proofs": proofs(root, variants)}}
+    found = {root / "README.md": {"accelerators": accelerators(variants), "proofs": proofs(root, variants)}}
     if any(variant.caches for variant in variants):
         found[root / "docs" / "caches.md"] = {"caches": caches(variants)}
     for accelerator in sorted({variant.accelerator for variant in variants}):
@@ -61,6 +62,29 @@ def filled(page: Path, tables: Mapping[str, str]) -> str:
             raise StaleError(f"{page}: expected the lines {begin(name).strip()} and {END}", hint=f"git checkout {page}")
         text = f"{before}{opening}{table}{closing}{after}"
     return text
+
+
+def accelerators(variants: Iterable[Variant]) -> str:
+    """Return what the matrix covers: a line for each accelerator, with the targets that mean its images."""
+    own: dict[str, list[Variant]] = {}
+    for variant in variants:
+        own.setdefault(variant.accelerator, []).append(variant)
+    rows = (
+        (f"[{each[0].title}](docs/{name}.md)", str(len(each)), _versions(each), ", ".join(_targets(name, each)))
+        for name, each in sorted(own.items())
+    )
+    return _table(("accelerator", "images", "vLLM", "targets beside each image's id"), rows)
+
+
+def _versions(variants: Iterable[Variant]) -> str:
+    """Return the oldest and the newest vLLM."""
+    versions = sorted({variant.vllm.version for variant in variants}, key=natural)
+    return " to ".join(dict.fromkeys((versions[0], versions[-1])))
+
+
+def _targets(accelerator: str, variants: Iterable[Variant]) -> Iterable[str]:
+    yield f"`{accelerator}`"
+    yield from (f"`{alias}`" for variant in variants for alias in variant.aliases)
 
 
 def proofs(root: Path, variants: Iterable[Variant]) -> str:

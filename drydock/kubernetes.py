@@ -112,7 +112,7 @@ def _container(container: Container) -> dict[str, Any]:
     return {
         "name": "vllm",
         "image": container.image,
-        "args": list(container.arguments),
+        "args": [_literal(word) for word in container.arguments],
         "ports": [
             {"name": "http", "containerPort": _port(container, API_PORT)},
             {"name": "status", "containerPort": _port(container, STATUS_PORT)},
@@ -127,6 +127,11 @@ def _container(container: Container) -> dict[str, Any]:
     }
 
 
+def _literal(text: str) -> str:
+    """Double every dollar sign: a pod's args and env replace $(NAME), with a secret's value too."""
+    return text.replace("$", "$$")
+
+
 def _port(container: Container, usual: int) -> int:
     """Return the port inside: in the host's own network the one that was asked for."""
     return usual - API_PORT + container.port if container.network else usual
@@ -134,7 +139,7 @@ def _port(container: Container, usual: int) -> int:
 
 def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in container.env.items():
-        yield {"name": name, "value": value}
+        yield {"name": name, "value": _literal(value)}
     if container.hub:
         key = {"name": SECRET, "key": TOKEN, "optional": True}
         yield {"name": TOKEN, "valueFrom": {"secretKeyRef": key}}

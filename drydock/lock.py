@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from drydock import pinning
+from drydock import pinning, supplied
 from drydock.bases import DebianBase
 from drydock.console import log
 from drydock.errors import StaleError
@@ -163,6 +163,8 @@ def resolve_and_write(
     root: Path, variants: Iterable[Variant], brought: Brought = NOTHING, env: Mapping[str, str] = os.environ
 ) -> list[Path]:
     """Lock variants anew; return the files that changed. Until a lock is whole the old one stays."""
+    variants = tuple(variants)
+    supplied.refuse_foreign(variants, brought)
     with exclusive(cache_home(env) / "resolve.lock"):
         return [path for path in (_lock_one(root, variant, brought, env) for variant in variants) if path]
 

@@ -19,6 +19,9 @@ ASK_EVERY = 10
 """Seconds between two probes."""
 TMP = "/tmp"  # noqa: S108 - the container's own
 CACHE = "/cache"
+QUOTE = '"'
+CSV = frozenset(f"{QUOTE},\r\n")
+"""Characters for which a field is quoted (RFC 4180)."""
 USER = 10001
 """The image's own user; it is in group 0."""
 
@@ -52,8 +55,9 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
     options += [(flag, value) for flag, values in flags.items() for value in values]
     options += [("--env", name) for name in FROM_THE_SHELL if container.hub]
     binds = [*container.mounts, *([container.model] if container.model else [])]
-    options += [("--mount", f"type=bind,source={bind.source},target={bind.target},readonly") for bind in binds]
-    return [*options, ("--mount", f"type={_cache_kind(container)},source={container.cache},target={CACHE}")]
+    options += [("--mount", _csv("type=bind", f"source={b.source}", f"target={b.target}", "readonly")) for b in binds]
+    cache = (f"type={_cache_kind(container)}", f"source={container.cache}", f"target={CACHE}")
+    return [*options, ("--mount", _csv(*cache))]
 
 
 def docker_argv(container: Container, *, lifetime: Sequence[str] = ("--rm",), command: Sequence[str] = ()) -> list[str]:
@@ -67,6 +71,11 @@ def docker_text(container: Container) -> str:
     """Format the command for a shell, an option a line."""
     lines = ["docker run", "--rm", *map(join, docker_options(container)), container.image, join(container.arguments)]
     return " \\\n  ".join(lines) + "\n"
+
+
+def _csv(*fields: str) -> str:
+    """Join what --mount is given as Go's encoding/csv reads it."""
+    return ",".join(f'"{field.replace(QUOTE, QUOTE * 2)}"' if set(field) & CSV else field for field in fields)
 
 
 def _published(container: Container) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from drydock.errors import EngineError, HostError, InputError, nearest
 from drydock.machine import Machine
 from drydock.matrix import find, read_matrix
 from drydock.paths import ROOT
+from entrypoints.redact import redact_argv
 
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.docker_text,
@@ -70,7 +71,7 @@ def run(
         return
     _say(wanted.notes)
     require(wanted, target, here)
-    log(manifests.docker_text(wanted))
+    log(manifests.docker_text(wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})))
     here.become(manifests.docker_argv(wanted))
 
 

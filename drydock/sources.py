@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -21,6 +22,14 @@ from drydock.store import Store, whole_folder
 
 TIMEOUT = 1800
 """Seconds for one repository: PyTorch's takes minutes on a slow line."""
+AS_COMMITTED = ("-c", "core.autocrlf=false", "-c", "core.eol=lf", "-c", "core.hooksPath=/dev/null")
+"""What a person's own git configuration may not change: the files are those of the commit, byte for byte."""
+OF_A_REPOSITORY = frozenset(
+    f"GIT_{name}"
+    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES",
+                 "NAMESPACE", "PREFIX", "SHALLOW_FILE", "GRAFT_FILE", "CEILING_DIRECTORIES")
+)  # fmt: skip
+"""Variables that a hook of another repository has set, where git would work in that repository instead."""
 
 
 def resolve_source(
@@ -72,12 +81,13 @@ def _checked_out(source: LockedSource, store: Store, env: Mapping[str, str]) -> 
     if final.is_dir():
         return final
     with whole_folder(final) as temporary:
-        git = ["git", "-C", str(temporary)]
+        git = ["git", "-C", str(temporary), *AS_COMMITTED]
         _run([*git, "init", "--quiet"], source.name, env)
-        _run([*git, "fetch", "--quiet", "--depth", "1", source.repository, str(source.commit)], source.name, env)
-        _run([*git, "-c", "advice.detachedHead=false", "checkout", "--quiet", "FETCH_HEAD"], source.name, env)
+        _run([*git, "remote", "add", "origin", source.repository], source.name, env)  # submodules may be relative to it
+        _run([*git, "fetch", "--quiet", "--depth", "1", "origin", str(source.commit)], source.name, env)
+        _run([*git, "checkout", "--quiet", "--detach", "FETCH_HEAD"], source.name, env)
         _run([*git, "submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1"], source.name, env)
-        for inner in temporary.rglob(".git"):
+        for inner in tuple(temporary.rglob(".git")):
             shutil.rmtree(inner) if inner.is_dir() else inner.unlink()
     return final
 
@@ -87,14 +97,17 @@ def _unpacked(name: str, archive: Path, store: Store) -> Path:
     final = store.home / "sources" / archive.name
     if final.is_dir():
         return final
-    with whole_folder(final) as temporary, tarfile.open(archive) as tar:
-        tar.extractall(temporary, filter="data")
-        inner = list(temporary.iterdir())
+    with whole_folder(final) as temporary, tempfile.TemporaryDirectory(dir=temporary) as whole:
+        try:
+            with tarfile.open(archive) as tar:
+                tar.extractall(whole, filter="data")
+        except tarfile.TarError as error:  # also what leads out of the folder, by a path or a link
+            raise FetchError(f"{name}: cannot unpack the source distribution: {error}") from error
+        inner = list(Path(whole).iterdir())
         if len(inner) != 1 or not inner[0].is_dir():
             raise FetchError(f"{name}: found {len(inner)} entries in the source distribution, expected one folder")
         for path in inner[0].iterdir():
             path.rename(temporary / path.name)
-        inner[0].rmdir()
     return final
 
 
@@ -104,7 +117,8 @@ def _folder(store: Store, commit: str) -> Path:
 
 def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
     """Run git, never asking for a password; raise FetchError with what it said."""
-    quiet = {**env, "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+    outside = {name: value for name, value in env.items() if name not in OF_A_REPOSITORY}
+    quiet = {**outside, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
     try:
         done = subprocess.run(
             command, env=quiet, capture_output=True, text=True, check=False, timeout=TIMEOUT, umask=0o022

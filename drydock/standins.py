@@ -53,14 +53,28 @@ def resolve(variant: Variant, pins: LockedPlatform, given: Mapping[str, str]) ->
 
 
 def identity(value: str) -> str:
-    """Return what tells one stand-in from another: a folder's content, else its name."""
+    """Return what tells one stand-in from another: a folder's content, a layout's index, else its name."""
+    layout = value.removeprefix("oci-layout://").partition("@")[0]
+    index = Path(layout, "index.json")
+    if layout != value and index.is_file():
+        return f"{value} {_digest(index)}"
     if not value.startswith("/"):
         return value
     folder, found = Path(value), hashlib.sha256()
-    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-        found.update(f"{path.relative_to(folder)}\0{path.stat().st_mode & 0o111:o}\0".encode())
-        found.update(hashlib.sha256(path.read_bytes()).digest())
+    for path in sorted(folder.rglob("*")):
+        found.update(f"{path.relative_to(folder)}\0{_content(path)}\0".encode())
     return found.hexdigest()
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return f"{path.stat().st_mode & 0o111:o} {_digest(path)}" if path.is_file() else "not a file"
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _names(variant: Variant) -> tuple[str, ...]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from drydock.errors import FetchError, InputError
+from drydock.errors import FetchError, InputError, nearest
 from drydock.locked import LockedFile
-from drydock.model import Supplied
+from drydock.model import Supplied, Variant
 from drydock.store import Store
 
 CHUNK = 1 << 20
@@ -17,17 +17,35 @@ CHUNK = 1 << 20
 def take(item: Supplied, folder: Path, store: Store) -> tuple[LockedFile, ...]:
     """Take the files that a context asks for out of an operator's folder into the store; return their pins.
 
-    Raises InputError naming every pattern that matches nothing.
+    Raises InputError naming every pattern that matches nothing, or two installers of which one would be run.
     """
+    where = f"--context {item.name}={folder}"
     if not folder.is_dir():
-        raise InputError(f"--context {item.name}={folder}: no such folder", hint=item.how)
-    found = {pattern: sorted(folder.glob(pattern)) for pattern in item.patterns}
-    missing = [pattern for pattern, paths in found.items() if not paths]
-    if missing:
-        problems = (f"--context {item.name}={folder}: no file {pattern}" for pattern in missing)
-        raise InputError(*problems, hint=item.how)
+        raise InputError(f"{where}: no such folder", hint=item.how)
+    found = {pattern: [path for path in folder.glob(pattern) if path.is_file()] for pattern in item.patterns}
+    problems = [text for pattern, paths in found.items() for text in _wrong(item, pattern, paths)]
+    if problems:
+        raise InputError(*(f"{where}: {text}" for text in problems), hint=item.how)
     paths = sorted({path for matches in found.values() for path in matches})
     return tuple(_keep(path, store) for path in paths)
+
+
+def _wrong(item: Supplied, pattern: str, paths: Sequence[Path]) -> Iterator[str]:
+    """Yield what is wrong with the files of one pattern; the Dockerfile's shell reads it as words."""
+    if not paths:
+        yield f"no file {pattern}"
+    if item.install == "run" and len(paths) > 1:
+        names = ", ".join(sorted(path.name for path in paths))
+        yield f"{len(paths)} files match {pattern}, expected one installer: {names}"
+
+
+def refuse_foreign(variants: Iterable[Variant], brought: Mapping[str, Path]) -> None:
+    """Raise InputError for files that are brought for a context which one of the variants does not take files for."""
+    for variant in variants:
+        known = [item.name for item in variant.supplied]
+        for name in sorted(set(brought) - set(known)):
+            hint = nearest(name, known) if known else "`build --context` puts something else in a context's place"
+            raise InputError(f"--context {name}: {variant.id} takes no files of that name", hint=hint)
 
 
 def context(item: Supplied, pins: tuple[LockedFile, ...], store: Store) -> Path:

@@ -64,12 +64,16 @@ def current_lock(root: Path, variant: Variant) -> Lock | None:
     return lock
 
 
-def text(found: Sequence[Mapping[str, Any]], width: int = 200) -> str:
-    """Return rows as a table, no wider than it must be."""
+WIDEST = 10_000
+"""Columns that no table reaches: a name that a terminal wraps can still be copied, one that is cut off cannot."""
+
+
+def text(found: Sequence[Mapping[str, Any]]) -> str:
+    """Return rows as a table, a line each, as wide as it must be."""
     table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
     for row in found:
         table.add_row(*(_cell(row[column]) for column in COLUMNS[:-2]), locked(row), row["proof"])
-    console = Console(width=width, no_color=True)
+    console = Console(width=WIDEST, no_color=True)
     with console.capture() as capture:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())

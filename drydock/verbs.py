@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 from invoke.tasks import task
 
 from drydock.console import log
-from drydock.errors import DrydockError
+from drydock.errors import DrydockError, InputError
 from drydock.matrix import find, read_matrix
 from drydock.model import Variant
 from drydock.paths import ROOT
@@ -49,6 +50,14 @@ def chosen(target: str) -> Sequence[Variant]:
 def report(written: Iterable[Path]) -> None:
     """Say which files were written."""
     log("\n".join(f"wrote {path.relative_to(ROOT)}" for path in written) or "nothing to do")
+
+
+def words_of(option: str, text: str) -> tuple[str, ...]:
+    """Split an option's text as a shell does. Raises InputError."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise InputError(f"{option} {text}: {error}", hint="or write the words after --, as they are") from error
 
 
 def after_dashes(argv: Sequence[str] | None = None) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ WARN = "WARN"
 FAIL = "FAIL"
 UNKNOWN = "UNKNOWN"
 
+
 PROBE_FAILED = "PROBE-001"
 """Every failure of a probe: what should have been readable and was not."""
 
@@ -272,7 +273,7 @@ _FEW = 12
 def _found(fact: str, value: Any) -> str:
     if value is None:
         return f"{fact} is not known here"
-    if isinstance(value, list) and len(value) > _FEW:
+    if isinstance(value, list) and (len(value) > _FEW or not all(isinstance(item, (str, int)) for item in value)):
         return f"{fact}: {len(value)} entries"
     if isinstance(value, int) and value >= UNLIMITED // MIB:
         return f"{fact} = unlimited"

@@ -46,8 +46,9 @@ def test_what_runs_before_any_package_is_there_imports_the_standard_library(path
 
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("drydock/**/*.py")), ids=name)
-def test_of_the_image_side_the_build_side_imports_the_cascade_only(path: Path) -> None:
-    assert {module for module in imports(path) if module.startswith("entrypoints")} <= {"entrypoints.cascade"}
+def test_of_the_image_side_the_build_side_imports_what_both_must_do_alike_only(path: Path) -> None:
+    shared = {"entrypoints.cascade", "entrypoints.redact"}
+    assert {module for module in imports(path) if module.startswith("entrypoints")} <= shared
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.container import is_native, name_of, parse_numbers, words
+from drydock.container import is_native, name_of, parse_numbers, parse_port, words
 from drydock.errors import InputError
 from drydock.matrix import read_matrix
 from drydock.model import Variant
@@ -164,9 +164,30 @@ def test_a_folder_of_another_machine_can_be_printed_and_is_missing_here(tmp_path
     assert got.missing == ("no folder /data/of/another/machine",)
 
 
-def test_a_comma_would_end_a_mount(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="takes no comma"):
-        made(Run(), machine(tmp_path), model="/data/a,b")
+def test_a_hub_id_longer_than_a_file_name_may_be_is_asked_of_the_hub(tmp_path: Path) -> None:
+    assert made(Run(), machine(tmp_path), model="x" * 400).hub
+
+
+def test_a_cache_is_a_volume_or_a_folder_wherever_docker_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    caches = [made(Run(), machine(tmp_path), cache=cache).cache for cache in ("", "fast", "./here", "/a,b c")]
+    assert caches == ["drydock-cpu-cache", "fast", str(tmp_path / "here"), "/a,b c"]
+    with pytest.raises(InputError, match="neither a volume's name nor a path"):
+        made(Run(), machine(tmp_path), cache="a b")
+
+
+@pytest.mark.parametrize("image", ["-v", "x y", "x;y", "$(x)"])
+def test_an_image_is_a_reference(tmp_path: Path, image: str) -> None:
+    assert made(Run(), machine(tmp_path), image="[::1]:5000/a/b:1@sha256:0").image.startswith("[::1]")
+    with pytest.raises(InputError, match="expected a reference"):
+        made(Run(), machine(tmp_path), image=image)
+
+
+@pytest.mark.parametrize("text", ["0", "65535", "-5", "abc", "", "8000 "])
+def test_a_port_leaves_room_for_the_status_port(text: str) -> None:
+    assert parse_port("65534") == 65534
+    with pytest.raises(InputError, match="expected a number from 1 to 65534"):
+        parse_port(text)
 
 
 def test_in_the_hosts_network_the_ports_are_told_since_none_is_published(tmp_path: Path) -> None:

@@ -44,6 +44,16 @@ def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
     assert "| cpu-vllm0.32 | cpu | 0.32.0 | debian:bookworm | linux/amd64 | yes | yes | " in table
 
 
+def test_an_accelerators_line_names_what_means_its_images() -> None:
+    variant = build.prepare("cpu").variant
+    older = variant.model_copy(
+        update={"vllm": variant.vllm.model_copy(update={"version": "0.9.10"}), "aliases": ("x",)}
+    )
+    table = docs.accelerators([variant, older])
+
+    assert table.splitlines()[2:] == ["| [CPU](docs/cpu.md) | 2 | 0.9.10 to 0.32.0 | `cpu`, `cpu-x86`, `x` |"]
+
+
 def test_every_check_stands_in_the_table_with_its_remediation() -> None:
     variant = build.prepare("cpu").variant
     table = docs.checks([variant])

@@ -149,3 +149,8 @@ def test_what_a_pod_cannot_say_is_remarked(tmp_path: Path) -> None:
 )
 def test_a_size_as_kubernetes_writes_it(docker: str, expected: str) -> None:
     assert kubernetes.quantity(docker) == expected
+
+
+def test_a_pod_puts_nothing_in_place_of_a_variables_name(tmp_path: Path) -> None:
+    _, container = pod(Run(), tmp_path, arguments=("--x", "$(HF_TOKEN) $$"))
+    assert container["args"][-1] == "$$(HF_TOKEN) $$$$"

@@ -184,7 +184,7 @@ def test_a_resolution_that_fails_leaves_the_old_lock(variant: Variant, lock: Loc
     write_lock(path_of(tmp_path, ID), lock)
     broken = variant.model_copy(update={"base": DebianBase(kind="debian", suite="unknown", packages=())})
     with pytest.raises(Exception, match="'unknown'"):
-        resolve_and_write(tmp_path, [broken], {"DRYDOCK_CACHE": str(tmp_path / "cache")})
+        resolve_and_write(tmp_path, [broken], env={"DRYDOCK_CACHE": str(tmp_path / "cache")})
     assert read_lock(path_of(tmp_path, ID)) == lock
 
 

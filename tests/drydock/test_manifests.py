@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import shlex
 import shutil
 import subprocess
@@ -31,6 +32,13 @@ def service(container: Container) -> dict[str, Any]:
     """Return the only service of a compose file."""
     (found,) = yaml.safe_load(manifests.compose_text(container))["services"].values()
     return found  # type: ignore[no-any-return] - as YAML gives it
+
+
+def test_a_mount_is_read_by_docker_as_it_was_meant(tmp_path: Path) -> None:
+    container = made(Run(), machine(tmp_path), model='/data/a,b "c"', cache="/fast, disk")
+    model, cache = (next(csv.reader([text])) for text in options(container)["--mount"])
+    assert model == ["type=bind", 'source=/data/a,b "c"', 'target=/models/a,b "c"', "readonly"]
+    assert cache == ["type=bind", "source=/fast, disk", "target=/cache"]
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))

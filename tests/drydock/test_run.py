@@ -77,6 +77,13 @@ def test_docker_becomes_what_was_shown(tmp_path: Path, capsys: pytest.CaptureFix
     assert shlex.split(err[err.index("docker run") :].replace("\\\n", " ")) == here.became
 
 
+def test_a_secret_is_shown_nowhere_and_still_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = Elsewhere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    run.run("cpu", Request(model="org/model", arguments=("--api-key", "s3cret")), here=here)
+    assert "s3cret" not in "".join(capsys.readouterr())
+    assert here.became[-1] == "s3cret"
+
+
 def test_an_image_that_was_not_built_is_named_with_how_to_build_it(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="has no such image") as raised:
         run.run("cpu", MODEL, here=Elsewhere(tmp_path))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock import standins, supplied
+from drydock import lock, standins, supplied
 from drydock.build import prepare
 from drydock.errors import FetchError, InputError
 from drydock.model import Supplied
@@ -15,7 +15,7 @@ from drydock.store import Store
 TOPSRIDER = Supplied(
     name="topsrider",
     patterns=("TopsRider_*.run", "*.whl"),
-    install="run",
+    install="wheels",
     how="ask the vendor's support",
     source="a test",
 )
@@ -100,3 +100,37 @@ def test_a_stand_in_is_told_by_its_content(folder: Path) -> None:
     (folder / "a.whl").chmod(0o755)
     assert standins.identity(str(folder)) != first
     assert standins.identity("docker-image://debian:12") == "docker-image://debian:12"
+
+
+def test_two_installers_of_which_the_image_would_run_one_are_refused(folder: Path, store: Store) -> None:
+    (folder / "TopsRider_2.run").write_text("another")
+    with pytest.raises(InputError, match=r"expected one installer: TopsRider_1\.run, TopsRider_2\.run"):
+        supplied.take(TOPSRIDER.model_copy(update={"install": "run", "patterns": ("TopsRider_*.run",)}), folder, store)
+
+
+def test_a_folder_is_no_file(folder: Path, store: Store) -> None:
+    (folder / "c.whl").mkdir()
+    assert len(supplied.take(TOPSRIDER, folder, store)) == 3
+
+
+def test_files_for_a_context_that_takes_none_are_refused(tmp_path: Path) -> None:
+    variant = prepare("cpu").variant
+    with pytest.raises(InputError, match=r"--context wheels: cpu-vllm0\.32 takes no files of that name"):
+        lock.resolve_and_write(tmp_path, [variant], {"wheels": tmp_path})
+    with pytest.raises(InputError) as caught:
+        supplied.refuse_foreign([variant.model_copy(update={"supplied": (TOPSRIDER,)})], {"topsrides": tmp_path})
+    assert caught.value.hint == "did you mean 'topsrider'?"
+
+
+def test_a_stand_in_is_told_by_its_links_and_a_layout_by_what_it_holds(tmp_path: Path) -> None:
+    def identities(link: str, index: str) -> tuple[str, str]:
+        folder = tmp_path / link
+        (folder / "tree").mkdir(parents=True, exist_ok=True)
+        (folder / "tree" / "link").unlink(missing_ok=True)
+        (folder / "tree" / "link").symlink_to(link)
+        (tmp_path / "index.json").write_text(index)
+        return standins.identity(str(folder)), standins.identity(f"oci-layout://{tmp_path}@sha256:0")
+
+    first, again, other = identities("a", "1"), identities("a", "2"), identities("b", "1")
+    assert (first[0] == again[0], first[1] == other[1]) == (True, True)
+    assert (first[0] != other[0], first[1] != again[1]) == (True, True)

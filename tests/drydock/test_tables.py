@@ -72,3 +72,11 @@ def test_the_table_says_the_same_in_words(root: Path, variant: Variant) -> None:
     assert heading.split() == list(tables.COLUMNS)
     assert line.split()[:4] == [variant.id, *variant.aliases, variant.stack, variant.vllm.version]
     assert line.split()[-3:] == ["yes", "yes", "rendered"]
+
+
+def test_every_row_of_the_table_is_one_line_with_nothing_cut_off(root: Path, variant: Variant) -> None:
+    (row,) = tables.rows(root, [variant])
+    long = {**row, "base": "registry.example/" + "x" * 300, "unresolved": [f"context-{number}" for number in range(30)]}
+    _, line = tables.text([long]).splitlines()
+    assert long["base"] in line
+    assert line.split()[-2:] == ["context-29", "rendered"]

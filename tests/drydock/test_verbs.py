@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from invoke.context import Context
 
-from drydock.errors import FetchError, TargetError
+from drydock.errors import FetchError, InputError, TargetError
 from drydock.paths import ROOT
-from drydock.verbs import after_dashes, chosen, report, verb
+from drydock.verbs import after_dashes, chosen, report, verb, words_of
 
 
 def test_an_error_is_shown_with_its_hint_and_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,3 +64,9 @@ def test_written_files_are_named_below_the_repository(capsys: pytest.CaptureFixt
 def test_words_after_dashes_stay_as_the_shell_gave_them() -> None:
     assert after_dashes(["inv", "run", "--", "--override", '{"a b": 1}']) == ("--override", '{"a b": 1}')
     assert after_dashes(["inv", "run"]) == ()
+
+
+def test_an_options_text_is_split_as_a_shell_does() -> None:
+    assert words_of("--arguments", "--a 'b c'") == ("--a", "b c")
+    with pytest.raises(InputError, match="--arguments it's: No closing quotation"):
+        words_of("--arguments", "it's")

@@ -178,6 +178,13 @@ def test_a_size_as_docker_writes_it(text: str, size: int) -> None:
     assert parse_size(text) == size
 
 
+def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
+    run = {"ulimits": [word("nofile=65536:65536")]}
+
+    assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
+    assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
+
+
 def test_that_no_device_is_here_says_what_was_looked_at_and_what_to_start_with() -> None:
     run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", each=True)], "groups": [word("render")]}
     error = none_here({"accelerator": "rocm", "run": run}, facts(granted={"/dev/dri/renderD[0-9]*": False}), {})
@@ -214,10 +221,3 @@ def test_the_runtime_is_asked_for_all_cards() -> None:
 
 def test_an_image_for_the_processor_needs_no_device() -> None:
     assert none_here({"accelerator": "cpu", "run": {}}, facts(), {}) is None
-
-
-def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
-    run = {"ulimits": [word("nofile=65536:65536")]}
-
-    assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
-    assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
