@@ -9,8 +9,9 @@ from typing import Any
 
 from entrypoints.caches import cache_plan, cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
-from entrypoints.decide import Decision, Value
+from entrypoints.decide import Decision, Value, advice
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.findings import GIB
 from entrypoints.granted import examine, none_here
 from entrypoints.limits import raised
 from entrypoints.limits import reasons as limit_reasons
@@ -59,11 +60,12 @@ def command(
     user = [(ENVIRONMENT, _environment(own, settable)), (COMMAND_LINE, _command_line(given))]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
+    download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
         reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
-        findings=(*examine(profile, facts), *decision.findings),
+        findings=(*examine(profile, facts), *decision.findings, *download),
         model=model.name,
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),
@@ -88,6 +90,19 @@ def _port(text: str) -> int:
     if port > _HIGHEST_PORT:
         raise EntrypointError(USAGE, f"--port {text}: expected a port from 0 to {_HIGHEST_PORT}")
     return port
+
+
+def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Finding, ...]:
+    """Say that weights which are still to come are larger than what is free where they go, as far as that is known."""
+    cache, weights = facts.mounts.get("cache"), model.weights
+    if not (cache and weights and model.elsewhere and str(folder).startswith(f"{cache.path}/")):
+        return ()
+    if not cache.writable or weights.on_disk <= cache.free:
+        return ()
+    text = "The model's weights are downloaded to the cache folder, which has no room for them"
+    found = f"{cache.free / GIB:.1f} GiB free in {cache.path}"
+    how = "docker run -v a larger volume:/cache …, or mount the model's folder and give its path"
+    return (advice(60, text, found, f"at least {weights.on_disk / GIB:.1f} GiB", how, "HF_HOME of the plan"),)
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
         capabilities=system.capabilities(status),
         granted=_granted(host, profile.get("run", {})),
     )
-    return facts._replace(failures=tuple(host.failures))
+    return facts._replace(failures=tuple(host.failures), refused=dict(host.refused))
 
 
 def _look(accelerator: str) -> Callable[[Host, Run, Mapping[str, str]], Seen]:

@@ -97,14 +97,30 @@ def _devices(run: Run, facts: Facts) -> Iterable[Finding]:
     cards = [node for node in nodes if node["each"]]
     shared = [node for node in nodes if not node["each"] and not node.get("optional")]
     for node in (node for node in shared if facts.granted.get(node["path"]) is False):
-        yield _finding(DEVICE, FAIL, node, *_not_openable(node["path"]), f"--device {node['path']}")
+        yield _device(node, [node], facts, f"--device {node['path']}")
     if cards and all(facts.granted.get(node["path"]) is False for node in cards):
-        paths = " or ".join(node["path"] for node in cards)
-        yield _finding(DEVICE, FAIL, cards[0], *_not_openable(paths), _cards_flag(run, cards[0]["path"]))
+        yield _device(cards[0], cards, facts, _cards_flag(run, cards[0]["path"]))
 
 
-def _not_openable(path: str) -> tuple[str, str]:
-    return f"{path}: not there, or may not be opened", "to be there, and readable and writable for this user"
+def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Facts, flag: str) -> Finding:
+    """Make a finding for device files that are absent, or belong to a group that this user is not in."""
+    refused = next(
+        (pair for pair in facts.refused.items() if any(_names(node["path"], pair[0]) for node in nodes)), None
+    )
+    if refused:
+        path, rights = refused
+        found = f"{path}: {rights}, and this process is user {facts.user[0]}"
+        return _finding(DEVICE, FAIL, word, found, _OPENABLE, f"--group-add {rights.rpartition(':')[2]}")
+    return _finding(DEVICE, FAIL, word, f"{' or '.join(node['path'] for node in nodes)}: not there", _OPENABLE, flag)
+
+
+_OPENABLE = "to be there, and readable and writable for this user"
+
+
+def _names(pattern: str, path: str) -> bool:
+    from fnmatch import fnmatchcase
+
+    return fnmatchcase(path, pattern)
 
 
 def _cards_flag(run: Run, pattern: str) -> str:

@@ -39,6 +39,7 @@ class Host:
         self.failures: list[Failure] = []
         self.texts: dict[str, str] = {}
         self.present: set[str] = set()
+        self.refused: dict[str, str] = {}
 
     @property
     def live(self) -> bool:
@@ -114,14 +115,25 @@ class Host:
         return tuple(paths)
 
     def openable(self, path: str) -> bool:
-        """Tell whether a file is there and this process may read and write it; a recorded one may what is there."""
+        """Tell whether a file is there and may be read and written here; whose it is otherwise stands in `refused`."""
         if not self.exists(path):
             return False
-        return not self.live or os.access(path, os.R_OK | os.W_OK)
+        rights = (self.told(path, _rights) or "").strip()
+        if rights:
+            self.refused[path] = rights
+        return not rights
 
     def fail(self, where: str, found: str, expected: str) -> None:
         """Note something that should have been readable and was not."""
         self.failures.append(Failure(where, found, expected))
+
+
+def _rights(path: str) -> str:
+    """Return mode, owner and group of a file that this process may not read and write; nothing of one that it may."""
+    if os.access(path, os.R_OK | os.W_OK):
+        return ""
+    found = os.stat(path)
+    return f"{stat.filemode(found.st_mode)} {found.st_uid}:{found.st_gid}"
 
 
 def _read(path: str) -> bytes:

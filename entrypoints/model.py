@@ -182,6 +182,8 @@ class Facts(NamedTuple):
     """Those that accelerators need and the container was given, without CAP_; effective for root alone in Docker."""
     granted: Mapping[str, bool] = MappingProxyType({})
     """What the image is run with (device files, mounted files), by path or pattern: whether it is there and opens."""
+    refused: Mapping[str, str] = MappingProxyType({})
+    """Device files that are there and may not be opened → mode, owner and group: `crw-rw---- 0:110`."""
 
 
 class Finding(NamedTuple):

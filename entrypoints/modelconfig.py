@@ -20,10 +20,16 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def quantization(config: Mapping[str, Any]) -> str:
-    """Return the name of the quantisation method; empty for none."""
+    """Return the name of the quantisation method as vLLM takes it; empty for none.
+
+    ModelOpt's checkpoints call themselves modelopt whatever they are; vLLM goes by the algorithm (its modelopt.py).
+    """
     text = text_config(config)
     found = config.get("quantization_config") or config.get("compression_config") or text.get("quantization_config")
-    return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else ""
+    if not isinstance(found, dict):
+        return ""
+    method = str(found.get("quant_method", "unnamed"))
+    return "modelopt_fp4" if method == "modelopt" and "NVFP4" in str(found.get("quant_algo")).upper() else method
 
 
 def packing(config: Mapping[str, Any]) -> tuple[int, bool]:

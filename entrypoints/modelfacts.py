@@ -75,6 +75,8 @@ class ModelFacts(NamedTuple):
     """What it takes beside text: image, audio."""
     expert_share: float = 0.0
     """Of the weights' bytes, what routed experts take, which all engines share out among them."""
+    elsewhere: bool = False
+    """Whether the weights are still to be downloaded."""
     revision: str = ""
     """The hub's commit, or a digest of what lies in the folder; empty where neither is known."""
 
@@ -142,7 +144,7 @@ def _cached(name: str, folder: str, load_format: str) -> ModelFacts:
     except Incomplete:
         index = os.path.join(folder, _INDEX)
         size = _total_size(_read_json(index)) if os.path.exists(index) else 0
-        return _counted(facts, config, size, f"the weights are not in {folder} yet")
+        return _counted(facts, config, size, f"the weights are not in {folder} yet")._replace(elsewhere=True)
 
 
 def _asked(name: str, hub: Hub, load_format: str) -> ModelFacts:
@@ -151,7 +153,7 @@ def _asked(name: str, hub: Hub, load_format: str) -> ModelFacts:
         places = ", ".join(hub.caches)
         return _unknown(name, f"{name} is not in {places}, and {hub.offline} forbids to ask {hub.site}")
     try:
-        return _told(name, hub, load_format)
+        return _told(name, hub, load_format)._replace(elsewhere=True)
     except NotAnswered as error:
         return _unknown(name, f"{name} is a hub id, and not here yet: {error}")
 

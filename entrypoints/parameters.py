@@ -19,7 +19,16 @@ _PLAIN = ("gpt2", "gpt_neox", "opt", "bert", "roberta", "xlm-roberta", "falcon",
 _TIED = ("gemma", "gemma2", "gemma3", "gemma3_text", "cohere", "cohere2", "gpt2", "bert", "roberta", "xlm-roberta",
          "falcon", "opt", "bloom")  # fmt: skip
 """Families whose output matrix is the embedding where config.json does not say."""
-_BITS = {"fp8": 8, "mxfp4": 4.25, "gptq": 4, "awq": 4, "bitsandbytes": 4, "modelopt": 8, "fbgemm_fp8": 8}
+_BITS = {
+    "fp8": 8,
+    "mxfp4": 4.25,
+    "gptq": 4,
+    "awq": 4,
+    "bitsandbytes": 4,
+    "modelopt": 8,
+    "modelopt_fp4": 4.5,
+    "fbgemm_fp8": 8,
+}
 _SCALE_BITS = 16
 _FLOAT = 2
 """Bytes of a number that is not quantised."""

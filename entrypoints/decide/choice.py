@@ -10,7 +10,7 @@ from entrypoints.decide.demand import LENGTH, Demand, read_demand
 from entrypoints.decide.devices import Pool, choose_pool, free_memory, numbers, widest
 from entrypoints.decide.layouts import DATA, EXPERT, TENSOR, Space, space, splits
 from entrypoints.decide.room import Cache, Memory, Room, Rules, Split, room
-from entrypoints.errors import HOST, MODEL, EntrypointError
+from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
@@ -62,7 +62,7 @@ def read_case(facts: Facts, model: ModelFacts, given: Given, rules: Rules) -> Ca
     """Look at everything once. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
     if model.problem and given.number(TENSOR) is None:
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
-    user = _decimal(given, UTILISATION)
+    user = _utilisation(given)
     pool = choose_pool(facts, given.wishes.devices, user or rules.usable)
     there = space(given, len(pool.devices), widest(pool.devices, facts.links))
     if not (rules.data and is_known(given, DATA)):
@@ -82,6 +82,15 @@ def read_case(facts: Facts, model: ModelFacts, given: Given, rules: Rules) -> Ca
     )
 
 
+def _utilisation(given: Given) -> float | None:
+    """Return the share of memory that the user sets. Raises USAGE for one that vLLM refuses."""
+    share = _decimal(given, UTILISATION)
+    if share is not None and not 0 < share <= 1:
+        message = f"{UTILISATION} {given.flag(UTILISATION)}: expected a share above 0, at most 1"
+        raise EntrypointError(USAGE, message, "0.9 is vLLM's own")
+    return share
+
+
 def _decimal(given: Given, name: str) -> float | None:
     """Return a flag's decimal number; what is none is vLLM's to refuse."""
     try:
@@ -98,7 +107,7 @@ def _memory(facts: Facts, pool: Pool, given: Given, rules: Rules) -> Memory:
         hint = next((f"expected {failure.expected}" for failure in facts.failures), "run `check` for what is lacking")
         why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
         raise EntrypointError(HOST, f"nothing tells the memory of devices {numbers(pool.devices)}{why}", hint)
-    user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
+    user, cache = _utilisation(given), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
     return Memory(total, user if user is not None else _share(pool, total, rules), offload, cache)
 

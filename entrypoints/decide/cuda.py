@@ -217,6 +217,7 @@ def choose_all_reduce(case: Case, found: Fit) -> dict[str, Value]:
 def _advice(case: Case, found: Fit) -> Iterator[Finding]:
     """Yield what speaks against the user's choices, or the model's type, on these GPUs."""
     yield from _allocator(case)
+    yield from _refused(case, found)
     yield from _unpacked(case, found)
     if (case.given.flag("--dtype") or "").lower() == "bfloat16" and choose_dtype(case).value == "float16":
         yield advice(
@@ -239,6 +240,21 @@ def _allocator(case: Case) -> Iterator[Finding]:
             "no expandable_segments:True",
             "leave it out of PYTORCH_CUDA_ALLOC_CONF",
             "vLLM device_allocator/cumem.py; pytorch/pytorch#147851",
+        )
+
+
+def _refused(case: Case, found: Fit) -> Iterator[Finding]:
+    """Yield that vLLM has no kernel for the weights' type on GPUs that are this old."""
+    method, oldest = case.model.quantization, _capability(case.facts)
+    needed = str(case.thresholds.table["awq_from"]["value"])
+    if method == "awq" and oldest and oldest < _version(needed):
+        yield advice(
+            34,
+            f"vLLM will refuse {method} on {found.devices[0].name}: its kernels need newer GPUs",
+            f"compute capability {'.'.join(map(str, oldest))}",
+            f"{needed} or later",
+            "the model in float16 or GPTQ, or newer GPUs",
+            "vLLM quantization/awq.py, get_min_capability",
         )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from entrypoints.decide import GIB, Value, gib
 from entrypoints.decide.choice import (
+    BATCHED,
     UTILISATION,
     Case,
     Choice,
@@ -210,19 +211,32 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
     if wished is None:
         return _states(case, choice), ()
     each = -(-wished // engines)
-    typical = case.demand.typical
+    typical, step = case.demand.typical, case.given.number(BATCHED) or case.rules.chunk
     held = max(1, choice.tokens // typical) if choice.tokens is not None and typical else each
     because = f"--concurrency {wished}" + (f" over {engines} engines" if engines > 1 else "")
-    if held >= each:
-        instead = ("more: nobody asked for it", "fewer: requests would wait while the KV cache has room")
-        return {SEQUENCES: Value(str(each), because, instead)}, ()
-    because = f"the KV cache holds {held} sequences of {typical} tokens, the mean of the ranges"
+    if min(held, step) >= each:
+        both = ("more: nobody asked for it", "fewer: requests would wait while the KV cache has room")
+        return {SEQUENCES: Value(str(each), because, both)}, ()
+    fewer = min(held, step)
+    because, instead, how = _fewer(case, held, step, each)
     finding = Finding(
         "PLAN-026", WARN, "Not all of --concurrency run at a time: the others wait in the queue",
-        f"{held * engines} at a time", f"{wished} at a time", "shorter ranges, more devices, or --kv-cache-dtype fp8",
-        "container", "drydock: the KV cache's account",
+        f"{fewer * engines} at a time", f"{wished} at a time", how, "container", "drydock: the KV cache's account",
     )  # fmt: skip
-    return {SEQUENCES: Value(str(held), because, (f"{each}: vLLM would preempt running requests",))}, (finding,)
+    return {SEQUENCES: Value(str(fewer), because, (instead,))}, (finding,)
+
+
+def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str, str]:
+    """Return why fewer sequences run than were wished for, why not all of them, and what helps."""
+    if step < held:
+        because = f"a step computes {step} tokens, and every running sequence takes one"
+        return (
+            because,
+            f"{each}: vLLM refuses to start",
+            f"more devices with --optimize throughput, or more {BATCHED}",
+        )
+    because = f"the KV cache holds {held} sequences of {case.demand.typical} tokens, the mean of the ranges"
+    return because, f"{each}: vLLM would preempt running requests", "shorter ranges, more devices, --kv-cache-dtype fp8"
 
 
 def _states(case: Case, choice: Choice) -> dict[str, Value]:
@@ -268,9 +282,10 @@ def _idle(case: Case, devices: tuple[Device, ...], split: Split) -> Iterator[Fin
     idle = tuple(device for device in case.pool.devices if device not in devices)
     if not idle or LOCAL in case.given.flags:
         return
+    text = "1 device stays idle" if len(idle) == 1 else f"{len(idle)} devices stay idle"
     how = "--optimize throughput starts more engines, --optimize latency spreads one wider; or give them to another"
     yield Finding(
-        "PLAN-025", INFO, f"{len(idle)} devices stay idle", numbers(idle), f"{split.words()} needs {len(devices)}", how,
+        "PLAN-025", INFO, text, numbers(idle), f"{split.words()} needs {len(devices)}", how,
         "container", "drydock: the fewest devices that hold the model",
     )  # fmt: skip
 

@@ -150,8 +150,18 @@ def switches(case: Case) -> dict[str, Value]:
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
+def _unnamed(case: Case) -> Iterator[Finding]:
+    """Yield that the platform does not name the weights' quantisation: vLLM then refuses to start."""
+    method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
+    if method and method not in methods:
+        text = "the model's quantisation is not one that the HPU platform names"
+        source = "vllm-fork vllm/platforms/hpu.py, vllm-gaudi vllm_gaudi/platform.py, supported_quantization"
+        yield advice(45, text, method, ", ".join(methods), "the model unquantised, or in one of those", source)
+
+
 def warnings(case: Case, chosen: Fit) -> Iterator[Finding]:
     """Yield what is to be said about the model and the user's own choices."""
+    yield from _unnamed(case)
     if _converts(case) and case.word("fp8_conversion") == "beforehand":
         yield advice(
             41,

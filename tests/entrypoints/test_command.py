@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from entrypoints import command
-from entrypoints.model import Reason, ServePlan
+from entrypoints.model import Limits, Reason, ServePlan
 from entrypoints.vllm_flags import parse_given
 from tests.entrypoints.sample import PROFILE, check, facts
 from tests.hosts.models import SMOLLM2
@@ -139,3 +139,29 @@ def test_what_the_base_exports_reaches_vllm_unless_the_user_set_it_otherwise() -
     assert reason(as_built, "CANN").because == "as /cann/set_env.sh of the base image exports it"
     own = plan(profile=profile, LD_LIBRARY_PATH="/mine")
     assert "LD_LIBRARY_PATH" not in own.env
+
+
+def downloads(*, elsewhere: bool = True, free: int = 0, **env: str) -> list[str]:
+    """Return what a plan says of the room for weights on a cache volume with so much free."""
+    host = facts()
+    cache = host.mounts["cache"]._replace(free=free)
+    model = SMOLLM2._replace(local=False, elsewhere=elsewhere)
+    made = command.command(
+        PROFILE, host._replace(mounts={**host.mounts, "cache": cache}), model, parse_given((model.name,), env)
+    )
+    return [finding.found for finding in made.findings if finding.id == "PLAN-060"]
+
+
+def test_weights_that_are_to_be_downloaded_need_room_where_they_go() -> None:
+    assert downloads() == ["0.0 GiB free in /cache"]
+    assert downloads(free=1 << 40) == []
+    assert downloads(elsewhere=False) == []
+    assert downloads(HF_HOME="/models/hub") == []
+
+
+def test_soft_limits_that_are_raised_are_in_the_plan_with_their_reason() -> None:
+    host = facts(limits=Limits(1024, None, None, 4096, None))
+    made = command.command(PROFILE, host, SMOLLM2, parse_given((SMOLLM2.name,), {}))
+
+    assert made.limits == {"RLIMIT_NOFILE": 4096}
+    assert reason(made, "RLIMIT_NOFILE").value == "4096"

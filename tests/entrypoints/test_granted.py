@@ -185,6 +185,14 @@ def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
     assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
 
 
+def test_a_device_that_is_there_and_refused_is_told_with_its_group() -> None:
+    host = facts(granted={"/dev/dri/renderD[0-9]*": False}, refused={"/dev/dri/renderD128": "crw-rw---- 0:110"})
+    found = only({"devices": [node("/dev/dri/renderD[0-9]*", each=True)]}, host)
+
+    assert found.found == "/dev/dri/renderD128: crw-rw---- 0:110, and this process is user 10001"
+    assert found.remediation == "docker run --group-add 110 …"
+
+
 def test_that_no_device_is_here_says_what_was_looked_at_and_what_to_start_with() -> None:
     run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", each=True)], "groups": [word("render")]}
     error = none_here({"accelerator": "rocm", "run": run}, facts(granted={"/dev/dri/renderD[0-9]*": False}), {})

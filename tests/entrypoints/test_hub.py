@@ -94,6 +94,7 @@ def test_a_cached_model_is_read_without_asking(tmp_path: Path, site: Site) -> No
 
     assert model.weights is not None
     assert (model.weights.elements, model.local, model.name) == (1024, False, "owner/model")
+    assert not model.elsewhere
     assert site.asked == []
 
 
@@ -113,7 +114,7 @@ def test_weights_still_to_come_are_told_by_the_index(tmp_path: Path) -> None:
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     model = read({"HF_HOME": str(tmp_path)})
 
-    assert model.weights == Weights(2000, 1000, 0)
+    assert (model.weights, model.elsewhere) == (Weights(2000, 1000, 0), True)
     assert not model.estimated
 
 
@@ -141,7 +142,7 @@ def test_a_mirror_tells_configuration_and_size(site: Site) -> None:
     model = read({"HF_ENDPOINT": site.url + "/", "HF_TOKEN": "secret", "HOME": "/nowhere"})
 
     assert model.geometry is not None
-    assert model.weights == Weights(4000, 2000, 0)
+    assert (model.weights, model.elsewhere) == (Weights(4000, 2000, 0), True)
     assert site.asked[0][1]["Authorization"] == "Bearer secret"
 
 

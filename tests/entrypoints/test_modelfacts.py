@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from entrypoints.errors import MODEL, EntrypointError
+from entrypoints.modelconfig import quantization
 from entrypoints.modelfacts import Weights, read_model
 from tests.entrypoints.sample import CONFIG, write_model, write_safetensors
 
@@ -162,3 +163,17 @@ def test_a_load_format_of_its_own_leaves_the_weights_unknown(tmp_path: Path) -> 
 @pytest.mark.parametrize("key", ["quantization_config", "compression_config"])
 def test_the_quantisation_is_named(tmp_path: Path, key: str) -> None:
     assert read_model(str(write_model(tmp_path, {**CONFIG, key: {"quant_method": "awq"}}))).quantization == "awq"
+
+
+@pytest.mark.parametrize(
+    ("config", "method"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt_fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "modelopt"),
+        ({"quant_method": "awq"}, "awq"),
+        ({}, "unnamed"),
+        ("awq", ""),
+    ],
+)
+def test_modelopts_four_bits_are_told_from_its_eight(config: object, method: str) -> None:
+    assert quantization({"quantization_config": config}) == method

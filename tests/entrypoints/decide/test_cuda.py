@@ -154,3 +154,10 @@ def test_sleep_mode_and_expandable_segments_are_doubted() -> None:
     env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert [finding.id for finding in made(host(gpus(1)), "--enable-sleep-mode", env=env).findings] == ["PLAN-032"]
     assert not made(host(gpus(1)), env=env).findings
+
+
+def test_awq_on_gpus_without_kernels_for_it_is_told() -> None:
+    awq = LLAMA._replace(quantization="awq")
+
+    assert [finding.id for finding in made(host(gpus(1, "Tesla V100", 32, "7.0")), model=awq).findings] == ["PLAN-034"]
+    assert made(host(gpus(1, "Tesla T4", 32, "7.5")), model=awq).findings == ()

@@ -247,6 +247,19 @@ def test_concurrency_takes_more_devices_before_it_waits() -> None:
     assert shape(fit(host(8, 24), model(), given, RULES)) == (4, 1, 1)
 
 
+def test_concurrency_beyond_the_tokens_of_a_step_is_said() -> None:
+    found = fit(host(1), model(), said(concurrency=1_000_000), RULES)
+
+    assert found.values["--max-num-seqs"].value == str(RULES.chunk)
+    assert "every running sequence takes one" in found.values["--max-num-seqs"].because
+    assert "PLAN-026" in texts(found)
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "-0.1", "nan", "inf"])
+def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
+    assert "at most 1" in str(refused(USAGE, host(1), model(), said("--gpu-memory-utilization", share), RULES))
+
+
 def test_ranges_longer_than_the_model_are_refused() -> None:
     given = said(input=(1, 131072), output=(1, 10))
 

@@ -394,3 +394,22 @@ def test_a_padding_limit_of_the_users_is_warned_of() -> None:
     findings = decided(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_LIMIT="0.25").findings
 
     assert "PLAN-044" in [finding.id for finding in findings]
+
+
+# --- quantisation
+
+
+@pytest.mark.parametrize(
+    ("method", "variant", "told"),
+    [
+        ("bitsandbytes", FORK, True),
+        ("modelopt", FORK, True),
+        ("modelopt", "habana1.24-plugin0.26", False),
+        ("awq", FORK, False),
+    ],
+)
+def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, variant: str, *, told: bool) -> None:
+    what = LLAMA_8B._replace(quantization=method)
+    ids = {finding.id for finding in decided(what, variant=variant).findings}
+
+    assert ("PLAN-045" in ids) is told

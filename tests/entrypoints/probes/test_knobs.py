@@ -167,3 +167,12 @@ def test_what_is_told_of_a_live_path_is_recorded_in_its_place(tmp_path: Path) ->
         ("/broken", "Input/output error (errno 5)")
     ]
     assert write(tmp_path, {"there": "recorded\n"}).told("/there", refused) == "recorded\n"
+
+
+def test_a_file_that_may_not_be_opened_is_refused_and_a_recorded_host_says_so_too(tmp_path: Path) -> None:
+    recorded = write(tmp_path, {"dev/kfd": "crw-rw---- 0:110\n", "dev/dri/renderD128": ""})
+
+    assert (recorded.openable("/dev/kfd"), recorded.openable("/dev/dri/renderD128")) == (False, True)
+    assert recorded.refused == {"/dev/kfd": "crw-rw---- 0:110"}
+    assert not recorded.openable("/dev/absent")
+    assert Host("").openable("/dev/null")
