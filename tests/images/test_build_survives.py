@@ -176,8 +176,8 @@ def test_a_planted_edit_is_refused(small: Small, name: str) -> None:
     file.write_text(original.replace("0.32", "0.33", 1) if name != "lock.json" else original.replace("a", "b", 5))
     try:
         checks = [
-            small.invoke("render", "--check"),
-            small.invoke("lock", "--check"),
+            small.invoke("render", "--target", VARIANT, "--check"),
+            small.invoke("lock", "--target", VARIANT, "--check"),
             small.invoke("build", "-t", VARIANT),
         ]
     finally:
