@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 
 class Seen(NamedTuple):
@@ -33,7 +33,7 @@ class Fake(ThreadingHTTPServer):
         self.host = f"127.0.0.1:{self.server_address[1]}"
         self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
 
-    def __enter__(self) -> Fake:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

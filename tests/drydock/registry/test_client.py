@@ -143,7 +143,7 @@ def test_no_plain_http_beyond_this_machine() -> None:
     assert Client(parse("r.example/a"), QUICK, insecure=True).absolute("/v2/x", "/") == "http://r.example/v2/x"
 
 
-def test_a_token_is_not_fetched_without_tls(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_token_is_not_fetched_without_tls(tmp_path: Path) -> None:
     mine = Client(parse("https://r.example/a"), QUICK, env={"DOCKER_CONFIG": str(tmp_path)})
     with pytest.raises(CredentialsError, match="without TLS"):
         mine._token({"realm": "http://tokens.example/t"}, (), None)
