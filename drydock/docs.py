@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from drydock import tables
 from drydock.container import words
 from drydock.errors import StaleError
 from drydock.files import write_atomically
-from drydock.model import Check, Threshold, Variant
+from drydock.model import Threshold, Variant
 
 END = "<!-- end -->"
 NOTHING = "nothing more"
+
+T = TypeVar("T")
 
 
 def begin(name: str) -> str:
@@ -24,10 +26,10 @@ def begin(name: str) -> str:
 def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]:
     """Return each page that holds generated tables, with its tables by name."""
     found = {root / "README.md": {"proofs": proofs(root, variants)}}
-    for variant in variants:
-        page = found.setdefault(root / "docs" / f"{variant.accelerator}.md", {})
-        page["checks"], page["thresholds"] = checks(variant.checks), thresholds(variant.thresholds)
-        page["run"] = run([other for other in variants if other.accelerator == variant.accelerator])
+    for accelerator in sorted({variant.accelerator for variant in variants}):
+        own = [variant for variant in variants if variant.accelerator == accelerator]
+        page = {"checks": checks(own), "thresholds": thresholds(own), "run": run(own)}
+        found[root / "docs" / f"{accelerator}.md"] = page
     return found
 
 
@@ -63,31 +65,46 @@ def proofs(root: Path, variants: Iterable[Variant]) -> str:
     return _table(head, (_proof(row) for row in tables.rows(root, variants)))
 
 
-def checks(found: Iterable[Check]) -> str:
-    """Return the tuning checks of one accelerator."""
-    rows = ((check.id, check.severity, check.scope, check.text, check.remediation, check.source) for check in found)
-    return _table(("id", "if not met", "scope", "checked", "remediation", "source"), rows)
+def checks(variants: Sequence[Variant]) -> str:
+    """Return the tuning checks of one accelerator, and which stacks they are for."""
+    found = _spread((((check.id, check.model_dump_json()), check) for check in v.checks) for v in variants)
+    rows = (
+        (check.id, check.severity, check.scope, check.text, check.remediation, check.source, _stacks(variants, holders))
+        for check, holders in found
+    )
+    return _table(("id", "if not met", "scope", "checked", "remediation", "source", "stacks"), rows)
 
 
-def thresholds(found: Mapping[str, Threshold]) -> str:
-    """Return the numbers that one accelerator's decisions use."""
-    rows = ((name, _value(item), item.because, item.source) for name, item in sorted(found.items()))
-    return _table(("name", "value", "because", "source"), rows)
+def thresholds(variants: Sequence[Variant]) -> str:
+    """Return the numbers that one accelerator's decisions use, and which stacks they are for."""
+    found = _spread((((n, t.model_dump_json()), (n, t)) for n, t in v.thresholds.items()) for v in variants)
+    rows = (
+        (name, _value(item), item.because, item.source, _stacks(variants, holders))
+        for (name, item), holders in sorted(found, key=lambda each: each[0][0])
+    )
+    return _table(("name", "value", "because", "source", "stacks"), rows)
 
 
 def run(variants: Sequence[Variant]) -> str:
     """Return what containers of one accelerator's variants are started with."""
-    rows: dict[tuple[str, str, str], list[str]] = {}
-    for variant in variants:
-        found = tuple(words(variant.run)) or ((NOTHING, "what every container gets is enough", ""),)
-        for word in found:
-            rows.setdefault(word, []).append(variant.id)
-    everywhere = len(variants)
-    lines = (
-        (f"`{option}`", "all" if len(ids) == everywhere else ", ".join(ids), because, source)
-        for (option, because, source), ids in rows.items()
-    )
-    return _table(("option", "variants", "because", "source"), lines)
+    nothing = ((NOTHING, "what every container gets is enough", ""),)
+    found = _spread(((word, word) for word in tuple(words(v.run)) or nothing) for v in variants)
+    lines = ((f"`{word[0]}`", _stacks(variants, holders), *word[1:]) for word, holders in found)
+    return _table(("option", "stacks", "because", "source"), lines)
+
+
+def _spread(each: Iterable[Iterable[tuple[Any, T]]]) -> list[tuple[T, list[int]]]:
+    """Return every item once, in order, with the numbers of the variants that have it."""
+    found: dict[Any, tuple[T, list[int]]] = {}
+    for number, items in enumerate(each):
+        for key, item in items:
+            found.setdefault(key, (item, []))[1].append(number)
+    return list(found.values())
+
+
+def _stacks(variants: Sequence[Variant], holders: Sequence[int]) -> str:
+    stacks = {variants[number].stack for number in holders}
+    return "all" if len(holders) == len(variants) else ", ".join(sorted(stacks))
 
 
 def _proof(row: Mapping[str, Any]) -> Sequence[str]:

@@ -188,6 +188,11 @@ def merged(name: str) -> str:
     return f"usr/{path}" if path.split("/")[0] in MERGED else path
 
 
+def is_merge(member: tarfile.TarInfo) -> bool:
+    """Tell whether a member is what merges /usr, such as /lib → usr/lib: trixie's base-files has these links itself."""
+    return member.issym() and member.name.removeprefix("./").strip("/") in MERGED
+
+
 def _skeleton(tar: tarfile.TarFile) -> Iterator[str]:
     for name in ("usr", *(f"usr/{link}" for link in MERGED), "tmp", REPOSITORY):
         directory = tarfile.TarInfo(name)
@@ -205,6 +210,8 @@ def _skeleton(tar: tarfile.TarFile) -> Iterator[str]:
 def _members(path: Path) -> Iterator[tuple[tarfile.TarInfo, IO[bytes] | None]]:
     with DebFile(path).data.tgz() as data:
         for member in data:
+            if is_merge(member):
+                continue
             member.name = merged(member.name)
             if member.islnk():
                 member.linkname = merged(member.linkname)

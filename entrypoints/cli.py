@@ -94,6 +94,7 @@ def _plan(arguments: Arguments, env: Env) -> int:
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return facts and plan."""
     from entrypoints.command import command
+    from entrypoints.hub import parse_hub
     from entrypoints.modelfacts import read_model
     from entrypoints.vllm_flags import parse_given
 
@@ -102,8 +103,20 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
-    model = read_model(name, given.flag("--load-format") or "auto")
+    hub = parse_hub(_hub_environment(env, facts, profile), given.flag("--revision"), given.flag("--download-dir"))
+    model = read_model(name, given.flag("--load-format") or "auto", hub)
     return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
+
+
+def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
+    """Return the environment as vLLM will have it, as far as it says where models are."""
+    from entrypoints.caches import cache_settings, chosen_environment
+
+    cache = facts.mounts.get("cache")
+    if cache is None:
+        return dict(env)
+    ours = {name: value for name, value, _ in cache_settings(profile, env, cache, facts.user[0])}
+    return ours | chosen_environment(env, cache)
 
 
 def _check(arguments: Arguments, env: Env) -> int:

@@ -51,7 +51,7 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
         cgroup=system.cgroup(host),
         limits=system.limits(host),
         mounts=system.mounts(host, env),
-        kernel=kernel,
+        kernel=kernel | dict(seen.knobs),
         devices=seen.devices,
         user=_user(host, status),
         failures=(),

@@ -53,7 +53,8 @@ def derive(facts: Facts) -> dict[str, Any]:
     numa_cpus_without_memory: CPUs whose own node gives no memory. cpu_quota_covers: whether the container's time
     covers its cores. cpu_quota_whole: whether the quota is a whole number of CPUs. memory_gib: the container's limit or
     the host's memory, whichever is less. memory_available_gib: what is really there. swap_used_mib. shm_gib.
-    cache_free_gib. memlock_mib, nofile: soft limits. mempolicy: whether memory may be bound to a NUMA node.
+    cache_free_gib. memlock_mib, nofile: soft limits. mempolicy: whether memory may be bound to a NUMA node. devices:
+    how many there are. architectures: theirs, each once.
     """
     cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
     quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
@@ -73,6 +74,8 @@ def derive(facts: Facts) -> dict[str, Any]:
         "memlock_mib": (UNLIMITED if limits.memlock is None else limits.memlock) // MIB,
         "nofile": UNLIMITED if limits.nofile is None else limits.nofile,
         "mempolicy": _mempolicy(facts.kernel),
+        "devices": len(facts.devices) or None,
+        "architectures": sorted({device.architecture for device in facts.devices if device.architecture}) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 

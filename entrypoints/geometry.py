@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from entrypoints.hybrid import STATE_BYTES, parse_states
+
 _NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
 _LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("decoder_attention_heads", "num_attention_heads", "n_head", "n_heads")
@@ -35,6 +37,7 @@ _LENGTHS = (
 """Names that vLLM 0.32 looks for, from its model_arch_config_convertor.py."""
 
 _INTERMEDIATE = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
+_VOCABULARY = ("vocab_size", "padded_vocab_size")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
 _RECURRENT = (
@@ -49,6 +52,20 @@ _RECURRENT = (
     "compress_ratios",
 )
 """Keys of models whose layers keep a state of their own beside, or instead of, a KV cache."""
+
+_FULL_EVERY = {"gemma2": 2, "gemma3_text": 6}
+"""Of how many layers one attends to everything, in families whose configurations do not say; transformers' defaults."""
+
+_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "gemma3_text": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+    },
+}
+"""What published configurations of a family leave to transformers: its configuration_gemma3.py."""
 
 _SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope")
 """Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length once more."""
@@ -75,6 +92,10 @@ class Geometry(NamedTuple):
     experts: int = 0
     expert_width: int = 0
     """Width of one expert's feed-forward part."""
+    cacheless: int = 0
+    """Of the layers, those that keep no KV cache."""
+    states: int = 0
+    """Numbers that all layers with a state of fixed size keep for one sequence."""
 
     def divides(self, ranks: int) -> bool:
         """Tell whether tensor parallelism over so many ranks is possible."""
@@ -89,9 +110,9 @@ class Geometry(NamedTuple):
 
         While a prompt is computed `chunk` tokens at a time, a sliding layer keeps those beside its window.
         """
-        full = (self.layers - self.sliding_layers) * tokens
+        full = (self.layers - self.cacheless - self.sliding_layers) * tokens
         sliding = self.sliding_layers * min(tokens, self.window + chunk)
-        return (full + sliding) * self.kv_elements(ranks) * size
+        return (full + sliding) * self.kv_elements(ranks) * size + self.states * STATE_BYTES // ranks
 
 
 def parse_geometry(config: Mapping[str, Any]) -> tuple[Geometry | None, str]:
@@ -103,26 +124,32 @@ def parse_geometry(config: Mapping[str, Any]) -> tuple[Geometry | None, str]:
     kinds = {str(kind) for kind in _list(text, "layer_types")}
     other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention"})
     key = "layer_types" if other else next((key for key in _RECURRENT if text.get(key)), "")
+    states = parse_states(text) if key else None
+    if states:
+        geometry = _geometry(config, text)
+        keeping = min(states.attention_layers, geometry.layers)
+        numbers = states.state_layers * states.numbers
+        return geometry._replace(sliding_layers=0, cacheless=geometry.layers - keeping, states=numbers), ""
     if key:
         return None, f"its layers keep a state of their own ({key} in config.json), whose size only vLLM knows"
     return _geometry(config, text), ""
 
 
 def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the language model's own part of a configuration."""
+    """Return the language model's own part of a configuration, with what its family leaves out."""
     for key in _NESTED:
         nested = config.get(key)
         if isinstance(nested, dict):
             return text_config(nested)
-    return config
+    return {**_DEFAULTS.get(str(config.get("model_type")), {}), **config}
 
 
 def _geometry(config: Mapping[str, Any], text: Mapping[str, Any]) -> Geometry:
     heads = _first(text, _HEADS)
-    window, experts = _first(text, ("sliding_window",), 0), _experts(text)
-    sliding = _list(text, "layer_types").count("sliding_attention") if window else 0
+    window, experts, layers = _first(text, ("sliding_window",), 0), _experts(text), _first(text, _LAYERS)
+    sliding = _sliding_layers(text, layers) if window else 0
     return Geometry(
-        layers=_first(text, _LAYERS),
+        layers=layers,
         sliding_layers=sliding,
         window=window,
         heads=heads,
@@ -131,11 +158,20 @@ def _geometry(config: Mapping[str, Any], text: Mapping[str, Any]) -> Geometry:
         latent=_latent(text),
         max_length=_max_length(config, text),
         hidden=_size(text, _HIDDEN),
-        vocabulary=_size(text, ("vocab_size",)) or _size(config, ("vocab_size",)),
+        vocabulary=_size(text, _VOCABULARY) or _size(config, _VOCABULARY),
         intermediate=_size(text, ("intermediate_size_mlp", *_INTERMEDIATE)),
         experts=experts,
         expert_width=_size(text, ("moe_intermediate_size", *_INTERMEDIATE)) if experts else 0,
     )
+
+
+def _sliding_layers(text: Mapping[str, Any], layers: int) -> int:
+    """Count the layers that look back a window: as listed, else all but one of so many; 0 where nothing says."""
+    kinds = _list(text, "layer_types")
+    if kinds:
+        return kinds.count("sliding_attention")
+    every = _size(text, ("sliding_window_pattern",)) or _FULL_EVERY.get(str(text.get("model_type")), 0)
+    return layers - layers // every if every else 0
 
 
 def _list(text: Mapping[str, Any], key: str) -> list[Any]:

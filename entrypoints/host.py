@@ -45,13 +45,18 @@ class Host:
         """Whether this is the running system rather than a recorded one."""
         return not self.root
 
-    def text(self, path: str) -> str | None:
-        """Return a file's text, or None when there is none; a file that cannot be read becomes a failure."""
+    def text(self, path: str, *, hidden: bool = False) -> str | None:
+        """Return a file's text, or None when there is none; a file that cannot be read becomes a failure.
+
+        With `hidden`, one that the kernel keeps from this container is as absent: a device cgroup hides GPUs so.
+        """
         try:
             text = _read(self.root + path).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
+            if hidden and isinstance(error, PermissionError):
+                return None
             self.fail(path, f"{os.strerror(error.errno or 0)} (errno {error.errno})", "a readable file")
             return None
         except UnicodeDecodeError as error:
@@ -60,12 +65,12 @@ class Host:
         self.texts[path] = text
         return text
 
-    def parsed(self, path: str, parse: Callable[[str], T], default: T) -> T:
+    def parsed(self, path: str, parse: Callable[[str], T], default: T, *, hidden: bool = False) -> T:
         """Return what `parse` makes of a file; `default` when it is absent, or wrong, which becomes a failure.
 
-        `parse` raises ValueError with what it expected.
+        `parse` raises ValueError with what it expected. `hidden` as in `text`.
         """
-        text = self.text(path)
+        text = self.text(path, hidden=hidden)
         if text is None:
             return default
         try:

@@ -108,6 +108,10 @@ class Device(NamedTuple):
     """Its device file: /dev/accel/accel0."""
     card: int | None = None
     """For a die: the card that it is part of (an A3's NPU, an MI250's package)."""
+    uuid: str = ""
+    """What the vendor's runtime may name it by instead of its number: GPU-…, MIG-…."""
+    cores: int = 1
+    """How many ranks vLLM makes of it: the logical NeuronCores of a Neuron device; elsewhere a device is one rank."""
 
 
 class Link(NamedTuple):
@@ -126,6 +130,8 @@ class Seen(NamedTuple):
     """Each pair once, the lower number first."""
     versions: Mapping[str, str] = MappingProxyType({})
     """By part: driver, firmware, tool, toolkit … as digits and dots as far as the vendor writes them so."""
+    knobs: Mapping[str, str] = MappingProxyType({})
+    """The driver's settings by a short name, as text: they join the kernel's in `Facts.kernel`."""
 
 
 class Failure(NamedTuple):

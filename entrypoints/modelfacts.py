@@ -1,7 +1,7 @@
-"""A local model folder → what a plan must know of it: weights and geometry. IO.
+"""A model folder, or a hub's small files → what a plan must know of a model: weights and geometry. IO.
 
-A hub id has no folder yet: then nothing is known, and the plan says so. A folder that is broken is an error, before
-vLLM spends a minute to find out.
+A folder that is broken is an error, before vLLM spends a minute to find out. A hub id is looked up in the local cache,
+then at the hub; where neither tells, nothing is known, and the plan says so.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 from entrypoints.errors import MODEL, EntrypointError
 from entrypoints.geometry import Geometry, parse_geometry, text_config
+from entrypoints.hub import Hub, NotAnswered, absent, fetch, snapshot
+from entrypoints.modelconfig import group_size, modalities, packing, quantization
+from entrypoints.redact import redact_value
 
 FLOAT_SIZES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
 """Bytes per number in safetensors files, for the types that vLLM converts to --dtype while loading."""
@@ -22,6 +25,14 @@ _HEADER_AT_MOST = 100_000_000
 """Bytes of JSON that the safetensors format allows."""
 
 _TORCH_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
+
+
+_CONFIG, _INDEX, _SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
+_MISTRAL = "params.json"
+
+
+class Incomplete(EntrypointError):  # noqa: N818 -- what the folder is; for a hub id nothing is wrong with it
+    """A folder without all of its weights: an error for a folder, a download to come for a hub id."""
 
 
 class Weights(NamedTuple):
@@ -54,60 +65,178 @@ class ModelFacts(NamedTuple):
     """What is missing or wrong in its configuration: an error as soon as the geometry is needed."""
     group: int = 0
     """Numbers that share one scale in quantised weights, which ranks must not cut; 0 where that does not matter."""
+    bits: int = 0
+    """Of a quantised weight; 0 where the configuration does not say."""
+    reordered: bool = False
+    """Whether GPTQ quantised columns in the order of their activations, so that groups are not contiguous (g_idx)."""
+    estimated: bool = False
+    """Whether the weights were counted from the configuration."""
+    modalities: tuple[str, ...] = ()
+    """What it takes beside text: image, audio."""
+    expert_share: float = 0.0
+    """Of the weights' bytes, what routed experts take, which all engines share out among them."""
 
 
-def read_model(name: str, load_format: str = "auto") -> ModelFacts:
-    """Read a model folder; a name that is no path is a hub id.
+def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
+    """Read a model folder; a name that is no path is a hub id, which is looked up where a hub is given.
 
-    Raises MODEL for a folder that is missing or broken.
+    Raises MODEL for a folder that is missing or broken, and for a model that the hub does not have.
     """
-    if not os.path.isdir(name):
-        return _hub_id(name)
-    config, problem = _read_config(name), ""
-    geometry, unknown = None, ""
+    if os.path.isdir(name):
+        config = _read_config(name)
+        return _facts(name, config, f"{name}/{_CONFIG}")._replace(local=True, **_weights(name, config, load_format))
+    if "://" in name:
+        return _unknown(name, f"{name} is storage that only vLLM itself reads")
+    _refuse_a_path(name)
+    if hub is not None and ":" in name:
+        return _unknown(name, f"{name} names a GGUF file of a hub id, which only vLLM itself reads")
+    if hub is None:
+        return _unknown(name, f"{name} is a hub id, not a folder: it is not here yet")
+    folder = snapshot(hub, name)
+    return _cached(name, folder, load_format) if folder else _asked(name, hub, load_format)
+
+
+def _facts(name: str, config: Mapping[str, Any], where: str) -> ModelFacts:
+    """Return what the configuration alone tells."""
+    geometry, unknown, problem, share = None, "", "", 0.0
     try:
         geometry, unknown = parse_geometry(config)
     except ValueError as error:
-        problem = f"{name}/config.json: {error}"
-    readable = load_format in ("auto", "safetensors", "pt", "hf", "mistral")
-    weights = read_weights(name, config) if readable else None
-    if weights is None:
-        unknown = f"--load-format {load_format} decides what the weights take"
+        problem = f"{where}: {error}"
+    if geometry is not None and geometry.experts:
+        from entrypoints.parameters import expert_share
+
+        share = expert_share(config, geometry)
     architectures = config.get("architectures")
     architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
     return ModelFacts(
-        name, True, architecture, quantization(config), weights, geometry, unknown, problem, group_size(config)
-    )
+        name, False, architecture, quantization(config), None, geometry, unknown, problem, group_size(config),
+        *packing(config), modalities=modalities(config), expert_share=share,
+    )  # fmt: skip
+
+
+def _weights(folder: str, config: Mapping[str, Any], load_format: str) -> dict[str, Any]:
+    """Return the fields of ModelFacts that the weights decide."""
+    if not _is_readable(load_format):
+        return {"weights": None, "unknown": f"--load-format {load_format} decides what the weights take"}
+    return {"weights": read_weights(folder, config)}
+
+
+def _is_readable(load_format: str) -> bool:
+    """Tell whether vLLM loads what lies in the folder as it is."""
+    return load_format in ("auto", "safetensors", "pt", "hf", "mistral")
+
+
+def _unknown(name: str, why: str) -> ModelFacts:
+    return ModelFacts(name, False, "", "", None, None, why)
+
+
+def _cached(name: str, folder: str, load_format: str) -> ModelFacts:
+    """Read a model from the local cache, whose weights may be still to come."""
+    config = _read_config(folder)
+    facts = _facts(name, config, f"{folder}/{_CONFIG}")
+    try:
+        return facts._replace(**_weights(folder, config, load_format))
+    except Incomplete:
+        index = os.path.join(folder, _INDEX)
+        size = _total_size(_read_json(index)) if os.path.exists(index) else 0
+        return _counted(facts, config, size, f"the weights are not in {folder} yet")
+
+
+def _asked(name: str, hub: Hub, load_format: str) -> ModelFacts:
+    """Ask the hub; what it does not answer is not known, since vLLM may still have its own way."""
+    if hub.offline:
+        places = ", ".join(hub.caches)
+        return _unknown(name, f"{name} is not in {places}, and {hub.offline} forbids to ask {hub.site}")
+    try:
+        return _told(name, hub, load_format)
+    except NotAnswered as error:
+        return _unknown(name, f"{name} is a hub id, and not here yet: {error}")
+
+
+def _told(name: str, hub: Hub, load_format: str) -> ModelFacts:
+    text = fetch(hub, name, _CONFIG) or fetch(hub, name, _MISTRAL)
+    if text is None:
+        if load_format == "auto":
+            raise absent(hub, name)
+        return _unknown(name, f"{name} has no {_CONFIG}: --load-format {load_format} decides what is read")
+    where = redact_value("", hub.url(name, _CONFIG))
+    config = _parse_json(text, where)
+    facts = _facts(name, config, where)
+    if not _is_readable(load_format):
+        return facts._replace(unknown=f"--load-format {load_format} decides what the weights take")
+    index = fetch(hub, name, _INDEX)
+    if index is not None:
+        return _counted(facts, config, _total_size(_parse_json(index, f"{name}/{_INDEX}")), "")
+    single = fetch(hub, name, _SINGLE, beginning=True)
+    header = _begun(single) if single else None
+    if header is None:
+        return _counted(facts, config, 0, f"{hub.place} has no index of its weights")
+    return facts._replace(weights=_tensors(header)._replace(on_disk=_data_end(header)))
+
+
+def _begun(beginning: bytes) -> dict[str, Any] | None:
+    """Parse the header at the beginning of a safetensors file; None where it is none, or longer."""
+    length = int.from_bytes(beginning[:8], "little")
+    try:
+        header = json.loads(beginning[8 : 8 + length]) if len(beginning) >= 8 + length else None
+        if isinstance(header, dict):
+            _tensors(header)
+            return header
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return None
+
+
+def _total_size(index: Mapping[str, Any]) -> int:
+    """Return the bytes that an index names; 0 where it does not."""
+    metadata = index.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    return int(total) if isinstance(total, (int, float)) and not isinstance(total, bool) and total > 0 else 0
+
+
+def _counted(facts: ModelFacts, config: Mapping[str, Any], size: int, why: str) -> ModelFacts:
+    """Take the weights' bytes where the index names them, else count them from the configuration."""
+    if size:
+        return facts._replace(weights=_by_size(size, config))
+    if facts.geometry is None:
+        return facts._replace(unknown=facts.unknown or why)
+    from entrypoints.parameters import estimate
+
+    weights = estimate(config, facts.geometry)
+    return facts._replace(weights=weights, estimated=True, unknown=f"{why}: their size is counted from {_CONFIG}")
 
 
 def _read_config(folder: str) -> dict[str, Any]:
     """Read config.json, or Mistral's own params.json where only that exists."""
-    names = ("config.json", "params.json")
+    names = (_CONFIG, _MISTRAL)
     path = next((path for name in names if os.path.exists(path := os.path.join(folder, name))), None)
     return _read_json(path or os.path.join(folder, names[0]))
 
 
-def _hub_id(name: str) -> ModelFacts:
+def _refuse_a_path(name: str) -> None:
     """Take a name as `owner/model`, unless it can only be a path."""
-    is_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or os.path.exists(name)
-    if is_path:
+    if name.startswith((".", "/", "~")) or name.count("/") > 1 or os.path.exists(name):
         found = "is a file" if os.path.exists(name) else "is not there"
         raise EntrypointError(
             MODEL,
             f"{name}: {found}, expected a model folder with config.json",
             "mount it into the container, such as -v /models:/models:ro, and name it by its path inside",
         )
-    return ModelFacts(name, False, "", "", None, None, f"{name} is a hub id, not a folder: it is not here yet")
 
 
 def _read_json(path: str) -> dict[str, Any]:
+    with _reading(path), open(path, "rb") as file:
+        return _parse_json(file.read(), path)
+
+
+def _parse_json(text: bytes, where: str) -> dict[str, Any]:
     try:
-        with _reading(path), open(path, encoding="utf-8") as file:
-            loaded = json.load(file)
+        loaded = json.loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise EntrypointError(MODEL, f"{path}: {error}, expected JSON", "fetch the file again") from error
+        raise EntrypointError(MODEL, f"{where}: {error}, expected JSON", "fetch the file again") from error
     if not isinstance(loaded, dict):
-        raise EntrypointError(MODEL, f"{path}: found a {type(loaded).__name__}, expected an object", "fetch it again")
+        raise EntrypointError(MODEL, f"{where}: found a {type(loaded).__name__}, expected an object", "fetch it again")
     return loaded
 
 
@@ -130,32 +259,6 @@ def _reading(path: str) -> Iterator[None]:
         ) from error
 
 
-def quantization(config: Mapping[str, Any]) -> str:
-    """Return the name of the quantisation method; empty for none."""
-    text = text_config(config)
-    found = config.get("quantization_config") or config.get("compression_config") or text.get("quantization_config")
-    return str(found.get("quant_method", "unnamed")) if isinstance(found, dict) else ""
-
-
-def group_size(config: Mapping[str, Any]) -> int:
-    """Return how many numbers of quantised weights share one scale; 0 for a whole row or tensor, or none.
-
-    GPTQ and AWQ write group_size, block-wise fp8 weight_block_size, compressed-tensors one for each of config_groups.
-    """
-    found = config.get("quantization_config") or text_config(config).get("quantization_config")
-    if not isinstance(found, dict):
-        return 0
-    blocks, groups = found.get("weight_block_size"), found.get("config_groups")
-    sizes = [found.get("group_size"), *(blocks if isinstance(blocks, list) else ())]
-    for group in groups.values() if isinstance(groups, dict) else ():
-        weights = group.get("weights") if isinstance(group, dict) else None
-        sizes += [weights.get("group_size")] if isinstance(weights, dict) else []
-    return max((size for size in sizes if isinstance(size, int) and size > 1), default=0)
-
-
-# --- weights --------------------------------------------------------------------------------------------------------
-
-
 def read_weights(folder: str, config: Mapping[str, Any]) -> Weights:
     """Add up the weights: safetensors as vLLM would choose them, else *.bin.
 
@@ -170,7 +273,7 @@ def read_weights(folder: str, config: Mapping[str, Any]) -> Weights:
     if binaries:
         return _binaries(folder, binaries, config)
     gguf = next((name for name in names if name.endswith(".gguf")), "")
-    raise EntrypointError(
+    raise Incomplete(
         MODEL,
         f"{folder}: no weights, expected *.safetensors or *.bin" + (f"; {gguf} is GGUF" if gguf else ""),
         "convert it to safetensors" if gguf else "finish the download, or mount the folder that has the weights",
@@ -179,7 +282,7 @@ def read_weights(folder: str, config: Mapping[str, Any]) -> Weights:
 
 def _shards(folder: str, names: list[str]) -> list[str]:
     """Return the safetensors files that vLLM loads: the index's where there is one, else all."""
-    index = "model.safetensors.index.json"
+    index = _INDEX
     present = [name for name in names if name.endswith(".safetensors")]
     if index not in names:
         return present
@@ -189,7 +292,7 @@ def _shards(folder: str, names: list[str]) -> list[str]:
     listed = sorted(set(weight_map.values()))
     missing = [name for name in listed if name not in names]
     if missing:
-        raise EntrypointError(
+        raise Incomplete(
             MODEL,
             f"{folder}: {len(missing)} of {len(listed)} files of {index} are missing, such as {missing[0]}",
             "finish the download",
@@ -245,7 +348,14 @@ def _total(parts: Iterable[Weights]) -> Weights:
 def _binaries(folder: str, names: list[str], config: Mapping[str, Any]) -> Weights:
     """Take pickled weights by their size: they do not tell what is in them, but config.json says their type."""
     on_disk = sum(os.path.getsize(os.path.join(folder, name)) for name in names)
-    stored = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    return _by_size(on_disk, config)
+
+
+def _by_size(on_disk: int, config: Mapping[str, Any]) -> Weights:
+    """Take weights by their size and the type that the configuration names."""
+    text = text_config(config)
+    types = (table.get(key) for table in (config, text) for key in ("dtype", "torch_dtype"))
+    stored = str(next(filter(None, types), "float32"))
     if quantization(config) or stored not in _TORCH_SIZES:
         return Weights(on_disk, 0, on_disk)
     return Weights(on_disk, on_disk // _TORCH_SIZES[stored], 0)

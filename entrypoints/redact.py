@@ -16,6 +16,8 @@ _WORDS = frozenset(
         *("password", "passwd", "passphrase", "credential", "credentials"),
     )
 )
+_COUNTS = frozenset(("bucket", "buckets", "padding", "paddings"))
+"""Words of names in which a token is what a model reads: NEURON_TOKEN_GEN_BUCKETS."""
 _SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
 _JSON_KEY = re.compile(r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4""")
 _URL = re.compile(r"(\w+://)[^/@\s]+@")
@@ -23,7 +25,8 @@ _URL = re.compile(r"(\w+://)[^/@\s]+@")
 
 def is_secret(name: str) -> bool:
     """Tell whether a flag, variable or key names a secret: HF_TOKEN, --api-key, clientSecret, but not --tokenizer."""
-    return any(word.lower() in _WORDS for word in _SPLIT.split(name))
+    words = {word.lower() for word in _SPLIT.split(name)}
+    return not words.isdisjoint(_WORDS) and words.isdisjoint(_COUNTS)
 
 
 def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:

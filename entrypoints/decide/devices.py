@@ -20,6 +20,9 @@ _UNRELATED = ("SYS", "NA", "N/A", "NONE", "UNKNOWN", "")
 _ALIKE = 0.9
 """Share of the largest memory that devices of one name must have to work together: firmware keeps some of it."""
 
+_FREE = 0.8
+"""Share of what vLLM may take that must be free, so that a device is worth taking."""
+
 _SOURCE = "drydock: how devices are chosen"
 
 
@@ -66,9 +69,12 @@ def is_healthy(device: Device) -> bool:
 
 
 def is_taken(device: Device, usable: float) -> bool:
-    """Tell whether another process holds a device: its driver says so, or too little of its memory is free."""
+    """Tell whether another process holds a device: its driver says so, or too little of its memory is free.
+
+    A desktop's few hundred MiB are no reason to leave a device out: then vLLM takes a smaller share.
+    """
     free = free_memory(device)
-    full = device.memory_total is not None and free is not None and free < usable * device.memory_total
+    full = device.memory_total is not None and free is not None and free < _FREE * usable * device.memory_total
     return device.busy is True or full
 
 

@@ -23,7 +23,18 @@ from entrypoints.decide.choice import (
 )
 from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.devices import arrange, numbers
-from entrypoints.decide.layouts import DATA, EXECUTOR, EXPERT, LOCAL, PIPELINE, TENSOR, obstacle, splits, spread_because
+from entrypoints.decide.layouts import (
+    DATA,
+    EXECUTOR,
+    EXPERT,
+    LOCAL,
+    NODES,
+    PIPELINE,
+    TENSOR,
+    obstacle,
+    splits,
+    spread_because,
+)
 from entrypoints.decide.room import Rules, Split
 from entrypoints.findings import INFO, WARN
 from entrypoints.model import Device, Facts, Finding
@@ -33,6 +44,8 @@ from entrypoints.vllm_flags import Given
 __all__ = ["Fit", "Rules", "fit"]
 
 SEQUENCES = "--max-num-seqs"
+MOST_SEQUENCES = 1024
+"""vLLM's largest own --max-num-seqs, for an API server on a large device (0.27 engine/arg_utils.py)."""
 
 
 class Fit(NamedTuple):
@@ -105,11 +118,12 @@ def _parallelism(case: Case, choice: Choice, ways: tuple[Split, ...]) -> dict[st
         because = f"tensor parallelism alone does not hold it here: {split.pipeline} stages of {split.tensor} devices"
         values[PIPELINE] = Value(str(split.pipeline), because, ("1: the stages' layers would not fit",))
     if split.data > 1:
-        because = f"--optimize throughput: {split.data} engines of {split.world} devices, each with a whole copy"
+        copy = "which share out the experts" if case.model.expert_share else "each with a whole copy"
+        because = f"--optimize throughput: {split.data} engines of {split.world} devices, {copy}"
         instead = (f"1: {split.world * (split.data - 1)} devices would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.there.experts is None:
-        values[EXPERT] = Value(value=True, because=spread_because(case.model, split.tensor))
+        values[EXPERT] = Value(value=True, because=spread_because(case.model, split.tensor * split.engines))
     return values
 
 
@@ -127,6 +141,8 @@ def _because(case: Case, choice: Choice) -> str:
     if choice.length != case.demand.length:
         first = "no way holds the full length, this one the longest"
     length = choice.length or case.rules.shortest_context
+    if case.model.estimated:
+        first = f"{first}; {case.model.unknown}"
     return f"{first}; {account.words()}, one sequence of {length} tokens {gib(case.cache.bytes(length, split))}"
 
 
@@ -192,7 +208,7 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
     """Choose --max-num-seqs from the wished concurrency, and say where the KV cache holds fewer."""
     wished, engines = case.given.wishes.concurrency, choice.split.data
     if wished is None:
-        return {}, ()
+        return _states(case, choice), ()
     each = -(-wished // engines)
     typical = case.demand.typical
     held = max(1, choice.tokens // typical) if choice.tokens is not None and typical else each
@@ -207,6 +223,18 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
         "container", "drydock: the KV cache's account",
     )  # fmt: skip
     return {SEQUENCES: Value(str(held), because, (f"{each}: vLLM would preempt running requests",))}, (finding,)
+
+
+def _states(case: Case, choice: Choice) -> dict[str, Value]:
+    """Limit the sequences of a model whose layers keep a state: each takes it whole, and vLLM refuses to run short."""
+    if case.cache is None or not case.cache.geometry.states:
+        return {}
+    one = case.cache.bytes(1, choice.split)
+    held = max(1, choice.room.left // one)
+    if held >= MOST_SEQUENCES:
+        return {}
+    because = f"each sequence keeps a state of {one >> 20} MiB on each device, whatever its length: {held} fit"
+    return {SEQUENCES: Value(str(held), because, (f"up to {MOST_SEQUENCES}, vLLM's own: it would refuse to start",))}
 
 
 def _utilisation(case: Case) -> dict[str, Value]:
@@ -227,7 +255,8 @@ def _executor(case: Case, split: Split) -> dict[str, Value]:
     if split.world == 1:
         kind, because = "uni", "one device: the engine's own process runs it, with no message between processes"
     elif split.world > len(case.pool.devices):
-        kind, because = "ray", "one engine over several hosts"
+        ours = case.given.flag(NODES) is not None
+        kind, because = ("mp", f"{NODES}: vLLM's own launcher") if ours else ("ray", "one engine over several hosts")
     return {EXECUTOR: Value(kind, because)} if kind in case.rules.executors else {}
 
 

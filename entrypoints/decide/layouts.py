@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from entrypoints.decide import GIB
 from entrypoints.decide.room import Rules, Split
-from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 
@@ -18,6 +18,15 @@ LOCAL = "--data-parallel-size-local"
 EXPERT = "--enable-expert-parallel"
 NODES = "--nnodes"
 EXECUTOR = "--distributed-executor-backend"
+
+_SEVERAL_HOSTS = {
+    "--data-parallel-address",
+    "--data-parallel-start-rank",
+    "--data-parallel-hybrid-lb",
+    "--data-parallel-backend",
+    "--node-rank",
+}
+"""Flags that only somebody sets who spreads a server over several hosts."""
 
 WORTH_SPLITTING = GIB
 """Bytes of weights per rank below which splitting further makes no answer faster: a device reads them in about the
@@ -37,15 +46,18 @@ class Space(NamedTuple):
     pipeline: int | None
     data: int | None
     """Engines on this host."""
+    engines: int | None
+    """On all hosts."""
     experts: bool | None
     nodes: bool
-    """Whether the user spreads one engine over several hosts."""
+    """Whether the user spreads the server over several hosts."""
 
 
 def space(given: Given, count: int, wide: int) -> Space:
     """Read what the user fixed. Raises USAGE."""
     expert = given.flag(EXPERT)
-    nodes = (given.number(NODES) or 1) > 1 or given.flag(EXECUTOR) == "ray" or bool(given.variable("RAY_ADDRESS"))
+    hosts = (given.number(NODES) or 1) > 1 or bool(_SEVERAL_HOSTS & set(given.flags))
+    ray = given.flag(EXECUTOR) == "ray" or bool(given.variable("RAY_ADDRESS"))
     return Space(
         devices=count,
         wide=wide,
@@ -53,8 +65,9 @@ def space(given: Given, count: int, wide: int) -> Space:
         tensor=given.number(TENSOR),
         pipeline=given.number(PIPELINE),
         data=given.number(LOCAL) or given.number(DATA),
+        engines=given.number(DATA) or given.number(LOCAL),
         experts=None if expert is None else expert != "False",
-        nodes=nodes,
+        nodes=hosts or ray,
     )
 
 
@@ -70,10 +83,19 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return ""
     if not rules.pads_heads and not geometry.divides(tensor):
         return f"{geometry.heads} heads and {geometry.kv_heads} KV heads do not divide by {tensor}"
+    attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
+    cut = _cut(attention, tensor, model.group, "the attention's width")
     if geometry.experts:
-        spread = experts if experts is not None else _spreads(model, rules, tensor)
-        return "" if spread else _cut(geometry.expert_width, tensor, model.group, "an expert's width")
-    return _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+        return cut or expert_obstacle(model, rules, tensor, experts)
+    return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+
+
+def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool | None) -> str:
+    """Say why so many ranks of all engines cannot share out the experts; empty where they can."""
+    spread = experts if experts is not None else _spreads(model, rules, ranks)
+    if spread or not model.geometry or not model.geometry.experts:
+        return ""
+    return _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
 
 
 def _cut(width: int, ranks: int, group: int, what: str) -> str:
@@ -84,23 +106,23 @@ def _cut(width: int, ranks: int, group: int, what: str) -> str:
     return f"{what} of {width} over {ranks} ranks cuts the {group} numbers that share a quantisation scale"
 
 
-def _spreads(model: ModelFacts, rules: Rules, tensor: int) -> bool:
+def _spreads(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     """Tell whether ranks hold whole experts, where the user does not say."""
     geometry = model.geometry
-    if geometry is None or tensor == 1 or geometry.experts < tensor:
+    if geometry is None or ranks == 1 or geometry.experts < ranks:
         return False
-    needed = bool(_cut(geometry.expert_width, tensor, model.group, ""))
+    needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
     return rules.expert == "tp" or (rules.expert == "needed" and needed)
 
 
-def spread_because(model: ModelFacts, tensor: int) -> str:
+def spread_because(model: ModelFacts, ranks: int) -> str:
     """Say why ranks hold whole experts."""
     geometry = model.geometry
     if geometry is None:
         return ""
-    cut = _cut(geometry.expert_width, tensor, model.group, "an expert's width")
-    each = f"each of {tensor} ranks holds {geometry.experts // tensor} of {geometry.experts} experts whole"
-    return f"{cut}; so {each}" if cut else f"{each}, which computes larger matrices than {tensor} slices of every one"
+    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width")
+    each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
+    return f"{cut}; so {each}" if cut else f"{each}, which computes larger matrices than {ranks} slices of every one"
 
 
 def sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
@@ -118,19 +140,27 @@ def splits(model: ModelFacts, rules: Rules, there: Space, loaded: int) -> tuple[
     """Return every way, best first, that keeps what the user fixed; `loaded` is the bytes of all weights.
 
     Tensor parallelism over few devices first, then with a pipeline, and only then tensor parallelism over slow links.
-    For latency the most devices come first that still have something to do. Raises USAGE.
+    For latency the most devices come first that still have something to do. Raises USAGE, and HOST for too few devices.
     """
     most = there.devices // min(there.data or 1, there.devices)
     _check_fixed(model, rules, there)
+    if there.nodes and fixed(there).world * (there.data or 1) > there.devices:
+        return (_split(model, rules, there, there.tensor or 1, there.pipeline or 1),)
     possible = (there.tensor,) if there.tensor else sizes(model, rules, most, there.experts)
-    if there.nodes and there.tensor and there.tensor * (there.pipeline or 1) > there.devices:
-        return (_split(model, rules, there, there.tensor, there.pipeline or 1),)
     within = [size for size in possible if size <= there.wide or there.tensor]
     flat = [(size, there.pipeline or 1) for size in _by_aim(within, there, loaded)]
     staged = [] if there.tensor or there.pipeline or not rules.pipeline else list(_staged(model, within, most))
     across = [(size, there.pipeline or 1) for size in possible if size not in within]
-    fitting = ((tensor, pipeline) for tensor, pipeline in (*flat, *staged, *across) if tensor * pipeline <= most)
+    fitting = [(tensor, pipeline) for tensor, pipeline in (*flat, *staged, *across) if tensor * pipeline <= most]
+    if not fitting:
+        raise _too_few(rules, there, most)
     return tuple(_split(model, rules, there, tensor, pipeline) for tensor, pipeline in fitting)
+
+
+def _too_few(rules: Rules, there: Space, most: int) -> EntrypointError:
+    stages = f", times {there.pipeline} stages" if there.pipeline else ""
+    message = f"the runtime splits over {', '.join(map(str, rules.sizes)) or 1} devices{stages}: {most} may be used"
+    return EntrypointError(HOST, message, "give the container more devices, or lower -pp and -dp")
 
 
 def _by_aim(within: list[int], there: Space, loaded: int) -> list[int]:
@@ -151,23 +181,35 @@ def _split(model: ModelFacts, rules: Rules, there: Space, tensor: int, pipeline:
     data = there.data or 1
     if there.data is None and there.aim == "throughput" and rules.data:
         data = max(1, there.devices // (tensor * pipeline))
-    experts = _spreads(model, rules, tensor) if there.experts is None else there.experts
-    return Split(tensor, pipeline, data, experts)
+        if data > 1 and expert_obstacle(model, rules, tensor * data, there.experts):
+            data = 1
+    engines = there.engines or data
+    several = engines > 1 and rules.expert == "needed"  # slices of every expert would make engines wait for each other
+    wanted = rules._replace(expert="tp") if several else rules
+    experts = _spreads(model, wanted, tensor * engines) if there.experts is None else there.experts
+    return Split(tensor, pipeline, data, experts, engines)
+
+
+def fixed(there: Space) -> Split:
+    """Return what the user fixed, 1 where nothing."""
+    return Split(there.tensor or 1, there.pipeline or 1, there.data or 1)
 
 
 def _check_fixed(model: ModelFacts, rules: Rules, there: Space) -> None:
     """Refuse what the user fixed where it cannot be, naming the nearest that can."""
-    tensor, pipeline, data = there.tensor or 1, there.pipeline or 1, there.data or 1
-    needed = tensor * pipeline * data
+    split, tensor = fixed(there), there.tensor or 1
+    needed = split.world * split.data
     if needed > there.devices and not there.nodes:
-        flags = Split(tensor, pipeline, data).words()
-        hint = f"lower {flags}, or set {EXECUTOR} ray or {NODES} for several hosts"
-        raise EntrypointError(USAGE, f"{flags} needs {needed} devices, {there.devices} may be used here", hint)
-    why = obstacle(model, rules, tensor, there.experts)
+        hint = f"lower {split.words()}, or set {EXECUTOR} ray or {NODES} for several hosts"
+        raise EntrypointError(USAGE, f"{split.words()} needs {needed} devices, {there.devices} may be used here", hint)
+    why = obstacle(model, rules, tensor, there.experts) if there.tensor else ""
     if why:
         near = sizes(model, rules, 2 * tensor, there.experts)
-        lower, higher = max(n for n in (1, *near) if n < tensor), min((n for n in near if n > tensor), default=0)
-        hint = f"-tp {lower} is possible" + (f", and -tp {higher}" if higher else "")
+        around = [*[n for n in near if n < tensor][-1:], *[n for n in near if n > tensor][:1]]
+        hint = "possible: " + (" or ".join(f"-tp {size}" for size in around) or "none near it")
         raise EntrypointError(USAGE, f"-tp {tensor}: {why}", hint)
-    if pipeline > 1 and not rules.pipeline:
-        raise EntrypointError(USAGE, f"-pp {pipeline}: this stack has no pipeline parallelism", "leave out -pp")
+    cut = expert_obstacle(model, rules, (there.engines or 1) * tensor, there.experts)
+    if cut and there.engines:
+        raise EntrypointError(USAGE, f"-dp {there.engines}: {cut}", f"{EXPERT} keeps experts whole")
+    if split.pipeline > 1 and not rules.pipeline:
+        raise EntrypointError(USAGE, f"-pp {split.pipeline}: this stack has no pipeline parallelism", "leave out -pp")

@@ -8,6 +8,9 @@ from entrypoints.decide import gib
 from entrypoints.geometry import Geometry
 from entrypoints.modelfacts import ModelFacts
 
+ESTIMATE_MARGIN = 1.03
+"""By how much weights that were counted from config.json may be larger, see tests/models."""
+
 
 class Rules(NamedTuple):
     """What one accelerator's devices allow. Sizes in bytes."""
@@ -32,7 +35,7 @@ class Rules(NamedTuple):
     """Whether pipeline parallelism is supported."""
     expert: str = ""
     """How experts are spread: "" not at all, "tp" over the tensor-parallel ranks, "needed" likewise, but only where
-    their width does not split."""
+    their width does not split, or over several engines."""
     shortest_context: int = 1024
     memory: int | None = None
     """Of one device, where devices do not tell."""
@@ -52,6 +55,8 @@ class Split(NamedTuple):
     data: int = 1
     experts: bool = False
     """Whether each rank holds whole experts (--enable-expert-parallel)."""
+    engines: int = 1
+    """Copies on all hosts together: their ranks share out the experts of one copy."""
 
     @property
     def world(self) -> int:
@@ -104,11 +109,14 @@ def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
     if model.weights is None:
         return 0
     loaded, geometry = model.weights.loaded(rules.element), model.geometry
+    if model.estimated:
+        loaded = int(loaded * ESTIMATE_MARGIN)
     embedding = 0
     if split.pipeline > 1 and geometry:
         embedding = min(loaded, geometry.vocabulary * geometry.hidden * rules.element)
     body = (loaded - embedding) * stage(geometry, split.pipeline)
-    return int(body + embedding) // split.tensor + 1
+    experts = body * model.expert_share
+    return int(body - experts + embedding) // split.tensor + int(experts) // (split.tensor * split.engines) + 1
 
 
 def room(model: ModelFacts, rules: Rules, memory: Memory, split: Split) -> Room:

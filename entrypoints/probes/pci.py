@@ -26,11 +26,11 @@ class Pci(NamedTuple):
 def find(host: Host, vendor: str, devices: tuple[str, ...] = (), kinds: tuple[str, ...] = ()) -> tuple[Pci, ...]:
     """Return a vendor's functions (0x1da3), only those ids and classes (beginnings such as 0x12) if any are given."""
     paths = (path.rpartition("/")[0] for path in host.glob(f"{_DEVICES}/*/vendor") if _word(host, path) == vendor)
-    found = (_function(host, path) for path in paths)
+    found = ((path, _word(host, f"{path}/device"), _word(host, f"{path}/class")) for path in paths)
     return tuple(
-        function
-        for function in found
-        if (not devices or function.device in devices) and (not kinds or function.kind.startswith(kinds))
+        Pci(path.rpartition("/")[2], device, kind, _node(host, path), _cpus(host, path))
+        for path, device, kind in found
+        if (not devices or device in devices) and (not kinds or kind.startswith(kinds))
     )
 
 
@@ -39,11 +39,6 @@ def near(host: Host, bus: str) -> tuple[int | None, tuple[int, ...]]:
     domain, _, rest = bus.lower().partition(":")
     path = f"{_DEVICES}/{domain[-4:]}:{rest}"
     return _node(host, path), _cpus(host, path)
-
-
-def _function(host: Host, path: str) -> Pci:
-    name, device, kind = path.rpartition("/")[2], _word(host, f"{path}/device"), _word(host, f"{path}/class")
-    return Pci(name, device, kind, _node(host, path), _cpus(host, path))
 
 
 def _cpus(host: Host, path: str) -> tuple[int, ...]:

@@ -38,6 +38,8 @@ _KNOBS = {
     "nr_hugepages": ("/proc/sys/vm/nr_hugepages", parse_line),
     "numa_balancing": ("/proc/sys/kernel/numa_balancing", parse_line),
     "sched_migration_cost_ns": ("/proc/sys/kernel/sched_migration_cost_ns", parse_line),
+    "iommu_domain": ("/sys/kernel/iommu_groups/0/type", parse_line),
+    "idle_state2_disabled": ("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", parse_line),
     "release": ("/proc/sys/kernel/osrelease", parse_line),
 }
 
@@ -70,11 +72,12 @@ def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     """Read the tuning knobs that this kernel has."""
     knobs = {name: host.parsed(path, parse, "") for name, (path, parse) in _KNOBS.items()}
     knobs["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
+    knobs["interfaces"] = " ".join(interfaces(host))
     knobs["sys_nice"] = _sys_nice(_given(status))
     return {name: value for name, value in knobs.items() if value}
 
 
-CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 22: "SYS_RESOURCE", 23: "SYS_NICE"}
+CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}
 """Bit → name of those that an accelerator may need, from linux/capability.h."""
 
 
@@ -101,6 +104,18 @@ def _sys_nice(given: str) -> str:
         return "yes" if int(given, 16) >> _SYS_NICE & 1 else "no"
     except ValueError:
         return ""
+
+
+_NET = "/sys/class/net"
+
+
+def interfaces(host: Host) -> tuple[str, ...]:
+    """Return the network interfaces that are up: those with a device of their own, else all but loopback."""
+    paths = [path.rpartition("/")[0] for path in host.glob(f"{_NET}/*/operstate")]
+    states = {path: host.parsed(f"{path}/operstate", parse_line, "") for path in paths}
+    running = [path for path, state in states.items() if state == "up"]
+    physical = [path for path in running if host.exists(f"{path}/device")]
+    return tuple(path.rpartition("/")[2] for path in physical or running if not path.endswith("/lo"))
 
 
 # --- cgroup ---------------------------------------------------------------------------------------------------------

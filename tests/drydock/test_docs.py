@@ -46,7 +46,7 @@ def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
 
 def test_every_check_stands_in_the_table_with_its_remediation() -> None:
     variant = build.prepare("cpu").variant
-    table = docs.checks(variant.checks)
+    table = docs.checks([variant])
 
     assert len(table.splitlines()) == len(variant.checks) + 2
     assert all(f"| {check.id} |" in table for check in variant.checks)
@@ -54,11 +54,11 @@ def test_every_check_stands_in_the_table_with_its_remediation() -> None:
 
 def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> None:
     first = containers.variant(containers.RUNTIME)
-    second = first.model_copy(update={"id": "other"})
-    nothing = containers.variant(Run()).model_copy(update={"id": "plain"})
+    second = first.model_copy(update={"stack": "other"})
+    nothing = containers.variant(Run()).model_copy(update={"stack": "plain"})
 
     assert "| `--cap-add SYS_NICE` | all | SYS_NICE is needed | a manual |" in docs.run([first, second])
-    assert "| `--cap-add SYS_NICE` | cpu-vllm0.32, other |" in docs.run([first, second, nothing])
+    assert "| `--cap-add SYS_NICE` | cpu-0.32, other |" in docs.run([first, second, nothing])
     assert "| `nothing more` | plain |" in docs.run([first, second, nothing])
 
 

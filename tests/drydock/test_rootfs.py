@@ -48,6 +48,21 @@ def test_paths_follow_the_merged_usr(name: str, path: str) -> None:
     assert rootfs.merged(name) == path
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "merges"),
+    [
+        ("./lib", tarfile.SYMTYPE, True),
+        ("./lib", tarfile.DIRTYPE, False),
+        ("./usr/lib", tarfile.SYMTYPE, False),
+    ],
+)
+def test_links_that_merge_usr_are_left_to_the_skeleton(name: str, kind: bytes, merges: bool) -> None:
+    member = tarfile.TarInfo(name)
+    member.type = kind
+
+    assert rootfs.is_merge(member) == merges
+
+
 def test_the_bootstrap_image_holds_unpacked_packages_and_a_repository(packages: rootfs.Packages, store: Store) -> None:
     output = io.BytesIO()
     rootfs.write_bootstrap(output, packages, store)

@@ -56,6 +56,19 @@ def test_plan_prints_data_on_standard_output_only(profile: Path, model: str) -> 
     assert json.loads(ran.stdout)["model"] == model
 
 
+def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "home" / "hub" / "models--owner--model"
+    write_model(repository / "snapshots" / "abc", elements=1 << 20)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    ran = run(profile, "plan", "owner/model", "--json", HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+    missing = run(profile, "plan", "owner/other", "--json", HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert "is not in" not in ran.stdout
+    assert f"owner/other is not in {tmp_path}/home/hub" in missing.stdout
+
+
 def test_plan_without_a_model_says_what_to_write(profile: Path) -> None:
     ran = run(profile, "plan")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from entrypoints import findings
-from entrypoints.model import Failure, Memory
+from entrypoints.model import Device, Failure, Memory
 from tests.entrypoints.sample import GIB, check, facts, with_threads
 
 
@@ -129,3 +129,10 @@ def test_junit_tells_failures_and_skips_and_survives_odd_characters() -> None:
 
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
     assert [len(case) for case in suite] == [1, 1, 0]
+
+
+def test_each_architecture_of_the_devices_is_derived_once() -> None:
+    devices = tuple(Device(number, "", None, None, None, architecture="trn2") for number in range(2))
+
+    assert findings.derive(facts()._replace(devices=devices))["architectures"] == ["trn2"]
+    assert "architectures" not in findings.derive(facts())

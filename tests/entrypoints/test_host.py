@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import pytest
+
 from entrypoints.host import READ_AT_MOST, Host
 from entrypoints.model import Failure
 from entrypoints.parse import parse_number
@@ -69,3 +71,18 @@ def test_a_text_that_does_not_parse_is_a_failure_that_quotes_it(tmp_path: Path) 
 
     assert host.parsed("/count", parse_number, -1) == -1
     assert host.failures == [Failure("/count", "'many'", "a decimal number")]
+
+
+def test_a_file_that_the_kernel_hides_from_this_container_is_absent_where_that_is_expected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def denied(path: str) -> bytes:
+        raise PermissionError(1, "Operation not permitted", path)
+
+    monkeypatch.setattr("entrypoints.host._read", denied)
+    hidden, refused = Host(), Host()
+
+    assert hidden.text("/sys/class/kfd/kfd/topology/nodes/2/gpu_id", hidden=True) is None
+    assert hidden.failures == []
+    assert refused.text("/sys/class/kfd/kfd/topology/nodes/2/gpu_id") is None
+    assert [failure.found for failure in refused.failures] == ["Operation not permitted (errno 1)"]

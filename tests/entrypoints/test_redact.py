@@ -26,7 +26,15 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["--tokenizer", "--max-num-batched-tokens", "TOKENIZERS_PARALLELISM", "--model", "KEYBOARD", "VLLM_CACHE_ROOT"],
+    [
+        "--tokenizer",
+        "--max-num-batched-tokens",
+        "TOKENIZERS_PARALLELISM",
+        "NEURON_TOKEN_GEN_BUCKETS",
+        "--model",
+        "KEYBOARD",
+        "VLLM_CACHE_ROOT",
+    ],
 )
 def test_other_names_are_not(name: str) -> None:
     assert not is_secret(name)

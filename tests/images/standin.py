@@ -233,7 +233,7 @@ class StandIn:
     def _supplied_wheel(self, folder: Path, pattern: str, number: int) -> None:
         modules = self.modules if self.carrier == "wheels" and _carries(pattern, self.variant, number) else {}
         stem = pattern.removesuffix(".whl").rstrip("*").rstrip("-.")
-        name, _, version = stem.partition("-")
+        name, _, version = (f"{stem}stub" if stem.endswith("+") else stem).partition("-")
         filename, data = wheel(name or f"tiny_{number}", version.partition("-")[0] or "1.0", modules)
         (folder / filename).write_bytes(data)
 

@@ -47,14 +47,16 @@ def standins(tmp_path_factory: pytest.TempPathFactory, engine: object) -> dict[s
 
 
 @pytest.fixture(scope="session")
-def built(standins: dict[str, StandIn]) -> Iterator[None]:
+def built(standins: dict[str, StandIn], request: pytest.FixtureRequest) -> Iterator[None]:
     """Build all images at once, and remove them again; where one fails, each test builds its own and says why."""
     started = time.monotonic()
     try:
         buildx.bake(bake_file(list(standins.values())))
-        log(f"{len(standins)} variants built on stand-ins in {time.monotonic() - started:.0f} s")
+        said = f"{len(standins)} variants built on stand-ins in {time.monotonic() - started:.0f} s"
     except BuildError:
-        log(f"not all of {len(standins)} variants build on stand-ins")
+        said = f"not all of {len(standins)} variants build on stand-ins"
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    reporter.write_line(f"\n{said}") if reporter else log(said)
     yield
     images = docker.from_env().images
     for standin in standins.values():

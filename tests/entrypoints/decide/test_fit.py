@@ -162,6 +162,28 @@ def test_experts_whose_blocks_would_be_cut_stay_whole_where_needed() -> None:
     assert "cuts the 128 numbers" in refused(USAGE, h200, facts, said("-tp", "8"), RULES).message
 
 
+def test_engines_share_out_the_experts() -> None:
+    v3 = Geometry(61, 0, 0, 128, 128, 56, 576, 163840, hidden=7168, experts=256, expert_width=2048)
+    facts = ModelFacts("v3", True, "", "fp8", Weights(690 << 30, 0, 690 << 30), v3, "", group=128, expert_share=0.96)
+    rules = RULES._replace(expert="needed")
+    found = fit(host(8, 141), facts, said(optimize="throughput"), rules)
+
+    assert shape(found) == (1, 1, 8)
+    assert "share out the experts" in found.values["--data-parallel-size"].because
+    assert shape(fit(host(8, 141), facts, said(), rules)) == (8, 1, 1)
+    assert shape(fit(host(8, 141), facts, said("-dp", "8"), rules)) == (1, 1, 8)
+    assert fit(host(8, 80), facts, said("-dp", "16", "-dpl", "8", "--max-model-len", "8192", "--node-rank", "0"), rules)
+
+
+def test_engines_that_would_cut_an_experts_blocks_are_refused_or_keep_them_whole() -> None:
+    coder = Geometry(62, 0, 0, 96, 8, 128, 0, 262144, hidden=6144, experts=160, expert_width=2560)
+    facts = ModelFacts("q", True, "", "fp8", Weights(482 << 30, 0, 482 << 30), coder, "", group=128, expert_share=0.9)
+
+    assert "--enable-expert-parallel" in refused(USAGE, host(8, 141), facts, said("-dp", "8"), RULES).hint
+    found = fit(host(8, 141), facts, said("-dp", "8"), RULES._replace(expert="needed"))
+    assert found.values["--enable-expert-parallel"].value is True
+
+
 def test_quantised_groups_are_not_cut() -> None:
     qwen = Geometry(80, 0, 0, 64, 8, 128, 0, 32768, intermediate=29568)
     facts = model(qwen, 20, group=128)
@@ -266,7 +288,7 @@ def test_the_users_share_counts_and_is_refused_when_too_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "hint"), [(("-tp", "3"), "-tp 2 is possible, and -tp 4"), (("-tp", "16"), "lower -tp 16")]
+    ("words", "hint"), [(("-tp", "3"), "possible: -tp 2 or -tp 4"), (("-tp", "16"), "lower -tp 16")]
 )
 def test_a_size_that_cannot_be_is_refused_with_the_nearest(words: tuple[str, ...], hint: str) -> None:
     assert hint in refused(USAGE, host(8), model(), said(*words), RULES).hint
@@ -285,6 +307,19 @@ def test_several_hosts_are_the_users_to_set() -> None:
     assert shape(found) == (8, 2, 1)
     assert len(found.devices) == 8
     assert found.values["--distributed-executor-backend"].value == "ray"
+
+
+def test_several_hosts_without_ray_run_by_processes() -> None:
+    big = model(LLAMA_70B._replace(layers=126, heads=128), 405)
+    found = fit(host(8), big, said("-tp", "8", "-pp", "2", "--nnodes", "2"), RULES)
+
+    assert found.values["--distributed-executor-backend"].value == "mp"
+
+
+def test_engines_on_several_hosts_are_the_users_to_set() -> None:
+    found = fit(host(8), model(), said("-dp", "16", "--data-parallel-backend", "ray"), RULES)
+
+    assert (shape(found), len(found.devices)) == ((1, 1, 16), 8)
 
 
 def test_a_cache_of_the_users_size_is_taken_as_it_is() -> None:
@@ -331,6 +366,14 @@ def test_devices_that_are_named_are_used_and_doubted() -> None:
     assert ids(found) == [0]
     assert "PLAN-024" in texts(found)
     assert found.values["--gpu-memory-utilization"].value == "0.5"
+
+
+def test_a_desktops_memory_lowers_the_share() -> None:
+    there = host(1, 16)._replace(devices=(device(0, 16, memory_used=2 * GIB),))
+    found = fit(there, model(billions=3), said(), RULES)
+
+    assert found.values["--gpu-memory-utilization"].value == "0.87"
+    assert "87% is free" in found.values["--gpu-memory-utilization"].because
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
@@ -402,3 +445,18 @@ def test_rules_may_name_sizes_and_executors() -> None:
     assert shape(found) == (8, 1, 1)
     assert "--distributed-executor-backend" not in found.values
     assert "4: the runtime splits over 1, 8 only" in found.values["--tensor-parallel-size"].instead
+
+
+def test_too_few_devices_for_the_runtime_are_said() -> None:
+    error = refused(HOST, host(4), model(), said(), RULES._replace(sizes=(8, 16)))
+
+    assert "over 8, 16 devices: 4 may be used" in error.message
+
+
+def test_sequences_that_keep_a_state_are_limited_to_those_that_fit() -> None:
+    hybrid = LLAMA_8B._replace(cacheless=24, states=24 * 1_000_000)
+    found = fit(host(1, 40), model(hybrid), said(), RULES)
+
+    assert found.sequences is not None
+    assert 100 < found.sequences < 300
+    assert "keeps a state of 9" in found.values["--max-num-seqs"].because

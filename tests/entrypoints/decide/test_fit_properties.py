@@ -49,7 +49,9 @@ def models(draw: st.DrawFn) -> ModelFacts:
     weights = Weights(elements, 0, elements) if quantised else Weights(2 * elements, elements, 0)
     group = draw(st.sampled_from((0, 128))) if quantised else 0
     name = "fp8" if quantised else ""
-    return ModelFacts("/models/m", True, "", name, weights, draw(geometries()), "", "", group)
+    geometry = draw(geometries())
+    share = draw(st.sampled_from((0.0, 0.9))) if geometry.experts else 0.0
+    return ModelFacts("/models/m", True, "", name, weights, geometry, "", "", group, expert_share=share)
 
 
 @st.composite
@@ -90,6 +92,7 @@ def questions(draw: st.DrawFn) -> Question:
         pipeline=draw(st.booleans()),
         data=draw(st.booleans()),
         block=draw(st.sampled_from((16, 128))),
+        sizes=draw(st.sampled_from(((), (), (1, 2, 4, 8), (2, 8), (32,)))),
     )
     return Question(draw(hosts()), draw(models()), draw(users()), rules)
 
@@ -97,10 +100,11 @@ def questions(draw: st.DrawFn) -> Question:
 def answer(question: Question) -> Fit | None:
     try:
         return fit(*question)
-    except EntrypointError as refusal:
-        assert refusal.message
-        assert refusal.hint
-        return None
+    except EntrypointError as error:
+        refusal = error
+    assert refusal.message
+    assert refusal.hint
+    return None
 
 
 def in_force(question: Question, found: Fit, flag: str) -> str | None:
@@ -121,7 +125,8 @@ def test_a_plan_never_exceeds_memory(question: Question) -> None:
     share = stage(model.geometry, found.pipeline)
     element = 1 if user.flag("--kv-cache-dtype") else 2
     cache = model.geometry.kv_bytes(found.length or 1, element, split.tensor) * share
-    weights = model.weights.loaded(2) * share / split.tensor
+    experts = model.expert_share * (1 - 1 / found.data)  # of which other engines hold a part
+    weights = model.weights.loaded(2) * share * (1 - experts) / split.tensor
     usable = float(in_force(question, found, "--gpu-memory-utilization") or 0)
     memory = min(device.memory_total or 0 for device in found.devices)
 

@@ -1,0 +1,236 @@
+"""vLLM-GCU on Enflame S60: which models and quantisations it takes, type, parallelism, cards. Pure.
+
+What the plugin makes of these settings was read in its gcu.py and kernels/quantization at tags v0.8.0 and v0.9.2; the
+tables of models and quantisations are the vendor's, and stand in the stack's thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide.fit import Fit, Rules, fit
+from entrypoints.errors import MODEL, USAGE, EntrypointError
+from entrypoints.findings import FAIL
+from entrypoints.model import Facts, Finding
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.parse import format_id_list, parse_id_list
+from entrypoints.vllm_flags import Given, parse_count
+
+VISIBLE = "TOPS_VISIBLE_DEVICES"
+TABLE = "vLLM-GCU, list of supported models"
+READ_ME = "vLLM-GCU readme, supported quantisation"
+
+_SIZES = {"float32": 4, "float": 4}
+_ROUTING = 16 + 16
+"""Numbers that travel with each token's hidden state between experts: its top experts and their weights."""
+
+
+class Case(NamedTuple):
+    """Everything a decision looks at."""
+
+    facts: Facts
+    model: ModelFacts
+    given: Given
+    thresholds: Thresholds
+
+    def lists(self, table: str) -> bool:
+        """Tell whether the vendor ticks this model's architecture in one of its tables."""
+        return self.model.architecture in self.thresholds.words(f"models_{table}")
+
+
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+    """Decide all that the user did not.
+
+    Raises MODEL for a quantisation or a pair of model and type that the vendor does not support, unless the user names
+    it; and what `fit` raises.
+    """
+    case = Case(visible(facts, given), model, given, Thresholds(profile["thresholds"]))
+    refused = tuple(_refuse(case))
+    dtype = choose_dtype(case)
+    chosen = fit(case.facts, model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
+    values = {"--dtype": dtype, **_method(case), **chosen.values, **_cards(case, chosen), **_exchange(case)}
+    return Decision(values, (*refused, *_advice(case), *chosen.findings))
+
+
+def visible(facts: Facts, given: Given) -> Facts:
+    """Return the facts with only the cards that the user made visible. Raises USAGE."""
+    text = given.variable(VISIBLE)
+    if text is None:
+        return facts
+    try:
+        numbers = parse_id_list(text)
+    except ValueError as error:
+        raise EntrypointError(USAGE, f"{VISIBLE}={text}: expected card numbers, such as 0,1") from error
+    return facts._replace(devices=tuple(device for device in facts.devices if device.number in numbers))
+
+
+def rules(case: Case, dtype: str) -> Rules:
+    """Return what an S60 allows."""
+    numbers = case.thresholds
+    share = "usable_share_of_experts" if _spreads_experts(case) else "usable_share"
+    cache = case.given.flag("--kv-cache-dtype") or "auto"
+    return Rules(
+        usable=numbers.number(share),
+        reserved=numbers.bytes("reserved_gib"),
+        activations=numbers.bytes("activations_gib"),
+        element=_SIZES.get(dtype, 2),
+        kv_element=1 if cache.startswith(("int8", "fp8")) else _SIZES.get(dtype, 2),
+        block=case.given.number("--block-size") or 64,
+        expert="needed",
+        data=False,  # each engine is a server of its own, told its rank by variables (VLLM_DP_RANK)
+    )
+
+
+def _spreads_experts(case: Case) -> bool:
+    return case.given.flag("--enable-expert-parallel") == "True"
+
+
+# --- models and quantisations ---------------------------------------------------------------------------------------
+
+
+def scheme(model: ModelFacts) -> str:
+    """Return the vendor's table for a model's quantisation; empty for none, or one that no table is about."""
+    method = model.quantization.removesuffix("_gcu")
+    if method == "gptq":
+        return "gptq_8bit" if model.bits == 8 else "gptq_4bit"  # noqa: PLR2004 - the table's own columns
+    return {"awq": "awq", "w8a16": "w8a16", "w8a8": "w8a8", "compressed-tensors": "w8a8"}.get(method, "")
+
+
+def _refuse(case: Case) -> Iterator[Finding]:
+    """Raise for what the vendor does not support; yield a FAIL where the user names the quantisation nonetheless."""
+    for what, found, expected, how in (*_bad_quantisation(case), *_bad_pair(case)):
+        if case.given.flag("--quantization") is None:
+            raise EntrypointError(MODEL, f"{case.model.name}: {what}: found {found}, expected {expected}", how)
+        yield Finding(
+            "PLAN-030", FAIL, f"{what}; you named --quantization yourself", found, expected, how, "container", TABLE
+        )
+
+
+Problem = tuple[str, str, str, str]
+"""What is wrong, found, expected, what to do."""
+
+
+def _bad_quantisation(case: Case) -> Iterator[Problem]:
+    model, methods = case.model, case.thresholds.words("quantization_methods")
+    how = "quantise it with Enflame's TopsCompressor, or take the model unquantised"
+    if model.quantization and model.quantization not in methods:
+        yield "quantisation that vLLM-GCU does not take", model.quantization, f"one of {', '.join(methods)}", how
+    if model.reordered:
+        yield "GPTQ with groups out of order (g_idx)", "desc_act without static_groups", "groups in order", how
+    awq, gptq = case.thresholds.words("group_sizes_of_awq"), case.thresholds.whole("group_size_of_gptq")
+    if scheme(model) == "awq" and model.group and str(model.group) not in map(str, awq):
+        yield "AWQ group size", str(model.group), " or ".join(map(str, awq)), how
+    if scheme(model) == "gptq_4bit" and model.group and model.group % gptq:
+        yield "GPTQ group size", str(model.group), f"{gptq} or a multiple of it", how
+
+
+def _bad_pair(case: Case) -> Iterator[Problem]:
+    table = scheme(case.model)
+    if not _is_listed(case) or not table or case.lists(table):
+        return
+    ticked = [name for name in _SCHEMES if case.lists(name)]
+    found = f"{case.model.architecture} in {_SCHEMES[table]}"
+    yield "not supported by the vendor", found, " or ".join(_SCHEMES[name] for name in ticked), f"see {TABLE}"
+
+
+_SCHEMES = {
+    "float16": "FP16",
+    "bfloat16": "BF16",
+    "gptq_4bit": "W4A16 GPTQ",
+    "gptq_8bit": "W8A16 GPTQ",
+    "awq": "W4A16 AWQ",
+    "w8a16": "W8A16",
+    "w8a8": "W8A8 INT8",
+}
+"""Table → its heading at the vendor's."""
+
+
+def _is_listed(case: Case) -> bool:
+    """Tell whether the vendor's list knows the architecture at all."""
+    return any(case.lists(table) for table in _SCHEMES)
+
+
+def choose_dtype(case: Case) -> Value:
+    """Choose the type that the vendor has validated the model in."""
+    if scheme(case.model) and not (case.model.geometry and case.model.geometry.experts):
+        because = "the vendor's quantised kernels compute in float16 (W4A16, W8A16)"
+        return Value("float16", because, ("bfloat16: not how the vendor runs quantised models",))
+    if not _is_listed(case):
+        return Value("float16", f"the vendor's usual type; {TABLE} does not name {case.model.architecture or 'it'}")
+    if case.lists("float16"):
+        return Value(
+            "float16", f"{TABLE}: {case.model.architecture} is validated in FP16, with which the vendor serves"
+        )
+    because = f"{TABLE}: {case.model.architecture} is validated in BF16, not in FP16"
+    return Value("bfloat16", because, ("float16: not validated by the vendor",))
+
+
+def _method(case: Case) -> dict[str, Value]:
+    """Name the kernels for quantised experts, which the plugin takes only when they are asked for."""
+    experts = case.model.geometry is not None and case.model.geometry.experts > 0
+    if not experts or case.model.quantization not in ("awq", "gptq"):
+        return {}
+    because = "quantised experts: the plugin's other kernels are for dense layers, and it takes these only when named"
+    return {"--quantization": Value("moe_wna16_gcu", because, (f"{case.model.quantization}: leaves the experts out",))}
+
+
+# --- cards ----------------------------------------------------------------------------------------------------------
+
+
+def _cards(case: Case, chosen: Fit) -> dict[str, Value]:
+    """Choose cards where not all that are visible are needed."""
+    everything = {device.number for device in case.facts.devices}
+    numbers = [device.number for device in chosen.devices]
+    if not numbers or set(numbers) == everything:
+        return {}
+    because = f"cards {format_id_list(tuple(numbers))} of {len(everything)}: the others stay free for another server"
+    return {VISIBLE: Value(",".join(map(str, numbers)), because)}
+
+
+def _exchange(case: Case) -> dict[str, Value]:
+    """Size the buffer through which engines exchange tokens of their experts, by the vendor's formula."""
+    engines, tokens = case.given.variable("VLLM_DP_SIZE"), case.given.number("--max-num-batched-tokens")
+    tokens = tokens or case.given.number("--max-model-len")
+    if not (engines and tokens and case.model.geometry and case.model.geometry.hidden and _spreads_experts(case)):
+        return {}
+    count, hidden = parse_count(engines, "VLLM_DP_SIZE"), case.model.geometry.hidden
+    size = tokens * count * (hidden + _ROUTING) * 2
+    because = f"{tokens} tokens of {count} engines, each {hidden} numbers and its routing, two bytes a number"
+    kept = Value("1", "as the vendor serves experts over several engines")
+    return {"ECCL_ALLTOALLV_MAXSIZE": Value(str(size), because), "TORCH_ECCL_AVOID_RECORD_STREAMS": kept}
+
+
+# --- what is to be said ---------------------------------------------------------------------------------------------
+
+
+def _advice(case: Case) -> Iterator[Finding]:
+    """Say what speaks against choices of the user's, and what the vendor has not validated; all is kept."""
+    model, given = case.model, case.given
+    if model.architecture and not _is_listed(case):
+        text = "The vendor's list of supported models does not name this architecture"
+        yield advice(31, text, model.architecture, "one of the list", "try it, or ask Enflame", TABLE)
+    dtype = {"half": "float16"}.get(given.flag("--dtype") or "", given.flag("--dtype"))
+    if dtype in ("float16", "bfloat16") and not model.quantization and _is_listed(case) and not case.lists(dtype):
+        text = f"The vendor has not validated this architecture in {dtype}"
+        better = str(choose_dtype(case).value)
+        yield advice(32, text, f"--dtype {dtype}", better, f"--dtype {better}", TABLE)
+    yield from _cache_advice(case)
+
+
+def _cache_advice(case: Case) -> Iterator[Finding]:
+    cache = case.given.flag("--kv-cache-dtype") or "auto"
+    source = "vLLM-GCU readme, INT8 KV cache; vllm_gcu/gcu.py"
+    if cache.startswith("fp8"):
+        text = "An S60 has no fp8: the plugin makes an int8 cache of it"
+        yield advice(33, text, f"--kv-cache-dtype {cache}", "int8", "--kv-cache-dtype int8", source)
+    if cache == "auto":
+        return
+    if case.given.flag("--quantization-param-path") is None:
+        text = "An int8 KV cache needs the scales that TopsCompressor wrote"
+        how = "--quantization-param-path int8_kv_cache.json"
+        yield advice(34, text, "no --quantization-param-path", "the file of scales", how, source)
+    if _is_listed(case) and not case.lists("int8_cache"):
+        text = "The vendor has not validated this architecture with an int8 KV cache"
+        yield advice(35, text, case.model.architecture, "one of the list", "leave --kv-cache-dtype out", TABLE)

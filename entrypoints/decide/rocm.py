@@ -1,0 +1,171 @@
+"""vLLM on AMD GPUs: which GPUs, kernels, links between them. Pure.
+
+What vLLM 0.27 makes of these settings was read in its platforms/rocm.py, _aiter_ops.py and utils/numa_utils.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide.fit import Fit, Rules, fit
+from entrypoints.decide.visible import chosen_by, left_out, restricted
+from entrypoints.errors import HOST, EntrypointError
+from entrypoints.findings import derive
+from entrypoints.model import Facts, Finding
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.parse import format_id_list
+from entrypoints.vllm_flags import Given
+
+VISIBLE = "HIP_VISIBLE_DEVICES"
+ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""HIP obeys it too; vLLM refuses to start where the two differ (platforms/rocm.py)."""
+AITER = "VLLM_ROCM_USE_AITER"
+CK = "VLLM_USE_TRITON_FLASH_ATTN"
+NUMA = "--numa-bind"
+
+_PLATFORM = "vLLM vllm/platforms/rocm.py"
+_GUIDE = "AMD's vLLM V1 performance optimization guide"
+
+
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+    """Decide all that the user did not.
+
+    Raises HOST where no GPU is here that the image has kernels for, and what `fit` raises.
+    """
+    thresholds = Thresholds(profile["thresholds"])
+    usable, foreign = _with_kernels(facts, thresholds)
+    usable = restricted(usable, given, (VISIBLE, ALSO_VISIBLE))
+    chosen = fit(usable, model, given, rules(thresholds))
+    values = {
+        **chosen.values,
+        **_visible(facts, chosen, given),
+        **_kernels(chosen, model, thresholds),
+        **_links(usable, chosen, thresholds),
+        **_binding(usable, chosen, given),
+    }
+    findings = (*chosen.findings, *foreign, *_advice(chosen, model, given, thresholds))
+    return Decision(values, findings)
+
+
+def rules(thresholds: Thresholds) -> Rules:
+    """Return what AMD's GPUs allow."""
+    return Rules(
+        usable=thresholds.number("usable_memory_share"),
+        reserved=thresholds.bytes("reserved_gib"),
+        activations=thresholds.bytes("activations_gib"),
+        expert="needed",
+        shortest_context=thresholds.whole("shortest_context"),
+    )
+
+
+def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[Finding, ...]]:
+    """Leave out GPUs that the image has no kernels for, such as a processor's own graphics. Raises HOST."""
+    compiled = thresholds.words("compiled_architectures")
+    devices = tuple(device for device in facts.devices if device.architecture in ("", *compiled))
+    others = tuple(device for device in facts.devices if device not in devices)
+    if others and not devices:
+        found = ", ".join(sorted({f"{device.name} ({device.architecture})" for device in others}))
+        message = f"this image has kernels for {', '.join(compiled)}, here is {found}"
+        raise EntrypointError(HOST, message, "take another target: `invoke matrix` lists them, `check` names what fits")
+    return facts._replace(devices=devices), left_out(others, "the image has no kernels for them", _PLATFORM)
+
+
+def _visible(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
+    """Name the chosen GPUs where they are not all of them, in their order."""
+    numbers = tuple(device.number for device in chosen.devices)
+    if chosen_by(given, (VISIBLE, ALSO_VISIBLE)) or numbers == tuple(device.number for device in facts.devices):
+        return {}
+    because = f"of {len(facts.devices)} GPUs these serve, in HIP's numbers, which amd-smi's need not be"
+    instead = (f"{ALSO_VISIBLE}: deprecated on ROCm, and it would have to be the same",)
+    return {VISIBLE: Value(",".join(map(str, numbers)), because, instead)}
+
+
+# --- kernels --------------------------------------------------------------------------------------------------------
+
+
+def _architectures(chosen: Fit) -> set[str]:
+    return {device.architecture for device in chosen.devices}
+
+
+def _kernels(chosen: Fit, model: ModelFacts, thresholds: Thresholds) -> dict[str, Value]:
+    """Choose AMD's own kernels where they are known to be right and faster."""
+    values: dict[str, Value] = {}
+    supported = thresholds.words("aiter_architectures")
+    if supported and _architectures(chosen) <= set(supported):
+        because = f"AMD's kernels for {', '.join(supported)}: attention, GEMM, experts and norms"
+        values[AITER] = Value("1", because, ("0, vLLM's own: Triton's and vLLM's kernels, which are slower here",))
+        because = "hipBLASLt has the faster matrix products on Instinct"
+        values["TORCH_BLAS_PREFER_HIPBLASLT"] = Value("1", because, ("unset: PyTorch picks by heuristics",))
+    elif supported:
+        here = ", ".join(sorted(_architectures(chosen)))
+        values[AITER] = Value("0", f"AITER has no kernels for {here}", (f"1: only for {', '.join(supported)}",))
+    sliding = model.geometry is not None and model.geometry.sliding_layers > 0
+    if sliding and thresholds.table["ck_attention_for_sliding_windows"]["value"]:
+        because = "this model has sliding windows, which Triton's flash attention lacks in this version"
+        values[CK] = Value("0", because, ("1, vLLM's own: would attend to the whole context",))
+    return values
+
+
+# --- links and processors -------------------------------------------------------------------------------------------
+
+
+def _links(facts: Facts, chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
+    """Set what RCCL needs for the links that join the chosen GPUs."""
+    numbers = {device.number for device in chosen.devices}
+    kinds = {link.kind for link in facts.links if link.first in numbers and link.second in numbers}
+    if kinds == {"XGMI"} and len(numbers) >= thresholds.whole("rccl_channels_from"):
+        because = f"{len(numbers)} GPUs linked by xGMI: RCCL uses more of the links with so many channels"
+        value = str(thresholds.whole("rccl_channels"))
+        return {"NCCL_MIN_NCHANNELS": Value(value, because, ("unset: RCCL picks fewer",))}
+    if "PCIE" in kinds:
+        because = "the driver links these GPUs over PCIe, and RCCL copies from one to the other only with this"
+        return {"HSA_FORCE_FINE_GRAIN_PCIE": Value("1", because, ("unset: every transfer goes through host memory",))}
+    return {}
+
+
+def _binding(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
+    """Bind each worker to the processor that its GPU hangs on."""
+    nodes = sorted({device.node for device in chosen.devices if device.node is not None})
+    known = all(device.node is not None for device in chosen.devices)
+    if NUMA not in given.known or not known or len(facts.nodes) < 2 or derive(facts).get("mempolicy") != "allowed":  # noqa: PLR2004 - several nodes
+        return {}
+    because = (
+        f"GPUs on NUMA nodes {format_id_list(tuple(nodes))}: each worker runs, and has its memory, next to its own"
+    )
+    threads = "threads of ROCm's own stay on the cores that their process was bound to"
+    return {
+        NUMA: Value(value=True, because=because, instead=("unset: workers wander between processors",)),
+        "HSA_OVERRIDE_CPU_AFFINITY_DEBUG": Value("0", threads),
+    }
+
+
+# --- what is to be said ---------------------------------------------------------------------------------------------
+
+
+def _advice(chosen: Fit, model: ModelFacts, given: Given, thresholds: Thresholds) -> Iterator[Finding]:
+    """Say what the user's or the model's own choice costs here; it is kept."""
+    here = _architectures(chosen)
+    method = given.flag("--quantization") or model.quantization
+    supported, fp8 = thresholds.words("aiter_architectures"), thresholds.words("fp8_architectures")
+    if given.variable(AITER) == "1" and not here <= set(supported):
+        text, how = "AITER is switched on where it has no kernels", f"unset {AITER}"
+        yield advice(31, text, ", ".join(sorted(here)), ", ".join(supported) or "none at this version", how, _PLATFORM)
+    if method and method not in thresholds.words("quantization_methods"):
+        methods = ", ".join(thresholds.words("quantization_methods"))
+        yield advice(32, "vLLM's ROCm platform does not name this quantization", method, methods, "another", _PLATFORM)
+    if "fp8" in method and not here <= set(fp8):
+        text, how = "FP8 needs matrix instructions that these GPUs lack", "a model in bfloat16, AWQ or GPTQ"
+        yield advice(33, text, ", ".join(sorted(here)), ", ".join(fp8), how, f"{_PLATFORM}, supports_fp8")
+    if "fp8" in method and here & set(thresholds.words("fnuz_architectures")):
+        text = "FP8 is e4m3fnuz on these GPUs: vLLM rescales e4m3fn checkpoints while loading"
+        yield _note(34, text, f"{method} on {', '.join(sorted(here))}", f"{_PLATFORM}, is_fp8_fnuz")
+    mx = thresholds.words("microscaling_architectures")
+    if "mx" in method and not here <= set(mx):
+        text = "MXFP4 and MXFP6 are unpacked before they are computed with: less memory, no more speed"
+        yield _note(35, text, f"{method} on {', '.join(sorted(here))}", f"{_PLATFORM}, supports_mx")
+
+
+def _note(number: int, text: str, found: str, source: str) -> Finding:
+    return advice(number, text, found, "nothing else", "nothing to mend", source)._replace(severity="INFO")

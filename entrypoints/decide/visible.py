@@ -1,0 +1,48 @@
+"""Devices that the user's own variable chooses, for runtimes that number devices and obey such a variable. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from entrypoints.decide import advice
+from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.model import Device, Facts, Finding
+from entrypoints.parse import parse_number
+from entrypoints.vllm_flags import Given
+
+
+def chosen_by(given: Given, variables: Iterable[str]) -> str:
+    """Return the first of some variables that the user set; empty where none is."""
+    return next((name for name in variables if given.variable(name) is not None), "")
+
+
+def restricted(facts: Facts, given: Given, variables: tuple[str, ...]) -> Facts:
+    """Return the facts with the devices alone that the user's variable leaves, in its order.
+
+    Names that are no numbers (GPU-…) cannot be looked up here: the runtime knows them, so every device stays.
+    Raises USAGE for numbers that are not there, HOST where the variable hides every device.
+    """
+    name = chosen_by(given, variables)
+    words = [word.strip() for word in (given.variable(name) or "").split(",")] if name else []
+    if not words or not all(word.partition(".")[0].lstrip("-").isdigit() for word in words):
+        return facts
+    there = {device.number: device for device in facts.devices}
+    if words == ["-1"]:
+        raise EntrypointError(HOST, f"{name}=-1 hides every device", f"unset {name}")
+    return facts._replace(devices=tuple(_device(name, word, there) for word in dict.fromkeys(words)))
+
+
+def _device(name: str, word: str, there: dict[int, Device]) -> Device:
+    try:
+        return there[parse_number(word.partition(".")[0])]
+    except (KeyError, ValueError) as error:
+        known = ", ".join(map(str, there))
+        raise EntrypointError(USAGE, f"{name} names {word}: no such device is here", f"there are {known}") from error
+
+
+def left_out(devices: tuple[Device, ...], why: str, source: str) -> tuple[Finding, ...]:
+    """Say which devices are not used, and why."""
+    if not devices:
+        return ()
+    found = "; ".join(f"{device.number}: {device.name} {device.architecture}".rstrip() for device in devices)
+    return (advice(30, f"Some devices are left out: {why}", found, "devices of one kind", "nothing to mend", source),)

@@ -1,0 +1,276 @@
+"""What is decided on Ascend hosts, against what the vendor's guides start by hand."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from entrypoints.command import command
+from entrypoints.decide import Decision
+from entrypoints.decide.ascend import decide
+from entrypoints.errors import HOST, EntrypointError
+from entrypoints.geometry import Geometry
+from entrypoints.model import Facts
+from entrypoints.modelfacts import ModelFacts, Weights
+from entrypoints.vllm_flags import parse_given
+from entrypoints.wishes import NONE, Wishes
+from tests.hosts import expect
+from tests.hosts.models import LLAMA
+
+A2, ONE, A3, CLOUD, DUO = (f"ascend-{name}" for name in ("910b3-8x", "910b4-1x", "a3-8x2", "cloudmatrix384", "310p3"))
+
+QWEN = ModelFacts(
+    name="/data/Qwen2.5-0.5B-Instruct",
+    local=True,
+    architecture="Qwen2ForCausalLM",
+    quantization="",
+    weights=Weights(988_097_824, 494_032_768, 0),
+    geometry=Geometry(24, 0, 0, 14, 2, 64, 0, 32_768),
+    unknown="",
+)
+QWEN_32B = ModelFacts(
+    name="/models/Qwen3-32B",
+    local=True,
+    architecture="Qwen3ForCausalLM",
+    quantization="",
+    weights=Weights(65_524_246_528, 32_762_123_264, 0),
+    geometry=Geometry(64, 0, 0, 64, 8, 128, 0, 40_960, 5120, 151_936, 25_600),
+    unknown="",
+)
+QWEN_MOE = ModelFacts(
+    name="/models/Qwen3-30B-A3B",
+    local=True,
+    architecture="Qwen3MoeForCausalLM",
+    quantization="",
+    weights=Weights(61_064_245_248, 30_532_122_624, 0),
+    geometry=Geometry(48, 0, 0, 32, 4, 128, 0, 40_960, 2048, 151_936, 6144, 128, 768),
+    unknown="",
+)
+
+
+def host(name: str) -> Facts:
+    return expect.read(name, expect.profile_of(name))
+
+
+def decided(
+    name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, wishes: Wishes = NONE, **env: str
+) -> Decision:
+    given = parse_given(flags, env, wishes=wishes)
+    return decide(expect.profile_of(name), facts or host(name), model, given)
+
+
+def values(name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, **env: str) -> dict[str, str | bool]:
+    return {key: value.value for key, value in decided(name, model, *flags, facts=facts, **env).values.items()}
+
+
+def advices(decision: Decision) -> list[str]:
+    return [finding.id for finding in decision.findings]
+
+
+# --- the guides' examples -------------------------------------------------------------------------------------------
+
+
+def test_omni_infers_mixed_deployment_is_started_as_its_guide_does() -> None:
+    flags = ("--max-model-len", "4096", "--port", "8300", "--served-model-name", "qwen")
+    plan = command(expect.profile_of(CLOUD), host(CLOUD), QWEN, parse_given((QWEN.name, *flags), {}))
+
+    shown = {
+        "GLOO_SOCKET_IFNAME": "enp23s0f3",
+        "VLLM_USE_V1": "1",
+        "VLLM_WORKER_MULTIPROC_METHOD": "fork",
+        "VLLM_ENABLE_MC2": "0",
+        "USING_LCCL_COM": "0",
+    }
+    assert shown.items() <= plan.env.items()
+    assert plan.env["ASCEND_RT_VISIBLE_DEVICES"] == "14"
+    assert "OMP_NUM_THREADS" not in plan.env
+    words = " ".join(plan.argv)
+    for flag in (
+        "-m vllm.entrypoints.openai.api_server",
+        "--host 0.0.0.0",
+        "--port 8300",
+        "--tensor-parallel-size 1",
+        "--dtype bfloat16",
+        "--max-model-len 4096",
+        "--gpu-memory-utilization 0.9",
+        "--enforce-eager",
+        "--block-size 128",
+        "--served-model-name qwen",
+        "--distributed-executor-backend mp",
+        "--max-num-batched-tokens 20000",
+        "--max-num-seqs 128",
+    ):
+        assert flag in words
+
+
+def test_qwen3_32b_in_bfloat16_takes_more_than_one_64_gib_chip() -> None:
+    found = values(A2, QWEN_32B)
+
+    assert int(found["--tensor-parallel-size"]) in (2, 4)
+    assert found["HCCL_OP_EXPANSION_MODE"] == "AIV"
+    assert found["TASK_QUEUE_ENABLE"] == "1"
+
+
+def test_experts_are_spread_with_buffers_to_match() -> None:
+    found = values(A3, QWEN_MOE, "-tp", "4")
+
+    assert found["--enable-expert-parallel"] is True
+    assert (found["HCCL_BUFFSIZE"], found["HCCL_OP_EXPANSION_MODE"]) == ("1024", "AIV")
+
+
+def test_310p_gets_a_short_context_few_sequences_and_graphs_of_decoding() -> None:
+    profile, facts = expect.profile_of(DUO), host(DUO)
+    plan = command(profile, facts, LLAMA, parse_given((LLAMA.name,), {}))
+    argv = dict(zip(plan.argv, plan.argv[1:], strict=False))
+
+    assert (argv["--max-model-len"], argv["--max-num-seqs"], argv["--dtype"]) == ("16384", "32", "float16")
+    assert json.loads(argv["--compilation-config"]) == {
+        "cudagraph_mode": "FULL_DECODE_ONLY",
+        "cudagraph_capture_sizes": [1, 2, 4, 8, 16, 32],
+    }
+    assert "--no-enable-prefix-caching" in plan.argv
+    assert "HCCL_OP_EXPANSION_MODE" not in plan.env
+
+
+def test_two_chips_of_310p_capture_two_graphs() -> None:
+    graphs = json.loads(str(values(DUO, LLAMA, "-tp", "2")["--compilation-config"]))
+
+    assert graphs["cudagraph_capture_sizes"] == [1, 32]
+
+
+def test_fewer_sequences_on_310p_capture_no_more() -> None:
+    graphs = json.loads(str(values(DUO, LLAMA, "--max-num-seqs", "16")["--compilation-config"]))
+
+    assert graphs["cudagraph_capture_sizes"] == [1, 2, 4, 8, 16]
+
+
+# --- chips ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_runtime_sees_the_chosen_chips_alone() -> None:
+    found = decided(A3, LLAMA, "-tp", "2").values["ASCEND_RT_VISIBLE_DEVICES"]
+
+    first, second = map(int, str(found.value).split(","))
+    assert (second - first, first % 2) == (1, 0)
+    assert "dies of card" in found.because
+
+
+def test_a_container_with_one_chip_hides_none() -> None:
+    assert "ASCEND_RT_VISIBLE_DEVICES" not in values(ONE, LLAMA)
+
+
+def test_chips_that_the_user_hides_are_not_counted() -> None:
+    assert values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="6,7")["--tensor-parallel-size"] == "2"
+    assert "ASCEND_RT_VISIBLE_DEVICES" not in values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="6,7")
+    with pytest.raises(EntrypointError):
+        values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="4")
+
+
+def test_without_a_chip_nothing_is_planned() -> None:
+    with pytest.raises(EntrypointError) as refusal:
+        values(A2, LLAMA, facts=host(A2)._replace(devices=()))
+
+    assert refusal.value.code == HOST
+
+
+def test_a_sick_chip_is_left_out() -> None:
+    facts = host(A2)
+    sick = facts._replace(devices=(facts.devices[0]._replace(health="Alarm"), *facts.devices[1:]))
+
+    assert "0" not in str(values(A2, LLAMA, facts=sick)["ASCEND_RT_VISIBLE_DEVICES"]).split(",")
+
+
+# --- host, graphs, network ------------------------------------------------------------------------------------------
+
+
+def test_who_binds_workers_depends_on_processor_and_version() -> None:
+    facts = host(A2)
+    intel = facts._replace(processor=facts.processor._replace(architecture="x86_64"))
+    old = expect.profile_of(A2) | {"vllm": "0.11.0"}
+
+    assert "CPU_AFFINITY_CONF" not in values(A2, LLAMA)
+    assert values(A2, LLAMA, facts=intel)["CPU_AFFINITY_CONF"] == "1"
+    assert decide(old, facts, LLAMA, parse_given((), {})).values["CPU_AFFINITY_CONF"].value == "1"
+
+
+def test_without_graphs_two_queues_hand_operators_over() -> None:
+    assert values(A2, LLAMA, "--enforce-eager")["TASK_QUEUE_ENABLE"] == "2"
+
+
+def test_an_old_driver_gets_one_kind_of_graphs_and_a_new_one_vllms_default() -> None:
+    facts = host(A2)
+    new = facts._replace(versions={**facts.versions, "driver": "25.5.1"})
+
+    assert "FULL_DECODE_ONLY" in str(values(A2, LLAMA)["--compilation-config"])
+    assert "--compilation-config" not in values(A2, LLAMA, facts=new)
+    assert "--compilation-config" not in values(A2, LLAMA, "--enforce-eager")
+    assert "--compilation-config" not in values(A2, LLAMA, "-O0")
+
+
+def test_several_hosts_meet_over_an_interface_and_need_the_chips_addresses() -> None:
+    facts = host(A2)._replace(kernel={"interfaces": "eth0 eth1"}, granted={})
+    found = decided(A2, QWEN_32B, "--nnodes", "2", facts=facts)
+
+    assert found.values["GLOO_SOCKET_IFNAME"].value == "eth0"
+    assert found.values["HCCL_SOCKET_IFNAME"].value == "eth0"
+    assert "PLAN-043" in advices(found)
+    assert "PLAN-043" not in advices(decided(A2, QWEN_32B, facts=facts))
+
+
+def test_jemalloc_is_preloaded_where_the_image_has_it() -> None:
+    facts = host(A2)._replace(files={"jemalloc": True})
+
+    assert str(values(A2, LLAMA, facts=facts)["LD_PRELOAD"]).endswith("aarch64-linux-gnu/libjemalloc.so.2")
+    assert "LD_PRELOAD" not in values(A2, LLAMA)
+
+
+# --- what is said ---------------------------------------------------------------------------------------------------
+
+
+def test_a_quantization_without_kernels_is_said() -> None:
+    assert "PLAN-044" in advices(decided(A2, LLAMA._replace(quantization="awq")))
+    assert "PLAN-044" not in advices(decided(A2, LLAMA._replace(quantization="compressed-tensors")))
+
+
+def test_too_few_cpus_for_binding_are_said() -> None:
+    facts = host(A2)
+
+    assert "PLAN-045" in advices(decided(A2, LLAMA, facts=facts._replace(cpus=facts.cpus[:4])))
+
+
+def test_a_length_that_310p_shall_find_itself_is_said() -> None:
+    assert "PLAN-046" in advices(decided(DUO, LLAMA, "--max-model-len", "auto"))
+
+
+def test_latent_attention_with_few_heads_a_rank_is_said_with_the_vendors_spread() -> None:
+    deepseek = QWEN_MOE._replace(
+        architecture="DeepseekV3ForCausalLM",
+        weights=Weights(700 << 30, 0, 700 << 30),
+        geometry=Geometry(61, 0, 0, 128, 128, 56, 576, 163_840, 7168, 129_280, 18_432, 256, 2048),
+    )
+    found = decided(A3, deepseek, "--max-model-len", "16384")
+    said = next(finding for finding in found.findings if finding.id == "PLAN-047")
+
+    assert found.values["--tensor-parallel-size"].value == "16"
+    assert said.remediation.startswith("-tp 4 -dp 4 --enable-expert-parallel")
+
+
+def test_omni_infer_says_what_its_mixed_deployment_does_not_serve() -> None:
+    assert advices(decided(CLOUD, LLAMA))[-1] == "PLAN-041"
+    assert "PLAN-042" in advices(decided(CLOUD, QWEN, "--data-parallel-size", "2"))
+
+
+def test_profiling_states_its_defaults_only_where_it_is_on() -> None:
+    found = values(CLOUD, QWEN, VLLM_TORCH_PROFILER_DIR="./profiling")
+
+    assert (found["PROFILER_TOKEN_THRESHOLD"], found["PROFILER_STOP_STEP"]) == ("1", "5")
+    assert "PROFILER_STOP_STEP" not in values(CLOUD, QWEN)
+
+
+def test_what_the_user_set_is_not_decided() -> None:
+    found = values(
+        DUO, LLAMA, "--max-model-len", "2048", "--max-num-seqs", "4", "-tp", "2", "--compilation-config", "{}"
+    )
+
+    assert not {"--max-model-len", "--max-num-seqs", "--tensor-parallel-size", "--compilation-config"} & set(found)

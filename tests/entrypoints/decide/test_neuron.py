@@ -1,0 +1,288 @@
+"""What is decided on Neuron: cores, what is compiled, where it is kept."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from entrypoints.decide import Decision
+from entrypoints.decide.neuron import buckets, decide
+from entrypoints.decide.neuroncores import as_cores, choose_cores
+from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
+from entrypoints.findings import FAIL, evaluate
+from entrypoints.model import Device, Facts, Link
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.vllm_flags import parse_given
+from entrypoints.wishes import NONE, Wishes
+from tests.hosts.expect import ROOT, profile_of, read
+from tests.hosts.models import LLAMA, SMOLLM2
+
+GIB = 1 << 30
+TRN2, TRN1, INF2, OLD = "neuron-trn2n.48xlarge", "neuron-trn1.32xlarge", "neuron-inf2.24xlarge", "neuron-trn1.2xlarge"
+HUB = ModelFacts("meta-llama/Llama-3.1-8B", False, "", "", None, None, "it is not here yet")
+
+
+def host(name: str) -> Facts:
+    return read(name, profile_of(name))
+
+
+def decided(
+    name: str,
+    *flags: str,
+    model: ModelFacts = LLAMA,
+    facts: Facts | None = None,
+    wishes: Wishes = NONE,
+    env: dict[str, str] | None = None,
+) -> Decision:
+    return decide(profile_of(name), facts or host(name), model, parse_given(flags, env or {}, wishes=wishes))
+
+
+def values(*words: Any, **named: Any) -> dict[str, str | bool]:
+    return {name: value.value for name, value in decided(*words, **named).values.items()}
+
+
+def refused(*words: Any, **named: Any) -> EntrypointError:
+    with pytest.raises(EntrypointError) as error:
+        decided(*words, **named)
+    return error.value
+
+
+def config(found: dict[str, str | bool]) -> Any:
+    return json.loads(str(found["--additional-config"]))
+
+
+# --- cores ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_logical_core_is_a_rank_with_its_share_of_the_memory() -> None:
+    cores = as_cores(host(TRN2), parse_given((), {})).facts.devices
+
+    assert [core.number for core in cores] == list(range(64))
+    assert {core.memory_total for core in cores} == {24 * GIB}
+    assert (cores[5].card, cores[5].path) == (1, "/dev/neuron1")
+
+
+def test_a_model_takes_as_many_cores_as_help_like_the_vendors_recipes() -> None:
+    assert values(TRN2)["--tensor-parallel-size"] == "8"
+    assert values(TRN2, wishes=Wishes(optimize="throughput"))["--tensor-parallel-size"] == "1"
+
+
+def test_only_sizes_that_the_collectives_know_are_taken() -> None:
+    assert "4: the runtime splits over" in " ".join(decided(TRN1).values["--tensor-parallel-size"].instead)
+
+
+def test_nxd_inference_pads_heads_and_vllm_neuron_does_not() -> None:
+    wide = SMOLLM2._replace(weights=LLAMA.weights)
+
+    assert values(TRN1, model=wide)["--tensor-parallel-size"] == "8"
+    assert int(str(values(TRN2, model=wide)["--tensor-parallel-size"])) in (1, 3, 9)
+
+
+def test_cores_start_at_a_multiple_of_their_number() -> None:
+    assert values(INF2)["NEURON_RT_VISIBLE_CORES"] == "0-7"
+    assert values(TRN2, wishes=Wishes(devices=(3, 4, 5)))["NEURON_RT_VISIBLE_CORES"] == "16-23"
+
+
+def test_cores_without_a_row_are_taken_as_they_are() -> None:
+    cores = tuple(Device(number, "trn1", GIB, 0, None, card=number // 2) for number in (1, 2, 3, 4))
+
+    chosen = choose_cores(cores, cores[:4], 4)["NEURON_RT_VISIBLE_CORES"]
+    assert (chosen.value, "no free row" in chosen.because) == ("1-4", True)
+
+
+def test_wished_devices_and_visible_cores_limit_what_is_planned_with() -> None:
+    assert values(TRN2, wishes=Wishes(devices=(7,)))["NEURON_RT_VISIBLE_CORES"] == "28-31"
+    assert values(TRN1, env={"NEURON_RT_VISIBLE_CORES": "8-15"})["NEURON_RT_VISIBLE_CORES"] == "8-15"
+    assert "NEURON_RT_VISIBLE_CORES" not in values(TRN1, env={"NEURON_RT_NUM_CORES": "2"})
+
+
+@pytest.mark.parametrize("env", [{"NEURON_RT_VISIBLE_CORES": "all"}, {"NEURON_RT_VISIBLE_CORES": "90-91"}])
+def test_cores_that_are_not_here_are_refused(env: dict[str, str]) -> None:
+    assert refused(TRN1, env=env).code == USAGE
+
+
+def test_devices_that_are_not_here_are_refused() -> None:
+    error = refused(TRN1, wishes=Wishes(devices=(16,)))
+    assert (error.code, "0-15" in error.message) == (USAGE, True)
+
+
+def test_devices_that_a_process_holds_are_left_out_and_it_is_said() -> None:
+    facts = host(TRN2)
+    devices = tuple(device._replace(busy=device.number != 9) for device in facts.devices)
+    found = decided(TRN2, facts=facts._replace(devices=devices))
+
+    assert found.values["NEURON_RT_VISIBLE_CORES"].value == "36-39"
+    assert [finding.found for finding in found.findings if finding.id == "PLAN-074"] == ["devices 0-8,10-15"]
+
+
+def test_a_machine_whose_devices_are_all_held_is_refused_by_their_numbers() -> None:
+    error = refused("neuron-trn2-pod-busy")
+
+    assert (error.code, error.hint.endswith("--devices 0")) == (HOST, True)
+    assert values("neuron-trn2-pod-busy", wishes=Wishes(devices=(0,)))["NEURON_RT_VISIBLE_CORES"] == "0-3"
+
+
+def test_without_a_device_there_is_no_plan() -> None:
+    assert refused(TRN2, facts=host(TRN2)._replace(devices=(), links=())).code == HOST
+
+
+def test_links_join_the_cores_of_a_device_and_of_its_neighbours() -> None:
+    links = as_cores(host(INF2), parse_given((), {})).facts.links
+    assert {Link(0, 1, "NeuronLink"), Link(0, 2, "NeuronLink")} <= set(links)
+
+
+# --- what is compiled -----------------------------------------------------------------------------------------------
+
+
+def test_buckets_are_powers_of_two_and_the_length() -> None:
+    assert buckets(128, 1000) == (128, 256, 512, 1000)
+    assert buckets(128, 64) == (64,)
+    assert buckets(1, 8) == (1, 2, 4, 8)
+    assert buckets(100, 256) == (128, 256)
+
+
+def test_vllm_neuron_compiles_pieces_of_prompts_and_batches() -> None:
+    found = values(TRN2)
+
+    assert config(found)["neuron_config"] == {
+        "num_batched_tokens_buckets": [128, 256, 512, 1024, 2048],
+        "num_seqs_buckets": [1, 2, 4, 8],
+    }
+    assert found["--max-num-batched-tokens"] == "2048"
+    assert not {"--block-size", "--num-gpu-blocks-override"} & set(found)
+
+
+def test_the_largest_bucket_is_what_the_user_lets_be_computed_at_once() -> None:
+    short = config(values(TRN2, "--max-model-len", "1024"))["neuron_config"]
+    large = config(values(TRN2, "--max-num-batched-tokens", "4096", "--max-num-seqs", "3"))["neuron_config"]
+
+    assert short["num_batched_tokens_buckets"][-1] == 1024
+    assert large["num_batched_tokens_buckets"][-1] == 4096
+    assert large["num_seqs_buckets"] == [1, 2, 3]
+
+
+def test_nxd_inference_gets_its_block_count() -> None:
+    found = values(TRN1, "--max-model-len", "4096", "--max-num-seqs", "8")
+
+    assert (found["--num-gpu-blocks-override"], found["--block-size"]) == (str(4096 // 32 * 8), "32")
+    override = config(found)["override_neuron_config"]
+    assert (
+        override["context_encoding_buckets"]
+        == override["token_generation_buckets"]
+        == [128, 256, 512, 1024, 2048, 4096]
+    )
+
+
+def test_the_manuals_example_of_nxd_inference() -> None:
+    """--max-model-len 128 --max-num-seqs 4 --block-size 32 --num-gpu-blocks-override 16, in the vLLM User Guide."""
+    found = values(TRN1, "--max-model-len", "128", "--max-num-seqs", "4", "-tp", "2", model=SMOLLM2)
+    assert (found["--num-gpu-blocks-override"], found["--block-size"]) == ("16", "32")
+
+
+def test_one_sequence_goes_without_prefix_caching_which_would_answer_wrongly() -> None:
+    found = values(TRN1, "--max-num-seqs", "1")
+
+    assert found["--no-enable-prefix-caching"] is True
+    assert found["--num-gpu-blocks-override"] == "1"
+    assert "--block-size" not in found
+
+
+def test_prefix_caching_that_the_user_turns_off_leaves_a_block_for_each_sequence() -> None:
+    found = values(TRN1, "--no-enable-prefix-caching", "--max-num-seqs", "4")
+    assert found["--num-gpu-blocks-override"] == "4"
+
+
+def test_transformers_neuronx_keeps_a_sequence_in_a_block() -> None:
+    found = values(OLD, "--max-model-len", "2048", "--max-num-seqs", "8")
+
+    assert found["--block-size"] == "2048"
+    assert {found[f"NEURON_{kind}_BUCKETS"] for kind in ("CONTEXT_LENGTH", "TOKEN_GEN")} == {"128,256,512,1024,2048"}
+
+
+def test_a_range_of_prompts_leaves_fewer_graphs() -> None:
+    found = values(TRN1, wishes=Wishes(input=(1000, 3000), output=(1, 1000)))
+
+    assert config(found)["override_neuron_config"]["context_encoding_buckets"] == [1024, 2048, 4000]
+    assert found["--max-model-len"] == "4000"
+
+
+def test_a_long_model_is_served_short_unless_asked_for_more() -> None:
+    assert values(TRN2)["--max-model-len"] == "16384"
+    assert "--max-model-len" not in values(TRN2, "--max-model-len", "65536") or (
+        values(TRN2, "--max-model-len", "65536")["--max-model-len"] == "65536"
+    )
+
+
+def test_a_model_that_is_not_here_gets_a_length_where_the_engine_must_have_one() -> None:
+    assert values(TRN1, model=HUB)["--max-model-len"] == "2048"
+    assert "--max-model-len" not in values(TRN2, model=HUB)
+
+
+def test_concurrency_is_the_batch_that_is_compiled() -> None:
+    assert values(TRN2, wishes=Wishes(concurrency=4))["--max-num-seqs"] == "4"
+
+
+def test_the_kv_cache_of_vllm_neuron_is_planned_as_it_is_capped() -> None:
+    wished = Wishes(input=(1, 60000), output=(1, 5536))
+    tight = values(TRN2, "-tp", "1", wishes=Wishes(optimize="throughput"))
+
+    assert int(str(tight["--max-num-seqs"])) == 2
+    assert int(str(values(TRN2, "-tp", "8", wishes=wished)["--max-num-seqs"])) <= 8
+
+
+def test_a_model_that_is_too_large_is_refused() -> None:
+    huge = LLAMA._replace(weights=LLAMA.weights and LLAMA.weights._replace(elements=400 * GIB))
+    assert refused(OLD, model=huge).code == DOES_NOT_FIT
+
+
+# --- where it is kept -----------------------------------------------------------------------------------------------
+
+
+def test_compiled_models_are_kept_by_what_they_were_compiled_from() -> None:
+    one, other = values(TRN1), values(TRN1, "--max-num-seqs", "2")
+
+    assert str(one["NEURON_COMPILED_ARTIFACTS"]).startswith("/cache/neuron/neuron2.29-vllm0.16-0.16.0/")
+    assert one["NEURON_COMPILED_ARTIFACTS"] == values(TRN1)["NEURON_COMPILED_ARTIFACTS"]
+    assert one["NEURON_COMPILED_ARTIFACTS"] == values(TRN1, "--port", "9")["NEURON_COMPILED_ARTIFACTS"]
+    assert one["NEURON_COMPILED_ARTIFACTS"] != other["NEURON_COMPILED_ARTIFACTS"]
+
+
+def test_a_cache_that_cannot_be_written_keeps_nothing() -> None:
+    facts = host(TRN1)
+    mounts = {**facts.mounts, "cache": facts.mounts["cache"]._replace(writable=False)}
+
+    assert "NEURON_COMPILED_ARTIFACTS" not in values(TRN1, facts=facts._replace(mounts=mounts))
+
+
+# --- what is said ---------------------------------------------------------------------------------------------------
+
+
+def test_more_sequences_than_memory_is_said_and_kept() -> None:
+    found = decided(TRN1, "-tp", "2", "--max-num-seqs", "64")
+    assert "PLAN-071" in [finding.id for finding in found.findings]
+
+
+def test_the_quantisation_that_breaks_and_a_small_host_are_said() -> None:
+    small = host(TRN1)._replace(memory=host(TRN1).memory._replace(available=8 * GIB))
+    found = decided(TRN1, "--quantization", "neuron_quant", facts=small)
+
+    assert {"PLAN-072", "PLAN-073"} <= {finding.id for finding in found.findings}
+
+
+@pytest.mark.parametrize(
+    ("machine", "image", "failing"),
+    [
+        (INF2, "neuron2.29-vllm0.16", {"NRN-012"}),
+        (INF2, "neuron2.32-vllm0.24", {"NRN-021", "NRN-022"}),
+        (TRN2, "neuron2.20-vllm0.6", {"NRN-031", "NRN-032"}),
+        (TRN2, "neuron2.32-vllm0.24", set()),
+        (OLD, "neuron2.20-vllm0.6", set()),
+    ],
+)
+def test_instances_and_drivers_that_an_image_does_not_go_with_fail(machine: str, image: str, failing: set[str]) -> None:
+    profile = json.loads((ROOT / "images" / image / "profile.json").read_text())
+    found = evaluate(profile["checks"], host(machine))
+
+    assert {finding.id for finding in found if finding.severity == FAIL and finding.id.startswith("NRN")} == failing

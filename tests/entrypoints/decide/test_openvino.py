@@ -1,0 +1,119 @@
+"""What is decided for OpenVINO: device, weights, KV cache, batches."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoints.decide import Decision
+from entrypoints.decide.openvino import decide
+from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.model import Facts, Failure
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.vllm_flags import parse_given
+from entrypoints.wishes import NONE, Wishes
+from tests.hosts.expect import profile_of, read
+from tests.hosts.models import LLAMA, SMOLLM2
+
+GIB = 1 << 30
+NAME = "openvino-xeon8380-2s"
+PROFILE = profile_of(NAME)
+XEON = read(NAME, PROFILE)
+
+
+def with_memory(gib: float) -> Facts:
+    return XEON._replace(memory=XEON.memory._replace(available=int(gib * GIB)))
+
+
+def decided(*flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, wishes: Wishes = NONE, **env: str) -> Decision:
+    return decide(PROFILE, facts, model, parse_given(flags, env, wishes=wishes))
+
+
+def values(
+    *flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, wishes: Wishes = NONE, **env: str
+) -> dict[str, str | bool]:
+    found = decided(*flags, facts=facts, model=model, wishes=wishes, **env)
+    return {name: value.value for name, value in found.values.items()}
+
+
+def refused(*flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, **env: str) -> EntrypointError:
+    with pytest.raises(EntrypointError) as error:
+        decided(*flags, facts=facts, model=model, **env)
+    return error.value
+
+
+def test_the_manuals_configuration_for_cpus() -> None:
+    found = values(model=SMOLLM2)
+
+    assert found["VLLM_OPENVINO_DEVICE"] == "CPU"
+    assert found["VLLM_OPENVINO_KV_CACHE_PRECISION"] == "u8"
+    assert (found["--enable-chunked-prefill"], found["--max-num-batched-tokens"]) == (True, "256")
+    assert str(found["LD_PRELOAD"]).endswith("libtcmalloc_minimal.so.4")
+
+
+def test_the_manuals_configuration_for_gpus() -> None:
+    found = values(VLLM_OPENVINO_DEVICE="GPU.1")
+
+    assert found["VLLM_OPENVINO_KV_CACHE_PRECISION"] == "i8"
+    assert found["VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS"] == "ON"
+    assert found["VLLM_OPENVINO_KVCACHE_SPACE"] == "0"
+    assert "--enable-chunked-prefill" not in found
+
+
+def test_the_kv_cache_is_what_sequences_fill_and_no_more_than_one_socket_keeps_busy() -> None:
+    assert values(model=SMOLLM2)["VLLM_OPENVINO_KVCACHE_SPACE"] == "23"
+    assert values()["VLLM_OPENVINO_KVCACHE_SPACE"] == "160"
+    assert values(VLLM_OPENVINO_KV_CACHE_PRECISION="f16", model=SMOLLM2)["VLLM_OPENVINO_KVCACHE_SPACE"] == "45"
+
+
+def test_the_kv_cache_takes_what_is_left_where_that_is_less() -> None:
+    assert int(str(values(facts=with_memory(64))["VLLM_OPENVINO_KVCACHE_SPACE"])) == 27
+
+
+def test_weights_are_compressed_only_where_they_would_not_fit_otherwise() -> None:
+    assert "VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS" not in values()
+    tight = values("--max-model-len", "8192", facts=with_memory(33))
+    assert tight["VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS"] == "ON"
+    off = {"VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS": "OFF"}
+    assert refused("--max-model-len", "8192", facts=with_memory(33), **off).code == DOES_NOT_FIT
+
+
+def test_a_length_that_does_not_fit_is_shortened_or_refused_when_it_was_asked_for() -> None:
+    assert int(str(values(facts=with_memory(40))["--max-model-len"])) < 131072
+    assert refused("--max-model-len", "131072", facts=with_memory(40)).code == DOES_NOT_FIT
+
+
+def test_wishes_set_length_and_sequences() -> None:
+    found = values(wishes=Wishes(input=(1, 3000), output=(1, 1000), concurrency=512))
+
+    assert (found["--max-model-len"], found["--max-num-seqs"]) == ("4000", "512")
+    assert found["--max-num-batched-tokens"] == "512"
+
+
+def test_prefix_caching_excludes_chunked_prefill() -> None:
+    assert "--enable-chunked-prefill" not in values("--enable-prefix-caching")
+    both = decided("--enable-prefix-caching", "--enable-chunked-prefill", "--enable-lora")
+    assert {"PLAN-082", "PLAN-083"} <= {finding.id for finding in both.findings}
+
+
+def test_the_old_name_of_the_precision_is_told_apart() -> None:
+    found = decided(VLLM_OPENVINO_CPU_KV_CACHE_PRECISION="u8").findings
+    assert [finding.id for finding in found] == ["PLAN-081"]
+
+
+def test_a_model_that_is_not_here_leaves_room_for_its_weights() -> None:
+    hub = ModelFacts("owner/model", False, "", "", None, None, "it is not here yet")
+    assert int(str(values(model=hub)["VLLM_OPENVINO_KVCACHE_SPACE"])) == 91
+
+
+def test_what_the_plugin_refuses_is_refused_before_it_loads() -> None:
+    assert refused("-tp", "2").code == USAGE
+    assert refused("--pipeline-parallel-size", "2").code == USAGE
+    assert refused(model=LLAMA._replace(problem="config.json: no hidden_size")).code == MODEL
+    assert refused(facts=with_memory(10)).code == DOES_NOT_FIT
+
+
+def test_without_memory_figures_there_is_no_plan() -> None:
+    broken = XEON._replace(
+        memory=XEON.memory._replace(total=0), failures=(Failure("/proc/meminfo", "no such file", "its size"),)
+    )
+    assert refused(facts=broken).code == HOST

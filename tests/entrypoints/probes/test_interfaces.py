@@ -1,0 +1,29 @@
+"""Which network interfaces are up: what servers on several hosts are bound to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from entrypoints.host import Host
+from entrypoints.probes.system import interfaces
+
+
+@pytest.mark.parametrize(
+    ("links", "found"),
+    [
+        ({"lo": "unknown", "enp23s0f3": "up", "docker0": "up", "enp23s0f2": "down"}, ("enp23s0f3",)),
+        ({"lo": "up", "eth0": "up"}, ("eth0",)),
+        ({}, ()),
+    ],
+)
+def test_devices_of_their_own_come_before_bridges_and_loopback_never(
+    tmp_path: Path, links: dict[str, str], found: tuple[str, ...]
+) -> None:
+    for name, state in links.items():
+        folder = tmp_path / "sys/class/net" / name
+        (folder / "device" if name.startswith("enp") else folder).mkdir(parents=True)
+        (folder / "operstate").write_text(f"{state}\n")
+
+    assert interfaces(Host(str(tmp_path))) == found
