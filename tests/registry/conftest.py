@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.registry.servers import Registry
+from tests.registry.shelf import Shelf
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -33,3 +34,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     found.start()
     yield found
     found.stop()
+
+
+@pytest.fixture
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+    """A repository with built images for two platforms, in a cache of its own."""
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    return Shelf(tmp_path)

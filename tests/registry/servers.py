@@ -49,7 +49,7 @@ class Registry:
         (self.folder / "htpasswd").write_text(HTPASSWD)
         auth = f"auth: {{htpasswd: {{realm: tests, path: {self.folder / 'htpasswd'}}}}}\n" if users else ""
         return (
-            f"version: 0.1\nlog: {{level: warn, accesslog: {{disabled: false}}}}\n"
+            f"version: 0.1\nlog: {{level: warn}}\n"
             f"storage: {{filesystem: {{rootdirectory: {self.folder / 'data'}}}, delete: {{enabled: true}}}}\n"
             f"http: {{addr: '{self.host}', secret: tests}}\n{auth}"
         )
@@ -73,14 +73,6 @@ class Registry:
             self._process.kill()
             self._process.wait()
             self._process = None
-
-    def access_log(self) -> list[str]:
-        """Return the lines about requests."""
-        return [
-            line
-            for line in (self.folder / "log").read_text().splitlines()
-            if '"HTTP/1.1"' in line or 'HTTP/1.1"' in line
-        ]
 
     def blob_file(self, digest: str) -> Path:
         """Return where the registry keeps a blob's bytes."""
