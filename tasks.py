@@ -147,6 +147,8 @@ def verify(_: Context, target: str, json: bool = False, builder: str = "", recor
         "channel": "a word: a tag that moves; edge when there is no release either",
         "dry_run": "say what would be pushed and tagged, and change nothing",
         "insecure": "plain http to a registry beyond this machine",
+        "key": "what cosign signs with: a file, env://NAME, or a key service's URI",
+        "keyless": "let cosign sign with your identity instead",
     }
 )
 def publish(
@@ -157,10 +159,12 @@ def publish(
     channel: str = "",
     dry_run: bool = False,
     insecure: bool = False,
+    key: str = "",
+    keyless: bool = False,
     json: bool = False,
 ) -> None:
     """Push what was built by digest, what refers to it, and then the tags."""
-    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure)
+    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless)
     published = drydock.publish.publish(target, wish)
     emit(dumps(dump(published)) if json else drydock.publish.report(published))
 

@@ -6,8 +6,10 @@ that a publish that broke off goes on when it is run again, and one that is done
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +25,7 @@ from drydock.paths import ROOT, cache_home
 from drydock.record import Record
 from drydock.registry.blobs import Blobs, Pushed
 from drydock.registry.client import Client
-from drydock.registry.manifests import INDEX, Manifest, Manifests, made
+from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifests, made
 from drydock.registry.reference import Reference, parse
 from drydock.transfer import Access
 
@@ -39,6 +41,10 @@ class Wish(NamedTuple):
     channel: str = ""
     dry_run: bool = False
     insecure: bool = False
+    key: str = ""
+    """What cosign signs with."""
+    keyless: bool = False
+    """Whether cosign signs with an identity instead."""
 
 
 class PublishedTag(Record):
@@ -63,7 +69,9 @@ class Published(Record):
     blobs: Mapping[str, int]
     """Number of blobs that were uploaded, mounted, or present before."""
     bytes_sent: int
-    referrers: tuple[str, ...]
+    referrers: Mapping[str, tuple[str, ...]]
+    """Digest → what is attached to it, by file name."""
+    signed: bool
     dry_run: bool
     seconds: float
 
@@ -106,6 +114,32 @@ class Repository:
         write_atomically(known, self.where.repository)
         return pushed
 
+    def refer(self, subject: Manifest, media_type: str, name: str, data: bytes) -> Manifest:
+        """Attach a document to a manifest: an OCI artifact that refers to it."""
+        contents = {blob: self._push_bytes(blob) for blob in (b"{}", data)}
+        layer = {"mediaType": media_type, "annotations": {"org.opencontainers.image.title": name}, **contents[data]}
+        artifact = made(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "artifactType": media_type,
+                "config": {"mediaType": EMPTY, **contents[b"{}"]},
+                "layers": [layer],
+                "subject": subject.descriptor(),
+                "annotations": {"org.opencontainers.image.title": name},
+            }
+        )
+        self.manifests.refer(artifact)
+        return artifact
+
+    def _push_bytes(self, data: bytes) -> dict[str, Any]:
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        with tempfile.NamedTemporaryFile(prefix="drydock-blob-") as file:
+            file.write(data)
+            file.flush()
+            self.blobs.push(Path(file.name), digest)
+        return {"digest": digest, "size": len(data)}
+
     def tag(self, manifest: Manifest, tag: str) -> PublishedTag:
         """Let a tag name a manifest; two runs on one machine take turns. Raises TagError for a release that moves."""
         with exclusive(self._lock):
@@ -135,11 +169,13 @@ def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
     wanted = tags_of(variant, wish)
     planned = [repository.plan_tag(image.digest, tag) for tag in wanted]
     pushed: Sequence[Pushed] = ()
+    referrers: Mapping[str, tuple[str, ...]] = {}
     if wish.dry_run:
         pushed = _missing(repository, layouts)
     else:
         pushed = push_blobs(repository, layouts)
         push_manifests(repository, layouts, image)
+        referrers = attach(repository, layouts, image, wish)
         planned = [repository.tag(image, tag) for tag in wanted]
     return Published(
         variant=variant.id,
@@ -149,7 +185,8 @@ def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
         tags=tuple(planned),
         blobs=_counted(pushed),
         bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
-        referrers=(),
+        referrers=referrers,
+        signed=bool(referrers) and _signs(wish),
         dry_run=wish.dry_run,
         seconds=round(time.monotonic() - started, 1),
     )
@@ -233,6 +270,34 @@ def push_manifests(repository: Repository, layouts: Iterable[Layout], image: Man
             repository.manifests.push(manifest)
 
 
+def attach(
+    repository: Repository, layouts: Iterable[Layout], image: Manifest, wish: Wish
+) -> dict[str, tuple[str, ...]]:
+    """Attach to each platform's digest what is said of it, and sign all of it; return the file names by digest.
+
+    Raises LicenceError or UntrustedError where an image should not be published.
+    """
+    from drydock.attest import documents, signing  # noqa: PLC0415 - half a second of import that no other verb needs
+
+    attached: dict[str, tuple[str, ...]] = {}
+    signed = {image.digest: None}
+    for layout in layouts:
+        found = documents.documents(layout.job, layout.folder, layout.manifest, str(repository.where))
+        made_of = [repository.refer(layout.manifest, item.media_type, item.name, item.data) for item in found]
+        attached[layout.manifest.digest] = tuple(item.name for item in found)
+        signed |= dict.fromkeys((layout.manifest.digest, *(manifest.digest for manifest in made_of)))
+    if wish.release:
+        tag = tags.release(layout.job.variant.id, wish.release)
+        item = documents.release(image.digest, repository.where.repository, tag)
+        signed[repository.refer(image, item.media_type, item.name, item.data).digest] = None
+        attached[image.digest] = (*attached.get(image.digest, ()), item.name)
+    if _signs(wish):
+        signer = signing.Signer("" if wish.keyless else wish.key, insecure=wish.insecure)
+        for digest in signed:
+            signing.sign(repository.where.at(digest), signer)
+    return attached
+
+
 def report(published: Published) -> str:
     """Return what people read."""
     lines = [published.image]
@@ -243,6 +308,10 @@ def report(published: Published) -> str:
     counts = ", ".join(f"{count} {how}" for how, count in sorted(published.blobs.items()))
     lines.append(f"blobs: {counts}; {published.bytes_sent / 1e6:.1f} MB {'to send' if published.dry_run else 'sent'}")
     return "\n".join(lines) + "\n"
+
+
+def _signs(wish: Wish) -> bool:
+    return bool(wish.key) or wish.keyless
 
 
 def _blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path, int]]:

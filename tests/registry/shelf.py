@@ -33,7 +33,7 @@ PLATFORMS = ("linux/amd64", "linux/arm64")
 EPOCH = 1795219200
 SITE = "opt/venv/lib/python3.11/site-packages"
 FOLDERS = ("drydock", "entrypoints", "templates")
-FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
+FILES = ("matrix.yaml", "licences.yaml", "tasks.py", "pyproject.toml")
 COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
 
 
@@ -125,7 +125,7 @@ class Shelf:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
         profile = (self.root / "images" / VARIANT / "profile.json").read_bytes()
         own = {f"opt/drydock/entrypoints/{name}": data for name, data in build.entrypoint_files(self.root).items()}
-        filler = {"usr/lib/filler": hashlib.shake_128(self._salt.encode()).digest(self._size)} if self._size else {}
+        filler = {"var/lib/filler": hashlib.shake_128(self._salt.encode()).digest(self._size)} if self._size else {}
         return [_debian(pins), site, {**own, "opt/drydock/profile.json": profile, **filler}]
 
 
@@ -166,7 +166,8 @@ def _debian(pins: LockedPlatform) -> dict[str, bytes]:
     assert isinstance(pins.base, LockedDebianBase)
     files, status = {}, ""
     for deb in pins.base.packages:
-        status += f"Package: {deb.name}\nStatus: install ok installed\nArchitecture: {deb.architecture}\nVersion: {deb.version}\n\n"
+        status += f"Package: {deb.name}\nStatus: install ok installed\nArchitecture: {deb.architecture}\n"
+        status += f"Version: {deb.version}\n\n"
         owned = {
             f"usr/lib/{deb.name}/data": deb.name.encode(),
             f"usr/share/doc/{deb.name}/copyright": COPYRIGHT.encode(),
