@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from packageurl import PackageURL
@@ -89,15 +89,15 @@ def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
 
 def installed(contents: Contents, bill: Iterable[Component], inventory: Inventory) -> tuple[Component, ...]:
     """Return what is in the image, each with the hash of its file where the lock pins it, and its licence."""
-    hashes = {component.key: component.sha256 for component in bill}
+    hashes = {part.key: part.sha256 for part in bill}
     licences = {(item.kind, item.name, item.version): item.licence for item in inventory.packages}
-    components = (_component(package) for package in contents.packages)
+    parts = (component(package) for package in contents.packages)
     return tuple(
-        component._replace(
-            sha256="" if component.within else hashes.get(component.key, ""),
-            licence=licences.get(component.key[:3], ""),
+        part._replace(
+            sha256="" if part.within else hashes.get(part.key, ""),
+            licence=licences.get(part.key[:3], ""),
         )
-        for component in components
+        for part in parts
     )
 
 
@@ -106,8 +106,8 @@ def disagreements(variant: Variant, pins: LockedPlatform, contents: Contents) ->
 
     What a base image holds is for its digest to say: only what was added to it is compared.
     """
-    bill = {component.key for component in locked(variant, pins)}
-    found = {_component(package).key for package in contents.packages if _judged(package, pins, contents)}
+    bill = {part.key for part in locked(variant, pins)}
+    found = {component(package).key for package in contents.packages if _judged(package, pins, contents)}
     missing = (f"{_named(key)}: in the lock and not in the image" for key in sorted(bill - found))
     extra = (f"{_named(key)}: in the image and not in the lock" for key in sorted(found - bill))
     strays = (path for path in contents.unaccounted() if _whole(pins) or path.startswith(ENVIRONMENT))
@@ -149,18 +149,11 @@ def _compiled(variant: Variant) -> Iterator[Component]:
     yield from (Component("pypi", build.distribution, build.version) for build in variant.builds)
 
 
-def _component(package: Package) -> Component:
+def component(package: Package) -> Component:
+    """Return an installed package as a component."""
     return Component(package.kind, package.name, package.version, package.architecture, within=package.within)
 
 
 def _named(key: tuple[str, str, str, str]) -> str:
     kind, name, version, architecture = key
     return f"{kind} {name} {version}{f' ({architecture})' if architecture else ''}"
-
-
-def summary(components: Iterable[Component]) -> Mapping[str, int]:
-    """Return the number of components by kind."""
-    counts: dict[str, int] = {}
-    for component in components:
-        counts[component.kind] = counts.get(component.kind, 0) + 1
-    return counts
