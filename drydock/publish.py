@@ -14,9 +14,10 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drydock import build, indexes, matrix, oci, tags
+from drydock.attest import signing
 from drydock.console import byte_progress, log
 from drydock.errors import InputError, RegistryError, TagError
 from drydock.files import exclusive, write_atomically
@@ -29,7 +30,12 @@ from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifes
 from drydock.registry.reference import Reference, parse
 from drydock.transfer import Access
 
+if TYPE_CHECKING:
+    from drydock.attest.documents import Attached
+
 WORKERS = 4
+Said = Mapping[str, "tuple[Attached, ...]"]
+"""Digest → what is attached to it."""
 
 
 class Wish(NamedTuple):
@@ -114,7 +120,7 @@ class Repository:
         write_atomically(known, self.where.repository)
         return pushed
 
-    def refer(self, subject: Manifest, media_type: str, name: str, data: bytes) -> Manifest:
+    def refer(self, subject: Manifest, media_type: str, data: bytes, name: str) -> Manifest:
         """Attach a document to a manifest: an OCI artifact that refers to it."""
         contents = {blob: self._push_bytes(blob) for blob in (b"{}", data)}
         layer = {"mediaType": media_type, "annotations": {"org.opencontainers.image.title": name}, **contents[data]}
@@ -168,15 +174,11 @@ def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
     repository = repository_of(variant, wish)
     wanted = tags_of(variant, wish)
     planned = [repository.plan_tag(image.digest, tag) for tag in wanted]
-    pushed: Sequence[Pushed] = ()
-    referrers: Mapping[str, tuple[str, ...]] = {}
+    said = describe(repository.where, layouts, image, wish)
     if wish.dry_run:
         pushed = _missing(repository, layouts)
     else:
-        pushed = push_blobs(repository, layouts)
-        push_manifests(repository, layouts, image)
-        referrers = attach(repository, layouts, image, wish)
-        planned = [repository.tag(image, tag) for tag in wanted]
+        pushed, planned = push(repository, layouts, image, said, wish)
     return Published(
         variant=variant.id,
         image=str(repository.where.at(image.digest)),
@@ -185,11 +187,21 @@ def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
         tags=tuple(planned),
         blobs=_counted(pushed),
         bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
-        referrers=referrers,
-        signed=bool(referrers) and _signs(wish),
+        referrers={digest: tuple(item.name for item in items) for digest, items in said.items()},
+        signed=bool(wish.key or wish.keyless) and not wish.dry_run,
         dry_run=wish.dry_run,
         seconds=round(time.monotonic() - started, 1),
     )
+
+
+def push(
+    repository: Repository, layouts: Sequence[Layout], image: Manifest, said: Said, wish: Wish
+) -> tuple[list[Pushed], list[PublishedTag]]:
+    """Bring the registry everything in the order in which nothing is ever half there: tags come last."""
+    pushed = push_blobs(repository, layouts)
+    push_manifests(repository, layouts, image)
+    attach(repository, [*(layout.manifest for layout in layouts), image], said, wish)
+    return pushed, [repository.tag(image, tag) for tag in tags_of(layouts[0].job.variant, wish)]
 
 
 def repository_of(variant: Variant, wish: Wish) -> Repository:
@@ -270,32 +282,35 @@ def push_manifests(repository: Repository, layouts: Iterable[Layout], image: Man
             repository.manifests.push(manifest)
 
 
-def attach(
-    repository: Repository, layouts: Iterable[Layout], image: Manifest, wish: Wish
-) -> dict[str, tuple[str, ...]]:
-    """Attach to each platform's digest what is said of it, and sign all of it; return the file names by digest.
+def describe(where: Reference, layouts: Sequence[Layout], image: Manifest, wish: Wish) -> Said:
+    """Return what is said of each digest, before anything is pushed.
 
     Raises LicenceError or UntrustedError where an image should not be published.
     """
-    from drydock.attest import documents, signing  # noqa: PLC0415 - half a second of import that no other verb needs
+    from drydock.attest import documents  # noqa: PLC0415 - half a second of import that no other verb needs
 
-    attached: dict[str, tuple[str, ...]] = {}
-    signed = {image.digest: None}
-    for layout in layouts:
-        found = documents.documents(layout.job, layout.folder, layout.manifest, str(repository.where))
-        made_of = [repository.refer(layout.manifest, item.media_type, item.name, item.data) for item in found]
-        attached[layout.manifest.digest] = tuple(item.name for item in found)
-        signed |= dict.fromkeys((layout.manifest.digest, *(manifest.digest for manifest in made_of)))
+    said: dict[str, tuple[Attached, ...]] = {
+        layout.manifest.digest: documents.documents(layout.job, layout.folder, layout.manifest, str(where))
+        for layout in layouts
+    }
     if wish.release:
-        tag = tags.release(layout.job.variant.id, wish.release)
-        item = documents.release(image.digest, repository.where.repository, tag)
-        signed[repository.refer(image, item.media_type, item.name, item.data).digest] = None
-        attached[image.digest] = (*attached.get(image.digest, ()), item.name)
-    if _signs(wish):
+        tag = tags.release(layouts[0].job.variant.id, wish.release)
+        said[image.digest] = (*said.get(image.digest, ()), documents.release(image.digest, where.repository, tag))
+    return said
+
+
+def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, wish: Wish) -> None:
+    """Attach to each digest what is said of it, and sign all of it."""
+    signed: dict[str, None] = {}
+    for manifest in {manifest.digest: manifest for manifest in manifests}.values():
+        artifacts = [
+            repository.refer(manifest, item.media_type, item.data, item.name) for item in said.get(manifest.digest, ())
+        ]
+        signed |= dict.fromkeys((manifest.digest, *(artifact.digest for artifact in artifacts)))
+    if wish.key or wish.keyless:
         signer = signing.Signer("" if wish.keyless else wish.key, insecure=wish.insecure)
         for digest in signed:
             signing.sign(repository.where.at(digest), signer)
-    return attached
 
 
 def report(published: Published) -> str:
@@ -308,10 +323,6 @@ def report(published: Published) -> str:
     counts = ", ".join(f"{count} {how}" for how, count in sorted(published.blobs.items()))
     lines.append(f"blobs: {counts}; {published.bytes_sent / 1e6:.1f} MB {'to send' if published.dry_run else 'sent'}")
     return "\n".join(lines) + "\n"
-
-
-def _signs(wish: Wish) -> bool:
-    return bool(wish.key) or wish.keyless
 
 
 def _blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path, int]]:

@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -44,7 +45,12 @@ class Trust(NamedTuple):
 
 
 def sign(where: Reference, signer: Signer, env: Mapping[str, str] = os.environ) -> None:
-    """Sign one digest, which becomes a referrer of it. Raises RegistryError with cosign's last line."""
+    """Sign one digest, unless this key did before; the signature refers to it.
+
+    Raises RegistryError with cosign's last line.
+    """
+    if signer.key and _signed_before(where, signer, env):
+        return
     # without a transparency log, which a key needs none of and which would be told the image's name
     keyed = ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false") if signer.key else ()
     done = _cosign(("sign", "--yes", *keyed, *_plain(where, insecure=signer.insecure), _bare(where)), env)
@@ -67,6 +73,20 @@ def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -
         raise UntrustedError(f"{where}: no signature that counts: {_last(done.stderr)}")
     if where.digest not in _signed(done.stdout):
         raise UntrustedError(f"{where}: cosign found a signature of something else")
+
+
+def _signed_before(where: Reference, signer: Signer, env: Mapping[str, str]) -> bool:
+    public = _cosign(("public-key", "--key", signer.key), env)
+    if public.returncode:
+        raise InputError(f"--key {signer.key}: {_last(public.stderr)}", hint="COSIGN_PASSWORD holds its password")
+    with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
+        file.write(public.stdout)
+        file.flush()
+        try:
+            check(where, Trust(key=file.name, insecure=signer.insecure), env)
+        except UntrustedError:
+            return False
+    return True
 
 
 def _signed(text: str) -> set[str]:

@@ -143,7 +143,7 @@ def test_a_forged_provenance_is_refused(signed: Signed) -> None:
     statement["predicate"]["runDetails"]["builder"]["id"] = "https://somebody.else"
     manifest = signed.repository.manifests.find(signed.digest)
     assert manifest
-    forged = signed.repository.refer(manifest, documents.PROVENANCE, "provenance.json", json.dumps(statement).encode())
+    forged = signed.repository.refer(manifest, documents.PROVENANCE, json.dumps(statement).encode(), "p.json")
     found = refused(signed)
     assert forged.digest in found
     assert "no signature that counts" in found
