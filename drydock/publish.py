@@ -24,7 +24,7 @@ from drydock.files import exclusive, write_atomically
 from drydock.model import Variant
 from drydock.paths import ROOT, cache_home
 from drydock.record import Record
-from drydock.registry.blobs import Blobs, Pushed
+from drydock.registry.blobs import Blobs, Pushed, check_file
 from drydock.registry.client import Client
 from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifests, made
 from drydock.registry.reference import Reference, parse
@@ -235,7 +235,7 @@ def built(variant: Variant, root: Path = ROOT) -> list[Layout]:
 
 
 def read_layout(job: build.Job, folder: Path) -> Layout:
-    """Return a build's layout. Raises RegistryError where the disk changed its manifest."""
+    """Return a build's layout. Raises RegistryError where the disk changed any of its bytes."""
     digest = oci.read_digest(folder)
     index = json.loads((folder / "index.json").read_bytes())
     data = (folder / "blobs" / digest.replace(":", "/")).read_bytes()
@@ -245,7 +245,10 @@ def read_layout(job: build.Job, folder: Path) -> Layout:
             f"{folder}: its manifest is {manifest.digest}, expected {digest}: it was changed on the disk",
             hint=f"invoke build --target {job.variant.id} --no-cache",
         )
-    return Layout(job, folder, manifest)
+    layout = Layout(job, folder, manifest)
+    for descriptor in layout.descriptors:
+        check_file(layout.blob(descriptor["digest"]), descriptor["digest"])
+    return layout
 
 
 def combined(layouts: Sequence[Layout]) -> Manifest:

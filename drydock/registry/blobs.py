@@ -95,7 +95,7 @@ class Blobs:
     # --- up ---------------------------------------------------------------------------------------------------------
 
     def _upload(self, path: Path, digest: str, size: int, mount_from: str, session: Path) -> str:
-        _whole(path, digest)
+        check_file(path, digest)
         upload = _Upload(self.client, path, digest, size, session, self._advance)
         failures, best = 0, 0
         if not upload.taken_up() and upload.begin(mount_from) == "mounted":
@@ -270,7 +270,8 @@ class Slice:
                 self._advance(len(chunk))
 
 
-def _whole(path: Path, digest: str) -> None:
+def check_file(path: Path, digest: str) -> None:
+    """Raise RegistryError where a file's bytes are not its digest's."""
     with path.open("rb") as file:
         found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     if found != digest:
