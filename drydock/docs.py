@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drydock import tables
+from drydock.checks import Check
 from drydock.container import words
 from drydock.errors import StaleError
 from drydock.files import write_atomically
@@ -68,11 +69,16 @@ def proofs(root: Path, variants: Iterable[Variant]) -> str:
 def checks(variants: Sequence[Variant]) -> str:
     """Return the tuning checks of one accelerator, and which stacks they are for."""
     found = _spread((((check.id, check.model_dump_json()), check) for check in v.checks) for v in variants)
-    rows = (
-        (check.id, check.severity, check.scope, check.text, check.remediation, check.source, _stacks(variants, holders))
-        for check, holders in found
-    )
-    return _table(("id", "if not met", "scope", "checked", "remediation", "source", "stacks"), rows)
+    places = {fact: place for variant in variants for fact, place in variant.facts.items()}
+    rows = ((*_check(check, places), _stacks(variants, holders)) for check, holders in found)
+    head = ("id", "if not met", "scope", "checked", "read in a container from", "remediation", "for good", "source")
+    return _table((*head, "stacks"), rows)
+
+
+def _check(check: Check, places: Mapping[str, str]) -> Sequence[str]:
+    for_good = check.fix.for_good if check.fix else ""
+    place = places.get(check.fact, check.fact)
+    return (check.id, check.severity, check.scope, check.text, place, check.remediation, for_good, check.source)
 
 
 def thresholds(variants: Sequence[Variant]) -> str:

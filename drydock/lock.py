@@ -15,11 +15,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from drydock import pinning
+from drydock.bases import DebianBase
 from drydock.console import log
 from drydock.errors import StaleError
 from drydock.files import checksum, dumps, exclusive, write_atomically
 from drydock.locked import Lock, LockedDebianBase, LockedPlatform
-from drydock.model import DebianBase, Variant
+from drydock.model import Variant
 from drydock.paths import cache_home
 from drydock.pinning import NOTHING, Brought
 from drydock.record import dump

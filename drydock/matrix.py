@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from drydock.checks import AnyHost
 from drydock.errors import TargetError, nearest
-from drydock.model import Accelerator, Check, HostChecks, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
 from drydock.record import Setting
 from drydock.running import Run
 from drydock.strict_yaml import Document, KeyPath, read_yaml
@@ -101,16 +102,24 @@ def _read_accelerators(root: Path, matrix: Matrix, document: Document) -> dict[s
     ]  # fmt: skip
     if missing:
         raise failure(missing)
-    common = validate(HostChecks, read_yaml(root / HOST, HOST)).checks if (root / HOST).is_file() else ()
+    common = validate(AnyHost, read_yaml(root / HOST, HOST)) if (root / HOST).is_file() else None
     names = sorted({stack.accelerator for stack in matrix.stacks.values()})
-    return {name: _with_host_checks(_read_accelerator(root, name), common) for name in names}
+    return {name: _on_any_host(_read_accelerator(root, name), common) for name in names}
 
 
-def _with_host_checks(accelerator: Accelerator, common: Sequence[Check]) -> Accelerator:
-    """Give an accelerator the checks of any host, except those that it has its own of."""
+def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerator:
+    """Give an accelerator the checks, caches and readings of any host, except those that it has its own of."""
+    if common is None:
+        return accelerator
     own = {check.id for check in accelerator.checks}
-    checks = (*accelerator.checks, *(check for check in common if check.id not in own))
-    return accelerator.model_copy(update={"checks": checks})
+    checks = (*accelerator.checks, *(check for check in common.checks if check.id not in own))
+    return accelerator.model_copy(
+        update={
+            "checks": checks,
+            "facts": {**common.facts, **accelerator.facts},
+            "caches": {**common.caches, **accelerator.caches},
+        }
+    )
 
 
 def _read_accelerator(root: Path, folder: str) -> Accelerator:
@@ -159,7 +168,7 @@ def _lineage(name: str, stacks: Mapping[str, Stack]) -> tuple[list[str], Problem
     return line, None
 
 
-_MERGED = ("env", "serve", "thresholds")
+_MERGED = ("env", "serve", "caches", "thresholds")
 
 
 def _merge(oldest_first: Sequence[Stack]) -> Stack:
@@ -208,9 +217,10 @@ def _check_settings(path: KeyPath, holder: Accelerator | Stack | Row, document: 
     for name in holder.serve:
         if not name.startswith("--"):
             yield document.problem((*path, "serve", name), "not a vLLM flag"), f"write --{name}, or move it to env"
-    for name in holder.env:
+    for name in (*holder.env, *(() if isinstance(holder, Row) else holder.caches)):
         if not name.isidentifier():
-            yield document.problem((*path, "env", name), "not an environment variable"), "flags belong in serve"
+            part = "env" if name in holder.env else "caches"
+            yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
 
 
 def _check_layers(path: KeyPath, layers: Sequence[Layer], document: Document) -> Iterator[Problem]:
@@ -294,6 +304,7 @@ _ROW = ("stack", "default", "aliases", "platforms", "hermetic", "not_hermetic_be
 
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
+    checks = (*accelerator.checks, *(stack.checks or ()))
     return Variant.model_validate(
         {field: getattr(stack, field) for field in (*_REQUIRED, "base")}
         | {field: getattr(stack, field) or () for field in _LISTS}
@@ -302,8 +313,10 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
         | {
             "id": name,
             "base": stack.base or accelerator.base,
-            "checks": (*accelerator.checks, *(stack.checks or ())),
+            "checks": checks,
+            "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
             "run": stack.run or accelerator.run or Run(),
+            "caches": {**accelerator.caches, **stack.caches},
             "thresholds": {**accelerator.thresholds, **stack.thresholds},
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,

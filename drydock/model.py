@@ -10,37 +10,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from drydock.record import Because, Digest, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
+from drydock.bases import Base
+from drydock.caches import Caches
+from drydock.checks import Check, Places
+from drydock.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.running import Run
 
 # --- what a person writes -------------------------------------------------------------------------------------------
-
-
-class DebianBase(Record):
-    """A root file system that mmdebstrap makes from locked packages; needs no container registry."""
-
-    kind: Literal["debian"]
-    """This kind of base."""
-    suite: str = Field(description="Required: Debian release by code name, such as bookworm.")
-    packages: tuple[str, ...] = Field(description="Required: packages beside the essential ones.")
-
-
-class ImageBase(Record):
-    """An image of a registry, by digest."""
-
-    kind: Literal["image"]
-    """This kind of base."""
-    reference: str = Field(description="Required: name and tag, without digest, such as ubuntu:24.04.")
-    digest: Digest | None = Field(default=None, description="Optional: a digest somebody published; lock resolves it.")
-    source: str = Field(default="", description="Optional: where the digest was read.")
-    unresolved: str = Field(default="", description="Optional: why there is no digest, when there is none.")
-    release: str = Field(description="Required: the distribution inside, such as ubuntu:22.04; it gives the glibc.")
-    python: str = Field(
-        default="/usr/bin/python3", description="Optional: the interpreter inside that runs vLLM and the entrypoint."
-    )
-
-
-Base = Annotated[DebianBase | ImageBase, Field(discriminator="kind")]
 
 
 Env = Annotated[Mapping[str, Setting], Field(description="Environment variables that serve sets unless the user did.")]
@@ -57,34 +33,6 @@ class Threshold(Record):
 
 
 Thresholds = Annotated[Mapping[str, Threshold], Field(description="Numbers that decisions use, by name.")]
-
-
-class Condition(Record):
-    """A fact compared with an expectation."""
-
-    fact: str
-    """A dotted path into the image's facts, such as kernel.governor."""
-    operator: Literal[
-        "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
-    ]
-    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
-    expected: Scalar | tuple[Scalar, ...] | None = None
-    """What it is compared with; nothing for absent and present."""
-
-
-class Check(Condition):
-    """One tuning check: a condition, and what to say when it is not met."""
-
-    id: Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
-    """Stable name, such as CPU-001; never used for another check again."""
-    severity: Literal["INFO", "WARN", "FAIL"]
-    """What it is called when the condition is not met."""
-    scope: Literal["host", "container"]
-    """Who can mend it."""
-    text: str = Field(description="Required: what is checked and why it matters, one or two sentences.")
-    remediation: str = Field(description="Required: the command or setting that mends it.")
-    source: Source
-    when: tuple[Condition, ...] = Field(default=(), description="Optional: checked only if all of these are met.")
 
 
 class KnownAnswer(Record):
@@ -120,20 +68,13 @@ class Accelerator(Record):
     serve: Serve = {}
     libraries: Mapping[str, Mapping[str, str]] = {}
     """Preload candidates: name → machine architecture → path in the image."""
+    caches: Caches = {}
     thresholds: Thresholds = {}
+    facts: Places = {}
     checks: tuple[Check, ...] = ()
     """Tuning checks of host and container."""
     run: Run | None = None
     """How its containers are started, unless the stack says otherwise."""
-
-
-class HostChecks(Record):
-    """templates/host.yaml: checks that every accelerator takes over, unless it has its own of the same id."""
-
-    schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
-    checks: tuple[Check, ...]
-    """Tuning checks of any host."""
 
 
 class Exclusion(Record):
@@ -269,6 +210,7 @@ class Stack(Record):
     """Of the image's layers."""
     env: Env = {}
     serve: Serve = {}
+    caches: Caches = {}
     thresholds: Thresholds = {}
     known_answers: tuple[KnownAnswer, ...] | None = None
     """What a right stack answers; checked before an image calls itself ready."""
@@ -355,7 +297,9 @@ class Variant(Record):
     compression: Compression
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
+    caches: Caches
     thresholds: Mapping[str, Threshold]
+    facts: Mapping[str, str]
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
     hermetic: bool
@@ -393,7 +337,10 @@ class Profile(Record):
     module: str
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
+    caches: Caches
     thresholds: Mapping[str, Threshold]
+    facts: Mapping[str, str]
+    """Fact that a check names → where it is read in a container."""
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
     run: Run

@@ -13,9 +13,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from drydock.bases import ImageBase
 from drydock.console import log
 from drydock.locked import LockedImageBase
-from drydock.model import ImageBase
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"

@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from drydock import apt, fetch, oci, resolve, rootfs, sources, supplied
+from drydock.bases import DebianBase
 from drydock.console import log
 from drydock.errors import DrydockError, FetchError, InputError
 from drydock.locked import (
@@ -20,7 +21,7 @@ from drydock.locked import (
     LockedSource,
     LockedWheel,
 )
-from drydock.model import DebianBase, Variant
+from drydock.model import Variant
 from drydock.resolve import Environment
 from drydock.store import Store, default_store
 

@@ -21,10 +21,10 @@ from urllib.parse import unquote, urlsplit
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from drydock.bases import Base, DebianBase
 from drydock.errors import GoneError, InputError
 from drydock.indexes import Indexes, access, read_indexes, single, uv_environment
 from drydock.locked import LockedWheel
-from drydock.model import Base, DebianBase
 from drydock.store import Store
 from drydock.transfer import Access, Wanted, ask_sizes, download
 

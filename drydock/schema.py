@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from drydock.checks import AnyHost
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
 from drydock.locked import Lock
-from drydock.model import Accelerator, HostChecks, Matrix, Profile
+from drydock.model import Accelerator, Matrix, Profile
 from drydock.record import Record
 
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
-    "host": HostChecks,
+    "host": AnyHost,
     "lock": Lock,
     "matrix": Matrix,
     "profile": Profile,

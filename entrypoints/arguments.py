@@ -5,6 +5,7 @@ Own flags are few and end where vLLM's begin by name, not by place: whatever is 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.errors import USAGE, EntrypointError
@@ -16,6 +17,7 @@ VERBS = {
     "check": "print findings with remediation; exit 3 if one is FAIL",
     "facts": "print what the host is",
     "warm": "start, wait until ready, leave the caches filled, exit",
+    "cache": "list, export, import or remove what is kept between starts",
     "health": "ask whether the server is ready (HEALTHCHECK, probes)",
     "version": "print what this image is",
     "help": "print this",
@@ -24,8 +26,10 @@ VERBS = {
 FLAGS = {
     "--json": ("", "plan, check, facts, version: JSON on standard output"),
     "--junit": ("FILE", "check: JUnit XML into FILE, or - for standard output"),
+    "--fix-script": ("", "check: print a script that mends the host, for a person to read and run"),
     "--root": ("DIR", "facts, check, plan: a recorded host instead of this one"),
     "--record": ("DIR", "facts: write a recorded host"),
+    "--diff": ("A B", "plan: what differs between two plans that `plan --json` wrote"),
     "--strict": ("", "serve: refuse to start when a check is FAIL"),
     "--exec": ("", "serve: become vLLM, without watching over it"),
     "--status-port": ("N", "serve: /livez /readyz /startupz /metrics (8001)"),
@@ -44,6 +48,9 @@ class Options(NamedTuple):
     exec_: bool = False
     strict: bool = False
     json: bool = False
+    fix_script: bool = False
+    recorded: bool = False
+    """Whether the plan is another machine's, so that this one's CPUs are not bound."""
 
 
 class Arguments(NamedTuple):
@@ -58,6 +65,8 @@ class Arguments(NamedTuple):
     vllm: tuple[str, ...]
     """What is left for vLLM; for `exec` the command itself."""
     wishes: Wishes = NONE
+    diff: tuple[str, ...] = ()
+    """Two files that `plan --json` wrote."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -66,7 +75,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     Raises USAGE.
     """
     verb, tokens = _verb(argv)
-    if verb in ("exec", "health"):
+    if verb in ("exec", "health", "cache"):
         return Arguments(verb, Options(), "", "", "", tokens)
     values, rest = _own_flags(tokens)
     if "--help" in values or verb == "help":
@@ -77,9 +86,11 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         exec_="--exec" in values,
         strict="--strict" in values,
         json="--json" in values,
+        fix_script="--fix-script" in values,
+        recorded="--root" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
-    return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values)))
+    return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values), _files(values)))
 
 
 def _verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -108,10 +119,16 @@ def _own_flags(tokens: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]
                 raise EntrypointError(USAGE, f"{token}: {name} takes no value")
             values[name] = ""
         else:
-            values[name] = value if equals else next(waiting, "")
-            if not values[name]:
+            count = len(FLAGS[name][0].split()) - equals.count("=")
+            given = [*([value] if equals else []), *(next(waiting, "") for _ in range(count))]
+            values[name] = "\0".join(given)
+            if not all(given):
                 raise EntrypointError(USAGE, f"{name}: a value is missing", f"write {name} {FLAGS[name][0]}")
     return values, tuple(rest)
+
+
+def _files(values: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(values["--diff"].split("\0")) if "--diff" in values else ()
 
 
 def _checked(arguments: Arguments) -> Arguments:
@@ -119,7 +136,10 @@ def _checked(arguments: Arguments) -> Arguments:
     verb, options = arguments.verb, arguments.options
     wrong = {
         "--record": arguments.record and verb != "facts",
-        "--junit": arguments.junit and verb != "check",
+        "--junit": arguments.junit and (verb != "check" or options.fix_script),
+        "--fix-script": options.fix_script and verb != "check",
+        "--json": options.json and options.fix_script,
+        "--diff": arguments.diff and verb != "plan",
         "--strict": options.strict and verb != "serve",
         "--exec": options.exec_ and verb != "serve",
         **dict.fromkeys(WISHES, arguments.wishes != NONE and verb not in ("serve", "plan", "warm")),

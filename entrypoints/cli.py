@@ -10,8 +10,12 @@ from typing import Any
 
 from entrypoints.arguments import FLAGS, VERBS, Arguments, parse_arguments
 from entrypoints.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
+from entrypoints.wishes import Wishes
 
 Env = Mapping[str, str]
+
+_WORKLOAD_AT_MOST = 64 << 20
+"""Characters of a file of lengths: two million requests."""
 
 
 def main(argv: tuple[str, ...], env: Env) -> int:
@@ -82,6 +86,8 @@ def _plan(arguments: Arguments, env: Env) -> int:
     from entrypoints.command import as_json, as_text, wrong
     from entrypoints.findings import as_text as findings_text
 
+    if arguments.diff:
+        return _diff(arguments)
     _, plan = _plan_for(arguments, env, read_profile(env))
     if arguments.options.json:
         emit_json(as_json(plan))
@@ -91,32 +97,54 @@ def _plan(arguments: Arguments, env: Env) -> int:
     return OK
 
 
+def _diff(arguments: Arguments) -> int:
+    from entrypoints.model import to_json
+    from entrypoints.plandiff import as_text, compare, read_plan
+
+    changes = compare(*map(read_plan, arguments.diff))
+    emit_json(to_json(changes)) if arguments.options.json else emit(as_text(changes))
+    return OK
+
+
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     """Return facts and plan."""
     from entrypoints.command import command
     from entrypoints.hub import parse_hub
     from entrypoints.modelfacts import read_model
+    from entrypoints.revision import read_revision
     from entrypoints.vllm_flags import parse_given
 
-    given = parse_given(arguments.vllm, env, read_flags(env), arguments.wishes)
+    given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.wishes))
     name = given.flag("--model")
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
     hub = parse_hub(_hub_environment(env, facts, profile), given.flag("--revision"), given.flag("--download-dir"))
-    model = read_model(name, given.flag("--load-format") or "auto", hub)
+    model = read_model(name, given.flag("--load-format") or "auto", hub)._replace(revision=read_revision(name, hub))
     return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
 
 
 def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
     """Return the environment as vLLM will have it, as far as it says where models are."""
-    from entrypoints.caches import cache_settings, chosen_environment
+    from entrypoints.caches import chosen_environment, shared_settings
 
     cache = facts.mounts.get("cache")
     if cache is None:
         return dict(env)
-    ours = {name: value for name, value, _ in cache_settings(profile, env, cache, facts.user[0])}
-    return ours | chosen_environment(env, cache)
+    return shared_settings(profile, env, facts.mounts, facts.user[0]) | chosen_environment(env, cache)
+
+
+def _with_workload(wishes: Wishes) -> Wishes:
+    """Return the wishes with the lengths that --workload names. Raises USAGE."""
+    if not wishes.workload_file:
+        return wishes
+    from entrypoints.workload import parse_workload
+
+    try:
+        with open(wishes.workload_file, encoding="utf-8") as file:
+            return wishes.over(parse_workload(file.read(_WORKLOAD_AT_MOST)))
+    except (OSError, ValueError) as error:
+        raise EntrypointError(USAGE, f"--workload {wishes.workload_file}: {error}") from error
 
 
 def _check(arguments: Arguments, env: Env) -> int:
@@ -127,6 +155,11 @@ def _check(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     facts, _, _ = _probe(arguments, env, profile)
     findings = examine(profile, facts)
+    if arguments.options.fix_script:
+        from entrypoints.fixes import script
+
+        emit(script(findings, profile["variant"]))
+        return OK
     if arguments.junit:
         _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
     if arguments.options.json:
@@ -184,6 +217,12 @@ def _health(arguments: Arguments, env: Env) -> int:
     return code
 
 
+def _cache(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cacheverb import run
+
+    return run(arguments.vllm, env)
+
+
 def _version(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
@@ -227,6 +266,7 @@ _RUN = {
     "check": _check,
     "facts": _facts,
     "warm": _warm,
+    "cache": _cache,
     "health": _health,
     "version": _version,
     "help": _help,

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
 
-from entrypoints.caches import cache_settings, chosen_environment
+from entrypoints.caches import cache_plan, cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.decide import Decision, Value
 from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.granted import examine
-from entrypoints.model import Facts, Finding, Reason, ServePlan, to_json
+from entrypoints.limits import raised
+from entrypoints.limits import reasons as limit_reasons
+from entrypoints.model import CachePlan, Facts, Finding, Reason, ServePlan, to_json
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.redact import redact_argv, redact_env, redact_value
 from entrypoints.vllm_flags import Given, parse_count
@@ -33,6 +35,9 @@ DECISIONS = {
 
 _HIGHEST_PORT = 65535
 
+_CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
+"""What is set with the caches."""
+
 _SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_")
 """Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
 
@@ -44,21 +49,35 @@ def command(
     decide: Callable[..., Decision] = import_module(DECISIONS[profile["accelerator"]]).decide
     decision = decide(profile, facts, model, given)
     exported = _exported(profile, given.env)
-    defaults = exported | _defaults(profile, facts, model, given) | _drain(given, drain_timeout)
+    defaults = exported | _defaults(model) | _drain(given, drain_timeout)
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
-    settable = {name for _, values in weaker for name in values}
+    settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
     user = [(ENVIRONMENT, _environment(own, settable)), (COMMAND_LINE, _command_line(given))]
-    chosen = cascade([*weaker, *user])
+    cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
+    chosen = cascade([*weaker, (DEFAULT, kept), *user])
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
-        reasons=tuple(_reason(name, item) for name, item in sorted(chosen.items())),
+        reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
         findings=(*examine(profile, facts), *decision.findings),
         model=model.name,
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),
+        limits=raised(facts.limits),
+        cache=cache,
+        files=decision.files,
     )
+
+
+def _caches(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given, chosen: Mapping[str, Chosen]
+) -> tuple[CachePlan, dict[str, Value]]:
+    """Plan the caches once all that names them is settled."""
+    if "cache" not in facts.mounts:
+        return CachePlan(), {}
+    plan = cache_plan(profile, facts, model, given.env, chosen)
+    return plan, cache_settings(profile, plan, facts.mounts["cache"], given.env)
 
 
 def _port(text: str) -> int:
@@ -71,18 +90,14 @@ def _port(text: str) -> int:
 # --- layers ---------------------------------------------------------------------------------------------------------
 
 
-def _defaults(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> dict[str, Value]:
+def _defaults(model: ModelFacts) -> dict[str, Value]:
     name = model.name.rstrip("/").rsplit("/", 1)[-1] if model.local else model.name
     named = "the folder's name" if model.local else "the hub id"
-    values = {
+    return {
         "--served-model-name": Value(name, f"{named}: what clients write as `model`"),
         "--host": Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
         "--port": Value("8000", "vLLM's usual port"),
     }
-    if "cache" in facts.mounts:
-        caches = cache_settings(profile, given.env, facts.mounts["cache"], facts.user[0])
-        values |= {setting: Value(value, because) for setting, value, because in caches}
-    return values
 
 
 def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:

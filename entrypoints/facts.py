@@ -10,7 +10,7 @@ from entrypoints.commands import Commands
 from entrypoints.host import Host, Run
 from entrypoints.model import Facts, Seen
 from entrypoints.parse import parse_fields, parse_line, parse_number
-from entrypoints.probes import cpu, system
+from entrypoints.probes import acs, cpu, knobs, system
 
 PROBES = {
     "ascend": "entrypoints.probes.ascend",
@@ -40,8 +40,10 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
     nodes, members = cpu.nodes(host, status, running, memory)
     cpus = cpu.cpus(host, tuple(sorted(set(allowed) & set(running))), members)
     governor = cpu.governor(host, cpus)
-    kernel = system.kernel(host, status) | ({"governor": governor} if governor else {})
+    kernel = knobs.knobs(host, status) | ({"governor": governor} if governor else {})
     seen = _look(profile["accelerator"])(host, commands.run, env)
+    if len(seen.devices) > 1:
+        kernel |= acs.redirecting_ports(host)
     facts = Facts(
         accelerator=profile["accelerator"],
         processor=cpu.processor(host, architecture),

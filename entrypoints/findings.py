@@ -7,6 +7,7 @@ from several facts at once (see `derive`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from entrypoints.model import Facts, Finding, to_json
@@ -26,8 +27,13 @@ PROBE_FAILED = "PROBE-001"
 """Every failure of a probe: what should have been readable and was not."""
 
 
-def evaluate(checks: Iterable[Mapping[str, Any]], facts: Facts) -> tuple[Finding, ...]:
-    """Compare facts with every check whose conditions are met, in order; failures of the probe come first."""
+def evaluate(
+    checks: Iterable[Mapping[str, Any]], facts: Facts, places: Mapping[str, str] = MappingProxyType({})
+) -> tuple[Finding, ...]:
+    """Compare facts with every check whose conditions are met, in order; failures of the probe come first.
+
+    `places` says where a fact is read in a container.
+    """
     values = to_json(facts) | {"derived": derive(facts)}
     failures = tuple(
         Finding(
@@ -42,27 +48,37 @@ def evaluate(checks: Iterable[Mapping[str, Any]], facts: Facts) -> tuple[Finding
         )
         for failure in facts.failures
     )
+    return failures + judge(checks, values, places)
+
+
+def judge(
+    checks: Iterable[Mapping[str, Any]], values: Mapping[str, Any], places: Mapping[str, str]
+) -> tuple[Finding, ...]:
+    """Compare facts, as they print, with every check whose conditions are met."""
     applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
-    return failures + tuple(_finding(check, values) for check in applicable)
+    return tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
 
 
 def derive(facts: Facts) -> dict[str, Any]:
     """Compute the facts that follow from several; what cannot be known is absent.
 
     physical_cores, threads_per_core: of the CPUs that may be used. numa_nodes: with CPUs that may be used and memory.
-    numa_cpus_without_memory: CPUs whose own node gives no memory. cpu_quota_covers: whether the container's time
-    covers its cores. cpu_quota_whole: whether the quota is a whole number of CPUs. memory_gib: the container's limit or
-    the host's memory, whichever is less. memory_available_gib: what is really there. swap_used_mib. shm_gib.
-    cache_free_gib. memlock_mib, nofile: soft limits. mempolicy: whether memory may be bound to a NUMA node. devices:
-    how many there are. architectures: theirs, each once.
+    nodes_per_socket: more than one with sub-NUMA clustering. numa_cpus_without_memory: CPUs whose own node gives no
+    memory. cpu_quota_covers: whether the container's time covers its cores. cpu_quota_whole: whether the quota is a
+    whole number of CPUs. memory_gib: the container's limit or the host's memory, whichever is less.
+    memory_available_gib: what is really there. swap_used_mib. hugepages_idle_percent: of the host's memory. shm_gib.
+    cache_free_gib. memlock_mib, nofile: as far as `serve` may raise them. pids: how many processes and threads.
+    mempolicy: whether memory may be bound to a NUMA node. devices: how many there are. architectures, names: theirs,
+    each once.
     """
     cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
     quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
-    limits = facts.limits
+    nofile, memlock = (_highest(facts.limits.reachable(name)) for name in ("nofile", "memlock"))
     found = {
         "physical_cores": len(cores),
         "threads_per_core": max((len(cpu.siblings) for cpu in facts.cpus), default=None),
         "numa_nodes": len(_whole_nodes(facts)),
+        "nodes_per_socket": _nodes_per_socket(facts),
         "numa_cpus_without_memory": len({cpu.id for cpu in facts.cpus} - set().union(*_whole_nodes(facts))),
         "cpu_quota_covers": quota is None or quota >= len(cores),
         "cpu_quota_whole": quota is None or quota == int(quota),
@@ -71,11 +87,14 @@ def derive(facts: Facts) -> dict[str, Any]:
         "swap_used_mib": (facts.memory.swap_total - facts.memory.swap_free) // MIB,
         "shm_gib": _gib(shm.total) if shm and shm.exists else None,
         "cache_free_gib": _gib(cache.free) if cache and cache.writable else None,
-        "memlock_mib": (UNLIMITED if limits.memlock is None else limits.memlock) // MIB,
-        "nofile": UNLIMITED if limits.nofile is None else limits.nofile,
+        "hugepages_idle_percent": _idle_huge_pages(facts),
+        "memlock_mib": memlock // MIB,
+        "nofile": nofile,
+        "pids": _highest(facts.cgroup.pids_limit),
         "mempolicy": _mempolicy(facts.kernel),
         "devices": len(facts.devices) or None,
         "architectures": sorted({device.architecture for device in facts.devices if device.architecture}) or None,
+        "names": sorted({device.name for device in facts.devices if device.name}) or None,
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -92,6 +111,24 @@ def _whole_nodes(facts: Facts) -> list[set[int]]:
     usable = {cpu.id for cpu in facts.cpus}
     members = (usable & set(node.cpus) for node in facts.nodes if node.memory_total)
     return [cpus for cpus in members if cpus]
+
+
+def _nodes_per_socket(facts: Facts) -> int | None:
+    sockets: dict[int, set[int]] = {}
+    for cpu in facts.cpus:
+        sockets.setdefault(cpu.socket, set()).add(cpu.node)
+    return max((len(nodes) for nodes in sockets.values()), default=None)
+
+
+def _idle_huge_pages(facts: Facts) -> int | None:
+    pages, size = (_number(facts.kernel.get(name)) for name in ("hugepages_idle", "hugepage_kib"))
+    if pages is None or size is None or not facts.memory.total:
+        return None
+    return round(100 * pages * size * 1024 / facts.memory.total)
+
+
+def _highest(limit: int | None) -> int:
+    return UNLIMITED if limit is None else limit
 
 
 def _mempolicy(kernel: Mapping[str, str]) -> str | None:
@@ -199,7 +236,7 @@ _WORDS = {
 }
 
 
-def _finding(check: Mapping[str, Any], values: Mapping[str, Any]) -> Finding:
+def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str) -> Finding:
     outcome = met(check, values)
     found = lookup(check["fact"], values)
     severity = UNKNOWN if outcome is None else PASS if outcome else check["severity"]
@@ -213,14 +250,27 @@ def _finding(check: Mapping[str, Any], values: Mapping[str, Any]) -> Finding:
         remediation=check["remediation"],
         scope=check["scope"],
         source=check["source"],
+        read=place,
+        fix={} if severity == PASS else _given_parts(check.get("fix") or {}),
     )
+
+
+def _given_parts(fix: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a fix without the parts that it leaves out."""
+    return {name: part for name, part in fix.items() if part}
+
+
+_FEW = 12
+"""Entries of a list that are shown one by one."""
 
 
 def _found(fact: str, value: Any) -> str:
     if value is None:
         return f"{fact} is not known here"
-    if isinstance(value, list):
+    if isinstance(value, list) and len(value) > _FEW:
         return f"{fact}: {len(value)} entries"
+    if isinstance(value, int) and value >= UNLIMITED // MIB:
+        return f"{fact} = unlimited"
     return f"{fact} = {_text(value)}"
 
 
@@ -257,10 +307,17 @@ def _lines(finding: Finding) -> str:
     line = f"{finding.severity:7} {finding.id}  {finding.text}\n"
     if finding.severity == PASS:
         return line
+    place = f" ({finding.read})" if finding.read else ""
     return (
-        f"{line}        found {finding.found}; expected {finding.expected}\n"
-        f"        {finding.scope}: {finding.remediation}\n        source: {finding.source}\n"
+        f"{line}        found {finding.found}{place}; expected {finding.expected}\n"
+        f"        {finding.scope}: {finding.remediation}\n{_lasting(finding)}        source: {finding.source}\n"
     )
+
+
+def _lasting(finding: Finding) -> str:
+    """Return a line on what lasts beyond the next restart, where that is known as data."""
+    words = finding.fix.get("for_good")
+    return f"        for good: {words} (check --fix-script writes it)\n" if words else ""
 
 
 def as_junit(findings: Iterable[Finding], suite: str) -> str:

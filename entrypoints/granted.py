@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from entrypoints.findings import FAIL, GIB, MIB, WARN, evaluate
-from entrypoints.model import Facts, Finding
+from entrypoints.model import Facts, Finding, Limits
 from entrypoints.probes.system import CAPABILITIES
 
 DEVICE, MOUNT, CAPABILITY, LIMIT, SHM, SECURITY, USER, PRIVILEGED = (f"RUN-{number:03}" for number in range(1, 9))
@@ -24,7 +24,7 @@ Run = Mapping[str, Any]
 
 def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
     """Return every finding: of the profile's checks, and of what the container was not given."""
-    return (*evaluate(profile["checks"], facts), *missing(profile.get("run") or {}, facts))
+    return (*evaluate(profile["checks"], facts, profile.get("facts") or {}), *missing(profile.get("run") or {}, facts))
 
 
 def missing(run: Run, facts: Facts) -> tuple[Finding, ...]:
@@ -99,11 +99,11 @@ def _capabilities(run: Run, facts: Facts) -> Iterable[Finding]:
 
 
 def _limits(run: Run, facts: Facts) -> Iterable[Finding]:
-    """Yield each resource limit that is lower than asked for, of those that are read."""
+    """Yield each resource limit that `serve` cannot raise to what is asked for, of those that are read."""
     for word in _words(run, "ulimits"):
         name, _, limits = word["value"].partition("=")
         soft = limits.partition(":")[0]
-        found = facts.limits._asdict().get(name)
+        found = facts.limits.reachable(name) if name in Limits._fields else None
         if found is not None and (soft == "-1" or not soft.isdigit() or found < int(soft)):
             expected = "unlimited" if soft == "-1" else f"at least {soft}"
             yield _finding(LIMIT, WARN, word, f"{name} = {found}", expected, f"--ulimit {word['value']}")

@@ -79,6 +79,22 @@ class Host:
             self.fail(path, repr(text.strip()[:80]), str(error))
             return default
 
+    def told(self, path: str, ask: Callable[[str], str]) -> str | None:
+        """Return what `ask` says of a path, which a recorded host holds in the path's place; None when it is absent.
+
+        For what is no text, and for what must not be recorded whole. `ask` raises OSError.
+        """
+        if not self.live:
+            return self.text(path)
+        try:
+            self.texts[path] = ask(path)
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return None
+        except OSError as error:
+            self.fail(path, f"{error.strerror} (errno {error.errno})", "something that can be read")
+            return None
+        return self.texts[path]
+
     def exists(self, path: str) -> bool:
         """Tell whether a file is there."""
         found = os.path.exists(self.root + path)

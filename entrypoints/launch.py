@@ -11,13 +11,16 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from entrypoints.caches import cache_root, prepare
+from entrypoints.caches import private_root
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.folders import write
+from entrypoints.limits import apply
 from entrypoints.processes import age, is_listening
 
 if TYPE_CHECKING:
     from entrypoints.arguments import Options
+    from entrypoints.keeping import Caches
     from entrypoints.model import Facts, ServePlan
 
 GROUP_WRITES = 0o007
@@ -29,35 +32,47 @@ def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mappin
 
     Raises HOST for what is missing, before anything is started.
     """
-    whole = prepare_host(plan, facts, env, options)
+    caches, whole = prepare_host(plan, facts, env, options)
     if options.exec_:
+        caches.hold()
         become(plan, whole)
-    return _supervised(plan, profile, whole, options, until_ready=False)
+    return _supervised(plan, profile, whole, options, caches, until_ready=False)
 
 
 def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
     """Start vLLM, wait until it is ready, stop it; the caches stay filled. Return the exit code. Raises HOST."""
-    whole = prepare_host(plan, facts, env, options)
-    return _supervised(plan, profile, whole, options, until_ready=True)
+    caches, whole = prepare_host(plan, facts, env, options)
+    return _supervised(plan, profile, whole, options, caches, until_ready=True)
 
 
-def prepare_host(plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options) -> dict[str, str]:
-    """Make the cache folders, see that ports are free, and return vLLM's whole environment. Raises HOST or USAGE."""
+def prepare_host(
+    plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options
+) -> tuple[Caches, dict[str, str]]:
+    """See that ports are free, raise limits, open the caches; return them with vLLM's whole environment.
+
+    Raises HOST or USAGE.
+    """
+    from entrypoints.keeping import Caches
+
     os.umask(GROUP_WRITES)
-    cache, tmp = facts.mounts["cache"], facts.mounts.get("tmp")
+    tmp = facts.mounts.get("tmp")
     if tmp and not tmp.writable:
         hint = "add --tmpfs /tmp to docker run, or an emptyDir at /tmp"
         raise EntrypointError(HOST, f"{tmp.path}: cannot be written; vLLM's processes meet there", hint)
-    root = cache_root(env, cache, facts.user[0])
-    if not cache.writable:
-        say(f"WARN {cache.path} cannot be written: caches go to {root} and are gone when the container ends")
-    prepare(plan.env, root, private=not cache.writable)
     if options.status_port == plan.port and not options.exec_:
         hint = "choose another with --status-port N"
         raise EntrypointError(USAGE, f"--status-port {plan.port} is vLLM's own --port", hint)
     if not flag(plan.argv, "--uds"):
         check_port(plan.host, plan.port)
-    return environment(plan, env)
+    whole = environment(plan, env)
+    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
+    caches.open(counted=not options.exec_)
+    for path, text in plan.files.items():
+        write(path, text)
+    if not options.recorded:
+        apply(plan.limits, say)
+        bind(whole.get("DRYDOCK_CPUS", ""))
+    return caches, caches.environment(whole)
 
 
 def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
@@ -70,6 +85,20 @@ def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
     if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
         say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} left out: a Kubernetes service link, not a port")
     return whole
+
+
+def bind(cpus: str) -> None:
+    """Keep this process, and with it vLLM, to these CPUs. Raises USAGE for what is no list of them."""
+    from entrypoints.parse import parse_id_list
+
+    if not cpus:
+        return
+    try:
+        os.sched_setaffinity(0, parse_id_list(cpus))
+    except (OSError, ValueError) as error:
+        raise EntrypointError(
+            USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "CPUs that the container has, such as 0-9"
+        ) from error
 
 
 def check_port(host: str, port: int) -> None:
@@ -127,11 +156,19 @@ def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
 
 
 def _supervised(
-    plan: ServePlan, profile: Mapping[str, Any], env: Mapping[str, str], options: Options, *, until_ready: bool
+    plan: ServePlan,
+    profile: Mapping[str, Any],
+    env: Mapping[str, str],
+    options: Options,
+    caches: Caches,
+    *,
+    until_ready: bool,
 ) -> int:
     import time
 
     from entrypoints.supervise import Job, supervise
+
+    failures: list[str] = []
 
     job = Job(
         spawn=spawner(plan, env),
@@ -144,5 +181,22 @@ def _supervised(
         until_ready=until_ready,
         keep_wrong=env.get("DRYDOCK_KEEP_WRONG") == "1",
         digest=env.get("DRYDOCK_IMAGE_DIGEST", ""),
+        cache="hit" if caches.hit else "miss",
+        on_ready=caches.keep_behind,
+        on_failure=failures.append,
     )
-    return supervise(job, profile, say)
+    code = supervise(job, profile, say)
+    suspects = caches.suspects() if failures else ""
+    caches.close(patient=until_ready)
+    if suspects:
+        _repeat(failures[0], suspects)
+    return code
+
+
+def _repeat(failure: str, suspects: str) -> NoReturn:
+    """Start over in this very process, without what was kept: this plan was ready with it before, and now it fails."""
+    from entrypoints.keeping import SUSPECT
+
+    say(f"WARN {failure}, with caches that it was ready with before: starting once more without them")
+    own = {**os.environ, SUSPECT: suspects}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], own)  # noqa: S606 -- itself

@@ -73,11 +73,19 @@ class Mount(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Soft resource limits; None means unlimited."""
+    """Soft resource limits, and how far two of them may be raised; None means unlimited."""
 
     nofile: int | None
     memlock: int | None
     nproc: int | None
+    nofile_hard: int | None = 0
+    """Hard limit; 0 where nothing tells it."""
+    memlock_hard: int | None = 0
+
+    def reachable(self, name: str) -> int | None:
+        """Return how high a limit may be set: its hard limit, or the soft one where that is all that is known."""
+        soft, hard = getattr(self, name), getattr(self, f"{name}_hard", 0)
+        return None if soft is None or hard is None else max(soft, hard)
 
 
 class Device(NamedTuple):
@@ -189,6 +197,10 @@ class Finding(NamedTuple):
     scope: str
     """host or container: who can change it."""
     source: str
+    read: str = ""
+    """The file or tool that tells it in a container."""
+    fix: Mapping[str, Any] = MappingProxyType({})
+    """What mends it on the host (Fix of drydock/checks.py); empty where nothing is wrong, or only a person can."""
 
 
 class Reason(NamedTuple):
@@ -203,6 +215,36 @@ class Reason(NamedTuple):
     """Why not the alternatives, one sentence each."""
 
 
+class Entry(NamedTuple):
+    """A folder of compiled code that is filled, kept, handed on and set aside as one."""
+
+    name: str
+    """Of the folder."""
+    factors: Mapping[str, str]
+    """What must be the same to use it."""
+    carry: tuple[str, ...] = ()
+    """Folders in it that hold for any plan: a new entry takes them over from the nearest one."""
+
+
+class CachePlan(NamedTuple):
+    """Where a start writes, and what it may find there."""
+
+    volume: str = ""
+    """Where entries are kept between starts."""
+    work: str = ""
+    """Where vLLM works: the volume, or a private folder."""
+    why: str = ""
+    """Why `work` is not the volume; empty when it is."""
+    entries: tuple[Entry, ...] = ()
+    """Device's first, then the plan's."""
+    folders: Mapping[str, str] = MappingProxyType({})
+    """Variable → the folder that it names."""
+    sources: tuple[str, ...] = ()
+    """Other cache folders, read-only or remote, that entries are copied from (DRYDOCK_CACHE_FROM)."""
+    publish: bool = False
+    """Whether what is new at `work` belongs on the volume, which is too slow to work on."""
+
+
 class ServePlan(NamedTuple):
     """Everything `serve` will do. `env` holds only what is set on top of the inherited environment."""
 
@@ -214,6 +256,11 @@ class ServePlan(NamedTuple):
     host: str
     """Address vLLM binds to, as it was given."""
     port: int
+    limits: Mapping[str, int] = MappingProxyType({})
+    """Soft resource limits that are raised before vLLM starts, as resource names them; -1 means unlimited."""
+    cache: CachePlan = CachePlan()
+    files: Mapping[str, str] = MappingProxyType({})
+    """Path → text of what the environment refers to; written before vLLM starts."""
 
 
 def to_json(value: Any) -> Any:

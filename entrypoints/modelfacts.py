@@ -75,6 +75,8 @@ class ModelFacts(NamedTuple):
     """What it takes beside text: image, audio."""
     expert_share: float = 0.0
     """Of the weights' bytes, what routed experts take, which all engines share out among them."""
+    revision: str = ""
+    """The hub's commit, or a digest of what lies in the folder; empty where neither is known."""
 
 
 def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:

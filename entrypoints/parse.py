@@ -78,16 +78,26 @@ def parse_meminfo(text: str) -> dict[str, int]:
     return sizes
 
 
-def parse_limits(text: str) -> dict[str, int | None]:
-    """Parse /proc/self/limits into soft limits by name; None means unlimited."""
-    limits: dict[str, int | None] = {}
+def parse_limits(text: str) -> dict[str, tuple[int | None, int | None]]:
+    """Parse /proc/self/limits into soft and hard limits by name; None means unlimited."""
+    limits: dict[str, tuple[int | None, int | None]] = {}
     for line in text.splitlines():
-        name, soft = line[:26].strip(), line[26:47].strip()
+        name, soft, hard = line[:26].strip(), line[26:47].strip(), line[47:68].strip()
         if name.startswith("Max "):
-            limits[name] = None if soft == "unlimited" else parse_number(soft)
+            limits[name] = (_limit(soft), _limit(hard or soft))
     if not limits:
         raise ValueError("lines `Max … <soft> <hard> <unit>`")
     return limits
+
+
+def _limit(text: str) -> int | None:
+    return None if text == "unlimited" else parse_number(text)
+
+
+def parse_words(text: str, names: tuple[str, ...]) -> dict[str, str]:
+    """Parse the words `name=value` of a kernel's command line that are asked for; the last of equal names counts."""
+    pairs = (word.partition("=") for word in text.split())
+    return {name: value for name, equals, value in pairs if equals and name in names}
 
 
 def parse_cgroup_paths(text: str) -> dict[str, str]:

@@ -55,6 +55,12 @@ class Job(NamedTuple):
     keep_wrong: bool
     """Stay, not ready, after a wrong answer, so that somebody can look."""
     digest: str
+    cache: str = "miss"
+    """Whether compiled code was there: hit or miss."""
+    on_ready: Callable[[], None] = lambda: None
+    """Called once, when requests may come."""
+    on_failure: Callable[[str], None] = lambda _: None
+    """Called with what happened when vLLM ended unasked before it was ready, or answered wrongly."""
 
 
 Say = Callable[[str], None]
@@ -201,6 +207,8 @@ class Supervisor:
         self._announced = True
         for line in (state.wrong,) if state.wrong else self._ready_lines():
             self._say(line)
+        if not state.wrong:
+            self._job.on_ready()
         if state.wrong and not self._job.keep_wrong:
             self._stop = Stop(WRONG_ANSWER, drains=False, term_at=now, cut_at=now, kill_at=now + TEARDOWN)
         elif self._job.until_ready and not state.wrong:
@@ -231,7 +239,11 @@ class Supervisor:
         if stop is None:
             unasked = ", though nobody asked it to" if state.healthy and not passed else ""
             self._say(f"vLLM ended with {passed} after {self._board.now():.1f} s, phase {phase(state)}{unasked}")
+            if passed and not self._announced:
+                self._job.on_failure(f"vLLM ended with {passed}")
             return passed or (NOT_READY if self._job.until_ready or state.healthy else OK)
+        if stop.code == WRONG_ANSWER:
+            self._job.on_failure("vLLM answered wrongly")
         cut = self._killed or (self._termed is not None and stop.cut_at <= self._termed)
         return exit_code(stop, passed, idle=state.idle, cut=cut)
 
@@ -252,7 +264,11 @@ def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, A
     from entrypoints.status import StatusServer, respond
     from entrypoints.watch import watch_start
 
-    info = {**{name: str(profile[name]) for name in ("variant", "stack", "vllm")}, "digest": job.digest}
+    info = {
+        **{name: str(profile[name]) for name in ("variant", "stack", "vllm")},
+        "digest": job.digest,
+        "cache": job.cache,
+    }
     server = StatusServer(listener, lambda path: respond(path, board.state, info, board.now()))
     _in_background(server.run)
     _in_background(watch_start, board, job.endpoint, leader, profile, job.model)

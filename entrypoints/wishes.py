@@ -8,6 +8,9 @@ from typing import NamedTuple
 from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.parse import parse_id_list, parse_number
 
+Request = tuple[int, int, float]
+"""Tokens of the prompt and of the answer, and how often."""
+
 AIMS = ("latency", "throughput")
 
 WISHES = {
@@ -16,6 +19,8 @@ WISHES = {
     "--concurrency": ("N", "requests at a time"),
     "--optimize": ("AIM", "latency of one answer, or throughput of all"),
     "--devices": ("LIST", "which devices, such as 0-3,6, by the numbers that `facts` shows"),
+    "--hot-spot": ("N,TOKENS", "how many requests at a time, of what length, graphs are warmed up for at least"),
+    "--workload": ("FILE", "lengths of real requests: JSON lines, CSV, or a server's /metrics"),
 }
 """Own flag → its value's name and what it means."""
 
@@ -31,6 +36,20 @@ class Wishes(NamedTuple):
     optimize: str | None = None
     """One of AIMS."""
     devices: tuple[int, ...] | None = None
+    hot: tuple[int, int] | None = None
+    """Requests at a time and tokens of their prompts that a start prepares for; the rest is prepared when it comes."""
+    workload_file: str = ""
+    workload: tuple[Request, ...] = ()
+    """What is in that file; it is read when a plan is made."""
+
+    def over(self, requests: tuple[Request, ...]) -> Wishes:
+        """Return the wishes with a file's lengths, which also give the ranges that were not wished for."""
+        prompts, answers = [request[0] for request in requests], [request[1] for request in requests]
+        return self._replace(
+            workload=requests,
+            input=self.input or (min(prompts), max(prompts)),
+            output=self.output or (min(answers), max(answers)),
+        )
 
 
 NONE = Wishes()
@@ -48,6 +67,8 @@ def parse_wishes(values: Mapping[str, str]) -> Wishes:
         concurrency=_count(values, "--concurrency"),
         optimize=aim,
         devices=_devices(values),
+        hot=_pair(values, "--hot-spot"),
+        workload_file=values.get("--workload", ""),
     )
 
 
@@ -63,6 +84,20 @@ def _range(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
     if not 0 < lengths[0] <= lengths[1]:
         raise EntrypointError(USAGE, f"{name} {text}: expected two token counts in order, such as 4,1024")
     return lengths
+
+
+def _pair(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
+    text = values.get(name)
+    if text is None:
+        return None
+    first, _, second = text.partition(",")
+    try:
+        pair = parse_number(first), parse_number(second)
+    except ValueError:
+        pair = (0, 0)
+    if not all(pair):
+        raise EntrypointError(USAGE, f"{name} {text}: expected two numbers above zero, such as 8,24000")
+    return pair
 
 
 def _count(values: Mapping[str, str], name: str) -> int | None:

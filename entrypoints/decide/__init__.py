@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from entrypoints.errors import DOES_NOT_FIT, EntrypointError
@@ -24,6 +25,8 @@ class Decision(NamedTuple):
 
     values: Mapping[str, Value]
     findings: tuple[Finding, ...] = ()
+    files: Mapping[str, str] = MappingProxyType({})
+    """Path → text of what values refer to; written below the cache before vLLM starts."""
 
 
 class Thresholds(NamedTuple):

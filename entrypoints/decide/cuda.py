@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.caches import cache_key, cache_root
 from entrypoints.decide import Decision, Thresholds, Value, advice
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.errors import HOST, EntrypointError
@@ -28,12 +27,6 @@ _SIZES = {"float32": 4, "float": 4}
 _FP8 = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp8")
 _FP4 = ("modelopt_fp4", "nvfp4")
 _PAIR = 2
-
-_KERNEL_CACHES = (
-    ("CUDA_CACHE_PATH", "cuda", "the driver's own compilations, which it keeps in the home folder otherwise"),
-    ("FLASHINFER_WORKSPACE_BASE", "flashinfer", "FlashInfer's compiled kernels, kept per stack"),
-    ("DG_JIT_CACHE_DIR", "deep_gemm", "DeepGEMM's compiled kernels, kept per stack"),
-)
 
 
 class Case(NamedTuple):
@@ -57,7 +50,6 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
         **choose_batches(case, found),
         **choose_numa(case, found),
         **choose_all_reduce(case, found),
-        **_caches(profile, case),
     }
     return Decision(values, (*found.findings, *_advice(case, found)))
 
@@ -217,18 +209,6 @@ def choose_all_reduce(case: Case, found: Fit) -> dict[str, Value]:
     return {
         ALL_REDUCE: Value(value=True, because=because, instead=("left on: vLLM turns it off itself, with a warning",))
     }
-
-
-# --- caches ---------------------------------------------------------------------------------------------------------
-
-
-def _caches(profile: Mapping[str, Any], case: Case) -> dict[str, Value]:
-    """Keep what is compiled at run time in the cache volume, apart for each stack."""
-    cache = case.facts.mounts.get("cache")
-    if cache is None:
-        return {}
-    root, key = cache_root(case.given.env, cache, case.facts.user[0]), cache_key(profile, case.given.env)
-    return {name: Value(f"{root}/{folder}/{key}", because) for name, folder, because in _KERNEL_CACHES}
 
 
 # --- what is to be said ---------------------------------------------------------------------------------------------

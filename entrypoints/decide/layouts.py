@@ -204,7 +204,7 @@ def _check_fixed(model: ModelFacts, rules: Rules, there: Space) -> None:
         raise EntrypointError(USAGE, f"{split.words()} needs {needed} devices, {there.devices} may be used here", hint)
     why = obstacle(model, rules, tensor, there.experts) if there.tensor else ""
     if why:
-        near = sizes(model, rules, 2 * tensor, there.experts)
+        near = sizes(model, rules, max(2 * tensor, *rules.sizes, 1), there.experts)
         around = [*[n for n in near if n < tensor][-1:], *[n for n in near if n > tensor][:1]]
         hint = "possible: " + (" or ".join(f"-tp {size}" for size in around) or "none near it")
         raise EntrypointError(USAGE, f"-tp {tensor}: {why}", hint)

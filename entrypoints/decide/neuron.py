@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.caches import cache_key
 from entrypoints.decide import Decision, Thresholds, Value, advice, gib
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.neuroncores import COUNT, as_cores, choose_cores
@@ -31,8 +30,6 @@ PREFIXES = "--enable-prefix-caching"
 UTILISATION = "--gpu-memory-utilization"
 CACHE_BYTES = "--kv-cache-memory-bytes"
 KV_CAP = "VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION"
-ARTIFACTS = "NEURON_COMPILED_ARTIFACTS"
-COMPILER_CACHE = "NEURON_COMPILE_CACHE_URL"
 
 GUIDE = "vLLM User Guide for NxD Inference"
 
@@ -44,8 +41,6 @@ class Case(NamedTuple):
     model: ModelFacts
     given: Given
     thresholds: Thresholds
-    key: str
-    """Of this image, in names of cache folders."""
     fitted: Fit
     length: int | None
     """--max-model-len in force."""
@@ -77,7 +72,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     fitted = fit(cores.facts, shorter, asked, _rules(cores.facts, thresholds, engine))
     in_force = fitted.length or _unknown_length(thresholds, engine)
     sequences = _sequences(fitted, in_force, thresholds)
-    case = Case(facts, model, given, thresholds, cache_key(profile, given.env), fitted, in_force, sequences)
+    case = Case(facts, model, given, thresholds, fitted, in_force, sequences)
     values = {
         "--dtype": Value("bfloat16", "Neuron computes float16 and bfloat16, and bfloat16 holds every weight's range"),
         **_lengths(case, length),
@@ -244,8 +239,7 @@ def _nxdi(case: Case) -> dict[str, Value]:
         "token_generation_buckets": answers,
     }
     config = Value(_json({"override_neuron_config": override}), _time(case, len(prompts) + len(answers)))
-    values = {CONFIG: config, **_blocks(case, length)}
-    return values | _kept(case, {name: str(value.value) for name, value in values.items()})
+    return {CONFIG: config, **_blocks(case, length)}
 
 
 def _blocks(case: Case, length: int) -> dict[str, Value]:
@@ -273,43 +267,7 @@ def _transformers(case: Case) -> dict[str, Value]:
         BLOCK: Value(str(length), "transformers-neuronx keeps a sequence in one block"),
         "NEURON_CONTEXT_LENGTH_BUCKETS": Value(",".join(map(str, prompts)), told),
         "NEURON_TOKEN_GEN_BUCKETS": Value(",".join(map(str, answers)), "powers of two, the last as long as a sequence"),
-        **_compiler_cache(case),
     }
-
-
-_SHAPING = (
-    *(BLOCK, BLOCKS, CONFIG, PREFIXES, "--dtype", "--enable-chunked-prefill", "--enable-lora", "--hf-overrides"),
-    *("--kv-cache-dtype", "--max-lora-rank", "--max-loras", "--quantization", "--revision", "--speculative-config"),
-)
-"""The user's flags that change what is compiled; a port or an API key does not."""
-
-
-def _kept(case: Case, compiled: Mapping[str, str]) -> dict[str, Value]:
-    """Keep the compiled model in the cache, under what it was compiled from.
-
-    NxD Inference loads whatever lies in the folder, even if the settings differ now.
-    """
-    mount = case.facts.mounts.get("cache")
-    if mount is None or not mount.writable:
-        return {}
-    from hashlib import sha256
-
-    flags = {name: case.given.flag(name) for name in _SHAPING}
-    size = case.model.weights.on_disk if case.model.weights else 0
-    shape = [case.model.name, size, case.fitted.tensor, case.length, case.sequences, dict(compiled), flags]
-    name = sha256(_json({"shape": shape}).encode()).hexdigest()[:12]
-    because = "the compiled model, by image, model and settings: what lies there is loaded whatever the settings"
-    beside = ("left out: beside the model's own files, which are read-only, so compiled anew at every start",)
-    path = f"{mount.path}/neuron/{case.key}/{name}"
-    return {ARTIFACTS: Value(path, because, beside), **_compiler_cache(case)}
-
-
-def _compiler_cache(case: Case) -> dict[str, Value]:
-    mount = case.facts.mounts.get("cache")
-    if mount is None or not mount.writable:
-        return {}
-    because = "what neuronx-cc compiled; its own default, /var/tmp, is gone with the container"
-    return {COMPILER_CACHE: Value(f"{mount.path}/neuron/{case.key}/neuronx-cc", because)}
 
 
 class Engine(NamedTuple):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.caches import cache_key, cache_root
 from entrypoints.decide import Decision, Thresholds, Value
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
@@ -57,7 +56,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     _refuse_quantisation(case)
     dtype = Value("bfloat16", "what the chips' matrix units compute in", ("float16: converted, at no gain",))
     chosen = fit(case.facts, case.model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
-    values = {"--dtype": dtype, **chosen.values, **_cache(case), **_chips(case, chosen), **_latent(case)}
+    values = {"--dtype": dtype, **chosen.values, **_chips(case, chosen), **_latent(case)}
     return Decision(values, (*_compiling(case, chosen), *chosen.findings))
 
 
@@ -145,16 +144,6 @@ def _chips(case: Case, chosen: Fit) -> dict[str, Value]:
 
 
 # --- compiling ------------------------------------------------------------------------------------------------------
-
-
-def _cache(case: Case) -> dict[str, Value]:
-    """Keep compiled graphs in the cache volume, by image: they hold for one version of vLLM, JAX and libtpu."""
-    if "cache" not in case.facts.mounts:
-        return {}
-    root = cache_root(case.given.env, case.facts.mounts["cache"], case.facts.user[0])
-    because = "a start with compiled graphs takes some 5 minutes instead of 20 to 30"
-    instead = ("vLLM's own folder in the home folder: gone with the container",)
-    return {CACHE: Value(f"{root}/xla/{cache_key(case.profile, case.given.env)}", because, instead)}
 
 
 def token_paddings(least: int, most: int, gap: int) -> tuple[int, ...]:

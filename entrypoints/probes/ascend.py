@@ -43,6 +43,8 @@ _TOOLKITS = (
     "cann*/*/ascend_toolkit_install.info",
     "ascend-toolkit/latest/ascend_toolkit_install.info",
 )
+HCCN = "/etc/hccn.conf"
+"""`address_0=…` for each chip, as hccn_tool writes it; in a recorded host only which of them are there."""
 _TOOL = "npu-smi"
 _MOUNT = (
     "npu-smi, which alone knows memory and health: docker run -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro"
@@ -74,7 +76,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
         device._replace(architecture=families.get(device.bus) or device.architecture)
         for device in _devices(host, table, mapping, paths)
     )
-    return Seen(*_placed(host, devices, table, topology), _versions(host, run, table))
+    return Seen(*_placed(host, devices, table, topology), _versions(host, run, table), _hccn(host, devices))
 
 
 # --- devices --------------------------------------------------------------------------------------------------------
@@ -224,6 +226,22 @@ def _nodes(host: Host) -> dict[int, int]:
         nothing: tuple[int, ...] = ()
         found.update(dict.fromkeys(host.parsed(path, parse_id_list, nothing), int(number)))
     return found
+
+
+def _hccn(host: Host, devices: tuple[Device, ...]) -> dict[str, str]:
+    """Tell how many chips have no address in HCCL's configuration, where that was given; addresses stay unrecorded."""
+    text = host.told(HCCN, _addressed)
+    if text is None:
+        return {}
+    chips = (device.number if device.module_id is None else device.module_id for device in devices)
+    missing = [chip for chip in chips if f"address_{chip}" not in text.split()]
+    return {"hccn_unaddressed": str(len(missing))}
+
+
+def _addressed(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        pairs = [line.partition("=") for line in file]
+    return "".join(f"{name.strip()}\n" for name, _, value in pairs if name.startswith("address_") and value.strip())
 
 
 # --- versions -------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What every accelerator's host has: memory, cgroup, limits, folders, kernel knobs. Facts only, no opinions."""
+"""What every accelerator's host has: memory, cgroup, limits, folders. Facts only, no opinions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from entrypoints.host import Host
 from entrypoints.model import Cgroup, Limits, Memory, Mount
 from entrypoints.parse import (
     cpu_quota,
-    parse_bracketed,
     parse_cgroup_limit,
     parse_cgroup_paths,
     parse_cpu_max,
     parse_hierarchical_limit,
     parse_limits,
-    parse_line,
     parse_meminfo,
     parse_number,
 )
@@ -25,27 +23,8 @@ MOUNTS = "/mounts.json"
 """In a recorded host: what the system answered about each folder, by role."""
 
 _CGROUP = "/sys/fs/cgroup"
-_SYS_NICE = 23
-"""Bit of CAP_SYS_NICE, from linux/capability.h."""
-
-_KNOBS = {
-    "turbo_disabled": ("/sys/devices/system/cpu/intel_pstate/no_turbo", parse_line),
-    "boost": ("/sys/devices/system/cpu/cpufreq/boost", parse_line),
-    "smt": ("/sys/devices/system/cpu/smt/control", parse_line),
-    "transparent_hugepage": ("/sys/kernel/mm/transparent_hugepage/enabled", parse_bracketed),
-    "swappiness": ("/proc/sys/vm/swappiness", parse_line),
-    "overcommit_memory": ("/proc/sys/vm/overcommit_memory", parse_line),
-    "nr_hugepages": ("/proc/sys/vm/nr_hugepages", parse_line),
-    "numa_balancing": ("/proc/sys/kernel/numa_balancing", parse_line),
-    "sched_migration_cost_ns": ("/proc/sys/kernel/sched_migration_cost_ns", parse_line),
-    "iommu_domain": ("/sys/kernel/iommu_groups/0/type", parse_line),
-    "idle_state2_disabled": ("/sys/devices/system/cpu/cpu0/cpuidle/state2/disable", parse_line),
-    "release": ("/proc/sys/kernel/osrelease", parse_line),
-}
 
 N = TypeVar("N", int, float)
-
-_SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
 def memory(host: Host) -> Memory:
@@ -63,18 +42,11 @@ def memory(host: Host) -> Memory:
 
 
 def limits(host: Host) -> Limits:
-    """Read this process's soft limits."""
-    found: dict[str, int | None] = host.parsed("/proc/self/limits", parse_limits, {})
-    return Limits(found.get("Max open files"), found.get("Max locked memory"), found.get("Max processes"))
-
-
-def kernel(host: Host, status: Mapping[str, str]) -> dict[str, str]:
-    """Read the tuning knobs that this kernel has."""
-    knobs = {name: host.parsed(path, parse, "") for name, (path, parse) in _KNOBS.items()}
-    knobs["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
-    knobs["interfaces"] = " ".join(interfaces(host))
-    knobs["sys_nice"] = _sys_nice(_given(status))
-    return {name: value for name, value in knobs.items() if value}
+    """Read this process's soft limits, and how far it may raise two of them."""
+    found: dict[str, tuple[int | None, int | None]] = host.parsed("/proc/self/limits", parse_limits, {})
+    nothing = (None, 0)
+    nofile, memlock = (found.get(name, nothing) for name in ("Max open files", "Max locked memory"))
+    return Limits(nofile[0], memlock[0], found.get("Max processes", nothing)[0], nofile[1], memlock[1])
 
 
 CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}
@@ -84,38 +56,19 @@ CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE
 def capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
     """Return the capabilities among CAPABILITIES that the container was given, sorted."""
     try:
-        bits = int(_given(status), 16)
+        bits = int(given(status), 16)
     except ValueError:
         return ()
     return tuple(sorted(name for bit, name in CAPABILITIES.items() if bits >> bit & 1))
 
 
-def _given(status: Mapping[str, str]) -> str:
+def given(status: Mapping[str, str]) -> str:
     """Return the bounding set, which says what a container was given.
 
     Docker makes them effective for root alone (moby/moby#8460), yet its filter of system calls opens by this set
     (moby/profiles, seccomp_linux.go).
     """
     return status.get("capbnd", status.get("capeff", ""))
-
-
-def _sys_nice(given: str) -> str:
-    try:
-        return "yes" if int(given, 16) >> _SYS_NICE & 1 else "no"
-    except ValueError:
-        return ""
-
-
-_NET = "/sys/class/net"
-
-
-def interfaces(host: Host) -> tuple[str, ...]:
-    """Return the network interfaces that are up: those with a device of their own, else all but loopback."""
-    paths = [path.rpartition("/")[0] for path in host.glob(f"{_NET}/*/operstate")]
-    states = {path: host.parsed(f"{path}/operstate", parse_line, "") for path in paths}
-    running = [path for path, state in states.items() if state == "up"]
-    physical = [path for path in running if host.exists(f"{path}/device")]
-    return tuple(path.rpartition("/")[2] for path in physical or running if not path.endswith("/lo"))
 
 
 # --- cgroup ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.bases import DebianBase
 from drydock.errors import StaleError
 from drydock.lock import (
     _keep_history,
@@ -22,7 +23,7 @@ from drydock.lock import (
 )
 from drydock.locked import Lock, LockedDebianBase, LockedImage, LockedPlatform, LockedWheel
 from drydock.matrix import read_matrix
-from drydock.model import DebianBase, Exclusion, Override, Variant
+from drydock.model import Exclusion, Override, Variant
 from drydock.paths import ROOT
 from drydock.pinning import split
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from drydock.model import ImageBase
+from drydock.bases import ImageBase
 from drydock.oci import read_digest, resolve_image, write_layout
 
 EPOCH = 1795219200

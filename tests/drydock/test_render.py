@@ -10,11 +10,12 @@ import pytest
 
 from drydock import lock as locks
 from drydock import render
+from drydock.bases import ImageBase
 from drydock.errors import InputError, StaleError
 from drydock.files import checksum
 from drydock.locked import Lock
 from drydock.matrix import read_matrix
-from drydock.model import ImageBase, Variant
+from drydock.model import Variant
 from drydock.paths import ROOT
 
 

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drydock.bases import DebianBase, ImageBase
 from drydock.errors import FetchError, InputError
 from drydock.locked import LockedWheel
-from drydock.model import DebianBase, ImageBase
 from drydock.resolve import (
     Candidate,
     Environment,

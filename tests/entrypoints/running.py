@@ -19,9 +19,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from entrypoints.arguments import Options
+from entrypoints.caches import private_root
 from entrypoints.errors import EntrypointError
 from entrypoints.launch import serve, warm
-from entrypoints.model import Mount, ServePlan
+from entrypoints.model import CachePlan, Entry, Mount, ServePlan
 from tests.entrypoints.records import facts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -42,6 +43,8 @@ class Start(NamedTuple):
     tmp_writable: bool = True
     options: Mapping[str, Any] = {}
     plan_env: Mapping[str, str] = {}
+    factors: Mapping[str, str] = {}
+    """Of the plan, beside its model."""
     profile: Mapping[str, Any] = {}
 
 
@@ -66,8 +69,8 @@ class Running:
         return self.log.read_text()
 
     def status_port(self) -> int:
-        told = self.until(lambda: re.search(r"status on port (\d+)", self.said()), "the status port")
-        return int(told[1])
+        told = self.until(lambda: re.findall(r"status on port (\d+)", self.said()), "the status port")
+        return int(told[-1])
 
     def leader(self) -> int:
         told = self.until(lambda: re.search(r"vLLM is process (\d+)", self.said()), "vLLM's pid")
@@ -112,8 +115,8 @@ class Running:
 
     def _left_behind(self) -> Iterable[int]:
         """A supervisor that was killed leaves its session's leader."""
-        told = re.search(r"vLLM is process (\d+)", self.said())
-        return [int(told[1])] if told and is_running(int(told[1])) else []
+        told = re.findall(r"vLLM is process (\d+)", self.said())
+        return [int(pid) for pid in told if is_running(int(pid))]
 
 
 def get(port: int, path: str) -> tuple[int, Any]:
@@ -135,6 +138,21 @@ def is_running(pid: int) -> bool:
         return False
 
 
+def _cache(start: Start) -> CachePlan:
+    """Plan two entries, and a variable in the plan's own."""
+    image = {"variant": "cpu-test"}
+    factors = {**image, "model": "m", **start.factors}
+    name = "-".join(("plan", *start.factors.values()))
+    work = start.cache if start.cache_writable else private_root(os.environ, 0)
+    return CachePlan(
+        volume=start.cache,
+        work=work,
+        why="" if start.cache_writable else f"{start.cache} cannot be written",
+        entries=(Entry("device", image), Entry(name, factors, ("vllm/modelinfos",))),
+        folders={"VLLM_CACHE_ROOT": f"{work}/compiled/{name}/vllm"},
+    )
+
+
 def _main() -> int:
     start = Start(**json.loads(sys.argv[1]))
     mounts = {
@@ -142,7 +160,9 @@ def _main() -> int:
         "tmp": Mount("/tmp", True, start.tmp_writable, 0, 0, ""),
     }
     argv = (start.program, str(STUB), "--port", str(start.port), *start.flags)
-    plan = ServePlan(argv, start.plan_env, (), (), "/no/such/model", "127.0.0.1", start.port)
+    cache = _cache(start)
+    env = {"VLLM_CACHE_ROOT": cache.folders["VLLM_CACHE_ROOT"], **start.plan_env}
+    plan = ServePlan(argv, env, (), (), "/no/such/model", "127.0.0.1", start.port, cache)
     options = Options(**{"status_port": 0, **start.options})
     profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", **start.profile}
     verb = {"serve": serve, "warm": warm}[start.verb]

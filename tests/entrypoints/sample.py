@@ -28,6 +28,20 @@ THRESHOLDS = {
     "quantization_methods": ["awq", "gptq", "compressed-tensors"],
 }
 
+
+def cache(folder: str, scope: str, **changes: Any) -> dict[str, Any]:
+    """Make a cache as profile.json holds it."""
+    plain = {"value": "{path}", "limit": "", "carry": [], "because": f"{folder} is kept", "source": "test"}
+    return {"folder": folder, "scope": scope, **plain, **changes}
+
+
+CACHES = {
+    "HOME": cache("home", "device"),
+    "VLLM_CACHE_ROOT": cache("vllm", "plan", carry=["modelinfos"]),
+    "TRITON_CACHE_DIR": cache("triton", "device"),
+    "HF_HOME": cache("hub", "shared"),
+}
+
 PROFILE: dict[str, Any] = {
     "schema": 1,
     "variant": "cpu-test",
@@ -47,6 +61,7 @@ PROFILE: dict[str, Any] = {
     ],
     "libraries": {"tcmalloc": {"x86_64": TCMALLOC}, "iomp": {"x86_64": IOMP}},
     "thresholds": {name: {"value": value, "because": "test", "source": "test"} for name, value in THRESHOLDS.items()},
+    "caches": CACHES,
     "checks": [],
     "known_answers": [],
 }

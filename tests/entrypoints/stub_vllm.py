@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, NamedTuple
 
 MODEL = "stub"
@@ -43,6 +44,8 @@ class Behaviour(NamedTuple):
     """/metrics tells running requests."""
     fails_first: int = 0
     """So many completions are answered with 500 before they work."""
+    compiles: bool = False
+    """Keep a compiled graph below VLLM_CACHE_ROOT; die of one that is poisoned, as vLLM does of a broken pickle."""
 
 
 BEHAVIOUR = Behaviour(**json.loads(os.environ.get("STUB", "{}")))
@@ -196,8 +199,24 @@ def end(server: Server, patience: float) -> None:
     server.shutdown()
 
 
+def compile_graph() -> Behaviour:
+    """Use the graph that is there, or make it; return how a server with it behaves."""
+    graph = Path(os.environ["VLLM_CACHE_ROOT"]) / "torch_compile_cache" / "graph"
+    if not graph.exists():
+        graph.parent.mkdir(parents=True, exist_ok=True)
+        graph.write_text("right")
+    if graph.read_text() == "wrong":
+        return BEHAVIOUR._replace(disagree_by=9.0)
+    if graph.read_text() != "right":
+        raise SystemExit("stub: UnpicklingError: invalid load key")
+    return BEHAVIOUR
+
+
 def main() -> int:
+    global BEHAVIOUR  # noqa: PLW0603 -- what the handlers look at
     arguments = parse_arguments()
+    if BEHAVIOUR.compiles:
+        BEHAVIOUR = compile_graph()
     if BEHAVIOUR.dies_with >= 0:
         sys.stderr.write("stub: RuntimeError: the model is broken\n")
         return BEHAVIOUR.dies_with

@@ -1,48 +1,165 @@
-"""Where things are written, and what happens when they cannot be."""
+"""Where things are written, and what names it."""
 
 from __future__ import annotations
 
-import os
-import stat
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from entrypoints.caches import FOLDERS, cache_key, cache_root, cache_settings, chosen_environment, prepare
-from entrypoints.errors import EntrypointError
-from entrypoints.model import Mount
+from entrypoints.caches import (
+    ROOM,
+    cache_plan,
+    cache_settings,
+    changed,
+    chosen_environment,
+    image_factors,
+    places,
+    shapes_code,
+)
+from entrypoints.cascade import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
+from entrypoints.decide import Value
+from entrypoints.model import CachePlan, Device, Mount
+from tests.entrypoints.sample import GIB, PROFILE, cache, facts
+from tests.hosts.models import SMOLLM2
 
-PROFILE = {"variant": "cpu-vllm0.32", "vllm": "0.32.0"}
-WRITABLE = Mount("/cache", True, True, 0, 0, "ext4")
+WRITABLE = Mount("/cache", exists=True, writable=True, free=100 * GIB, total=200 * GIB, filesystem="ext4")
 READ_ONLY = WRITABLE._replace(writable=False)
+DISK = Mount("/tmp", exists=True, writable=True, free=100 * GIB, total=100 * GIB, filesystem="ext4")
 
 
-def values(env: dict[str, str], cache: Mount = WRITABLE) -> dict[str, str]:
-    return {setting: value for setting, value, _ in cache_settings(PROFILE, env, cache, 12345)}
+def setting(value: str, origin: str = DECISION) -> Chosen:
+    return Chosen(Value(value, "because"), origin)
 
 
-def test_everything_that_is_written_goes_to_the_volume() -> None:
-    settings = values({})
-    assert all(settings[folder].startswith("/cache/") for folder in FOLDERS)
-    assert settings["VLLM_CACHE_ROOT"] == "/cache/vllm/cpu-vllm0.32-0.32.0"
+def planned(
+    env: dict[str, str] | None = None, volume: Mount = WRITABLE, profile: dict[str, Any] | None = None, **chosen: Chosen
+) -> CachePlan:
+    mounts = {"cache": volume, "tmp": DISK._replace(filesystem="tmpfs")}
+    settings = {name.replace("_", "-") if name.startswith("__") else name: item for name, item in chosen.items()}
+    return cache_plan(profile or PROFILE, facts(mounts=mounts), SMOLLM2, env or {}, settings)
 
 
-def test_two_images_share_downloads_and_no_compiled_code() -> None:
-    one, other = (values({"DRYDOCK_IMAGE_DIGEST": f"sha256:{letter * 64}"}) for letter in "ab")
-    assert one["HF_HOME"] == other["HF_HOME"]
-    for compiled in ("VLLM_CACHE_ROOT", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "XDG_CACHE_HOME"):
-        assert one[compiled] != other[compiled]
+def name(plan: CachePlan) -> str:
+    return plan.entries[1].name
 
 
-def test_the_digest_is_in_the_key_shortened() -> None:
-    assert cache_key(PROFILE, {"DRYDOCK_IMAGE_DIGEST": "sha256:" + "ab" * 32}) == "cpu-vllm0.32-0.32.0-abababababab"
+def test_what_is_compiled_goes_below_its_entry_and_downloads_do_not() -> None:
+    plan = planned()
+    device, whole = plan.entries
+    assert plan.folders["TRITON_CACHE_DIR"] == f"/cache/compiled/{device.name}/triton"
+    assert plan.folders["VLLM_CACHE_ROOT"] == f"/cache/compiled/{whole.name}/vllm"
+    assert plan.folders["HF_HOME"] == "/cache/hub"
+    assert whole.name.startswith(f"{device.name}-")
+    assert whole.carry == ("vllm/modelinfos",)
+
+
+def test_the_key_is_image_device_model_and_plan() -> None:
+    usual = planned(__dtype=setting("bfloat16"))
+    assert name(usual) == name(planned(__dtype=setting("bfloat16")))
+    assert name(usual) != name(planned(__dtype=setting("float16")))
+    assert name(usual) != name(planned({"DRYDOCK_IMAGE_DIGEST": "sha256:ab"}, __dtype=setting("bfloat16")))
+    other = cache_plan(PROFILE, facts(mounts={"cache": WRITABLE}), SMOLLM2._replace(revision="2"), {}, {})
+    assert other.entries[0] == usual.entries[0]
+    assert name(other) != name(planned())
+
+
+@pytest.mark.parametrize(
+    "volatile",
+    [
+        *("--host", "--port", "--served-model-name", "--api-key", "--ssl-keyfile", "--uvicorn-log-level", "--model"),
+        *("VLLM_HOST_IP", "VLLM_PORT", "HOME", "OMP_NUM_THREADS", "VLLM_CPU_OMP_THREADS_BIND", "HF_TOKEN"),
+        *("VLLM_CPU_KVCACHE_SPACE", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"),
+    ],
+)
+def test_what_differs_from_pod_to_pod_names_nothing(volatile: str) -> None:
+    assert not shapes_code(volatile)
+
+
+@pytest.mark.parametrize(
+    "shaping", ["--dtype", "--max-num-seqs", "--enforce-eager", "--never-heard-of", "VLLM_ROCM_USE_AITER", "HIP_X"]
+)
+def test_whatever_else_is_set_may_change_code(shaping: str) -> None:
+    assert shapes_code(shaping)
+
+
+def test_no_secret_is_kept_among_the_factors() -> None:
+    plan = planned(__hf_token=setting("hf_secret", COMMAND_LINE), X_PASSWORD=setting("hunter2", ENVIRONMENT))
+    assert "hf_secret" not in str(plan)
+    assert "hunter2" not in str(plan)
+
+
+def test_a_cpu_is_told_by_model_and_instructions_and_not_by_the_kernels_other_words() -> None:
+    here = facts()
+    flags = here.processor.flags
+    patched = here._replace(processor=here.processor._replace(flags=(*flags, "md_clear", "ibrs")))
+    masked = here._replace(processor=here.processor._replace(flags=flags[:-1]))
+    assert image_factors(PROFILE, here, {}) == image_factors(PROFILE, patched, {})
+    assert image_factors(PROFILE, here, {}) != image_factors(PROFILE, masked, {})
+
+
+def test_accelerators_are_told_by_kind_and_driver_and_not_by_number() -> None:
+    card = Device(0, "HL-225", None, None, None, architecture="gaudi2")
+    one = facts(devices=(card,), versions={"driver": "1.22.0"})
+    eight = facts(devices=tuple(card._replace(number=number) for number in range(8)), versions={"driver": "1.22.0"})
+    assert image_factors(PROFILE, one, {}) == image_factors(PROFILE, eight, {})
+    assert image_factors(PROFILE, one, {})["device"] == "HL-225 gaudi2"
+    assert image_factors(PROFILE, one._replace(versions={"driver": "1.23.0"}), {}) != image_factors(PROFILE, one, {})
+
+
+def test_what_the_user_set_is_not_managed() -> None:
+    plan = planned(VLLM_CACHE_ROOT=setting("/mine", ENVIRONMENT))
+    assert "VLLM_CACHE_ROOT" not in plan.folders
+    assert plan.entries[1].carry == ()
+
+
+def test_a_variable_may_hold_more_than_a_folder() -> None:
+    recipes = cache("recipes", "device", value="{path},false,{limit}", limit="recipe_mib")
+    thresholds = {**PROFILE["thresholds"], "recipe_mib": {"value": 40960}}
+    profile = {**PROFILE, "caches": {"RECIPES": recipes}, "thresholds": thresholds}
+    for free, limit in ((100, 40960), (10, 5120)):
+        volume = WRITABLE._replace(free=free * GIB)
+        plan = planned(volume=volume, profile=profile)
+        value = cache_settings(profile, plan, volume, {})["RECIPES"].value
+        assert value == f"/cache/compiled/{plan.entries[0].name}/recipes,false,{limit}"
+
+
+# --- where ----------------------------------------------------------------------------------------------------------
+
+
+def where(volume: Mount, tmp: Mount = DISK, *, local: bool = True) -> tuple[str, str, str]:
+    found = places({}, {"cache": volume, "tmp": tmp}, 12345, local_model=local)
+    return found.shared, found.work, found.why
 
 
 def test_a_volume_that_cannot_be_written_is_replaced_and_each_reason_says_so() -> None:
-    assert cache_root({}, READ_ONLY, 12345) == "/tmp/drydock-12345"
-    assert values({"TMPDIR": "/scratch"}, READ_ONLY)["HF_HOME"] == "/scratch/drydock-12345/hub"
-    because = {setting: text for setting, _, text in cache_settings(PROFILE, {}, READ_ONLY, 12345)}
-    assert all("/cache cannot be written" in because[folder] for folder in FOLDERS)
+    assert where(READ_ONLY) == ("/tmp/drydock-12345", "/tmp/drydock-12345", "/cache cannot be written")
+    plan = planned(volume=READ_ONLY)
+    reasons = cache_settings(PROFILE, plan, READ_ONLY, {})
+    assert all("/cache cannot be written" in reasons[variable].because for variable in plan.folders)
+
+
+def test_a_full_volume_keeps_its_downloads_and_takes_no_code() -> None:
+    full = WRITABLE._replace(free=ROOM - 1)
+    assert where(full, local=False) == (
+        "/cache",
+        "/tmp/drydock-12345",
+        "/cache is full: 511 MiB free, expected 512 MiB",
+    )
+    assert where(full, local=True)[0] == "/tmp/drydock-12345"
+
+
+def test_on_network_storage_code_is_compiled_on_a_local_disk_if_there_is_one() -> None:
+    network = WRITABLE._replace(filesystem="nfs4")
+    assert where(network) == ("/cache", "/tmp/drydock-12345", "/cache is network storage (nfs4)")
+    assert where(network, DISK._replace(filesystem="tmpfs")) == ("/cache", "/cache", "")
+    assert where(network, DISK._replace(free=GIB)) == ("/cache", "/cache", "")
+
+
+# --- beside them ----------------------------------------------------------------------------------------------------
+
+
+def values(env: dict[str, str]) -> dict[str, str | bool]:
+    return {name: item.value for name, item in cache_settings(PROFILE, planned(env), WRITABLE, env).items()}
 
 
 def test_a_uid_without_a_passwd_entry_gets_a_user_name() -> None:
@@ -68,46 +185,6 @@ def test_a_home_that_somebody_set_is_kept() -> None:
     assert chosen_environment({"HOME": "/home/me"}, WRITABLE) == {"HOME": "/home/me"}
 
 
-def test_folders_are_made_group_writable_whatever_the_umask(tmp_path: Path) -> None:
-    before = os.umask(0o077)
-    try:
-        prepare(
-            {"HF_HOME": str(tmp_path / "hub"), "VLLM_CACHE_ROOT": str(tmp_path / "vllm" / "key")}, "", private=False
-        )
-    finally:
-        os.umask(before)
-    for folder in ("hub", "vllm", "vllm/key"):
-        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o770
-
-
-def test_preparing_twice_changes_nothing(tmp_path: Path) -> None:
-    (tmp_path / "hub").mkdir(mode=0o700)
-    prepare({"HF_HOME": str(tmp_path / "hub")}, "", private=False)
-    assert stat.S_IMODE((tmp_path / "hub").stat().st_mode) == 0o700
-
-
-def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
-    (tmp_path / "hub").write_text("")
-    with pytest.raises(EntrypointError, match=f"{tmp_path}/hub: expected a folder, found a file"):
-        prepare({"HF_HOME": str(tmp_path / "hub")}, "", private=False)
-
-
-def test_a_private_root_is_ours_alone(tmp_path: Path) -> None:
-    root = tmp_path / "drydock-0"
-    prepare({}, str(root), private=True)
-    assert stat.S_IMODE(root.stat().st_mode) == 0o700
-
-
-def test_a_private_root_that_others_write_to_is_refused(tmp_path: Path) -> None:
-    root = tmp_path / "drydock-0"
-    root.mkdir()
-    root.chmod(0o777)
-    with pytest.raises(EntrypointError, match="that nobody else writes to"):
-        prepare({}, str(root), private=True)
-
-
-def test_a_private_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    (tmp_path / "drydock-0").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(EntrypointError, match="that nobody else writes to"):
-        prepare({}, str(tmp_path / "drydock-0"), private=True)
+def test_changes_are_said_with_both_values() -> None:
+    found = changed({"--dtype": "float16", "model": "m"}, {"--dtype": "bfloat16", "model": "m", "revision": "1"})
+    assert found == ("--dtype was float16, is bfloat16", "revision was not set, is 1")

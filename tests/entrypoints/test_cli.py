@@ -84,6 +84,18 @@ def test_plan_and_check_take_a_recorded_host(profile: Path, model: str) -> None:
     assert run(profile, "check", "--json", "--root", recorded).returncode == errors.OK
 
 
+def test_a_file_of_lengths_must_be_one(profile: Path, model: str, tmp_path: Path) -> None:
+    recorded = str(PACKAGE.parent / "tests" / "hosts" / "cpu-cgroup2-limited")
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("812,150\n20,many\n")
+    words = ("plan", model, "--root", recorded, "--workload")
+
+    assert "line 2: 'many'" in run(profile, *words, str(lengths)).stderr
+    assert run(profile, *words, str(tmp_path / "none")).returncode == errors.USAGE
+    lengths.write_text("812,150\n")
+    assert run(profile, *words, str(lengths)).returncode == errors.OK
+
+
 def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None:
     recorded = str(tmp_path / "host")
 
@@ -190,3 +202,49 @@ def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: st
     process.terminate()
     _, said = process.communicate(timeout=30)
     assert process.returncode in {errors.OK, errors.HOST}, said
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """Return a profile with one check that this host does not meet, and a fix for it."""
+    fix = {
+        "sysctl": {"vm.swappiness": 10},
+        "write": {},
+        "commands": [],
+        "parameters": [],
+        "firmware": "",
+        "caution": "",
+    }
+    broken = check(id="HOST-004", fact="processor.architecture", expected="abacus", severity="FAIL", fix=fix)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps({**PROFILE, "checks": [broken]}))
+    return path
+
+
+def test_the_fix_script_is_all_of_standard_output_and_changes_nothing(wrong: Path) -> None:
+    before = Path("/proc/sys/vm/swappiness").read_text()
+    ran = run(wrong, "check", "--fix-script")
+
+    assert (ran.returncode, ran.stderr) == (errors.OK, "")
+    assert ran.stdout.startswith("#!/bin/sh\n")
+    assert '\nif begin HOST-004 FAIL; then\n    set_now 10 "$root"/proc/sys/vm/swappiness\n' in ran.stdout
+    assert "    keep_sysctl vm.swappiness 10\n" in ran.stdout
+    assert Path("/proc/sys/vm/swappiness").read_text() == before
+
+
+def test_the_fix_is_data_in_json(wrong: Path) -> None:
+    ran = run(wrong, "check", "--json")
+
+    assert ran.returncode == errors.CHECK_FAILED
+    assert json.loads(ran.stdout)[0]["fix"] == {"sysctl": {"vm.swappiness": 10}}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("plan", "x", "--fix-script"), ("check", "--fix-script", "--json"), ("check", "--fix-script", "--junit", "-")],
+)
+def test_the_fix_script_comes_from_check_and_alone(wrong: Path, argv: tuple[str, ...]) -> None:
+    ran = run(wrong, *argv)
+
+    assert ran.returncode == errors.USAGE
+    assert "means nothing here" in ran.stderr

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from entrypoints import findings
-from entrypoints.model import Device, Failure, Memory
+from entrypoints.model import Device, Failure, Limits, Memory
 from tests.entrypoints.sample import GIB, check, facts, with_threads
 
 
@@ -136,3 +136,36 @@ def test_each_architecture_of_the_devices_is_derived_once() -> None:
 
     assert findings.derive(facts()._replace(devices=devices))["architectures"] == ["trn2"]
     assert "architectures" not in findings.derive(facts())
+
+
+def test_a_finding_says_where_its_fact_is_read_and_what_lasts() -> None:
+    fix = {"sysctl": {"vm.swappiness": 1}, "write": {}, "for_good": "vm.swappiness = 1 in /etc/sysctl.d"}
+    places = {"kernel.governor": "/sys/governor"}
+    good, bad = findings.evaluate([check(), check(expected="powersave", fix=fix)], facts(), places)
+
+    assert (good.read, good.fix) == ("/sys/governor", {})
+    assert bad.fix == {"sysctl": {"vm.swappiness": 1}, "for_good": fix["for_good"]}
+    assert "found kernel.governor = performance (/sys/governor); expected powersave" in findings.as_text([bad])
+    assert "for good: vm.swappiness = 1 in /etc/sysctl.d (check --fix-script writes it)\n" in findings.as_text([bad])
+
+
+def test_what_is_unlimited_is_called_so_and_a_short_list_is_shown() -> None:
+    devices = tuple(Device(number, "HL-225", None, None, None, architecture="gaudi2") for number in range(2))
+    host = facts(devices=devices)
+    checks = [check(fact="derived.pids", operator="gte", expected=1), check(fact="derived.names", operator="contains")]
+    found = findings.evaluate(checks, host)
+
+    assert [finding.found for finding in found] == ["derived.pids = unlimited", "derived.names = HL-225"]
+
+
+def test_limits_are_judged_by_how_far_they_may_be_raised() -> None:
+    derived = findings.derive(facts(limits=Limits(1024, 65536, None, 524288, None)))
+
+    assert (derived["nofile"], derived["memlock_mib"]) == (524288, findings.UNLIMITED // findings.MIB)
+
+
+def test_huge_pages_that_nobody_uses_are_a_share_of_the_memory() -> None:
+    host = facts(memory=64 * GIB, kernel={"hugepages_idle": "8192", "hugepage_kib": "2048"})
+
+    assert findings.derive(host)["hugepages_idle_percent"] == 25
+    assert "hugepages_idle_percent" not in findings.derive(facts())

@@ -175,3 +175,10 @@ def test_a_word_that_a_check_of_its_own_judges_is_left_to_it() -> None:
 )
 def test_a_size_as_docker_writes_it(text: str, size: int) -> None:
     assert parse_size(text) == size
+
+
+def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
+    run = {"ulimits": [word("nofile=65536:65536")]}
+
+    assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
+    assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"

@@ -17,7 +17,7 @@ import pytest
 
 from entrypoints import errors
 from entrypoints.health import PROMPT
-from entrypoints.launch import environment
+from entrypoints.launch import bind, environment
 from entrypoints.model import ServePlan
 from tests.entrypoints.running import Running, Start, free_port, is_running
 
@@ -297,11 +297,11 @@ def test_an_interpreter_that_is_not_there_is_named(run: Run) -> None:
 
 def test_caches_go_to_a_private_folder_when_the_volume_cannot_be_written(run: Run, tmp_path: Path) -> None:
     fallback = tmp_path / "drydock-0"
-    server = run(cache_writable=False, env={"TMPDIR": str(tmp_path)}, plan_env={"HOME": str(fallback / "home")})
+    server = run(cache_writable=False, env={"TMPDIR": str(tmp_path)})
     server.until_ready()
     assert f"WARN {tmp_path}/cache cannot be written: caches go to {fallback}" in server.said()
     assert fallback.stat().st_mode & 0o777 == 0o700
-    assert (fallback / "home").is_dir()
+    assert (fallback / "compiled" / "plan" / "vllm").is_dir()
 
 
 def test_a_tmp_that_cannot_be_written_is_refused(run: Run) -> None:
@@ -319,3 +319,17 @@ def test_a_kubernetes_service_link_is_not_taken_for_a_port() -> None:
     plan = ServePlan((sys.executable,), {}, (), (), "", "", 0)
     assert environment(plan, {"VLLM_PORT": "tcp://10.0.0.7:8000"}) == {}
     assert environment(plan, {"VLLM_PORT": "5000"}) == {"VLLM_PORT": "5000"}
+
+
+def test_only_cpus_that_are_there_are_bound_to() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        bind(str(min(before)))
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
+    bind("")
+    assert os.sched_getaffinity(0) == before
+    for wrong in ("first", "65000"):
+        with pytest.raises(errors.EntrypointError, match="DRYDOCK_CPUS"):
+            bind(wrong)

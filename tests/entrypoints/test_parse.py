@@ -52,14 +52,20 @@ def test_meminfo_without_a_total_is_refused() -> None:
         parse.parse_meminfo("MemFree: 1 kB\n")
 
 
-def test_limits_are_the_soft_ones() -> None:
+def test_limits_are_soft_and_hard() -> None:
     text = (
         "Limit                     Soft Limit           Hard Limit           Units     \n"
         "Max open files            1024                 524288               files     \n"
         "Max locked memory         unlimited            unlimited            bytes     \n"
     )
 
-    assert parse.parse_limits(text) == {"Max open files": 1024, "Max locked memory": None}
+    assert parse.parse_limits(text) == {"Max open files": (1024, 524288), "Max locked memory": (None, None)}
+
+
+def test_words_of_a_command_line_are_those_asked_for_and_the_last_counts() -> None:
+    line = "BOOT_IMAGE=/vmlinuz root=UUID=1 pci=noaer quiet pci=realloc=off init_on_alloc"
+
+    assert parse.parse_words(line, ("pci", "init_on_alloc")) == {"pci": "realloc=off"}
 
 
 def test_the_bracketed_choice_is_the_current_one() -> None:

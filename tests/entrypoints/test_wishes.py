@@ -39,3 +39,18 @@ def test_a_wish_that_cannot_be_is_refused_by_name(flag: str, value: str) -> None
 def test_a_wish_means_nothing_where_nothing_is_planned() -> None:
     with pytest.raises(EntrypointError, match="means nothing here"):
         parse_arguments(("check", "--concurrency", "8"))
+
+
+def test_a_file_of_lengths_gives_the_ranges_that_were_not_wished_for() -> None:
+    requests = ((20, 5, 1.0), (812, 150, 2.0))
+
+    assert Wishes().over(requests) == Wishes(input=(20, 812), output=(5, 150), workload=requests)
+    assert Wishes(input=(4, 1024)).over(requests).input == (4, 1024)
+    assert parse_wishes({"--workload": "lengths.csv"}).workload_file == "lengths.csv"
+
+
+def test_a_hot_spot_is_two_numbers() -> None:
+    assert parse_wishes({"--hot-spot": "8,24000"}).hot == (8, 24000)
+    for text in ("8", "0,24000", "a,b"):
+        with pytest.raises(EntrypointError):
+            parse_wishes({"--hot-spot": text})

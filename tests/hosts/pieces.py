@@ -46,6 +46,8 @@ def base(machine: str, cpus: int, memory: int, **status: str) -> Tree:
         "proc/self/cgroup": "0::/\n",
         "proc/self/limits": limits(),
         "proc/meminfo": meminfo(memory, memory * 9 // 10),
+        "sys/class/net/eth0/operstate": "up\n",
+        "sys/class/net/lo/operstate": "unknown\n",
         "sys/devices/system/cpu/online": f"{ranges(range(cpus))}\n",
     }
 
@@ -56,11 +58,15 @@ def meminfo(total: int, available: int, swap: int = 0) -> str:
     return "".join(f"{key + ':':16}{size // 1024:8} kB\n" for key, size in sizes.items())
 
 
-def limits(nofile: str = "1048576") -> str:
+def limits(nofile: str = "1048576", memlock: str = "8388608", *, nofile_hard: str = "") -> str:
     """Make the part of /proc/self/limits that is read."""
-    rows = (("Max processes", "unlimited"), ("Max open files", nofile), ("Max locked memory", "8388608"))
+    rows = (
+        ("Max processes", "unlimited", ""),
+        ("Max open files", nofile, nofile_hard),
+        ("Max locked memory", memlock, ""),
+    )
     header = f"{'Limit':26}{'Soft Limit':21}{'Hard Limit':21}Units\n"
-    return header + "".join(f"{name:26}{soft:21}{soft:21}\n" for name, soft in rows)
+    return header + "".join(f"{name:26}{soft:21}{hard or soft:21}\n" for name, soft, hard in rows)
 
 
 def mounts(shm: int) -> str:

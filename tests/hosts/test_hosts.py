@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from entrypoints.parse import parse_words
+from entrypoints.probes.knobs import BOOT
 from tests.hosts import expect, make
 
 
@@ -26,6 +28,8 @@ def test_a_made_host_is_what_make_makes(name: str) -> None:
 
 @pytest.mark.parametrize("name", expect.names())
 def test_no_recorded_host_holds_an_environment_or_a_mount_table(name: str) -> None:
-    paths = [path for path in make.read(expect.HOSTS / name) if path.endswith(("environ", "mountinfo", "cmdline"))]
+    tree = make.read(expect.HOSTS / name)
+    words = parse_words(tree.get("proc/cmdline", ""), tuple(BOOT))
 
-    assert paths == []
+    assert [path for path in tree if path.endswith(("environ", "mountinfo"))] == []
+    assert tree.get("proc/cmdline", "").split() == [f"{word}={value}" for word, value in words.items()]

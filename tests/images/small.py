@@ -50,7 +50,7 @@ class Small:
         self.cache.mkdir()
         for shared in ("store", "bases"):
             (self.cache / shared).symlink_to(cache_home() / shared)
-        self.invoke("render").check_returncode()
+        self.invoke("render", "--target", VARIANT).check_returncode()
 
     def _copy(self) -> None:
         for name in FOLDERS:

@@ -16,7 +16,7 @@ from drydock.paths import ROOT
 from entrypoints import errors
 
 HOSTS = ROOT / "tests" / "hosts"
-RECORDED = sorted(path.name for path in HOSTS.iterdir() if (path / "commands.json").is_file())
+RECORDED = sorted(path.parent.name for path in HOSTS.glob("cpu-*/commands.json"))
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
 

@@ -57,13 +57,22 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 
 @pytest.fixture(scope="module")
 def image(variant: Variant) -> Iterator[build.Built]:
-    """Build a variant's image, and remove it again."""
+    """Build a variant's image; remove it again, and what BuildKit kept of just this build."""
+    before = cached()
     built = build.build(build.prepare(variant.id, build.Wish(platform="linux/amd64")))
     yield built
     if not variant.default or variant.accelerator != "cpu":
         docker.from_env().images.remove(built.image, force=True)
         shutil.rmtree(built.layout)
-        subprocess.run(["docker", "builder", "prune", "--all", "--force"], check=True, capture_output=True)
+    for record in sorted(cached() - before):
+        command = ["docker", "buildx", "prune", "--all", "--force", "--filter", f"id={record}"]
+        subprocess.run(command, check=False, capture_output=True)
+
+
+def cached() -> set[str]:
+    """Return the ids of what BuildKit keeps."""
+    done = subprocess.run(["docker", "buildx", "du", "--format", "{{.ID}}"], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
     if not docker.from_env().images.list(name=standin.image):
         buildx.bake(bake_file([standin]))
     host, expected = planned(variant, model)
-    ran = run(standin.image, host, model)
+    ran = run(standin.image, model, "serve", "--root", f"/hosts/{host}", "--exec", "--model", MODEL)
 
     assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -88,6 +88,20 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
     assert {name: recorded["env"].get(name) for name in expected.env} == dict(expected.env)
     for script in variant.setup:
         assert script in recorded["env"]["STUB_SETUP"]
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("host", [name for name in expect.names() if not name.startswith("cpu-")])
+def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(
+    host: str, standins: dict[str, StandIn], model: Path
+) -> None:
+    image = standins[expect.profile_of(host)["variant"]].image
+    for verb, golden in (("facts", "facts.json"), ("check", "findings.json")):
+        ran = run(image, model, verb, "--json", "--root", f"/hosts/{host}")
+        assert json.loads(ran.stdout) == json.loads((expect.HOSTS / host / golden).read_text()), ran.stderr[-2000:]
+    plan = run(image, model, "plan", "--json", "--root", f"/hosts/{host}", "--model", MODEL)
+    assert "Traceback" not in plan.stderr
+    assert json.loads(plan.stdout)["argv"] if plan.returncode == 0 else "hint: " in plan.stderr
 
 
 @pytest.mark.parametrize("variant", cases())
@@ -126,23 +140,13 @@ def hosts(variant: Variant) -> list[str]:
     return sorted(names, key=lambda name: (expect.profile_of(name)["variant"] != variant.id, name))
 
 
-def run(image: str, host: str, model: Path) -> subprocess.CompletedProcess[str]:
-    """Start a container as an operator would, on a recorded host."""
+def run(image: str, model: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Start a container as an operator would."""
     mounts = {str(expect.HOSTS): "/hosts", str(model): MODEL}
     volumes = [word for source, target in mounts.items() for word in ("--volume", f"{source}:{target}:ro")]
     options = (
-        "--rm",
-        "--network",
-        "none",
-        "--read-only",
-        "--tmpfs",
-        "/tmp",
-        "--cap-drop",
-        "ALL",
-        "--env",
-        f"{SERVED}=1",
-    )
-    serve = ("serve", "--root", f"/hosts/{host}", "--exec", "--model", MODEL)
+        "--rm", "--network", "none", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--env", f"{SERVED}=1"
+    )  # fmt: skip
     return subprocess.run(
-        ["docker", "run", *options, *volumes, image, *serve], check=False, capture_output=True, text=True, timeout=120
+        ["docker", "run", *options, *volumes, image, *words], check=False, capture_output=True, text=True, timeout=120
     )

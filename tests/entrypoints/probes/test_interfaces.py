@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from entrypoints.host import Host
-from entrypoints.probes.system import interfaces
+from entrypoints.probes.knobs import interfaces
 
 
 @pytest.mark.parametrize(

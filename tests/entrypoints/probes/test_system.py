@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from entrypoints.host import Host
-from entrypoints.probes import system
+from entrypoints.probes import knobs, system
 
 NICE = "0000000000800000"
 NONE = "0000000000000000"
@@ -33,4 +33,4 @@ def test_a_capability_counts_as_given_where_it_may_be_had(status: dict[str, str]
 def test_dockers_filter_lets_memory_policies_through_by_the_same_set(
     tmp_path: Path, status: dict[str, str], expected: str | None
 ) -> None:
-    assert system.kernel(Host(str(tmp_path)), status).get("sys_nice") == expected
+    assert knobs.knobs(Host(str(tmp_path)), status).get("sys_nice") == expected

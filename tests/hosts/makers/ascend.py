@@ -179,14 +179,14 @@ def cloudmatrix() -> Tree:
     """A host of CloudMatrix384, started as omni-infer's guide says: its interfaces, and HCCL's addresses."""
     return {
         **a3("omniinfer-2025.06", version="24.1.rc3.7", toolkit="8.1.RC1"),
-        "etc/hccn.conf": "",
+        "etc/hccn.conf": "".join(f"address_{chip}\n" for chip in range(16)),
         "sys/class/net/enp23s0f3/operstate": "up\n",
         "sys/class/net/enp23s0f3/device/vendor": "0x19e5\n",
         "sys/class/net/docker0/operstate": "up\n",
         "sys/class/net/lo/operstate": "unknown\n",
         "origin": (
             "the A3 of ascend-a3-8x2, with the interface that omni-infer's guide names; made up: driver and toolkit"
-            " version, both of 2025, an empty hccn.conf\n"
+            " version, both of 2025, that every chip has an address\n"
         ),
     }
 

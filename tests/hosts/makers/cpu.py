@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tests.hosts.pieces import GIB, ICX_FLAGS, MIB, Tree, base, cpuinfo_x86, libraries, mounts, nodes, topology
+import json
+
+from tests.hosts.knobs import KNOBS, tuned, wrong
+from tests.hosts.pieces import GIB, ICX_FLAGS, MIB, Tree, base, cpuinfo_x86, libraries, limits, mounts, nodes, topology
 
 KUNPENG_FLAGS = (
     "fp asimd evtstrm aes pmull sha1 sha2 crc32 atomics fphp asimdhp cpuid asimdrdm jscvt fcma lrcpc dcpop sha3 sm3 sm4"
@@ -31,6 +34,28 @@ def xeon() -> Tree:
         "sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
         "sys/kernel/mm/transparent_hugepage/enabled": "always [madvise] never\n",
         "origin": "lscpu of a Xeon 8380 host; made up: NUMA numbering, memory, knobs, an unlimited cgroup v2\n",
+    }
+
+
+def untuned() -> Tree:
+    """The same two sockets with every setting of the host wrong, and a container that was given too little."""
+    tree = tuned(xeon())
+    for fact in KNOBS:
+        tree |= {path: text for path, text in wrong(tree, fact).items() if text is not None}
+    small = json.loads(mounts(shm=64 * MIB))
+    small["cache"] |= {"free": 2 * GIB, "writable": True}
+    small["tmp"] |= {"writable": False}
+    return {
+        **{path: text for path, text in tree.items() if not path.startswith(("etc/", "sys/class/", "opt/", "usr/"))},
+        "mounts.json": json.dumps(small, indent=2, sort_keys=True) + "\n",
+        "proc/self/limits": limits(nofile="1024", nofile_hard="2048", memlock="65536"),
+        "proc/self/status": tree["proc/self/status"]
+        .replace("0000000000800000", "0" * 16)
+        .replace("Seccomp:\t0", "Seccomp:\t2"),
+        "sys/class/net/eth0/operstate": "up\n",
+        "sys/class/net/lo/operstate": "unknown\n",
+        "sys/fs/cgroup/pids.max": "1024\n",
+        "origin": "cpu-xeon8380-2s; made up: every setting that a check looks at, wrong\n",
     }
 
 
@@ -156,6 +181,7 @@ def cgroup1() -> Tree:
 def trees() -> dict[str, Tree]:
     """Return every made host: name → path → text."""
     return {
+        "cpu-untuned-2s": untuned(),
         "cpu-xeon8380-2s": xeon(),
         "cpu-kunpeng920-4s": kunpeng(),
         "cpu-node-without-cpus": node_without_cpus(),

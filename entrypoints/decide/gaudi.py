@@ -1,0 +1,189 @@
+"""What a model and its weights ask of Gaudi: execution mode, quantisation, switches of single models. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.decide import Thresholds, Value, advice
+from entrypoints.decide.fit import Fit
+from entrypoints.decide.layouts import EXECUTOR, EXPERT
+from entrypoints.model import Device, Facts, Finding
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.vllm_flags import Given
+
+LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
+QUANTIZATION = "--quantization"
+SCRIPT = "start_gaudi_vllm_server.sh"
+LINKED = 4
+"""Gaudi2E cards that their own links join; the manual, 1.2.1."""
+
+_TRUE = ("1", "true", "t", "yes", "y", "on")
+
+
+class Case(NamedTuple):
+    """Everything a decision looks at."""
+
+    profile: Mapping[str, Any]
+    facts: Facts
+    model: ModelFacts
+    given: Given
+    thresholds: Thresholds
+
+    @property
+    def name(self) -> str:
+        """The model's last name in lower case, which the vendor's lists of models go by."""
+        return self.model.name.rstrip("/").rsplit("/", 1)[-1].lower()
+
+    def named(self, threshold: str) -> bool:
+        """Tell whether a list of models has this one."""
+        return any(part in self.name for part in self.thresholds.words(threshold))
+
+    def word(self, threshold: str) -> str:
+        """Return a threshold that is a word."""
+        return str(self.thresholds.table[threshold]["value"])
+
+    def is_on(self, variable: str) -> bool:
+        """Tell whether the user switched something on."""
+        return (self.given.variable(variable) or "").lower() in _TRUE
+
+
+def is_pcie(devices: tuple[Device, ...]) -> bool:
+    """Tell whether the cards are Gaudi2E, whose own links join LINKED."""
+    return any(device.name.startswith("HL-288") for device in devices)
+
+
+_MODES = {
+    ("1", False): "HPU graphs: recorded once, replayed without the host",
+    ("1", True): "lazy without graphs: the host traces each step anew",
+    ("0", False): "torch.compile",
+    ("0", True): "eager: one operation after the other, for debugging",
+}
+"""Lazy mode and --enforce-eager → what they make together; README_GAUDI.md, execution modes."""
+
+
+def mode(case: Case, chosen: Fit) -> dict[str, Value]:
+    """Choose among lazy mode, graphs, torch.compile and eager, and what several cards need for it."""
+    lazy = str(case.thresholds.whole("lazy_mode"))
+    eager = case.given.flag("--enforce-eager") == "True"
+    because = case.thresholds.table["lazy_mode"]["because"]
+    others = tuple(
+        f"{key[0]}{' with --enforce-eager' if key[1] else ''}: {text}" for key, text in _MODES.items() if key[0] != lazy
+    )
+    values = {LAZY: Value(lazy, f"{_MODES[lazy, eager]}; {because}", others)}
+    if chosen.tensor * chosen.pipeline > 1:
+        because = "several cards with graphs: collectives are recorded into them"
+        values["PT_HPU_ENABLE_LAZY_COLLECTIVES"] = Value("true", because)
+    if EXPERT in chosen.values and case.thresholds.number("expert_variable"):
+        values["VLLM_EP_SIZE"] = Value(str(chosen.tensor), "experts are spread over all ranks of the group")
+    if case.given.flag(EXECUTOR) == "mp" or str(chosen.values.get(EXECUTOR, Value("", "")).value) == "mp":
+        because = "a forked child inherits the driver's state and hangs at its end"
+        values["VLLM_WORKER_MULTIPROC_METHOD"] = Value("spawn", because)
+    return values
+
+
+def quantised(case: Case, chosen: Fit) -> dict[str, Value]:
+    """Return what the weights' type asks for."""
+    method = case.model.quantization
+    values = {"--dtype": Value("bfloat16", "what the matrix engine computes; vllm-gaudi converts float16 to it")}
+    if case.given.variable(QUANT):
+        values |= _calibrated(case, chosen)
+    elif method in ("awq", "gptq") and case.thresholds.number("own_quantization"):
+        values[QUANTIZATION] = Value(
+            f"{method}_hpu", f"the weights are {method}, for which Gaudi has a kernel of its own"
+        )
+    elif _converts(case) and case.word("fp8_conversion") == "variable":
+        because = "Gaudi2 computes float8 as e4m3fnuz: weights are halved and their scales doubled while loading"
+        values["VLLM_HPU_CONVERT_TO_FP8UZ"] = Value("true", because, ("false: values above 240 overflow",))
+    return values
+
+
+def _calibrated(case: Case, chosen: Fit) -> dict[str, Value]:
+    """Return what a QUANT_CONFIG of Intel Neural Compressor asks for."""
+    because = f"{QUANT} names a quantisation configuration"
+    values = {"PT_HPU_WEIGHT_SHARING": Value("0", f"{because}: shared weights would be quantised twice")}
+    slow = "compiling fp8 operations takes minutes in a step"
+    values["VLLM_ENGINE_ITERATION_TIMEOUT_S"] = Value("3600", slow, ("60, vLLM's own: the engine is declared dead",))
+    values["VLLM_RPC_TIMEOUT"] = Value("600000", slow)
+    if case.thresholds.number("inc_flags"):
+        cache = "auto" if case.named("bfloat16_cache") else "fp8_inc"
+        values[QUANTIZATION] = Value("inc", because)
+        values["--kv-cache-dtype"] = Value(cache, f"{because}; this model's list says whether its cache is fp8 too")
+        values["VLLM_DISABLE_MARK_SCALES_AS_CONST"] = Value("true", "constant scales are compiled into each graph anew")
+    weights, device = case.model.weights, chosen.devices[0]
+    if weights and device.memory_total and weights.loaded(2) // chosen.tensor > device.memory_total * 0.8:
+        because = "in bfloat16 the weights are larger than the cards: they are quantised on the host"
+        values["--weights-load-device"] = Value("cpu", because)
+    return values
+
+
+def _converts(case: Case) -> bool:
+    """Tell whether the weights are float8 in a form that Gaudi2 does not compute."""
+    architecture = next((device.architecture for device in case.facts.devices), "")
+    return case.model.quantization == "fp8" and architecture == "gaudi2"
+
+
+def switches(case: Case) -> dict[str, Value]:
+    """Return what single models and ranges need."""
+    values: dict[str, Value] = {}
+    if case.named("fp32_softmax_on"):
+        values["VLLM_FP32_SOFTMAX"] = Value("true", f"{case.name} answers wrongly without it")
+    elif case.named("fp32_softmax_off"):
+        values["VLLM_FP32_SOFTMAX"] = Value("false", f"{case.name} is known to answer rightly without it, and faster")
+    if any(part in case.model.architecture for part in case.thresholds.words("tensor_cache_architectures")):
+        because = f"{case.model.architecture} reads inputs that graphs would otherwise forget"
+        values["PT_HPUGRAPH_DISABLE_TENSOR_CACHE"] = Value("false", because)
+    if any(part in case.model.architecture for part in case.thresholds.words("hybrid_architectures")):
+        because = "hybrid layers compile better with it"
+        values["ENABLE_EXPERIMENTAL_FLAGS"] = Value("true", because)
+        values["ENABLE_SKIP_REMOVAL_OF_GRAPH_INPUT_IDENTITY_NODES"] = Value("true", because)
+    lengths = case.given.wishes.input
+    if case.thresholds.number("zero_padding"):
+        same = lengths is not None and lengths[0] == lengths[1]
+        because = "all prompts are equally long" if same else "padding is computed as zeros, which costs less"
+        values["VLLM_ZERO_PADDING"] = Value("false" if same else "true", because)
+    return values
+
+
+# --- what the user chose --------------------------------------------------------------------------------------------
+
+
+def warnings(case: Case, chosen: Fit) -> Iterator[Finding]:
+    """Yield what is to be said about the model and the user's own choices."""
+    if _converts(case) and case.word("fp8_conversion") == "beforehand":
+        yield advice(
+            41,
+            "Gaudi2 computes float8 as e4m3fnuz, and this stack does not convert weights while loading",
+            case.model.name,
+            "weights that convert_for_g2.py wrote",
+            f"python scripts/convert_for_g2.py -i {case.model.name} -o {case.model.name}-G2 (vllm-fork, deepseek_r1)",
+            "Gaudi2E's manual, 3.1.1",
+        )
+    if case.is_on(SKIP):
+        yield advice(
+            42,
+            f"{SKIP} was set by you: the first request of each shape waits while its graph is compiled",
+            f"{SKIP}={case.given.variable(SKIP)}",
+            "false",
+            "leave it out; a filled recipe cache makes the warm-up short",
+            f"{SCRIPT} -h: do not use in production environment",
+        )
+    if is_pcie(chosen.devices) and chosen.tensor > LINKED and not case.thresholds.number("host_nic"):
+        yield advice(
+            43,
+            "Gaudi2E's links join four cards; a wider group needs host NICs, libfabric and hccl_ofi_wrapper",
+            f"{chosen.tensor} cards",
+            "at most 4, or the variant for host NICs",
+            "--tensor-parallel-size 4, or the image whose name ends in -hnic",
+            "Gaudi2E's manual, 1.2.1",
+        )
+    limits = [name for name in case.given.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
+    if limits and "pad" not in case.thresholds.words("bucket_ways"):
+        yield advice(
+            44,
+            "This stack's vllm-hpu-extension ignores padding limits, or stops at one that is no whole number",
+            f"{limits[0]}={case.given.env[limits[0]]}",
+            "not set",
+            f"unset {limits[0]}; --input-range, --output-range or --workload choose the buckets",
+            "vllm-hpu-extension aice/v1.22.0 at f5f9ecb, features.py",
+        )

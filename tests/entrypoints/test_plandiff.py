@@ -1,0 +1,59 @@
+"""Two plans, compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoints.arguments import parse_arguments
+from entrypoints.cli import main
+from entrypoints.errors import OK, USAGE, EntrypointError
+from entrypoints.plandiff import Change, Side, as_text, compare, parse_plan
+
+
+def plan(**settings: str) -> str:
+    reasons = [
+        {"setting": name, "value": value, "origin": "decision", "because": f"{name} is {value}", "instead": []}
+        for name, value in settings.items()
+    ]
+    return json.dumps({"model": "/models/m", "reasons": reasons})
+
+
+def test_only_what_differs_is_told_with_both_reasons() -> None:
+    changes = compare(parse_plan(plan(a="1", b="2", c="3")), parse_plan(plan(a="1", b="4", d="5")))
+
+    assert changes == (
+        Change("b", Side("2", "decision", "b is 2"), Side("4", "decision", "b is 4")),
+        Change("c", Side("3", "decision", "c is 3"), None),
+        Change("d", None, Side("5", "decision", "d is 5")),
+    )
+    assert as_text(changes).splitlines()[:3] == ["b", "  - 2  [decision]  b is 2", "  + 4  [decision]  b is 4"]
+    assert as_text(()) == "the plans start the same\n"
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"reasons": [{}]}', '{"reasons": [1]}', '{"reasons": {}}'])
+def test_what_is_no_plan_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"plan|value"):
+        parse_plan(text)
+
+
+def test_the_verb_compares_two_files(tmp_path: Path, capsys: Any) -> None:
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    first.write_text(plan(a="1"))
+    second.write_text(plan(a="2"))
+
+    assert main(("plan", "--diff", str(first), str(second)), {}) == OK
+    assert capsys.readouterr().out.startswith("a\n  - 1")
+    assert main(("plan", "--diff", str(first), str(tmp_path / "none")), {}) == USAGE
+
+
+def test_two_files_are_asked_for() -> None:
+    assert parse_arguments(("plan", "--diff", "a", "b")).diff == ("a", "b")
+    assert parse_arguments(("plan", "--diff=a", "b")).diff == ("a", "b")
+    with pytest.raises(EntrypointError, match="a value is missing"):
+        parse_arguments(("plan", "--diff", "a"))
+    with pytest.raises(EntrypointError, match="means nothing here"):
+        parse_arguments(("check", "--diff", "a", "b"))
