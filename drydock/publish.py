@@ -20,7 +20,7 @@ from drydock import build, indexes, matrix, oci, tags
 from drydock.attest import signing
 from drydock.console import byte_progress, log
 from drydock.errors import InputError, RegistryError, TagError
-from drydock.files import exclusive, write_atomically
+from drydock.files import disk_full, exclusive, write_atomically
 from drydock.model import Variant
 from drydock.paths import ROOT, cache_home
 from drydock.record import Record
@@ -140,7 +140,8 @@ class Repository:
 
     def _push_bytes(self, data: bytes) -> dict[str, Any]:
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        with tempfile.NamedTemporaryFile(prefix="drydock-blob-") as file:
+        folder = Path(tempfile.gettempdir())
+        with disk_full(folder), tempfile.NamedTemporaryFile(prefix="drydock-blob-", dir=folder) as file:
             file.write(data)
             file.flush()
             self.blobs.push(Path(file.name), digest)

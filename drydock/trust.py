@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,13 +17,14 @@ from drydock import build, lock, matrix, tags
 from drydock.attest import components, contents, documents, provenance, sbom, signing
 from drydock.console import log
 from drydock.errors import DrydockError, InputError, NotReproducibleError, UntrustedError
+from drydock.files import checksum
 from drydock.inspection import of
 from drydock.locked import Lock
 from drydock.model import Variant
 from drydock.ocidiff import compare
 from drydock.paths import ROOT
 from drydock.pulled import Document, Image, open_image
-from drydock.record import Record
+from drydock.record import Record, dump
 from drydock.verify import describe
 
 
@@ -138,7 +140,7 @@ class _Check:
                 self._signature(item.manifest, f"release {tag}")
                 self.shown.append(f"the tag {tag} was published with this digest")
                 return
-        raise UntrustedError(f"{self.image.where}: nothing binds this tag to {self.image.digest}: the tag was swapped")
+        raise UntrustedError(f"{self.image.where}: nothing binds this tag to {self.image.digest}: it was swapped")
 
     # --- what is said of it -----------------------------------------------------------------------------------------
 
@@ -148,23 +150,29 @@ class _Check:
         for item in found:
             if item.media_type != documents.RELEASE:
                 self._signature(item.manifest, f"{platform}: {documents.KINDS[item.media_type]}")
-        locked = _one(found, documents.LOCK, platform)
-        self.lock = lock.parse_lock(locked.data.decode(), f"{platform}: the attached lock")
-        self.variant = self.lock.variant
-        self._same_variant(platform)
-        for item in of(found, documents.PROVENANCE):
-            self._provenance(item, digest, locked)
+        self._lock(found, platform)
         _one(found, documents.PROVENANCE, platform)
+        for item in of(found, documents.PROVENANCE):
+            self._provenance(item, digest, tuple(of(found, documents.LOCK)))
         self.shown.append(f"{platform}: provenance is of this digest and this lock")
         self._bills(found, platform)
 
-    def _same_variant(self, platform: str) -> None:
+    def _lock(self, found: tuple[Document, ...], platform: str) -> None:
+        """Read the lock; of several, which an image has whose digest was recorded later, all pin the same."""
+        _one(found, documents.LOCK, platform)
+        locks = [
+            lock.parse_lock(item.data.decode(), f"{platform}: lock {item.manifest}")
+            for item in of(found, documents.LOCK)
+        ]
+        if len({pinned(item, platform) for item in locks}) > 1:
+            raise UntrustedError(f"{platform}: the locks attached to it pin different things")
+        self.lock, self.variant = locks[0], locks[0].variant
         label = (self.image.config(platform).get("config", {}).get("Labels") or {}).get("io.drydock.variant")
         if label != self.variant:
             raise UntrustedError(f"{platform}: the image is labelled {label!r}, its lock is of {self.variant!r}")
 
     @staticmethod
-    def _provenance(item: Document, digest: str, locked: Document) -> None:
+    def _provenance(item: Document, digest: str, locks: tuple[Document, ...]) -> None:
         statement = item.json()
         where = f"provenance {item.manifest}"
         if (statement["_type"], statement["predicateType"]) != (provenance.STATEMENT, provenance.PREDICATE):
@@ -175,7 +183,7 @@ class _Check:
         dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
         hashes = {entry.get("uri", ""): entry["digest"].get("sha256") for entry in dependencies}
         own = next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None)
-        if own != hashlib.sha256(locked.data).hexdigest():
+        if own not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
             raise UntrustedError(f"{where}: names a lock with sha256 {own}, attached is another")
 
     def _bills(self, found: tuple[Document, ...], platform: str) -> None:
@@ -210,9 +218,7 @@ def _rebuild(image: Image, published: Lock | None, wish: Wish, root: Path) -> st
     variant = _variant(published, root)
     platform = build.choose_platform(variant, None)
     job = build.prepare(variant.id, build.Wish(platform=platform), root=root)
-    if job.lock.platforms[platform].model_copy(update={"image": None}) != published.platforms[platform].model_copy(
-        update={"image": None}
-    ):
+    if pinned(job.lock, platform) != pinned(published, platform):
         raise InputError(
             f"{variant.id}: this repository's lock is not the one that the image was built from",
             hint=f"check out the commit that its provenance names (invoke inspect {image.where}), and verify there",
@@ -226,6 +232,11 @@ def _rebuild(image: Image, published: Lock | None, wish: Wish, root: Path) -> st
     return built.digest
 
 
+def pinned(locked: Lock, platform: str) -> str:
+    """Return the checksum of what a lock pins for a platform, the recorded digest of the result apart."""
+    return checksum(dump(locked.platforms[platform].model_copy(update={"image": None})))
+
+
 def _variant(published: Lock, root: Path) -> Variant:
     return matrix.find(matrix.read_matrix(root), published.variant)
 
@@ -233,13 +244,13 @@ def _variant(published: Lock, root: Path) -> Variant:
 def _differences(image: Image, platform: str, layout: Path) -> Iterator[Any]:
     """Compare with the published image, laid out on disk as a build is."""
     manifest = image.platforms[platform]
-    folder = layout.parent / f".published-{manifest.digest[-12:]}"
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True, exist_ok=True)
-    (folder / "index.json").write_text(json.dumps({"manifests": [manifest.descriptor()]}))
-    (blobs / manifest.digest.removeprefix("sha256:")).write_bytes(manifest.data)
-    for descriptor in (manifest.content["config"], *manifest.content["layers"]):
-        path = blobs / descriptor["digest"].removeprefix("sha256:")
-        if not path.exists():
-            path.symlink_to(image.blob(descriptor["digest"]))
-    yield from compare(folder, layout)
+    with tempfile.TemporaryDirectory(prefix="drydock-published-") as name:
+        folder = Path(name)
+        blobs = folder / "blobs" / "sha256"
+        blobs.mkdir(parents=True)
+        (folder / "index.json").write_text(json.dumps({"manifests": [manifest.descriptor()]}))
+        (blobs / manifest.digest.removeprefix("sha256:")).write_bytes(manifest.data)
+        content = manifest.content
+        for digest in {item["digest"] for item in (content["config"], *content["layers"])}:
+            (blobs / digest.removeprefix("sha256:")).symlink_to(image.blob(digest))
+        yield from compare(folder, layout)

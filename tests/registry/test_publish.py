@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import base64
 import json
 import os
 import random
@@ -107,11 +108,22 @@ def test_a_changed_layer_is_not_published_and_no_tag_is_set(registry: Registry, 
     assert repository(registry, "damaged/cpu", tmp_path).manifests.tags() == ()
 
 
+def test_expired_credentials_are_said_before_anything_is_done(guarded: Registry, shelf: Shelf, tmp_path: Path) -> None:
+    auth = base64.b64encode(b"someone:expired-secret").decode()
+    (tmp_path / "config.json").write_text(json.dumps({"auths": {guarded.host: {"auth": auth}}}))
+    process = verb(shelf, f"{guarded.host}/mine", DOCKER_CONFIG=str(tmp_path))
+    stdout, stderr = process.communicate(timeout=120)
+    assert (process.returncode, stdout) == (11, "")
+    assert f"docker login {guarded.host}" in stderr
+    assert "expired-secret" not in stderr
+    assert auth not in stderr
+
+
 # --- in spite of everything -----------------------------------------------------------------------------------------
 
 
-def verb(shelf: Shelf, where: str, *options: str) -> subprocess.Popen[str]:
-    return shelf.start("publish", "--target", VARIANT, "--registry", where, "--json", *options)
+def verb(shelf: Shelf, where: str, *options: str, **changes: str) -> subprocess.Popen[str]:
+    return shelf.start("publish", "--target", VARIANT, "--registry", where, "--json", *options, **changes)
 
 
 def finished(process: subprocess.Popen[str]) -> Published:

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from drydock import debian, imagediff, inspection, trust
+from drydock import debian, imagediff, inspection, lock, trust
 from drydock.attest import documents, sbom
 from drydock.attest.signing import Trust
 from drydock.errors import UntrustedError
+from drydock.locked import LockedImage
 from drydock.publish import Published, Repository, Wish, publish
 from drydock.pulled import open_image
 from drydock.registry.manifests import INDEX, fallback_tag, made
@@ -85,6 +86,18 @@ def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) ->
     assert {item.manifest for item in image.documents(signed.digest, documents.KINDS)} >= before
     assert len(image.documents(signed.digest, documents.KINDS)) == len(before)
     signed.verify()
+
+
+def test_a_digest_that_was_recorded_later_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
+    path = lock.path_of(signed.shelf.root, VARIANT)
+    pins = signed.shelf.lock.platforms[AMD64]
+    image = LockedImage(digest=signed.digest, inputs_sha256="a" * 64, buildkit="1", buildx="1")
+    platforms = {AMD64: pins.model_copy(update={"image": image})}
+    lock.write_lock(path, signed.shelf.lock.model_copy(update={"platforms": platforms}))
+    publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.shelf.root)
+    found = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
+    assert len(found) == 2
+    assert signed.verify().digest == signed.digest
 
 
 def test_documents_are_valid_and_agree(signed: Signed) -> None:
