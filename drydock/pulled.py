@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from drydock import indexes
 from drydock.errors import RegistryError, UntrustedError
 from drydock.publish import Repository
-from drydock.registry.manifests import EMPTY, INDEX, Manifest
+from drydock.registry.manifests import EMPTY, Manifest
 from drydock.registry.reference import Reference, parse
 from drydock.store import default_store
 
@@ -109,7 +109,11 @@ def open_image(text: str, *, insecure: bool = False) -> Image:
 
 def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Manifest]]:
     content = manifest.content
-    if manifest.media_type != INDEX and "manifests" not in content:
+    if "manifests" not in content and "config" not in content:
+        raise RegistryError(
+            f"{repository.where}: {manifest.digest}: neither an image nor an index ({manifest.media_type})"
+        )
+    if "manifests" not in content:
         config = json.loads(b"".join(repository.blobs.pull(content["config"]["digest"])))
         return [(f"{config['os']}/{config['architecture']}", manifest)]
     found = []

@@ -53,9 +53,12 @@ class Blobs:
         self._advance = advance
 
     def has(self, digest: str) -> bool:
-        """Tell whether the registry holds a blob."""
+        """Tell whether the registry holds a blob.
+
+        One that sends on to a storage holds it; that is not followed, since storages sign a URL for GET alone.
+        """
         asked = Asked("HEAD", self.client.path(f"blobs/{digest}"))
-        return bool(self.client.request(asked, (200, 404)).ok)
+        return bool(self.client.request(asked, (200, 302, 303, 307, 308, 404)).ok)
 
     def push(self, path: Path, digest: str, mount_from: str = "") -> Pushed:
         """See that the registry holds a file under its digest. Two runs on one machine take turns at each blob.

@@ -160,7 +160,7 @@ class Client:
                 data=asked.body() if asked.body else None,
                 auth=auth,
                 stream=asked.stream,
-                allow_redirects=asked.method in ("GET", "HEAD"),
+                allow_redirects=asked.method == "GET",
                 timeout=self.access.timeout,
                 verify=self._authority(),
                 cert=self.access.client_certificate,

@@ -104,3 +104,12 @@ def test_a_registry_without_ranges_is_read_on(tmp_path: Path) -> None:
     with Fake(answer) as fake:
         blobs = Blobs(Client(parse(f"{fake.host}/a/b"), Access(pause=0.001, timeout=1)), tmp_path)
         assert b"".join(blobs.pull(DIGEST)) == DATA
+
+
+def test_a_registry_that_sends_on_to_its_storage_holds_the_blob(tmp_path: Path) -> None:
+    def answer(_: Seen) -> Answer:
+        return Answer(307, {"Location": f"http://{fake.host}/signed-for-get-alone"})
+
+    with Fake(answer) as fake:
+        assert Blobs(Client(parse(f"{fake.host}/a/b"), QUICK), tmp_path).has(DIGEST)
+        assert [seen.method for seen in fake.seen] == ["HEAD"]
