@@ -311,10 +311,19 @@ def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, wi
             repository.refer(manifest, item.media_type, item.data, item.name) for item in said.get(manifest.digest, ())
         ]
         signed |= dict.fromkeys((manifest.digest, *(artifact.digest for artifact in artifacts)))
+        _see_listed(repository, manifest, artifacts)
     if wish.key or wish.keyless:
         signer = signing.Signer("" if wish.keyless else wish.key, insecure=wish.insecure)
         for digest in signed:
             signing.sign(repository.where.at(digest), signer)
+
+
+def _see_listed(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:
+    """List again what another machine's publish, which wrote the same fallback tag, dropped meanwhile."""
+    listed = {item["digest"] for item in repository.manifests.referrers(manifest.digest)}
+    for artifact in artifacts:
+        if artifact.digest not in listed:
+            repository.manifests.refer(artifact)
 
 
 def report(published: Published) -> str:

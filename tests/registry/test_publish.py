@@ -4,6 +4,7 @@ import base64
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -137,6 +138,17 @@ def test_two_publishes_at_once(registry: Registry, shelf: Shelf) -> None:
     first, second = (finished(process) for process in processes)
     assert first.digest == second.digest
     assert first.blobs["uploaded"] + second.blobs["uploaded"] == sum(first.blobs.values())
+
+
+def test_two_machines_at_once(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
+    shutil.copytree(shelf.cache, tmp_path / "another machine")
+    caches = [str(shelf.cache), str(tmp_path / "another machine")]
+    where = f"{registry.host}/machines"
+    processes = [verb(shelf, where, "--release", "1.0.0", DRYDOCK_CACHE=cache) for cache in caches]
+    first, second = (finished(process) for process in processes)
+    assert first.digest == second.digest
+    there = repository(registry, "machines/cpu", tmp_path / "state").manifests
+    assert {len(there.referrers(digest)) for digest in first.platforms.values()} == {5}
 
 
 def test_of_two_different_images_at_once_one_gets_the_release(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
