@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drydock import tables
+from drydock.caches import Cache
 from drydock.checks import Check
 from drydock.container import words
 from drydock.errors import StaleError
@@ -27,6 +28,8 @@ def begin(name: str) -> str:
 def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]:
     """Return each page that holds generated tables, with its tables by name."""
     found = {root / "README.md": {"proofs": proofs(root, variants)}}
+    if any(variant.caches for variant in variants):
+        found[root / "docs" / "caches.md"] = {"caches": caches(variants)}
     for accelerator in sorted({variant.accelerator for variant in variants}):
         own = [variant for variant in variants if variant.accelerator == accelerator]
         page = {"checks": checks(own), "thresholds": thresholds(own), "run": run(own)}
@@ -79,6 +82,27 @@ def _check(check: Check, places: Mapping[str, str]) -> Sequence[str]:
     for_good = check.fix.for_good if check.fix else ""
     place = places.get(check.fact, check.fact)
     return (check.id, check.severity, check.scope, check.text, place, check.remediation, for_good, check.source)
+
+
+def caches(variants: Sequence[Variant]) -> str:
+    """Return what is kept between starts, and which accelerators keep it."""
+    every = {variant.accelerator for variant in variants}
+    holders: dict[str, set[str]] = {}
+    found: dict[str, tuple[str, Cache]] = {}
+    for variant in variants:
+        for name, cache in variant.caches.items():
+            key = f"{name} {cache.model_dump_json()}"
+            found[key] = (name, cache)
+            holders.setdefault(key, set()).add(variant.accelerator)
+    rows = (
+        (f"`{name}`", cache.scope, f"`{cache.folder}`", cache.because, cache.source, _all(every, holders[key]))
+        for key, (name, cache) in found.items()
+    )
+    return _table(("variable", "scope", "folder", "because", "source", "accelerators"), rows)
+
+
+def _all(every: set[str], some: set[str]) -> str:
+    return "all" if some == every else ", ".join(sorted(some))
 
 
 def thresholds(variants: Sequence[Variant]) -> str:

@@ -173,7 +173,8 @@ def _set_by_user(chosen: Mapping[str, Chosen]) -> set[str]:
 def image_factors(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> dict[str, str]:
     """Return what compiled kernels depend on: the image and the device, in words that can be compared and shown."""
     digest = env.get("DRYDOCK_IMAGE_DIGEST", "").removeprefix("sha256:")
-    factors = {"variant": profile["variant"], "vllm": profile["vllm"], "image": digest or "unknown"}
+    image = digest or profile.get("packages") or "unknown"
+    factors = {"variant": profile["variant"], "vllm": profile["vllm"], "image": image}
     if not facts.devices:
         return factors | {"device": _processor(facts)}
     kinds = sorted({f"{device.name} {device.architecture}".strip() for device in facts.devices})

@@ -293,7 +293,23 @@ def read_profile(env: Env) -> dict[str, Any]:
         raise EntrypointError(
             USAGE, f"{path}: {error}, expected the image's profile", "unset DRYDOCK_PROFILE"
         ) from error
-    return {**profile, "environment": read_environment(env)}
+    return {**profile, "environment": read_environment(env), "packages": read_packages(profile["python"])}
+
+
+def read_packages(python: str) -> str:
+    """Return a digest of the distributions beside an interpreter, by name and version: it tells builds apart.
+
+    Empty where there are none, or they cannot be listed.
+    """
+    from entrypoints.caches import short
+
+    lib = os.path.join(os.path.dirname(os.path.dirname(python)), "lib")
+    try:
+        folders = [os.path.join(lib, name, "site-packages") for name in os.listdir(lib) if name.startswith("python3.")]
+        names = sorted(name for folder in folders for name in os.listdir(folder) if name.endswith("-info"))
+    except OSError:
+        return ""
+    return short("\n".join(names)) if names else ""
 
 
 def read_environment(env: Env) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from entrypoints.caches import cache_plan, cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.decide import Decision, Value
 from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.granted import examine
+from entrypoints.granted import examine, none_here
 from entrypoints.limits import raised
 from entrypoints.limits import reasons as limit_reasons
 from entrypoints.model import CachePlan, Facts, Finding, Reason, ServePlan, to_json
@@ -45,7 +45,10 @@ _SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "T
 def command(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given, drain_timeout: float = 0
 ) -> ServePlan:
-    """Make the plan. Raises what the decisions raise."""
+    """Make the plan. Raises HOST where the image needs a device and none is here, and what the decisions raise."""
+    nothing = none_here(profile, facts, given.env)
+    if nothing:
+        raise nothing
     decide: Callable[..., Decision] = import_module(DECISIONS[profile["accelerator"]]).decide
     decision = decide(profile, facts, model, given)
     exported = _exported(profile, given.env)

@@ -26,10 +26,16 @@ class Commands:
     def __init__(self, host: Host) -> None:
         self._run: Run = run_live if host.live else recorded(host)
         self.answers: dict[str, Result] = {}
+        self._hung: dict[str, Result] = {}
 
     def run(self, argv: tuple[str, ...], timeout: float) -> Result:
-        """Run a command within `timeout` seconds; 127 means that there is no such command, 124 that it hung."""
-        result = self._run(argv, timeout)
+        """Run a command within `timeout` seconds; 127 means that there is no such command, 124 that it hung.
+
+        A tool that hung once is not waited for again: its driver will not answer the next question either.
+        """
+        result = self._hung.get(argv[0]) or self._run(argv, timeout)
+        if result.rc == TIMED_OUT:
+            self._hung[argv[0]] = result
         self.answers[" ".join(argv)] = result
         return result
 

@@ -23,6 +23,7 @@ WARN = "WARN"
 FAIL = "FAIL"
 UNKNOWN = "UNKNOWN"
 
+
 PROBE_FAILED = "PROBE-001"
 """Every failure of a probe: what should have been readable and was not."""
 
@@ -193,15 +194,20 @@ def _several(value: Any) -> Iterable[Any]:
 
 
 def _version(value: Any) -> tuple[int, ...]:
-    """Return the numbers of a version: 1.21.0-555 → (1, 21, 0, 555)."""
+    """Return the numbers of a version, a candidate's below its release's: 25.5.rc1 → (25, 5, -1, 1) → before 25.5.0."""
     import re
 
-    return tuple(int(number) for number in re.findall(r"\d+", str(value)[:80]))
+    parts = re.findall(r"(rc|alpha|beta|dev)?[.-]?(\d+)", str(value)[:80].lower())
+    return tuple(number for word, digits in parts for number in ((-1, int(digits)) if word else (int(digits),)))
 
 
 def _at_least(found: Any, expected: Any) -> bool | None:
+    """Compare two versions as if the shorter went on with zeros; None where one has no number."""
     left, right = _version(found), _version(expected)
-    return left >= right if left and right else None
+    if not left or not right:
+        return None
+    length = max(len(left), len(right))
+    return left + (0,) * (length - len(left)) >= right + (0,) * (length - len(right))
 
 
 def _below(found: Any, expected: Any) -> bool | None:
@@ -267,7 +273,7 @@ _FEW = 12
 def _found(fact: str, value: Any) -> str:
     if value is None:
         return f"{fact} is not known here"
-    if isinstance(value, list) and len(value) > _FEW:
+    if isinstance(value, list) and (len(value) > _FEW or not all(isinstance(item, (str, int)) for item in value)):
         return f"{fact}: {len(value)} entries"
     if isinstance(value, int) and value >= UNLIMITED // MIB:
         return f"{fact} = unlimited"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from entrypoints.errors import HOST, EntrypointError
 from entrypoints.findings import FAIL, GIB, MIB, WARN, evaluate
 from entrypoints.model import Facts, Finding, Limits
 from entrypoints.probes.system import CAPABILITIES
@@ -18,6 +19,9 @@ DEVICE, MOUNT, CAPABILITY, LIMIT, SHM, SECURITY, USER, PRIVILEGED = (f"RUN-{numb
 
 USUAL_SHM = 64 * MIB
 """What Docker gives without --shm-size and --ipc."""
+
+_NAMED = 4
+"""Failures of the probe that one message names; `check` tells of all."""
 
 Run = Mapping[str, Any]
 
@@ -31,6 +35,41 @@ def missing(run: Run, facts: Facts) -> tuple[Finding, ...]:
     """Return a finding for each thing of the record that is not there."""
     kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _security, _user)
     return tuple(finding for kind in kinds for finding in kind(run, facts))
+
+
+def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> EntrypointError | None:
+    """Return the error that no device is here: what was looked at, and what to start the container with.
+
+    None where devices are here, or where the image needs none.
+    """
+    run = profile.get("run") or {}
+    cards = [node["path"] for node in run.get("devices", ()) if node["each"]]
+    if facts.devices or not cards:
+        return None
+    name = profile["accelerator"]
+    there = [path for path in cards if facts.granted.get(path)]
+    files = f"behind {' and '.join(there)} no device that can serve" if there else f"{' or '.join(cards)}: none to open"
+    failures = [f"{failure.where}: {failure.found}" for failure in facts.failures[:_NAMED]]
+    failures += ["…"] if len(facts.failures) > _NAMED else []
+    narrowed = [f"{variable}={value}" for variable, value in sorted(env.items()) if _narrows(variable, value)]
+    looked = "; ".join((files, *narrowed, *failures))
+    unset = "".join(f"unset {word.partition('=')[0]}, or " for word in narrowed)
+    flags = f"{_cards_flag(run, cards[0])}{_own_files(run)}"
+    hint = f"{unset}docker run {flags} …; `check` says what else this container lacks"
+    return EntrypointError(HOST, f"no {name} device is here: {looked}", hint)
+
+
+def _narrows(variable: str, value: str) -> bool:
+    """Tell a variable by which a user, or the runtime, leaves only some devices to be seen."""
+    return variable.endswith(("_VISIBLE_DEVICES", "_VISIBLE_CHIPS", "_VISIBLE_CORES")) and value != "all"
+
+
+def _own_files(run: Run) -> str:
+    """Return the flags for files that all cards share; a device library or a runtime brings them by itself."""
+    if run.get("gpus") or run.get("runtime"):
+        return ""
+    nodes = (node for node in run.get("devices", ()) if not node["each"] and not node.get("optional"))
+    return "".join(f" --device {node['path']}" for node in nodes)
 
 
 def _finding(number: str, severity: str, word: Mapping[str, Any], found: str, expected: str, flag: str) -> Finding:
@@ -74,10 +113,11 @@ def _cards_flag(run: Run, pattern: str) -> str:
         return f"--gpus {run['gpus']['value']}"
     if run.get("runtime"):
         visible = run.get("visible")
-        chosen = f" --env {visible['value']}" if visible and "=" in visible["value"] else ""
+        chosen = f" --env {visible['value']}{'' if '=' in visible['value'] else '=all'}" if visible else ""
         return f"--runtime {run['runtime']['value']}{chosen}"
     groups = "".join(f" --group-add (number of {word['value']} on the host)" for word in run.get("groups", ()))
-    first = pattern.replace("[0-9]*", "0").replace("[0-9]", "0").replace("*", "0")
+    first = pattern.replace("renderD[0-9]*", "renderD128")  # where the kernel begins to number them
+    first = first.replace("[0-9]*", "0").replace("[0-9]", "0").replace("*", "0")
     return f"--device {first}{groups}"
 
 

@@ -27,9 +27,9 @@ from entrypoints.entries import (
     nearest,
     open_entry,
     set_aside,
-share,
+    share,
     write,
-)  # fmt: skip
+)
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, make_private, remove, size
 from entrypoints.model import CachePlan, Entry
@@ -70,8 +70,9 @@ class Caches:
     # --- before ----------------------------------------------------------------------------------------------------
 
     def open(self, *, counted: bool) -> None:
-        """Open the entries, make all folders, and say what was found; with `counted`, note the attempt. Raises HOST."""
+        """Open the entries, make all folders, say what was found; if `counted`, note it. Raises HOST, USAGE."""
         plan = self._plan
+        self._check_settings()
         if plan.why:
             make_private(self._private)
             self._told.append(self._elsewhere())
@@ -83,6 +84,16 @@ class Caches:
             self._count()
         for line in (*self._told, *self._outcome()):
             self._say(line)
+
+    def _check_settings(self) -> None:
+        """See that what the user set can be meant. Raises USAGE."""
+        if self._env.get("DRYDOCK_CACHE_QUOTA"):
+            from entrypoints.quota import parse_quota
+
+            parse_quota(self._env["DRYDOCK_CACHE_QUOTA"], 0)
+        for source in self._plan.sources:
+            if not os.path.isdir(source):
+                self._told.append(f"WARN DRYDOCK_CACHE_FROM: {source}: no such folder")
 
     def _elsewhere(self) -> str:
         """Say where caches go instead of the volume, and what becomes of them."""

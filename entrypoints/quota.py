@@ -48,20 +48,20 @@ def make_room(root: str, env: Mapping[str, str], say: Callable[[str], None]) -> 
     for path, bytes_ in reversed(found):
         if excess <= 0:
             return
-        if not is_in_use(path):
-            _evict(root, path)
+        if not is_in_use(path) and _evict(root, path):
             excess -= bytes_
             say(f"cache: {path} removed, used longest ago: the quota is {allowed / 1e9:.1f} GB ({QUOTA})")
 
 
-def _evict(root: str, path: str) -> None:
-    """Remove an entry; it is renamed first, so that nobody opens half of it."""
+def _evict(root: str, path: str) -> bool:
+    """Remove an entry and tell whether it went; it is renamed first, so that nobody opens half of it."""
     going = f"{root}/{COMPILED}/.{os.path.basename(path)}.going"
     try:
         os.rename(path, going)
-    except OSError:  # somebody else removes it
-        return
+    except OSError:  # somebody else removes it, or the volume is read-only
+        return False
     remove(going)
+    return True
 
 
 def _old(folder: str) -> tuple[str, ...]:

@@ -22,9 +22,13 @@ from pathlib import Path
 from py_compile import PycInvalidationMode
 
 ROOT = Path(__file__).resolve().parent.parent
-HOST = ROOT / "tests" / "hosts" / "cpu-xeon8380-2s"
-"""The recorded host: 160 threads on two nodes, so that there is something to read."""
-PROFILE = ROOT / "images" / "cpu-vllm0.32" / "profile.json"
+MACHINES = {
+    "cpu-xeon8380-2s": "cpu-vllm0.32",
+    "cuda-h100-8x": "cuda13.0-vllm0.33",
+    "habana-gaudi2-8x": "habana1.22-fork0.9",
+    "ascend-a3-8x2": "ascend9.1-a3-vllm0.23",
+}
+"""Recorded host → variant: 160 threads on two nodes, eight or sixteen devices, so that there is something to read."""
 
 STUB = "#!/bin/sh\nexec date +%s%N\n"
 CONFIG = {
@@ -36,22 +40,22 @@ CONFIG = {
 }
 
 
-def stage(folder: Path) -> Mapping[str, Path]:
+def stage(folder: Path, machine: str) -> Mapping[str, Path]:
     """Lay out entrypoint, profile, recorded host, model and stub below a folder."""
     shutil.copytree(ROOT / "entrypoints", folder / "entrypoints", ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(folder / "entrypoints", quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
     stub = folder / "python3"
     stub.write_text(STUB)
     stub.chmod(0o755)
-    profile = json.loads(PROFILE.read_text())
+    profile = json.loads((ROOT / "images" / MACHINES[machine] / "profile.json").read_text())
     (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
-    return {"host": _host(folder), "model": _model(folder)}
+    return {"host": _host(folder, machine), "model": _model(folder)}
 
 
-def _host(folder: Path) -> Path:
+def _host(folder: Path, machine: str) -> Path:
     """Copy the recorded host, with a cache folder that this machine can write."""
     host = folder / "host"
-    shutil.copytree(HOST, host)
+    shutil.copytree(ROOT / "tests" / "hosts" / machine, host)
     mounts = json.loads((host / "mounts.json").read_text())
     mounts["cache"]["path"] = str(folder / "cache")
     (folder / "cache").mkdir()
@@ -94,11 +98,11 @@ def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> fl
     return (int(ran.stdout) - begin) / 1e6
 
 
-def measure(runs: int) -> dict[str, float]:
+def measure(runs: int, machine: str) -> dict[str, float]:
     """Measure both, in turns; return milliseconds."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        paths = stage(folder)
+        paths = stage(folder, machine)
         env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
         pairs = [(bare(env), serve(folder, paths, env)) for _ in range(runs)]
     interpreter, whole = zip(*pairs, strict=True)
@@ -115,7 +119,9 @@ def main() -> None:
     """Print the measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=30)
-    print(json.dumps(measure(parser.parse_args().runs), indent=2))  # noqa: T201 - data on standard output
+    runs = parser.parse_args().runs
+    measured = {machine: measure(runs, machine) for machine in MACHINES}
+    print(json.dumps(measured, indent=2))  # noqa: T201 - data on standard output
 
 
 if __name__ == "__main__":

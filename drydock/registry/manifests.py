@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
+import requests
+
 from drydock.errors import RegistryError
 from drydock.files import exclusive
-from drydock.registry.client import Asked, Client
+from drydock.registry.client import Asked, Client, Cut, RefusedError
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -25,6 +27,8 @@ DOCKER = "application/vnd.docker.distribution.manifest"
 ACCEPTED = f"{MANIFEST}, {INDEX}, {DOCKER}.v2+json, {DOCKER}.list.v2+json"
 LARGEST = 4 << 20
 """Bytes: the least that the specification lets a registry take as a manifest."""
+RACES = 4
+"""Times that a manifest is put before a refusal is believed."""
 TRIES = 6
 """Times that a list of referrers is written anew, where somebody else wrote it meanwhile."""
 
@@ -93,11 +97,25 @@ class Manifests:
             {"Content-Type": manifest.media_type},
             lambda: manifest.data,
         )
-        response = self.client.request(asked, (201,))
+        response = self._put(asked)
         told = response.headers.get("Docker-Content-Digest", manifest.digest)
         if told != manifest.digest:
             raise RegistryError(f"{self.client.where}: the registry calls {manifest.digest} {told}")
         return "OCI-Subject" in response.headers
+
+    def _put(self, asked: Asked) -> requests.Response:
+        """Put it, again where the registry finds fault with what is right: its digest was made of these very bytes.
+
+        docker-registry 2.8 on a disk does so (DIGEST_INVALID) while somebody else puts the same.
+        """
+        for failures in range(1, RACES):
+            try:
+                return self.client.request(asked, (201,))
+            except RefusedError as refused:
+                if refused.status not in (400, 404):
+                    raise
+                self.client.pause(failures, Cut(str(refused)))
+        return self.client.request(asked, (201,))
 
     def tags(self) -> tuple[str, ...]:
         """Return the repository's tags, sorted; none where there is no such repository."""

@@ -12,9 +12,10 @@ from entrypoints.decide import Decision, Thresholds, Value, advice
 from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.fit import SEQUENCES, Fit, Rules, fit
 from entrypoints.decide.layouts import DATA, EXECUTOR, EXPERT, NODES
+from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts
-from entrypoints.parse import parse_id_list
+from entrypoints.parse import format_id_list, parse_id_list
 from entrypoints.vllm_flags import Given
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
@@ -115,11 +116,19 @@ def _mask(case: Case) -> int:
 
 
 def _visible(facts: Facts, given: Given) -> Facts:
-    """Leave out the chips that the user hides from the runtime; a list that is none is the runtime's to refuse."""
+    """Leave out the chips that the user hides from the runtime; a list that is none is the runtime's to refuse.
+
+    Raises USAGE for a chip that is not here.
+    """
     try:
         numbers = parse_id_list(given.variable(VISIBLE) or "")
     except ValueError:
         return facts
+    missing = set(numbers) - {device.number for device in facts.devices}
+    if missing and facts.devices:
+        message = f"{VISIBLE}={given.variable(VISIBLE)} names {min(missing)}: no such chip is here"
+        known = format_id_list(tuple(device.number for device in facts.devices))
+        raise EntrypointError(USAGE, message, f"there are {known}, as the runtime counts them in this container")
     devices = tuple(device for device in facts.devices if device.number in numbers)
     return facts._replace(devices=devices) if devices else facts
 
@@ -130,14 +139,22 @@ def _chips(case: Case, found: Fit) -> dict[str, Value]:
     if len(numbers) == len(case.facts.devices):
         return {}
     text = ",".join(map(str, numbers))
-    because = f"{len(numbers)} of {len(case.facts.devices)} chips are needed{_cards(found)}"
-    return {VISIBLE: Value(text, because, ("all: the first ones, whoever else holds them",))}
+    are = "chip is" if len(numbers) == 1 else "chips are"
+    because = f"{len(numbers)} {are} needed of {len(case.facts.devices)}{_cards(found)}{_near(found)}"
+    instead = "all: vLLM would take the first ones, whoever else holds them and wherever they are"
+    return {VISIBLE: Value(text, because, (instead,))}
 
 
 def _cards(found: Fit) -> str:
     """Say which cards the dies are of."""
     cards = sorted({device.card for device in found.devices if device.card is not None})
     return f": dies of card {', '.join(map(str, cards))}" if cards else ""
+
+
+def _near(found: Fit) -> str:
+    """Say which NUMA nodes the chips are near."""
+    nodes = sorted({device.node for device in found.devices if device.node is not None})
+    return f", near NUMA node {', '.join(map(str, nodes))}" if nodes else ""
 
 
 # --- 310P -----------------------------------------------------------------------------------------------------------

@@ -155,3 +155,12 @@ def decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) ->
             if batch <= count:
                 graphs.append((batch, count))
     return tuple(graphs)
+
+
+def count_decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> int:
+    """Return how many `decode_graphs` would return; linear buckets make tens of thousands."""
+    from bisect import bisect_left
+
+    below = blocks if most is None else blocks[: bisect_left(blocks, most)]
+    capped = len(below) < len(blocks)
+    return sum(len(below) - bisect_left(below, batch) + capped for batch in batches)

@@ -76,7 +76,7 @@ def read_case(facts: Facts, model: ModelFacts, given: Given, rules: Rules) -> Ca
         rules,
         pool,
         there,
-        _memory(pool, given, rules),
+        _memory(facts, pool, given, rules),
         _cache(model, given, rules),
         read_demand(model, given, rules.block),
     )
@@ -90,13 +90,14 @@ def _decimal(given: Given, name: str) -> float | None:
         return None
 
 
-def _memory(pool: Pool, given: Given, rules: Rules) -> Memory:
+def _memory(facts: Facts, pool: Pool, given: Given, rules: Rules) -> Memory:
     """Return what the device that offers least offers. Raises HOST where nothing tells a device's memory."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
     if not total or not all(totals):
-        hint = "run `check`: it says what the container lacks to see it"
-        raise EntrypointError(HOST, f"nothing tells how much memory {numbers(pool.devices)} have", hint)
+        hint = next((f"expected {failure.expected}" for failure in facts.failures), "run `check` for what is lacking")
+        why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
+        raise EntrypointError(HOST, f"nothing tells the memory of devices {numbers(pool.devices)}{why}", hint)
     user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
     return Memory(total, user if user is not None else _share(pool, total, rules), offload, cache)

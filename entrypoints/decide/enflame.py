@@ -185,7 +185,7 @@ def _cards(case: Case, chosen: Fit) -> dict[str, Value]:
     numbers = [device.number for device in chosen.devices]
     if not numbers or set(numbers) == everything:
         return {}
-    because = f"cards {format_id_list(tuple(numbers))} of {len(everything)}: the others stay free for another server"
+    because = f"{format_id_list(tuple(numbers))} of {len(everything)} cards: the others stay free for another server"
     return {VISIBLE: Value(",".join(map(str, numbers)), because)}
 
 

@@ -68,7 +68,9 @@ def mode(case: Case, chosen: Fit) -> dict[str, Value]:
     eager = case.given.flag("--enforce-eager") == "True"
     because = case.thresholds.table["lazy_mode"]["because"]
     others = tuple(
-        f"{key[0]}{' with --enforce-eager' if key[1] else ''}: {text}" for key, text in _MODES.items() if key[0] != lazy
+        f"{number}{' with --enforce-eager' if slow else ''}: {text}; this stack was validated otherwise"
+        for (number, slow), text in _MODES.items()
+        if number != lazy
     )
     values = {LAZY: Value(lazy, f"{_MODES[lazy, eager]}; {because}", others)}
     if chosen.tensor * chosen.pipeline > 1:

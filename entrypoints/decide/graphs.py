@@ -212,7 +212,7 @@ def _linear_graphs(asked: Asked, ranges: Ranges) -> int:
 def _count(asked: Asked, prompts: Buckets, lengths: Buckets, batches: Buckets, blocks: Buckets) -> int:
     before = spaced.prompt_graphs(prompts, lengths, asked.budget)
     pieces = sum(len(_contexts(asked, length)) for _, length in before)
-    return pieces + len(spaced.decode_graphs(batches, blocks, asked.kv_blocks))
+    return pieces + spaced.count_decode_graphs(batches, blocks, asked.kv_blocks)
 
 
 def _exponential(asked: Asked, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:

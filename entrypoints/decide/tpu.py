@@ -134,7 +134,7 @@ def _chips(case: Case, chosen: Fit) -> dict[str, Value]:
     chips = sorted({chip(device) for device in chosen.devices})
     if not chips or set(chips) == everything:
         return {}
-    because = f"chips {format_id_list(tuple(chips))} of {len(everything)}: the others stay free for another server"
+    because = f"{format_id_list(tuple(chips))} of {len(everything)} chips: the others stay free for another server"
     shape = "one process drives them, as tpu-inference itself sets for a part of a host"
     return {
         VISIBLE: Value(",".join(map(str, chips)), because),

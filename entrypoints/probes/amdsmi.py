@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.probes.printed import bus_of, loaded, number_of, size_of, word_of
+from entrypoints.probes.printed import bus_of, json_in, loaded, number_of, size_of, word_of
 from entrypoints.probes.tools import unknown
 
 
@@ -31,6 +31,7 @@ class Card(NamedTuple):
 Wires = tuple[tuple[str, str, str], ...]
 """Two ends, each a PCI address or a tool's number, and the kind of link."""
 
+_EXPECTED = "amd-smi's GPUs, as JSON or below lines `GPU: 0`"
 _FIELD = re.compile(r"GPU\s*\[?(\d{1,4})\]?\s*:\s*(.+?)\s*:\s*(.*)$")
 _GFX = re.compile(r"gfx[0-9a-f]{3,5}")
 _MODES = re.compile(r"\b(NPS\d)[,\s]+(\w{2}X)\b")
@@ -46,7 +47,7 @@ def parse_amd_smi(text: str) -> tuple[Card, ...]:
     """Parse `amd-smi static` or `amd-smi list`, as JSON or as text."""
     entries = _entries(text)
     if not entries:
-        raise unknown(text.strip() or "nothing", "amd-smi's GPUs, as JSON or below lines `GPU: 0`")
+        raise unknown(text.strip() or "nothing", _EXPECTED)
     return tuple(_card(entry, number) for number, entry in enumerate(entries))
 
 
@@ -54,7 +55,7 @@ def _entries(text: str) -> list[Mapping[str, Any]]:
     """Return each GPU's values, by their paths in lower case: asic.market_name."""
     if re.search(r"^GPU:", text, re.MULTILINE):
         return _indented(text)
-    value = loaded(text, "amd-smi's JSON")
+    value = loaded(text, _EXPECTED)
     for _ in range(2):  # {"gpu_data": […]}; host and guest editions wrap once more
         if isinstance(value, dict):
             value = next((item for item in value.values() if isinstance(item, list)), value)
@@ -122,15 +123,15 @@ def _gfx(value: Any) -> str:
 
 def parse_rocm_smi(text: str) -> tuple[Card, ...]:
     """Parse rocm-smi: JSON, `GPU[0] : key: value` lines, or its table of all GPUs."""
-    fields = _rocm_json(text) if text.lstrip()[:1] == "{" else _rocm_lines(text)
+    value = json_in(text)
+    fields = _rocm_json(value) if isinstance(value, dict) else _rocm_lines(text)
     cards = tuple(_rocm_card(index, fields[index]) for index in sorted(fields)) or _table(text)
     if not cards:
         raise unknown(text.strip() or "nothing", "rocm-smi's GPUs: JSON, `GPU[0] : …` lines, or a table")
     return cards
 
 
-def _rocm_json(text: str) -> dict[int, dict[str, Any]]:
-    value = loaded(text, "rocm-smi's JSON")
+def _rocm_json(value: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     system = value.get("system")
     driver = str(system.get("Driver version", "")) if isinstance(system, dict) else ""
     cards = {number_of(key[4:]): item for key, item in value.items() if key.startswith("card")}
@@ -222,14 +223,14 @@ def _agent(number: int, fields: Mapping[str, str]) -> Card:
 
 def parse_topology(text: str) -> Wires:
     """Parse the kinds of links of `amd-smi topology` or `rocm-smi --showtopo`, each as JSON or as tables."""
-    wires = _topology_json(text) if text.lstrip()[:1] in ("[", "{") else _topology_table(text)
+    value = json_in(text)
+    wires = _topology_table(text) if value is None else _topology_json(value)
     if wires is None:
         raise unknown(text.strip() or "nothing", "a table or a list of link types between GPUs")
     return tuple((first, second, kind) for first, second, kind in wires if first != second and kind.isalnum())
 
 
-def _topology_json(text: str) -> list[tuple[str, str, str]] | None:
-    value = loaded(text, "a topology as JSON")
+def _topology_json(value: Any) -> list[tuple[str, str, str]] | None:
     if isinstance(value, dict) and isinstance(value.get("system"), dict):
         pairs = ((_PAIR.search(str(key)), kind) for key, kind in value["system"].items() if "Link type" in str(key))
         return [(pair[1], pair[2], word_of(kind)) for pair, kind in pairs if pair]

@@ -76,7 +76,27 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
         device._replace(architecture=families.get(device.bus) or device.architecture)
         for device in _devices(host, table, mapping, paths)
     )
-    return Seen(*_placed(host, devices, table, topology), _versions(host, run, table), _hccn(host, devices))
+    placed, links = _placed(host, devices, table, topology)
+    given = _given(host, placed, paths)
+    numbers = {device.number: order for order, device in enumerate(given)} if given != placed else {}
+    ours = [link for link in links if not numbers or {link.first, link.second} <= set(numbers)]
+    return Seen(
+        tuple(device._replace(number=numbers.get(device.number, device.number)) for device in given),
+        tuple(Link(numbers.get(a, a), numbers.get(b, b), kind) for a, b, kind in ours),
+        _versions(host, run, table),
+        _hccn(host, given),
+    )
+
+
+def _given(host: Host, devices: tuple[Device, ...], paths: tuple[str, ...]) -> tuple[Device, ...]:
+    """Return the devices whose files are here, where the tool lists more of them than there are files."""
+    if len(devices) <= len(paths):
+        return devices
+    given = tuple(device for device in devices if device.path)
+    if len(given) != len(paths):
+        found = f"{len(devices)} chips, and which of them {', '.join(paths)} are is not to be told"
+        host.fail(f"{_TOOL} info", found, "as many chips as device files: docker run --device /dev/davinci<N> for each")
+    return given or devices
 
 
 # --- devices --------------------------------------------------------------------------------------------------------
@@ -107,6 +127,8 @@ def _devices(
     told = [_physical(chip, places) for _, chip in joined]
     if None in told and len(numbers) == len(joined):  # the runtime counts device files in their order
         told = [told[order] if told[order] is not None else number for order, number in enumerate(numbers)]
+    elif len(numbers) < len(joined) and len({chip.npu for _, chip in joined}) == len(joined):
+        told = [chip.npu if place is None else place for place, (_, chip) in zip(told, joined, strict=True)]
     shared = {npu for npu in (chip.npu for chip in table.chips) if sum(chip.npu == npu for chip in table.chips) > 1}
     return tuple(
         _device(host, table, chip, places, shared)._replace(

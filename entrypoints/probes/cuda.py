@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from entrypoints.commands import NOT_FOUND
-from entrypoints.host import Host, Run
+from entrypoints.host import Host, Result, Run
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_fields
 from entrypoints.probes.nvidia_smi import (
@@ -22,6 +22,7 @@ from entrypoints.probes.nvidia_smi import (
     Table,
     Topology,
     parse_list,
+    parse_lost,
     parse_query,
     parse_table,
     parse_topology,
@@ -84,11 +85,14 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     cards = _cards(host)
     nodes = host.glob("/dev/nvidia[0-9]*") or host.glob("/dev/dxg")
     kernel = host.parsed(f"{_PROC}/version", _parse_version, "")
+    run = _watched(host, run)
     gpus = _query(host, run)
     table = ask(host, run, (TOOL,), parse_table)
     if not gpus and table is None:
         return _untold(host, cards, nodes, kernel)
     gpus = tuple(map(_capable, _merged(gpus, table.gpus if table else ())))
+    if len(gpus) < len(nodes) and not host.failures:
+        host.fail(TOOL, f"{len(gpus)} GPUs, for {', '.join(nodes)}", "a GPU for each device file: one may be lost")
     topology = ask(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
     places = visible(_places(host, run, gpus, table), env.get(VISIBLE))
     devices = tuple(
@@ -152,6 +156,21 @@ def _near(host: Host, bus: str) -> tuple[int | None]:
 
 
 # --- the tool -------------------------------------------------------------------------------------------------------
+
+
+def _watched(host: Host, run: Run) -> Run:
+    """Return what runs a command and notes each GPU that it says is lost, which the tool may do and exit with 0."""
+    noted: set[str] = set()
+
+    def watched(argv: tuple[str, ...], timeout: float) -> Result:
+        result = run(argv, timeout)
+        for line in parse_lost(f"{result.stdout}\n{result.stderr}"):
+            if line not in noted:
+                host.fail(TOOL, line[:240], "every GPU in reach of the driver: dmesg tells the Xid; reset or reboot")
+            noted.add(line)
+        return result
+
+    return watched
 
 
 def _query(host: Host, run: Run) -> tuple[Gpu, ...]:

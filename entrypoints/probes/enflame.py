@@ -73,6 +73,9 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     if answer is None:
         return Seen(_from_files(functions, nodes), versions=_driver(host))
     cards = tuple(card for card in _placed(answer.cards, functions) if not nodes or card.number in nodes)
+    missing = sorted(set(nodes) - {card.number for card in cards})
+    if missing:
+        host.fail("efsmi", f"nothing of {nodes[missing[0]]}", "a card for each device file: one may be lost")
     for card in cards:
         if card.memory is None:
             host.fail("efsmi", f"no memory size of card {card.number}", "Total Size, Mem Size or Mem of each card")

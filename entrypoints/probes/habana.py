@@ -38,13 +38,11 @@ IDLE = 2 << 30
 
 _KINDS = {
     "0x0001": "goya",
-    "0x1000": "gaudi",
-    "0x1010": "gaudi",
-    "0x1020": "gaudi2",
-    "0x1021": "gaudi2",
-    "0x1060": "gaudi3",
+    **dict.fromkeys(("0x1000", "0x1001", "0x1010", "0x1011"), "gaudi"),
+    **dict.fromkeys(("0x1020", "0x1021", "0x1030"), "gaudi2"),
+    **dict.fromkeys((f"0x106{digit}" for digit in range(10)), "gaudi3"),
 }
-"""PCI device → what graphs are compiled for; from habanalabs_drv.c, 0x1021 from Gaudi2E's manual, 0x1060 from a log."""
+"""PCI device → what graphs are compiled for: habanalabs-installer.sh; 0x1021 from Gaudi2E's manual."""
 _FAMILIES = {"1": "goya", "2": "gaudi2", "3": "gaudi3"}
 """First digit of a card's name, HL-225 → gaudi2; only HL-20x is the first Gaudi."""
 
@@ -92,10 +90,21 @@ def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
         )
         for card in table.cards
     )
+    known = {node.number for node in nodes.values()}
+    ours = [path for path in files if int(re.findall(r"\d+", path)[-1]) in known]
+    if len(table.cards) < len(ours):
+        host.fail(TABLE[0], f"{len(table.cards)} cards, for {', '.join(ours)}", "a card for each file: one may be lost")
     for card in table.cards:
         if card.total is None:
             host.fail(f"{TABLE[0]}: AIP {card.number}", "memory N/A", "a card that answers; is it being reset?")
-    return Seen(devices, (), {**versions, **table.versions})
+    return Seen(_given(devices, nodes), (), {**versions, **table.versions})
+
+
+def _given(devices: tuple[Device, ...], nodes: Mapping[str, Node]) -> tuple[Device, ...]:
+    """Return the cards whose device files are here, where the driver tells which file is whose."""
+    if not all(device.bus in nodes for device in devices) or not any(device.path for device in devices):
+        return devices
+    return tuple(device for device in devices if device.path)
 
 
 def _device(host: Host, card: Card, around: Around, *, processes: bool) -> Device:
@@ -107,7 +116,7 @@ def _device(host: Host, card: Card, around: Around, *, processes: bool) -> Devic
         memory_used=card.used,
         node=around.place.node,
         module_id=around.module,
-        health=_health(card.events, node.status if node else ""),
+        health=_health(card.events, node.status if node else "") if card.total is not None else "memory N/A",
         busy=_busy(card, processes=processes),
         bus=card.bus,
         cpus=around.place.cpus,

@@ -121,12 +121,13 @@ def _telling(text: str) -> str:
 def parse_modules(text: str) -> dict[int, int]:
     """Parse `hl-smi -Q index,module_id -f csv` into card → module, by the header's names. Raises ValueError."""
     rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines() if line.strip()]
-    names = [name.partition(" [")[0].lower() for name in rows[0]] if rows else []
-    if not {"index", "module_id"} <= set(names):
+    heads = ([name.partition(" [")[0].lower() for name in row] for row in rows)
+    start, names = next((found for found in enumerate(heads) if {"index", "module_id"} <= set(found[1])), (0, []))
+    if not names:
         raise unknown(text.strip().splitlines()[0] if text.strip() else "nothing", "a header `index, module_id`")
     index, module = names.index("index"), names.index("module_id")
     found: dict[int, int] = {}
-    for row in rows[1:]:
+    for row in rows[start + 1 :]:
         if len(row) != len(names) or not (row[index].isascii() and row[index].isdigit()):
             raise unknown(", ".join(row), f"{len(names)} values, the index a number")
         if row[module].isascii() and row[module].isdigit():  # N/A where the firmware does not know its place
@@ -140,11 +141,12 @@ def parse_topology(text: str) -> dict[int, Place]:
     The CPUs may be several ranges with blanks between them; the NUMA node is the last word, where there is that column.
     """
     lines = [line for line in text.splitlines() if line.strip()]
-    header = lines[0].lower() if lines else ""
-    if "modid" not in header or "cpu" not in header:
+    heads = (line.lower() for line in lines)
+    start, header = next((found for found in enumerate(heads) if "modid" in found[1] and "cpu" in found[1]), (0, ""))
+    if not header:
         raise unknown(lines[0] if lines else "nothing", "a header `modID  CPU Affinity  NUMA Affinity`")
     has_node = "numa" in header
-    return dict(_place(line, has_node=has_node) for line in lines[1:] if line.strip(" -\t|+="))
+    return dict(_place(line, has_node=has_node) for line in lines[start + 1 :] if line.strip(" -\t|+="))
 
 
 def _place(line: str, *, has_node: bool) -> tuple[int, Place]:

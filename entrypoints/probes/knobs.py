@@ -22,7 +22,7 @@ COMMAND_LINE = "/proc/cmdline"
 BOOT = {"init_on_alloc": "init_on_alloc", "pci": "boot_pci"}
 """Word of the kernel's command line → its knob. What a file of /sys says as well is read there."""
 
-_KNOBS = {
+KNOBS = {
     "turbo_disabled": (f"{_CPU}/intel_pstate/no_turbo", parse_line),
     "boost": (f"{_CPU}/cpufreq/boost", parse_line),
     "smt": (f"{_CPU}/smt/control", parse_line),
@@ -45,7 +45,7 @@ _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 def knobs(host: Host, status: Mapping[str, str]) -> dict[str, str]:
     """Read the knobs that this kernel has, each as text; `status` is /proc/self/status."""
-    found = {name: host.parsed(path, parse, "") for name, (path, parse) in _KNOBS.items()}
+    found = {name: host.parsed(path, parse, "") for name, (path, parse) in KNOBS.items()}
     found |= _idle(host) | _huge_pages(host) | _boot(host)
     found["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
     found["sys_nice"] = _sys_nice(given(status))

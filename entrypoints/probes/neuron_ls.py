@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.parse import parse_id_list, parse_number
+from entrypoints.probes.printed import loaded
 from entrypoints.probes.tools import unknown
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
@@ -76,16 +77,11 @@ def _node(text: str) -> int | None:
 
 def parse_json(text: str) -> Listing:
     """Parse the JSON list of devices. Raises ValueError."""
-    import json
-
-    try:
-        loaded = json.loads(text[text.find("[") :])
-    except (ValueError, RecursionError) as error:
-        raise unknown(text, "the list of devices that neuron-ls -j prints") from error
-    if not isinstance(loaded, list) or not all(isinstance(item, dict) for item in loaded):
+    devices = loaded(text, "the list of devices that neuron-ls -j prints")
+    if not isinstance(devices, list):
         raise unknown(text, "a list of devices, an object each")
-    first: Mapping[str, Any] = loaded[0] if loaded else {}
-    rows = tuple(_json_row(item) for item in loaded)
+    first: Mapping[str, Any] = devices[0] if devices else {}
+    rows = tuple(_json_row(item) for item in devices)
     return Listing(rows, str(first.get("instance_type") or ""), str(first.get("logical_neuroncore_config") or ""))
 
 

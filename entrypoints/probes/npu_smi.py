@@ -1,8 +1,8 @@
 """Reads what npu-smi prints. Pure; each parse_* raises ValueError that quotes the line it does not understand.
 
 Tables differ between chips and between versions: 310 and 310P have a column Device and no HBM, 910B has neither Device
-nor Phy-ID, A3 has Phy-ID and several chips a card, boards without PCIe write NA, and widths change. So every cell is
-read by the name in its header, and a name that is not known is passed over.
+nor Phy-ID, A3 has Phy-ID and several chips a card, 950 has no column Chip, boards without PCIe write NA, and widths
+change. So every cell is read by the name in its header, and a name that is not known is passed over.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from entrypoints.probes.tools import unknown
 
 _SLASH = re.compile(r"\s*/\s*")
 _WORD = re.compile(r"\S+")
+_VALUE = re.compile(r"[^\s/]+(?:\s*/\s*[^\s/]+)?")
+"""A word, or a pair with its slash: 5249  / 131072."""
 _PAIR = re.compile(r"(\d{1,9})/(\d{1,9})")
 _USAGE = re.compile(r"(HBM|Memory)-Usage\((\w+)\)")
 _BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
@@ -28,7 +30,7 @@ _COLUMNS = re.compile(r"NPU ID|Slot ID|Device ID|Chip ID|Chip Logic ID|Chip Phy-
 _UNITS = {"MB": 1 << 20, "GB": 1 << 30}
 
 _CARD_HEADER = ("NPU", "Name", "Health")
-_CHIP_HEADER = ("Chip", "Bus-Id")
+_CHIP_HEADER = ("Bus-Id",)
 _PROCESS_HEADER = "Process id"
 
 
@@ -191,8 +193,10 @@ def _cell(header: str, value: str, raw: str) -> dict[str, str]:
         return dict(zip(names, words, strict=False))
     starts = [match.start() for match in _WORD.finditer(header)]
     return {
-        names[max((place for place, start in enumerate(starts) if start <= match.start()), default=0)]: match.group()
-        for match in _WORD.finditer(raw)
+        names[max((place for place, start in enumerate(starts) if start <= match.start()), default=0)]: _SLASH.sub(
+            "/", match.group()
+        )
+        for match in _VALUE.finditer(raw)
     }
 
 
@@ -229,12 +233,13 @@ def parse_mapping(text: str) -> tuple[Place, ...]:
     An Atlas 950 names no logical number: there it is the card's.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    names = _COLUMNS.findall(lines[0]) if lines else []
-    if "NPU ID" not in names:
+    start = next((number for number, line in enumerate(lines) if line.startswith("NPU ID")), None)
+    if start is None:
         raise unknown(lines[0] if lines else "", "a header with NPU ID")
-    found = tuple(filter(None, (_place(names, line) for line in lines[1:])))
+    names = _COLUMNS.findall(lines[start])
+    found = tuple(filter(None, (_place(names, line) for line in lines[start + 1 :])))
     if not found:
-        raise unknown(lines[0], "a chip at least")
+        raise unknown(lines[start], "a chip at least")
     return found
 
 

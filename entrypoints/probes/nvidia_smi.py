@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from entrypoints.model import Link
 from entrypoints.parse import parse_id_list, parse_number
-from entrypoints.probes.tools import unknown
+from entrypoints.probes.tools import plain, unknown
 
 _DRIVER = re.compile(r"\b(?:Driver|KMD) Version:\s*([^\s|]+)")
 _CUDA = re.compile(r"\bCUDA(?: \w+)? Version:\s*([^\s|]+)")
@@ -24,7 +24,9 @@ _NO_USE = re.compile(r"Not Supported|(?:N/A|ERR!)\s*/\s*(?:N/A|ERR!)")
 _FIRST = re.compile(r"(\d{1,4})\s+(\S.*)$")
 _MODE = re.compile(r"(?:%|N/A)\s+([A-Z]\S*(?: \S+)*)$")
 _SLICE = re.compile(r"(\d{1,4})\s+\S+\s+\S+\s+(\d{1,4})$")
-_COLOUR = re.compile("\x1b\\[[0-9;]*m")
+_NOTE = re.compile(r"WARNING:|Unable to determine the device handle|.*\bhas fallen off the bus")
+"""Lines among the answer that are none of it."""
+_NO_HANDLE = re.compile(r"Unable to determine the device handle for .*|.*\bhas fallen off the bus.*")
 _PAIR = re.compile(r"X|[A-Z]{2,5}\d{0,3}$")
 _GPU = re.compile(r"GPU(\d{1,4})$")
 _LISTED = re.compile(r"GPU (\d{1,4}): .*\(UUID: (\S+)\)$")
@@ -102,15 +104,24 @@ class Listed(NamedTuple):
     uuid: str
 
 
+def parse_lost(text: str) -> tuple[str, ...]:
+    """Return the lines that say of a GPU that the driver no longer reaches it; then the tool lists the others only."""
+    return tuple(line for line in map(str.strip, plain(text).splitlines()) if _NO_HANDLE.match(line))
+
+
 # --- CSV ------------------------------------------------------------------------------------------------------------
 
 
 def parse_query(text: str) -> tuple[Gpu, ...]:
     """Parse `--query-gpu=… --format=csv`, with or without units: one GPU a line, below a header that names columns."""
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("WARNING:")]
-    header = [_column(cell) for cell in lines[0].split(",")] if lines else []
-    if "index" not in header or "name" not in header:
+    lines = [line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())]
+    heads = ([_column(cell) for cell in line.split(",")] for line in lines)
+    start, header = next((found for found in enumerate(heads) if {"index", "name"} <= set(found[1])), (0, []))
+    if not header:
         raise unknown(lines[0] if lines else text, "a header line with index and name")
+    lines = lines[start:]
+    if not lines[1:]:
+        raise unknown(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
     return tuple(_queried(dict(zip(header, _cells(line, header), strict=True)), line) for line in lines[1:])
 
 
@@ -269,7 +280,7 @@ def parse_topology(text: str) -> Topology:
 
     The tool underlines the header with escape sequences, whether anybody sees them or not.
     """
-    lines = [line for line in _COLOUR.sub("", text).splitlines() if line.strip()]
+    lines = [line for line in plain(text).splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if _GPU.match(line.split()[0])), None)
     if start is None:
         raise unknown(lines[0] if lines else text, "a header GPU0 GPU1 …")
@@ -319,12 +330,12 @@ def parse_list(text: str) -> tuple[Listed, ...]:
     """Parse the MIG instances of `-L`, each below its GPU."""
     found: list[Listed] = []
     gpu: int | None = None
-    for line in filter(str.strip, text.splitlines()):
+    for line in (line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())):
         card, part = _LISTED.match(line.strip()), _LISTED_SLICE.match(line.strip())
         if card:
             gpu = int(card[1])
         elif part and gpu is not None:
             found.append(Listed(gpu, int(part[2]), part[1], part[3]))
-        else:
+        elif gpu is not None or "GPU" in line:
             raise unknown(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
     return tuple(found)

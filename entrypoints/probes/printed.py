@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import Any
 
 from entrypoints.probes.tools import unknown
 
 _JSON = re.compile(r"^\s*[\[{]", re.MULTILINE)
+_STARTS = 8
+"""Lines that begin with a bracket before the answer: `[WARN] …` of a library."""
 _SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 
 
-def loaded(text: str, expected: str) -> Any:
-    """Return the JSON value that a tool printed, whatever warnings stand before it. Raises ValueError."""
+def json_in(text: str) -> Any:
+    """Return the first JSON object, or list of objects, among what a tool printed, warnings before it; None if none."""
     import json
 
-    start = _JSON.search(text)
-    try:
-        return json.JSONDecoder().raw_decode(text[start.start() :].lstrip())[0] if start else None
-    except (ValueError, RecursionError) as error:
-        raise unknown(text.strip() or "nothing", expected) from error
+    decoder = json.JSONDecoder()
+    for start in islice(_JSON.finditer(text), _STARTS):
+        try:
+            value = decoder.raw_decode(text[start.start() :].lstrip())[0]
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) or all(isinstance(item, dict) for item in value):
+            return value
+    return None
+
+
+def loaded(text: str, expected: str) -> Any:
+    """Return the JSON value that a tool printed, whatever warnings stand before it. Raises ValueError."""
+    value = json_in(text)
+    if value is None:
+        raise unknown(text.strip() or "nothing", expected)
+    return value
 
 
 def size_of(value: Any, unit: str = "") -> int | None:

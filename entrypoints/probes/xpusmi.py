@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.parse import parse_id_list
-from entrypoints.probes.printed import bus_of, loaded, number_of, size_of, word_of
+from entrypoints.probes.printed import bus_of, json_in, number_of, size_of, word_of
 from entrypoints.probes.tools import unknown
 
 
@@ -37,6 +37,7 @@ class Places(NamedTuple):
 
 _METRIC = re.compile(r"(\w+)\{([^}]*)\}\s+([0-9.e+]+)")
 _LABEL = re.compile(r'(\w+)="([^"]*)"')
+_RULE = re.compile(r"^\s*\+[-=]", re.MULTILINE)
 _TILE = re.compile(r"GPU (\d{1,3}(?:/\d{1,2})?)")
 _USAGE = re.compile(r"(\d{1,9})\s*MiB\s*/\s*(\d{1,9})\s*MiB")
 _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
@@ -47,17 +48,17 @@ _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
 
 def parse_discovery(text: str) -> tuple[Xpu, ...]:
     """Parse `xpu-smi discovery` in any of its forms, version 2's own table, or its exporter's lines."""
-    start = text.lstrip()
-    if start[:1] in ("{", "["):
-        found = _from_json(text)
-    elif start.startswith(("#", "hw_")):
+    value = json_in(text)
+    if value is not None:
+        found = _from_json(value)
+    elif "hw_gpu_info{" in text:
         found = _from_metrics(text)
-    elif start.startswith("+"):
+    elif _RULE.search(text):
         found = _from_table(text) if "Memory-Usage" in text else _from_box(text)
     else:
         found = _from_csv(text)
     if not found:
-        raise unknown(start or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
+        raise unknown(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
     return found
 
 
@@ -76,8 +77,7 @@ def _xpu(fields: Mapping[str, Any], place: int) -> Xpu:
     )
 
 
-def _from_json(text: str) -> tuple[Xpu, ...]:
-    value = loaded(text, "xpu-smi's JSON")
+def _from_json(value: Any) -> tuple[Xpu, ...]:
     if isinstance(value, dict):
         lists = (value.get(key) for key in ("device_list", "devices"))
         value = next((item for item in lists if isinstance(item, list)), [value] if "device_id" in value else [])
@@ -88,13 +88,15 @@ def _from_csv(text: str) -> tuple[Xpu, ...]:
     import csv
 
     try:
-        rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if row]
+        rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if len(row) > 1]
     except csv.Error as error:
         raise unknown(text, "CSV") from error
-    heads = [_key(head) for head in rows[0]] if rows else []
-    if "device_id" not in heads:
-        return ()
-    return tuple(_xpu(dict(zip(heads, row, strict=False)), place) for place, row in enumerate(rows[1:]))
+    start = next((place for place, row in enumerate(rows) if "device_id" in map(_key, row)), len(rows))
+    heads = [_key(head) for head in rows[start]] if start < len(rows) else []
+    wrong = next((row for row in rows[start + 1 :] if len(row) != len(heads)), None)
+    if wrong:
+        raise unknown(",".join(wrong), f"{len(heads)} values: {', '.join(heads)}")
+    return tuple(_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
 
 
 def _from_box(text: str) -> tuple[Xpu, ...]:
@@ -154,7 +156,7 @@ def _key(text: str) -> str:
 def parse_topology(text: str) -> Places:
     """Parse `xpu-smi topology -m`, a matrix of tiles, or `-d`, one device's CPUs in a box."""
     lines = [line for line in text.splitlines() if line.strip()]
-    places = _one_device(lines) if lines and lines[0].startswith("+") else _matrix(lines)
+    places = _one_device(lines) if _RULE.search(text) else _matrix(lines)
     if places is None:
         raise unknown(lines[0] if lines else "nothing", "a matrix with heads `GPU 0/0`, or a box with a CPU list")
     return places
@@ -163,7 +165,7 @@ def parse_topology(text: str) -> Places:
 def _one_device(lines: Iterable[str]) -> Places | None:
     number, cpus = "", ""
     for line in lines:
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if len(cells) > 1 and number_of(cells[0]) is not None:
             number = cells[0]
         if len(cells) > 1 and cells[1].startswith("Local CPU List:"):
@@ -172,19 +174,22 @@ def _one_device(lines: Iterable[str]) -> Places | None:
 
 
 def _matrix(lines: list[str]) -> Places | None:
-    heads = [_TILE.search(head) for head in lines[0].split("|")] if lines else []
-    labels = [head[1] for head in heads if head]
+    """Read the matrix, whose columns older versions part by bars, later ones by blanks."""
+    start = next((number for number, line in enumerate(lines) if line.strip().startswith("GPU ")), len(lines))
+    labels = _TILE.findall(lines[start]) if start < len(lines) else []
     if not labels:
         return None
     links: list[tuple[str, str, str]] = []
     cpus: dict[str, tuple[int, ...]] = {}
-    for line in lines[1:]:
-        head, *cells = [cell.strip() for cell in line.split("|")]
-        row = _TILE.match(head)
+    for line in lines[start + 1 :]:
+        row = _TILE.match(line.strip())
+        cells = line.strip()[row.end() :].replace("|", " ").split() if row else []
         if not row or len(cells) < len(labels):
             break
-        links += [(row[1], label, kind) for label, kind in zip(labels, cells, strict=False) if label != row[1] and kind]
-        cpus[row[1]] = _cpus(cells[-1] if len(cells) > len(labels) else "")
+        links += [(row[1], label, kind) for label, kind in zip(labels, cells, strict=False) if label != row[1]]
+        cpus[row[1]] = _cpus("".join(cells[len(labels) :]))
+    if len(cpus) < len(labels):
+        raise unknown(lines[start], "a row for each GPU of the header")
     return Places(tuple(links), cpus)
 
 

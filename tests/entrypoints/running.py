@@ -162,7 +162,7 @@ def _main() -> int:
     argv = (start.program, str(STUB), "--port", str(start.port), *start.flags)
     cache = _cache(start)
     env = {"VLLM_CACHE_ROOT": cache.folders["VLLM_CACHE_ROOT"], **start.plan_env}
-    plan = ServePlan(argv, env, (), (), "/no/such/model", "127.0.0.1", start.port, cache)
+    plan = ServePlan(argv, env, (), (), "/no/such/model", "127.0.0.1", start.port, cache=cache)
     options = Options(**{"status_port": 0, **start.options})
     profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", **start.profile}
     verb = {"serve": serve, "warm": warm}[start.verb]

@@ -63,6 +63,13 @@ def test_the_key_is_image_device_model_and_plan() -> None:
     assert name(other) != name(planned())
 
 
+def test_builds_without_a_digest_are_told_apart_by_their_packages() -> None:
+    one, other = (image_factors({**PROFILE, "packages": packages}, facts(), {}) for packages in ("1", "2"))
+    assert one != other
+    digest = {"DRYDOCK_IMAGE_DIGEST": "sha256:ab"}
+    assert image_factors({**PROFILE, "packages": "1"}, facts(), digest)["image"] == "ab"
+
+
 @pytest.mark.parametrize(
     "volatile",
     [

@@ -248,3 +248,15 @@ def test_the_fix_script_comes_from_check_and_alone(wrong: Path, argv: tuple[str,
 
     assert ran.returncode == errors.USAGE
     assert "means nothing here" in ran.stderr
+
+
+def test_what_is_installed_is_told_by_names_and_versions(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    (packages / "torch-2.13.0.dist-info").mkdir(parents=True)
+    python = str(tmp_path / "bin" / "python3")
+    before = cli.read_packages(python)
+    (packages / "vllm").mkdir()
+    assert cli.read_packages(python) == before
+    (packages / "vllm-0.32.0.dist-info").mkdir()
+    assert cli.read_packages(python) not in ("", before)
+    assert not cli.read_packages("/no/such/bin/python3")

@@ -61,3 +61,13 @@ def test_a_file_that_cannot_be_executed_says_so(tmp_path: Path) -> None:
     (tmp_path / "tool").write_text("")
 
     assert run_live((str(tmp_path / "tool"),), 1).rc == NOT_EXECUTABLE
+
+
+def test_a_tool_that_hung_is_not_asked_again(tmp_path: Path) -> None:
+    hung = {"rc": TIMED_OUT, "stdout": "", "stderr": "tool: no answer within 20 s"}
+    (tmp_path / "commands.json").write_text(json.dumps({"tool": hung, "tool -q": {"rc": 0, "stdout": "7\n"}}))
+    commands = Commands(Host(str(tmp_path)))
+    commands.run(("tool",), 1)
+
+    assert commands.run(("tool", "-q"), 1) == Result(TIMED_OUT, "", "tool: no answer within 20 s")
+    assert commands.run(("other",), 1).rc == NOT_FOUND

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints.granted import examine, missing, parse_size
-from entrypoints.model import Facts, Finding, Limits, Mount
+from entrypoints.errors import HOST
+from entrypoints.granted import examine, missing, none_here, parse_size
+from entrypoints.model import Facts, Failure, Finding, Limits, Mount
 from tests.entrypoints.sample import GIB, check, facts
 
 MIB = 1 << 20
@@ -75,7 +76,7 @@ def test_of_the_kinds_of_file_that_cards_have_one_is_enough(first: bool, second:
         ({"groups": [word("render")]}, "--device /dev/davinci0 --group-add (number of render on the host)"),
         ({"gpus": word("all")}, "--gpus all"),
         ({"runtime": word("habana"), "visible": word("CARDS=all")}, "--runtime habana --env CARDS=all"),
-        ({"runtime": word("habana"), "visible": word("CARDS")}, "--runtime habana"),
+        ({"runtime": word("habana"), "visible": word("CARDS")}, "--runtime habana --env CARDS=all"),
     ],
 )
 def test_cards_are_given_as_the_accelerator_gives_them(more: dict[str, Any], flag: str) -> None:
@@ -182,3 +183,41 @@ def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
 
     assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
     assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
+
+
+def test_that_no_device_is_here_says_what_was_looked_at_and_what_to_start_with() -> None:
+    run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", each=True)], "groups": [word("render")]}
+    error = none_here({"accelerator": "rocm", "run": run}, facts(granted={"/dev/dri/renderD[0-9]*": False}), {})
+
+    assert error is not None
+    assert error.code == HOST
+    assert "no rocm device is here: /dev/dri/renderD[0-9]*: none to open" in str(error)
+    assert (
+        "docker run --device /dev/dri/renderD128 --group-add (number of render on the host) --device /dev/kfd"
+        in str(error)
+    )
+
+
+def test_files_of_another_makers_devices_are_named_and_so_are_failures_and_what_hides_devices() -> None:
+    run = {"devices": [node("/dev/nvidia[0-9]*", each=True)], "gpus": word("all")}
+    host = facts(granted={"/dev/nvidia[0-9]*": True}, failures=(Failure("nvidia-smi", "hung", "an answer"),))
+    env = {"CUDA_VISIBLE_DEVICES": "9", "NVIDIA_VISIBLE_DEVICES": "all"}
+    told = str(none_here({"accelerator": "cuda", "run": run}, host, env))
+
+    assert "behind /dev/nvidia[0-9]* no device that can serve; CUDA_VISIBLE_DEVICES=9; nvidia-smi: hung" in told
+    assert "docker run --gpus all …" in told
+
+
+def test_the_runtime_is_asked_for_all_cards() -> None:
+    run = {
+        "devices": [node("/dev/accel/accel[0-9]*", each=True)],
+        "runtime": word("habana"),
+        "visible": word("HABANA_VISIBLE_DEVICES"),
+    }
+    told = str(none_here({"accelerator": "habana", "run": run}, facts(), {}))
+
+    assert "docker run --runtime habana --env HABANA_VISIBLE_DEVICES=all …" in told
+
+
+def test_an_image_for_the_processor_needs_no_device() -> None:
+    assert none_here({"accelerator": "cpu", "run": {}}, facts(), {}) is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,9 @@ from typing import Any
 
 import pytest
 
+from entrypoints.caches import ROOM
 from entrypoints.entries import CRASHES, is_in_use, listed, read
+from entrypoints.errors import USAGE
 from entrypoints.quota import make_room, parse_quota
 from tests.entrypoints.running import Running, Start, free_port
 from tests.entrypoints.test_entries import READY, names, put
@@ -180,6 +183,23 @@ def test_the_status_port_says_hit_or_miss(run: Run, tmp_path: Path) -> None:
     assert 'cache="hit"' in server.status("/metrics")[1]
 
 
+def test_with_exec_what_is_used_is_held_and_nothing_is_counted(run: Run, tmp_path: Path) -> None:
+    entry = warmed(run, tmp_path)
+    server = run(options={"exec_": True})
+    server.until(lambda: is_in_use(str(entry)), "the entry to be held")
+    assert "cache hit" in server.said()
+    assert (read(str(entry)) or {})["attempts"] == 0
+    server.signal(signal.SIGTERM)
+    server.exit_code()
+    assert not is_in_use(str(entry))
+
+
+def test_a_quota_that_cannot_be_meant_is_said_before_the_start(run: Run) -> None:
+    server = run(env={"DRYDOCK_CACHE_QUOTA": "much"})
+    assert server.exit_code() == USAGE
+    assert "DRYDOCK_CACHE_QUOTA=much: expected a size or a share" in server.said()
+
+
 # --- quota ----------------------------------------------------------------------------------------------------------
 
 
@@ -198,6 +218,17 @@ def test_what_was_used_longest_ago_goes_first_and_what_is_in_use_stays(run: Run,
     make_room(str(tmp_path / "cache"), {"DRYDOCK_CACHE_QUOTA": "5000"}, said.append)
     assert names(tmp_path / "cache" / "compiled") == ["device", "plan"]
     assert "oldest removed, used longest ago" in said[0]
+
+
+def test_a_volume_that_downloads_fill_loses_no_entry_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, {**READY, "bytes": 1000}, "small")
+    figures = os.statvfs_result((4096, 4096, 1 << 30, 10, 10, 0, 0, 0, 0, 255))
+    monkeypatch.setattr(os, "statvfs", lambda _: figures)
+    make_room(str(tmp_path), {}, print)
+    assert names(tmp_path / "compiled") == ["small"]
+    put(tmp_path, {**READY, "bytes": ROOM}, "large")
+    make_room(str(tmp_path), {}, print)
+    assert names(tmp_path / "compiled") == ["small"]
 
 
 def test_of_what_was_set_aside_the_latest_stay(tmp_path: Path) -> None:

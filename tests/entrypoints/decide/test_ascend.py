@@ -9,7 +9,7 @@ import pytest
 from entrypoints.command import command
 from entrypoints.decide import Decision
 from entrypoints.decide.ascend import decide
-from entrypoints.errors import HOST, EntrypointError
+from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.geometry import Geometry
 from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts, Weights
@@ -165,6 +165,12 @@ def test_chips_that_the_user_hides_are_not_counted() -> None:
     assert "ASCEND_RT_VISIBLE_DEVICES" not in values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="6,7")
     with pytest.raises(EntrypointError):
         values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="4")
+
+
+def test_chips_that_are_not_here_are_refused() -> None:
+    with pytest.raises(EntrypointError, match="names 9: no such chip is here") as error:
+        values(A2, QWEN_32B, ASCEND_RT_VISIBLE_DEVICES="6,9")
+    assert error.value.code == USAGE
 
 
 def test_without_a_chip_nothing_is_planned() -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from entrypoints.decide.buckets import (
     Buckets,
     Range,
+    count_decode_graphs,
     decode_graphs,
     doublings,
     exponential,
@@ -150,3 +151,10 @@ def test_linear_and_exponential_buckets_ascend(spread: Range) -> None:
 @given(st.integers(1, 100_000), st.integers(1, 256))
 def test_the_fallback_holds_what_it_is_for(size: int, step: int) -> None:
     assert fallback(size, step) >= size
+
+
+@pytest.mark.parametrize("most", [None, 1, 128, 130, 5000, 10**6])
+def test_decode_graphs_are_counted_as_they_are_listed(most: int | None) -> None:
+    batches, blocks = linear(Range(1, 32, 256)), linear(Range(128, 128, 4096))
+
+    assert count_decode_graphs(batches, blocks, most) == len(decode_graphs(batches, blocks, most))

@@ -154,8 +154,3 @@ def test_sleep_mode_and_expandable_segments_are_doubted() -> None:
     env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     assert [finding.id for finding in made(host(gpus(1)), "--enable-sleep-mode", env=env).findings] == ["PLAN-032"]
     assert not made(host(gpus(1)), env=env).findings
-
-
-def test_kernels_are_kept_per_stack() -> None:
-    values = made(host(gpus(1))).values
-    assert str(values["CUDA_CACHE_PATH"].value).startswith("/cache/cuda/cuda13.0")

@@ -115,7 +115,6 @@ def test_the_examples_of_the_manual_of_1_22(  # noqa: PLR0913, PLR0917 - a row i
     assert chosen["--dtype"] == "bfloat16"
     assert chosen["PT_HPU_LAZY_MODE"] == "1"
     assert chosen.get("PT_HPU_ENABLE_LAZY_COLLECTIVES", "") == ("true" if cards > 1 else "")
-    assert chosen["PT_HPU_RECIPE_CACHE_CONFIG"].endswith(",false,40960")
     assert chosen["VLLM_SKIP_WARMUP"] == "false"
     assert chosen["VLLM_ZERO_PADDING"] == "true"
     assert chosen.get("VLLM_FP32_SOFTMAX", "false") == ("true" if what is QWEN_7B else "false")
@@ -158,7 +157,6 @@ def test_the_examples_of_the_manual_of_1_21(  # noqa: PLR0913, PLR0917 - as abov
     assert buckets(chosen, "PROMPT", "SEQ") == ("896", "128", lengths)
     assert buckets(chosen, "DECODE", "BS") == sequences
     assert buckets(chosen, "DECODE", "BLOCK") == blocks
-    assert chosen["PT_HPU_RECIPE_CACHE_CONFIG"].endswith(",false,16384")
     assert chosen.get("VLLM_FP32_SOFTMAX", "") == ("" if what is QWEN_72B else "false")
 
 
@@ -176,7 +174,7 @@ def test_the_hot_spot_of_the_manual_of_1_21() -> None:
 def test_a_stack_for_eight_cards_refuses_four() -> None:
     with pytest.raises(EntrypointError) as error:
         decided(LLAMA_8B, "-tp", "4", variant=R1)
-    assert error.value.hint == "-tp 8 is possible"
+    assert error.value.hint == "possible: -tp 8"
 
 
 def test_deepseek_r1_takes_eight_cards_and_few_graphs() -> None:
@@ -396,12 +394,3 @@ def test_a_padding_limit_of_the_users_is_warned_of() -> None:
     findings = decided(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_LIMIT="0.25").findings
 
     assert "PLAN-044" in [finding.id for finding in findings]
-
-
-def test_a_small_cache_keeps_fewer_recipes() -> None:
-    facts = host()
-    small = facts.mounts["cache"]._replace(free=10 << 30)
-    given = parse_given((LLAMA_8B.name,), {})
-    decision = decide(profile(), facts._replace(mounts={**facts.mounts, "cache": small}), LLAMA_8B, given)
-
-    assert str(decision.values["PT_HPU_RECIPE_CACHE_CONFIG"].value).endswith(",false,5120")

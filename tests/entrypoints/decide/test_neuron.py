@@ -237,25 +237,6 @@ def test_a_model_that_is_too_large_is_refused() -> None:
     assert refused(OLD, model=huge).code == DOES_NOT_FIT
 
 
-# --- where it is kept -----------------------------------------------------------------------------------------------
-
-
-def test_compiled_models_are_kept_by_what_they_were_compiled_from() -> None:
-    one, other = values(TRN1), values(TRN1, "--max-num-seqs", "2")
-
-    assert str(one["NEURON_COMPILED_ARTIFACTS"]).startswith("/cache/neuron/neuron2.29-vllm0.16-0.16.0/")
-    assert one["NEURON_COMPILED_ARTIFACTS"] == values(TRN1)["NEURON_COMPILED_ARTIFACTS"]
-    assert one["NEURON_COMPILED_ARTIFACTS"] == values(TRN1, "--port", "9")["NEURON_COMPILED_ARTIFACTS"]
-    assert one["NEURON_COMPILED_ARTIFACTS"] != other["NEURON_COMPILED_ARTIFACTS"]
-
-
-def test_a_cache_that_cannot_be_written_keeps_nothing() -> None:
-    facts = host(TRN1)
-    mounts = {**facts.mounts, "cache": facts.mounts["cache"]._replace(writable=False)}
-
-    assert "NEURON_COMPILED_ARTIFACTS" not in values(TRN1, facts=facts._replace(mounts=mounts))
-
-
 # --- what is said ---------------------------------------------------------------------------------------------------
 
 

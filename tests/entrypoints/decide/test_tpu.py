@@ -90,14 +90,6 @@ def test_both_dies_of_a_chip_are_one_visible_chip() -> None:
     assert value(plan(LLAMA, dies, "--tensor-parallel-size", "2"), "TPU_VISIBLE_CHIPS") == "0"
 
 
-def test_compiled_graphs_lie_below_the_cache_by_image() -> None:
-    folder = value(
-        plan(SMOLLM2, chips("v6e", 1), env={"DRYDOCK_IMAGE_DIGEST": "sha256:0123456789abcdef"}), "VLLM_XLA_CACHE_PATH"
-    )
-
-    assert folder == "/cache/xla/tpu-vllm0.21-0.21.0-0123456789ab"
-
-
 @pytest.mark.parametrize(
     ("least", "most", "gap", "sizes"),
     [

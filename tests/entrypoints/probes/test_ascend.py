@@ -51,6 +51,14 @@ def test_every_layout_of_the_table_is_read(name: str, version: str, count: int, 
     assert (chip.memory_used, chip.memory_total) == (used * MIB, total * MIB)
 
 
+def test_a_table_without_a_column_for_chips_has_one_a_card() -> None:
+    alarmed, well = npu_smi.parse_info(table("950pr-2x")).chips
+
+    assert (alarmed.npu, alarmed.chip, alarmed.health, alarmed.bus) == (0, 0, "Alarm", "0000:71:00.0")
+    assert (well.npu, well.name, well.health) == (3, "Ascend950PR", "OK")
+    assert (well.memory_used, well.memory_total) == (5255 * MIB, 131072 * MIB)
+
+
 def test_the_second_chip_of_a_card_has_its_own_row_whatever_stands_for_its_power() -> None:
     last = npu_smi.parse_info(table("a3-8x2")).chips[-1]
 

@@ -100,6 +100,39 @@ def test_a_gpu_that_needs_a_reset_is_not_ok() -> None:
     assert parse_query(text)[0].health == "GPU requires reset"
 
 
+LOST = "Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error"
+
+
+@pytest.mark.parametrize(
+    ("answer", "rc"),
+    [
+        ({"stdout": f"{LOST}\n{sample('cuda/nvidia-smi-query.rtx4090-8x.csv.txt')}"}, 0),
+        ({"stdout": sample("cuda/nvidia-smi-query.rtx4090-8x.csv.txt"), "stderr": f"{LOST}\n"}, 0),
+        ({"stdout": f"{LOST}\n{sample('cuda/nvidia-smi-query.rtx4090-8x.csv.txt')}"}, 15),
+    ],
+)
+def test_a_lost_gpu_is_told_whatever_the_exit_code_and_the_others_are_seen(
+    tmp_path: Path, answer: dict[str, str], rc: int
+) -> None:
+    seen, host = look(tmp_path, {FULL: {**answer, "rc": rc}})
+
+    assert len(seen.devices) == 8
+    assert any("GPU3: 0000:5F:00.0: Unknown Error" in failure.found for failure in host.failures)
+
+
+def test_a_gpu_that_prints_errors_only_is_sick_and_its_neighbour_is_not() -> None:
+    well, lost = parse_table(sample("cuda/nvidia-smi.a40-lost.r525.txt")).gpus
+
+    assert (well.number, well.health) == (3, "ok")
+    assert (lost.number, lost.health, lost.memory_total) == (4, "ERR!", 46068 * MIB)
+
+
+def test_numbers_with_a_gap_stay_as_the_tool_counts() -> None:
+    found = parse_query(sample("cuda/nvidia-smi-query.rtx3080-8x-lost.csv.txt"))
+
+    assert [gpu.number for gpu in found] == [0, 1, 2, 4]
+
+
 @pytest.mark.parametrize(
     ("text", "quoted"),
     [

@@ -233,7 +233,7 @@ def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
         (124, "", "exit 124"),
         (0, "", "expected amd-smi's GPUs"),
         (0, "\ufffd\ufffd\n", "\ufffd"),
-        (0, '{"gpu_data": [', "expected amd-smi's JSON"),
+        (0, '{"gpu_data": [', "expected amd-smi's GPUs"),
     ],
 )
 def test_what_a_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, found: str) -> None:

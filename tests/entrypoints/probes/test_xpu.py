@@ -30,7 +30,7 @@ DISCOVERIES = (
     "xpu-smi.b580.v2.0.txt",
     "xpumd-metrics.arc-pro-b60-2x.txt",
 )
-TOPOLOGIES = ("xpu-smi-topology-m.pvc.txt", "xpu-smi-topology-d.txt")
+TOPOLOGIES = ("xpu-smi-topology-m.pvc.txt", "xpu-smi-topology-m.b70-4x.txt", "xpu-smi-topology-d.txt")
 
 
 def text(name: str) -> str:
@@ -164,7 +164,7 @@ def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Pa
         (124, "", "exit 124"),
         (0, "", "nothing"),
         (0, "\ufffd\ufffd", "\ufffd"),
-        (0, '{"device_list": [', "expected xpu-smi's JSON"),
+        (0, '{"device_list": [', "expected xpu-smi's devices"),
         (0, "+---+\n| Error |\n+---+\n", "expected xpu-smi's devices"),
     ],
 )
@@ -205,6 +205,19 @@ def test_a_matrix_of_cards_without_tiles_is_understood() -> None:
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_without_bars_is_read_by_its_header() -> None:
+    places = parse_topology(text("xpu-smi-topology-m.b70-4x.txt"))
+
+    assert places.links[0] == ("0/0", "1/0", "NODE")
+    assert len(places.links) == 12
+    assert places.cpus["3/0"] == tuple(range(16))
+
+
+def test_a_matrix_that_lacks_a_row_is_not_understood() -> None:
+    with pytest.raises(ValueError, match="a row for each GPU"):
+        parse_topology(text("xpu-smi-topology-m.b70-4x.txt").partition("GPU 3/0  NODE")[0])
 
 
 @fuzz

@@ -1,0 +1,102 @@
+"""What tools print around their answer changes nothing: colours, carriage returns, warnings of libraries, blanks."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoints.commands import TIMED_OUT
+from entrypoints.host import Host, Result
+from entrypoints.probes import amdsmi, enflame, hl_smi, neuron_ls, npu_smi, nvidia_smi, tpu, xpusmi
+from entrypoints.probes.tools import ask
+from tests.hosts.pieces import SAMPLES, sample
+
+Parse = Callable[[str], Any]
+
+PARSERS: dict[str, tuple[Parse, ...]] = {
+    "ascend": (npu_smi.parse_info, npu_smi.parse_mapping, npu_smi.parse_topology),
+    "cuda": (nvidia_smi.parse_table, nvidia_smi.parse_query, nvidia_smi.parse_topology, nvidia_smi.parse_list),
+    "enflame": (enflame.parse_query, enflame.parse_table, enflame.parse_columns),
+    "habana": (hl_smi.parse_table, hl_smi.parse_modules, hl_smi.parse_topology),
+    "neuron": (neuron_ls.parse_json, neuron_ls.parse_table),
+    "rocm": (amdsmi.parse_amd_smi, amdsmi.parse_rocm_smi, amdsmi.parse_rocminfo, amdsmi.parse_topology),
+    "tpu": (tpu.parse_tpu_info,),
+    "xpu": (xpusmi.parse_discovery, xpusmi.parse_topology),
+}
+
+
+def _each_line(change: Callable[[str], str]) -> Parse:
+    return lambda text: "\n".join(map(change, text.split("\n")))
+
+
+def _coloured(line: str) -> str:
+    return "".join(f"\x1b[1;32m{word}\x1b[39;49m" if word.isalnum() else word for word in re.split(r"(\s+)", line))
+
+
+PRELOAD = "ERROR: ld.so: object 'libtcmalloc.so' from LD_PRELOAD cannot be preloaded: ignored.\n"
+
+DISGUISES: dict[str, Parse] = {
+    "carriage returns": lambda text: text.replace("\n", "\r\n"),
+    "bold lines": _each_line(lambda line: f"\x1b[1m{line}\x1b[0m" if line else line),
+    "coloured words": _each_line(_coloured),
+    "a window's title": lambda text: f"\x1b]0;watch\x07\x1b[?25l{text}\x1b(B",
+    "a byte order mark": lambda text: f"\ufeff{text}",
+    "blanks behind": _each_line(lambda line: f"{line}   "),
+    "empty lines": lambda text: f"\n\n{text}\n\n",
+    "no last line end": str.rstrip,
+    "a loader's complaint": lambda text: PRELOAD + text,
+    "a warning in brackets": lambda text: f"[WARN] 2026-01-01 slow link, see [1]\n{text}",
+    "a warning": lambda text: f"\nWARNING: --old is deprecated, see https://example.org/a,b: [x]\n\n{text}",
+}
+
+
+def _understood() -> Iterator[tuple[str, Parse]]:
+    for path in sorted(Path(SAMPLES).glob("*/*.txt")):
+        name = f"{path.parent.name}/{path.name}"
+        for parse in PARSERS[path.parent.name]:
+            try:
+                parse(sample(name))
+            except ValueError:
+                continue
+            yield name, parse
+
+
+def _asked(result: Result, parse: Parse) -> tuple[Any, Host]:
+    host = Host("/nowhere")
+    return ask(host, lambda *_: result, ("tool",), parse), host
+
+
+@pytest.mark.parametrize(("name", "parse"), tuple(_understood()), ids=lambda value: getattr(value, "__name__", value))
+def test_a_sample_reads_the_same_in_every_disguise(name: str, parse: Parse) -> None:
+    text = sample(name)
+    plain = parse(text)
+    asked = {disguise: _asked(Result(0, change(text), ""), parse) for disguise, change in DISGUISES.items()}
+
+    assert [disguise for disguise, (found, host) in asked.items() if found != plain or host.failures] == []
+
+
+def test_what_a_tool_printed_before_it_failed_counts_and_the_failure_too() -> None:
+    text = sample("cuda/nvidia-smi.h100.r535.txt") + "WARNING: infoROM is corrupted at gpu 0000:1B:00.0\n"
+    found, host = _asked(Result(14, text, ""), nvidia_smi.parse_table)
+
+    assert found.gpus[0].name == "NVIDIA H100 80GB HBM3"
+    assert [failure.found for failure in host.failures] == ["WARNING: infoROM is corrupted at gpu 0000:1B:00.0"]
+
+
+def test_two_sentences_of_a_tool_that_fails_are_both_told() -> None:
+    words = "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.\nPlease also try adding the directory.\n"
+    _, host = _asked(Result(12, words, ""), nvidia_smi.parse_table)
+
+    assert "couldn't find libnvidia-ml.so" in host.failures[0].found
+    assert len(host.failures) == 1
+
+
+def test_a_tool_that_hung_is_one_failure() -> None:
+    found, host = _asked(Result(TIMED_OUT, "", "tool: no answer within 20 s"), nvidia_smi.parse_table)
+
+    assert found is None
+    assert [failure.found for failure in host.failures] == ["tool: no answer within 20 s"]

@@ -1,0 +1,157 @@
+"""The CPU image on a volume that is warm, poisoned, foreign, read-only or full: a served answer, and one clear line."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import docker
+import pytest
+
+from drydock import build, demo
+
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
+
+TMP = {"/tmp": "mode=1777"}
+
+
+class Served(NamedTuple):
+    answer: str
+    said: tuple[str, ...]
+    """Lines of drydock's own."""
+
+    @property
+    def warnings(self) -> list[str]:
+        """Those that say what is wrong with the volume."""
+        return [line for line in self.said if "WARN" in line and "/cache" in line]
+
+
+Serve = Callable[..., Served]
+
+
+@pytest.fixture(scope="session")
+def serve(built: build.Built, model: Path) -> Serve:
+    """Serve the model over a cache folder, ask, and return the answer with what was said."""
+
+    def _serve(cache: Path | None, mode: str = "rw", **options: Any) -> Served:
+        volumes = {str(model): {"bind": "/models/smollm2", "mode": "ro"}}
+        if cache:
+            volumes[str(cache)] = {"bind": "/cache", "mode": mode}
+        with demo.serving(built.image, model, volumes=volumes, **options) as container:
+            demo.wait_until_ready(container)
+            answer = demo.ask(container, demo.QUESTION)
+            container.stop(timeout=30)
+            said = container.logs(stdout=False).decode(errors="replace")
+        lines = (line.removeprefix("drydock: ") for line in said.splitlines() if line.startswith("drydock: "))
+        return Served(answer, tuple(lines))
+
+    return _serve
+
+
+@pytest.fixture(scope="session")
+def warm(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that `warm` filled."""
+    cache = tmp_path_factory.mktemp("warm")
+    cache.chmod(0o770)
+    run(built, cache, "warm", "--model", "/models/smollm2", "--served-model-name", "smollm2", model=model)
+    return cache
+
+
+@pytest.fixture
+def volume(warm: Path, tmp_path: Path) -> Path:
+    """A copy of it that a test may spoil."""
+    shutil.copytree(warm, tmp_path / "cache", ignore=shutil.ignore_patterns("hub"))
+    for path in ((tmp_path / "cache"), *(tmp_path / "cache").rglob("*")):
+        shutil.chown(path, 10001, 0)
+    return tmp_path / "cache"
+
+
+def run(built: build.Built, cache: Path, *command: str, model: Path | None = None, **mounts: str) -> bytes:
+    """Run the image to its end and return its standard output."""
+    volumes = {str(cache): {"bind": "/cache", "mode": "rw"}}
+    volumes |= {str(model): {"bind": "/models/smollm2", "mode": "ro"}} if model else {}
+    volumes |= {source: {"bind": target, "mode": "ro"} for target, source in mounts.items()}
+    container = docker.from_env().containers.run(built.image, list(command), detach=True, volumes=volumes)
+    try:
+        assert container.wait(timeout=300)["StatusCode"] == 0, container.logs(tail=20).decode(errors="replace")
+        output: bytes = container.logs(stdout=True, stderr=False)
+        return output
+    finally:
+        container.remove(force=True, v=True)
+
+
+def entries(cache: Path) -> list[Path]:
+    return sorted((cache / "compiled").iterdir())
+
+
+def test_a_warm_volume_is_a_hit(serve: Serve, volume: Path) -> None:
+    served = serve(volume)
+    assert demo.EXPECTED in served.answer
+    assert [line for line in served.said if line.startswith("cache hit: compiled for this very plan")]
+    assert served.warnings == []
+
+
+def test_a_poisoned_volume(serve: Serve, volume: Path) -> None:
+    poisoned = entries(volume)[-1]
+    for path in poisoned.rglob("*"):
+        if path.is_file():
+            path.write_bytes(b"\x80garbage\xff" * 64)
+    served = serve(volume)
+    assert demo.EXPECTED in served.answer
+    (line,) = served.warnings
+    assert f"{poisoned.name}: its entry.json cannot be read; set aside in /cache/quarantine/" in line
+
+
+def test_a_foreign_entry(serve: Serve, volume: Path) -> None:
+    manifest = entries(volume)[-1] / "entry.json"
+    kept = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**kept, "factors": {**kept["factors"], "variant": "cuda13.0-vllm0.33"}}))
+    served = serve(volume)
+    assert demo.EXPECTED in served.answer
+    (line,) = served.warnings
+    assert "it was made for something else: variant was cuda13.0-vllm0.33, is cpu-vllm0.32" in line
+
+
+def test_an_entry_of_another_user(serve: Serve, volume: Path) -> None:
+    theirs = entries(volume)[-1]
+    shutil.chown(theirs, 4242, 4242)
+    theirs.chmod(0o700)
+    served = serve(volume)
+    assert demo.EXPECTED in served.answer
+    (line,) = served.warnings
+    assert "belongs to uid 4242; uid 10001, gid 0 may not write there: this start compiles for itself" in line
+
+
+@pytest.mark.parametrize("mode", ["mount", "permissions"])
+def test_a_read_only_volume(serve: Serve, volume: Path, mode: str) -> None:
+    if mode == "permissions":
+        volume.chmod(0o555)
+        shutil.chown(volume, 0, 0)
+    served = serve(volume, "ro" if mode == "mount" else "rw", read_only=True, tmpfs=TMP)
+    assert demo.EXPECTED in served.answer
+    (line,) = served.warnings
+    assert line.startswith("WARN /cache cannot be written: caches go to /tmp/drydock-10001")
+    assert [line for line in served.said if line.startswith("cache: copied in ")]
+    assert [line for line in served.said if line.startswith("cache hit")]
+
+
+def test_a_full_volume(serve: Serve) -> None:
+    served = serve(None, tmpfs={**TMP, "/cache": "size=1m,mode=1777"})
+    assert demo.EXPECTED in served.answer
+    (line,) = served.warnings
+    assert line.startswith("WARN /cache is full: ")
+
+
+def test_an_exported_cache_is_a_hit_on_a_volume_that_imports_it(
+    built: build.Built, serve: Serve, volume: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "cache.tar").write_bytes(run(built, volume, "cache", "export", "-"))
+    (tmp_path / "other").mkdir()
+    shutil.chown(tmp_path / "other", 10001, 0)
+    run(built, tmp_path / "other", "cache", "import", "/in.tar", **{"/in.tar": str(tmp_path / "cache.tar")})
+    served = serve(tmp_path / "other")
+    assert demo.EXPECTED in served.answer
+    assert [line for line in served.said if line.startswith("cache hit: compiled for this very plan")]
