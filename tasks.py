@@ -15,6 +15,8 @@ import drydock.engine
 import drydock.lock
 import drydock.lockdiff
 import drydock.prove
+import drydock.publish
+import drydock.published
 import drydock.quality
 import drydock.render
 import drydock.run
@@ -45,6 +47,12 @@ OFFLINE = {"offline": "fail rather than use the network"}
 BUILDER = {"builder": "a buildx builder other than the engine's own"}
 NO_CACHE = {"no_cache": "let BuildKit start from nothing"}
 CONTEXT = {"context": "NAME=FOLDER (or docker-image://…): what stands in for a named build context; repeatable"}
+INSECURE = {"insecure": "plain http to a registry beyond this machine"}
+TRUST = INSECURE | {
+    "key": "public key whose signatures count",
+    "identity": "who must have signed without a key; wants --issuer",
+    "issuer": "who vouches for that identity",
+}
 UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
 PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
 
@@ -128,13 +136,82 @@ def build(
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
 
-@verb(help=TARGET | JSON | BUILDER | {"record": "write the digest that both builds agree upon into the lock"})
-def verify(_: Context, target: str, json: bool = False, builder: str = "", record: bool = False) -> None:
-    """Build again from nothing, elsewhere, and compare with the first build and with the committed digest."""
+@verb(
+    help=JSON
+    | BUILDER
+    | {
+        "target": "variant id, alias or accelerator: build twice and compare",
+        "record": "write the digest that both builds agree upon into the lock",
+        "reference": "an image of a registry instead: its bytes, signatures and documents; then build and compare",
+        "registry_only": "of an image of a registry: do not build",
+    }
+    | TRUST
+)
+def verify(
+    _: Context,
+    target: str = "",
+    json: bool = False,
+    builder: str = "",
+    record: bool = False,
+    reference: str = "",
+    registry_only: bool = False,
+    key: str = "",
+    identity: str = "",
+    issuer: str = "",
+    insecure: bool = False,
+) -> None:
+    """Build again from nothing, elsewhere, and compare; or check that a registry's image is what it is said to be."""
+    if reference:
+        wanted = drydock.published.wish(key, identity, issuer, builder, rebuild=not registry_only, insecure=insecure)
+        emit(drydock.published.verify(reference, wanted, json=json))
+        return
     job = drydock.build.prepare(target)
     verified = drydock.verify.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     drydock.verify.settle(job, verified, recording=record, builder=builder or None)
+
+
+@verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
+def inspect(_: Context, reference: str, json: bool = False, insecure: bool = False) -> None:
+    """Say what is in a registry's image, since when, from which row, and what is attached to it."""
+    emit(drydock.published.inspect(reference, json=json, insecure=insecure))
+
+
+@verb(positional=["old", "new"], help=JSON | INSECURE | {"platform": "of an image for several; the first in common"})
+def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False, insecure: bool = False) -> None:
+    """Say what changed between two images of registries: packages, files, sizes, flags."""
+    emit(drydock.published.diff(old, new, platform, json=json, insecure=insecure))
+
+
+@verb(
+    help=TARGET
+    | JSON
+    | {
+        "registry": "host and path that the repositories lie below, such as ghcr.io/acme",
+        "release": "three numbers: a tag that never moves",
+        "channel": "a word: a tag that moves; edge when there is no release either",
+        "dry_run": "say what would be pushed and tagged, and change nothing",
+        "insecure": "plain http to a registry beyond this machine",
+        "key": "what cosign signs with: a file, env://NAME, or a key service's URI",
+        "keyless": "let cosign sign with your identity instead",
+    }
+)
+def publish(
+    _: Context,
+    target: str,
+    registry: str,
+    release: str = "",
+    channel: str = "",
+    dry_run: bool = False,
+    insecure: bool = False,
+    key: str = "",
+    keyless: bool = False,
+    json: bool = False,
+) -> None:
+    """Push what was built by digest, what refers to it, and then the tags."""
+    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless)
+    published = drydock.publish.publish(target, wish)
+    emit(dumps(dump(published)) if json else drydock.publish.report(published))
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
@@ -224,6 +301,7 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, model, demo, run, prove, test, docs, lint, requirements,
+    engine, matrix, schema, fetch, render, plan, build, verify, publish, inspect, diff, model, demo, run, prove, test,
+    docs, lint, requirements,
     lock=Collection(lock, lock_diff),
 )  # fmt: skip

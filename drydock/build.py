@@ -108,6 +108,12 @@ def inputs(job: Job) -> dict[str, str]:
     }
 
 
+def kept(job: Job) -> Path | None:
+    """Return the OCI layout of the newest build of these very inputs; None where there is none."""
+    layout = _home(job) / inputs_sha256(job)
+    return layout if (layout / "index.json").is_file() else None
+
+
 def inputs_sha256(job: Job) -> str:
     """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
     folder = job.root / "images" / job.variant.id

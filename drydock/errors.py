@@ -83,6 +83,36 @@ class HostError(DrydockError):
     code = 9
 
 
+class RegistryError(DrydockError):
+    """A registry does not answer, or refuses what it is asked."""
+
+    code = 10
+
+
+class CredentialsError(RegistryError):
+    """A registry wants credentials, or does not take those it was given."""
+
+    code = 11
+
+
+class TagError(RegistryError):
+    """A release tag names another image already, and release tags never move."""
+
+    code = 12
+
+
+class UntrustedError(DrydockError):
+    """What a registry holds of an image is not what its publisher signed or says it is."""
+
+    code = 13
+
+
+class LicenceError(DrydockError):
+    """The licence policy does not let an image be published."""
+
+    code = 14
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the closest known word, or the list of what is known."""
     names = sorted(known)

@@ -89,7 +89,7 @@ def _compare_entries(
 
 def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
     entries = {}
-    with closing(_decompressed(path, media_type)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+    with closing(decompressed(path, media_type)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
         for entry in archive:
             entries[entry.name] = {name: read(entry) for name, read in FIELDS.items()}
             content = archive.extractfile(entry) if entry.isreg() else None
@@ -97,7 +97,8 @@ def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
     return entries
 
 
-def _decompressed(path: Path, media_type: str) -> Any:
+def decompressed(path: Path, media_type: str) -> Any:
+    """Open a layer's blob for reading its tar file."""
     if media_type.endswith("+zstd"):
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True), 1 << 20)
     return gzip.open(path, "rb") if media_type.endswith("+gzip") else path.open("rb")

@@ -1,0 +1,140 @@
+"""Provenance: from what, by what and when an image was built, as an in-toto statement with SLSA's predicate.
+
+Sources: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md and https://slsa.dev/spec/v1.0/provenance.
+The statement is pure; reading the repository's state and the environment is IO.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import platform
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drydock import build, plan
+from drydock.attest.components import ingredients, locked
+from drydock.locked import LockedDebianBase, LockedPlatform
+from drydock.transfer import redact
+
+STATEMENT = "https://in-toto.io/Statement/v1"
+PREDICATE = "https://slsa.dev/provenance/v1"
+BUILD_TYPE = "urn:drydock:build:v1"
+"""docs/publish.md says what its parameters mean."""
+LOCAL = "urn:drydock:builder:local"
+"""Who built it where no CI says so: some machine, which is all that can be said."""
+
+
+class Origin(NamedTuple):
+    """The repository that an image was built from, as far as git knows."""
+
+    repository: str
+    """URL without credentials; empty where there is no remote."""
+    commit: str
+    dirty: bool
+    """Whether tracked files differ from the commit."""
+
+
+def statement(job: build.Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the statement about one built platform, the same each time it is asked for one build."""
+    origin = read_origin(job.root)
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": BUILD_TYPE,
+                "externalParameters": {"variant": job.variant.id, "platform": job.platform, "source": _source(origin)},
+                "internalParameters": {
+                    "inputsSha256": build.inputs_sha256(job),
+                    "sourceDateEpoch": job.lock.source_date_epoch,
+                    "export": plan.EXPORT,
+                    "network": "none",
+                    "contexts": sorted(job.contexts),
+                },
+                "resolvedDependencies": dependencies(job, origin),
+            },
+            "runDetails": {
+                "builder": {"id": builder(env), "version": {"python": platform.python_version()}},
+                "metadata": {"invocationId": build.inputs_sha256(job), "finishedOn": _finished(layout)},
+                "byproducts": _byproducts(job.lock.platforms[job.platform]),
+            },
+        },
+    }
+
+
+def dependencies(job: build.Job, origin: Origin) -> list[dict[str, Any]]:
+    """Return everything that went in, by hash: packages, base, sources, and the repository's own files."""
+    pins = job.lock.platforms[job.platform]
+    found: list[dict[str, Any]] = []
+    for part in (*locked(job.variant, pins), *ingredients(pins)):
+        if part.kind == "git":
+            found.append({"uri": f"git+{part.source}@{part.version}", "digest": {"gitCommit": part.version}})
+        elif part.kind == "oci":
+            found.append({"uri": part.purl, "digest": {"sha256": part.version.removeprefix("sha256:")}})
+        elif part.sha256:
+            found.append({"uri": part.purl, "digest": {"sha256": part.sha256}})
+    if isinstance(pins.base, LockedDebianBase) and pins.base.digest:
+        found.append({"name": "base", "digest": {"sha256": pins.base.digest.removeprefix("sha256:")}})
+    found += [{"uri": f"file:{name}", "digest": {"sha256": sha256}} for name, sha256 in _own_files(job).items()]
+    if origin.commit:
+        found.append(
+            {"uri": f"git+{origin.repository}" if origin.repository else "git", "digest": {"gitCommit": origin.commit}}
+        )
+    return found
+
+
+def read_origin(root: Path) -> Origin:
+    """Return what git says of a repository; empty where it is none."""
+    commit = _git(root, "rev-parse", "HEAD")
+    remote = _git(root, "remote", "get-url", "origin")
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    return Origin(redact(remote) if "://" in remote else "", commit, bool(changed))
+
+
+def builder(env: Mapping[str, str]) -> str:
+    """Return who built it, as a URI: named by hand, by GitHub or by GitLab."""
+    if env.get("DRYDOCK_BUILDER_ID"):
+        return env["DRYDOCK_BUILDER_ID"]
+    if env.get("GITHUB_WORKFLOW_REF"):
+        return f"{env.get('GITHUB_SERVER_URL', 'https://github.com')}/{env['GITHUB_WORKFLOW_REF']}"
+    if env.get("CI_CONFIG_REF_URI"):
+        return f"https://{env['CI_CONFIG_REF_URI']}"
+    return LOCAL
+
+
+def _source(origin: Origin) -> dict[str, Any]:
+    return {"repository": origin.repository, "commit": origin.commit, "changed": origin.dirty}
+
+
+def _byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
+    """Say what made the committed digest, where two builds agreed upon one."""
+    if not pins.image:
+        return []
+    content = {"buildkit": pins.image.buildkit, "buildx": pins.image.buildx}
+    return [
+        {"name": "verified", "digest": {"sha256": pins.image.digest.removeprefix("sha256:")}, "annotations": content}
+    ]
+
+
+def _own_files(job: build.Job) -> dict[str, str]:
+    """Return the repository's files that decide about the image, with their hashes."""
+    folder = job.root / "images" / job.variant.id
+    paths = [job.root / "matrix.yaml", *(folder / name for name in ("lock.json", "Dockerfile", "profile.json"))]
+    return {str(path.relative_to(job.root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
+
+
+def _finished(layout: Path) -> str:
+    moment = dt.datetime.fromtimestamp(int((layout / "index.json").stat().st_mtime), dt.UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,126 @@
+"""Signatures, made and checked by cosign (https://docs.sigstore.dev/cosign/), with a key or with an identity. IO.
+
+With a key nothing but the registry is asked, so that a signature can be checked without a network beyond it: no
+transparency log takes part. Keyless uses Sigstore's public services as cosign itself is configured.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from drydock.errors import InputError, RegistryError, UntrustedError
+from drydock.registry.reference import Reference, is_loopback
+
+HOW = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
+TIMEOUT = 300
+"""Seconds for one signature: keyless signing may wait for a person's browser."""
+
+
+class Signer(NamedTuple):
+    """Who signs: a key, or with an empty one whoever the identity provider says it is."""
+
+    key: str
+    insecure: bool = False
+
+
+class Trust(NamedTuple):
+    """Whose signatures count: those of a public key, or of an identity that an issuer vouches for."""
+
+    key: str = ""
+    identity: str = ""
+    issuer: str = ""
+    insecure: bool = False
+
+    @property
+    def asked(self) -> bool:
+        """Tell whether signatures are wanted at all."""
+        return bool(self.key or self.identity)
+
+
+def sign(where: Reference, signer: Signer, env: Mapping[str, str] = os.environ) -> None:
+    """Sign one digest, unless this key did before; the signature refers to it.
+
+    Raises RegistryError with cosign's last line.
+    """
+    if signer.key and _signed_before(where, signer, env):
+        return
+    # without a transparency log, which a key needs none of and which would be told the image's name
+    keyed = ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false") if signer.key else ()
+    done = _cosign(("sign", "--yes", *keyed, *_plain(where, insecure=signer.insecure), _bare(where)), env)
+    if done.returncode:
+        raise RegistryError(f"cosign sign {where}: exit {done.returncode}: {_last(done.stderr)}")
+
+
+def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
+    """Raise UntrustedError unless a digest carries a signature that counts."""
+    if trust.key:
+        who: tuple[str, ...] = ("--key", trust.key, "--insecure-ignore-tlog=true")
+    elif trust.identity and trust.issuer:
+        who = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer)
+    else:
+        raise InputError(
+            "--identity: wants --issuer beside it", hint="such as https://token.actions.githubusercontent.com"
+        )
+    done = _cosign(("verify", *who, *_plain(where, insecure=trust.insecure), _bare(where)), env)
+    if done.returncode:
+        raise UntrustedError(f"{where}: no signature that counts: {_last(done.stderr)}")
+    if where.digest not in _signed(done.stdout):
+        raise UntrustedError(f"{where}: cosign found a signature of something else")
+
+
+def _signed_before(where: Reference, signer: Signer, env: Mapping[str, str]) -> bool:
+    public = _cosign(("public-key", "--key", signer.key), env)
+    if public.returncode:
+        raise InputError(f"--key {signer.key}: {_last(public.stderr)}", hint="COSIGN_PASSWORD holds its password")
+    with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
+        file.write(public.stdout)
+        file.flush()
+        try:
+            check(where, Trust(key=file.name, insecure=signer.insecure), env)
+        except UntrustedError:
+            return False
+    return True
+
+
+def _signed(text: str) -> set[str]:
+    """Return the digests that cosign's answer says were signed."""
+    try:
+        claims = json.loads(text)
+        return {claim["critical"]["image"]["docker-manifest-digest"] for claim in claims}
+    except (ValueError, KeyError, TypeError):
+        return set(re.findall(r"sha256:[0-9a-f]{64}", text))
+
+
+def _plain(where: Reference, *, insecure: bool) -> tuple[str, ...]:
+    return ("--allow-http-registry",) if insecure or is_loopback(where.host) else ()
+
+
+def _bare(where: Reference) -> str:
+    return str(where._replace(scheme=""))
+
+
+def _cosign(arguments: tuple[str, ...], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    program = shutil.which("cosign", path=env.get("PATH"))
+    if not program:
+        raise InputError("cosign: not found on PATH", hint=HOW)
+    # an empty password is a password: without this cosign asks a terminal that a CI does not have
+    environment = {"COSIGN_PASSWORD": "", **env}
+    try:
+        return subprocess.run(
+            [program, *arguments], capture_output=True, text=True, check=False, env=environment, timeout=TIMEOUT
+        )
+    except subprocess.TimeoutExpired as error:
+        raise RegistryError(f"cosign {arguments[0]}: no answer within {TIMEOUT} seconds") from error
+
+
+def _last(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    useful = [line for line in lines if line.startswith("Error:")]
+    return (useful or lines or ["(it said nothing)"])[-1].removeprefix("Error: ")

@@ -1,0 +1,50 @@
+"""The verbs about published images, as text: `inspect`, `diff`, `verify --reference`. IO.
+
+Their modules read bills of materials, whose libraries take half a second to import: only when they are asked for.
+"""
+# ruff: noqa: PLC0415 - as the docstring says
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from drydock.errors import InputError
+from drydock.files import dumps
+from drydock.record import dump
+
+if TYPE_CHECKING:
+    from drydock.trust import Wish
+
+
+def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> str:
+    """Return what is in an image and what is said of it."""
+    from drydock import inspection
+
+    found = inspection.inspect(reference, insecure=insecure)
+    return dumps(dump(found)) if json else inspection.report(found)
+
+
+def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
+    """Return what changed between two images."""
+    from drydock import imagediff
+
+    found = imagediff.diff(old, new, platform=platform, insecure=insecure)
+    return dumps(dump(found)) if json else imagediff.report(found)
+
+
+def wish(key: str, identity: str, issuer: str, builder: str, *, rebuild: bool, insecure: bool) -> Wish:
+    """Return what a verification is asked for. Raises InputError for half an identity."""
+    from drydock import trust
+    from drydock.attest.signing import Trust
+
+    if bool(identity) != bool(issuer):
+        raise InputError("--identity and --issuer: one says nothing without the other")
+    return trust.Wish(Trust(key, identity, issuer, insecure), rebuild, builder)
+
+
+def verify(reference: str, wanted: Wish, *, json: bool = False) -> str:
+    """Return what was shown of an image. Raises UntrustedError or NotReproducibleError."""
+    from drydock import trust
+
+    found = trust.verify_reference(reference, wanted)
+    return dumps(dump(found)) if json else trust.report(found)

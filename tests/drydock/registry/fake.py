@@ -1,0 +1,64 @@
+"""A registry that answers what the test says, and notes what it was asked."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, NamedTuple, Self
+
+
+class Seen(NamedTuple):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: Mapping[str, str] = {}
+    body: bytes = b""
+
+
+class Fake(ThreadingHTTPServer):
+    """Gives each request to `answer`."""
+
+    daemon_threads = True
+
+    def __init__(self, answer: Callable[[Seen], Answer]) -> None:
+        self.answer = answer
+        self.seen: list[Seen] = []
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.host = f"127.0.0.1:{self.server_address[1]}"
+        self._thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Fake
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        seen = Seen(self.command, self.path, dict(self.headers), body)
+        self.server.seen.append(seen)
+        answer = self.server.answer(seen)
+        self.send_response(answer.status)
+        for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(answer.body)
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = answer  # noqa: N815 - http.server's names
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""

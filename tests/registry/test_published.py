@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock import debian, imagediff, inspection, lock, trust
+from drydock.attest import documents, sbom
+from drydock.attest.signing import Trust
+from drydock.errors import UntrustedError
+from drydock.locked import LockedImage
+from drydock.publish import Published, Repository, Wish, publish
+from drydock.pulled import open_image
+from drydock.registry.manifests import INDEX, fallback_tag, made
+from drydock.registry.reference import parse
+from drydock.transfer import Access
+from tests.registry.servers import Registry
+from tests.registry.shelf import VARIANT, Shelf
+
+AMD64 = "linux/amd64"
+
+
+class Signed:
+    """A published, signed image, and the public key."""
+
+    def __init__(self, registry: Registry, shelf: Shelf, key: Path, path: str) -> None:
+        self.registry, self.shelf, self.public = registry, shelf, str(key.with_suffix(".pub"))
+        self.where = f"{registry.host}/{path}/cpu"
+        wish = Wish(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
+        self.done: Published = publish(VARIANT, wish, root=shelf.root)
+        self.repository = Repository(parse(self.where), Access(), state=shelf.cache / "tests")
+
+    @property
+    def image(self) -> str:
+        return f"{self.where}:{VARIANT}-1.0.0"
+
+    @property
+    def digest(self) -> str:
+        """The one platform's."""
+        return self.done.platforms[AMD64]
+
+    def verify(self, reference: str = "") -> trust.Trusted:
+        wish = trust.Wish(Trust(key=self.public), rebuild=False)
+        return trust.verify_reference(reference or self.image, wish, root=self.shelf.root)
+
+    def documents(self) -> dict[str, Any]:
+        image = open_image(self.image)
+        return {item.media_type: item for item in image.documents(self.digest, documents.KINDS)}
+
+
+@pytest.fixture(scope="session")
+def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A key pair of cosign's, which is installed where it is missing."""
+    folder = tmp_path_factory.mktemp("keys")
+    if not any((Path(path) / "cosign").exists() for path in os.environ["PATH"].split(":")):
+        debian.install("cosign", minimum={"cosign": (2, 6)})
+    environment = {**os.environ, "COSIGN_PASSWORD": ""}
+    subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
+    return folder / "cosign.key"
+
+
+@pytest.fixture
+def signed(registry: Registry, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Signed:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    shelf = Shelf(tmp_path, platforms=(AMD64,), salt=str(tmp_path))
+    return Signed(registry, shelf, key, f"published/{tmp_path.name.replace('_', '-').rstrip('-')}")
+
+
+def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
+    found = signed.verify()
+    assert (found.digest, found.variant) == (signed.done.digest, VARIANT)
+    assert any("the tag cpu-vllm0.32-1.0.0 was published with this digest" in line for line in found.shown)
+    assert any("bills of materials agree" in line for line in found.shown)
+    assert found.not_shown == ("rebuilding: --registry-only",)
+
+
+def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:
+    before = {item.manifest for item in signed.documents().values()}
+    publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0"), root=signed.shelf.root)
+    image = open_image(signed.image)
+    assert {item.manifest for item in image.documents(signed.digest, documents.KINDS)} >= before
+    assert len(image.documents(signed.digest, documents.KINDS)) == len(before)
+    signed.verify()
+
+
+def test_a_digest_that_was_recorded_later_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
+    path = lock.path_of(signed.shelf.root, VARIANT)
+    pins = signed.shelf.lock.platforms[AMD64]
+    image = LockedImage(digest=signed.digest, inputs_sha256="a" * 64, buildkit="1", buildx="1")
+    platforms = {AMD64: pins.model_copy(update={"image": image})}
+    lock.write_lock(path, signed.shelf.lock.model_copy(update={"platforms": platforms}))
+    publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.shelf.root)
+    found = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
+    assert len(found) == 2
+    assert signed.verify().digest == signed.digest
+
+
+def test_documents_are_valid_and_agree(signed: Signed) -> None:
+    found = signed.documents()
+    cyclonedx, spdx = (found[kind].data.decode() for kind in (documents.CYCLONEDX, documents.SPDX))
+    assert (sbom.cyclonedx_problems(cyclonedx), sbom.spdx_problems(spdx)) == ((), ())
+    packages = sbom.cyclonedx_packages(json.loads(cyclonedx))
+    pins = signed.shelf.lock.platforms[AMD64]
+    wheels = [wheel for layer in pins.layers.values() for wheel in layer]
+    hashes = {wheel.sha256 for wheel in wheels} | {deb.sha256 for deb in pins.base.packages}  # type: ignore[union-attr]
+    assert {sha256 for _, sha256 in packages} == hashes
+
+
+# --- what is refused, and why ---------------------------------------------------------------------------------------
+
+
+def refused(signed: Signed, reference: str = "") -> str:
+    with pytest.raises(UntrustedError) as caught:
+        signed.verify(reference)
+    assert caught.value.code == 13
+    return str(caught.value)
+
+
+def test_a_changed_byte_in_a_layer_is_refused(signed: Signed) -> None:
+    layer = open_image(signed.image).platforms[AMD64].content["layers"][1]["digest"]
+    file = signed.registry.blob_file(layer)
+    data = file.read_bytes()
+    file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert f"{layer}: the registry sent sha256:" in refused(signed)
+
+
+def test_a_swapped_tag_is_refused(signed: Signed, tmp_path: Path, key: Path) -> None:
+    other = Shelf(tmp_path / "other", platforms=(AMD64,), salt="another")
+    os.environ["DRYDOCK_CACHE"] = str(other.cache)
+    wish = Wish(signed.where.rpartition("/")[0], release="1.0.1", key=str(key))
+    later = publish(VARIANT, wish, root=other.root)
+    manifest = signed.repository.manifests.find(later.digest)
+    assert manifest
+    signed.repository.manifests.push(manifest, f"{VARIANT}-1.0.0")
+    assert "nothing binds this tag" in refused(signed)
+    assert signed.verify(f"{signed.where}:{VARIANT}-1.0.1").digest == later.digest
+
+
+def test_a_stripped_signature_is_refused(signed: Signed) -> None:
+    _rewrite(signed, lambda item: item.get("artifactType") in documents.KINDS)
+    assert "no signature that counts" in refused(signed)
+
+
+def test_a_stripped_document_is_refused(signed: Signed) -> None:
+    _rewrite(signed, lambda item: item.get("artifactType") != documents.PROVENANCE)
+    assert "no provenance.json is attached" in refused(signed)
+
+
+def test_a_forged_provenance_is_refused(signed: Signed) -> None:
+    statement = signed.documents()[documents.PROVENANCE].json()
+    statement["predicate"]["runDetails"]["builder"]["id"] = "https://somebody.else"
+    manifest = signed.repository.manifests.find(signed.digest)
+    assert manifest
+    forged = signed.repository.refer(manifest, documents.PROVENANCE, json.dumps(statement).encode(), "p.json")
+    found = refused(signed)
+    assert forged.digest in found
+    assert "no signature that counts" in found
+
+
+def test_another_key_is_refused(signed: Signed, tmp_path: Path) -> None:
+    environment = {**os.environ, "COSIGN_PASSWORD": ""}
+    subprocess.run(["cosign", "generate-key-pair"], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    signed.public = str(tmp_path / "cosign.pub")
+    assert "no signature that counts" in refused(signed)
+
+
+def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:
+    found = trust.verify_reference(signed.image, trust.Wish(rebuild=False), root=signed.shelf.root)
+    assert any("signatures: neither" in line for line in found.not_shown)
+
+
+def _rewrite(signed: Signed, keep: Callable[[dict[str, Any]], bool]) -> None:
+    """Write the list of what refers to the image anew, as somebody with the registry's password could."""
+    there = signed.repository.manifests
+    listed = [item for item in there.referrers(signed.digest) if keep(item)]
+    index = made({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
+    there.push(index, fallback_tag(signed.digest))
+
+
+# --- what people read -----------------------------------------------------------------------------------------------
+
+
+def test_inspect(signed: Signed) -> None:
+    found = inspection.inspect(signed.image)
+    platform = found.platforms[AMD64]
+    assert platform.labels["io.drydock.variant"] == VARIANT
+    assert set(platform.attached) >= {
+        "lock.json",
+        "licences.json",
+        "provenance.json",
+        "sbom.cdx.json",
+        "sbom.spdx.json",
+    }
+    assert platform.signatures >= 1
+    assert platform.packages["wheels"] == 3
+    text = inspection.report(found)
+    assert VARIANT in text
+    assert "urn:drydock:builder:local" in text
+
+
+def test_diff(signed: Signed, tmp_path: Path) -> None:
+    other = Shelf(tmp_path / "other", platforms=(AMD64,), salt="another")
+    os.environ["DRYDOCK_CACHE"] = str(other.cache)
+    later = publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
+    found = imagediff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
+    assert (found.old, found.new, found.same) == (signed.done.digest, later.digest, False)
+    assert {change.name.rpartition("/")[2] for change in found.files} >= {"tiny_torch.py", "vllm_cpu.py"}
+    assert found.flags == ()
+    assert "tiny_torch.py" in imagediff.report(found)
+    assert imagediff.report(imagediff.diff(signed.image, signed.image)) == f"the same: {signed.done.digest}\n"
