@@ -126,9 +126,10 @@ def inputs_sha256(job: Job) -> str:
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:
-    """Return the entrypoint's modules by their path: what is copied into each image, and nothing else."""
+    """Return the entrypoint's modules, and its plugin's metadata, by path: what is copied into each image."""
     folder = root / "entrypoints"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.dist-info/*")])
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:

@@ -34,10 +34,19 @@ def imports(path: Path) -> Iterator[str]:
             yield node.module
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("entrypoints/**/*.py")), ids=name)
+PLUGIN = sorted(ROOT.glob("entrypoints/plugin/**/*.py"))
+
+
+@pytest.mark.parametrize("path", sorted({*ROOT.glob("entrypoints/**/*.py")} - {*PLUGIN}), ids=name)
 def test_the_image_side_imports_the_standard_library_and_itself(path: Path) -> None:
     roots = {module.partition(".")[0] for module in imports(path)}
     assert roots <= {*sys.stdlib_module_names, "entrypoints"}
+
+
+@pytest.mark.parametrize("path", PLUGIN, ids=name)
+def test_what_vllm_loads_imports_vllm_and_never_the_entrypoint(path: Path) -> None:
+    roots = {module.partition(".")[0] for module in imports(path)}
+    assert roots <= {*sys.stdlib_module_names, "drydock_plugin", "torch", "vllm"}
 
 
 @pytest.mark.parametrize("path", [ROOT / "inv", *TOOLS], ids=name)
