@@ -85,8 +85,8 @@ def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
 def _forked(facts: Facts, given: Given) -> dict[str, Value]:
     """Let the engine core be a fork of the API server, which has imported everything by then.
 
-    Only with Intel's OpenMP runtime, which begins anew in a forked process (its pthread_atfork handlers); GNU's, once it
-    has threads, hangs there. A user's own preload may lack it, and own plugins or modules may not stand a fork.
+    Only with Intel's OpenMP runtime, which begins anew in a forked process (its pthread_atfork handlers); GNU's, once
+    it has threads, hangs there. A user's own preload may lack it, and own plugins or modules may not stand a fork.
     """
     preload, plugins = given.variable("LD_PRELOAD"), given.variable("VLLM_PLUGINS")
     resets = bool(facts.files.get("iomp")) and "iomp5" in (preload or "iomp5")

@@ -12,6 +12,8 @@ from . import METHOD
 if TYPE_CHECKING:
     from vllm.config import VllmConfig  # which is half imported when this is
 
+THEIRS, OURS = "vllm.v1.worker.cpu_worker.CPUWorker", "drydock_plugin.worker.Worker"
+
 
 class ForkingCpuPlatform(CpuPlatform):  # type: ignore[misc]  # vLLM is not installed where this is checked
     """The CPU platform, whose engine core is forked from the API server instead of importing all of it again.
@@ -27,3 +29,5 @@ class ForkingCpuPlatform(CpuPlatform):  # type: ignore[misc]  # vLLM is not inst
         super().check_and_update_config(vllm_config)
         if method:
             os.environ[METHOD] = method
+        if vllm_config.parallel_config.worker_cls == THEIRS:
+            vllm_config.parallel_config.worker_cls = OURS

@@ -26,7 +26,8 @@ class CpuPlatform:
     @classmethod
     def check_and_update_config(cls, config):
         os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
-        config.append("settled")
+        if config.parallel_config.worker_cls == "auto":
+            config.parallel_config.worker_cls = "vllm.v1.worker.cpu_worker.CPUWorker"
 """,
     "model_executor/models/registry.py": "def _run_in_subprocess(fn): raise OSError('another process')\n",
 }
@@ -35,14 +36,15 @@ SCRIPT = """
 import gc, json, os
 from importlib import import_module
 from importlib.metadata import entry_points
+from types import SimpleNamespace
 found = {group: point.load() for group in ("platform", "general")
          for point in entry_points(group=f"vllm.{group}_plugins") if point.name == "drydock"}
 said = {"platform": found["platform"](), "while importing": gc.isenabled()}
 if said["platform"]:
     module, _, name = said["platform"].rpartition(".")
-    config = []
+    config = SimpleNamespace(parallel_config=SimpleNamespace(worker_cls=os.environ.get("WORKER", "auto")))
     getattr(import_module(module), name).check_and_update_config(config)
-    said["config"] = config
+    said["worker"] = config.parallel_config.worker_cls
 found["general"]()
 from vllm.model_executor.models import registry
 try:
@@ -69,12 +71,16 @@ def test_a_plan_that_forks_keeps_its_method_and_inspects_here(tmp_path: Path) ->
     assert run(tmp_path, VLLM_WORKER_MULTIPROC_METHOD="fork") == {
         "platform": "drydock_plugin.forking.ForkingCpuPlatform",
         "while importing": False,
-        "config": ["settled"],
+        "worker": "drydock_plugin.worker.Worker",
         "inspected": True,
         "imported": True,
         "frozen": True,
         "method": "fork",
     }
+
+
+def test_a_users_worker_stays(tmp_path: Path) -> None:
+    assert run(tmp_path, VLLM_WORKER_MULTIPROC_METHOD="fork", WORKER="my.Worker")["worker"] == "my.Worker"
 
 
 @pytest.mark.parametrize(
