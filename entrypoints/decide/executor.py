@@ -97,6 +97,9 @@ def _forked(facts: Facts, given: Given) -> dict[str, Value]:
     instead = ("spawn: vLLM's own on a CPU, lest worker processes inherit OpenMP's settings; here are none",)
     return {
         METHOD: Value("fork", because, instead),
+        "KMP_AFFINITY": Value(
+            "none", "a forked process's threads, and all that they start, would be bound to one core each"
+        ),
         SEARCHED: Value(PLUGIN, f"drydock's plugin for vLLM, by which its CPU platform keeps {METHOD}"),
     }
 
