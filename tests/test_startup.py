@@ -1,6 +1,6 @@
 """The start-up budget: 100 ms from process start to the start of vLLM, the median of starts on a quiet machine.
 
-A bare interpreter, started in turns with the entrypoint, tells how quiet it is. On a busy one the budget is a ratio to that.
+A bare interpreter, started in turns with it, tells how quiet the machine is; on a busy one the budget is a ratio.
 """
 
 from __future__ import annotations

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import docker
 import pytest
 
 from drydock import build, demo
+from tests.images.caches import copied, run
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
@@ -51,36 +51,10 @@ def serve(built: build.Built, model: Path) -> Serve:
     return _serve
 
 
-@pytest.fixture(scope="session")
-def warm(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder that `warm` filled."""
-    cache = tmp_path_factory.mktemp("warm")
-    cache.chmod(0o770)
-    run(built, cache, "warm", "--model", "/models/smollm2", "--served-model-name", "smollm2", model=model)
-    return cache
-
-
 @pytest.fixture
 def volume(warm: Path, tmp_path: Path) -> Path:
     """A copy of it that a test may spoil."""
-    shutil.copytree(warm, tmp_path / "cache", ignore=shutil.ignore_patterns("hub"))
-    for path in ((tmp_path / "cache"), *(tmp_path / "cache").rglob("*")):
-        shutil.chown(path, 10001, 0)
-    return tmp_path / "cache"
-
-
-def run(built: build.Built, cache: Path, *command: str, model: Path | None = None, **mounts: str) -> bytes:
-    """Run the image to its end and return its standard output."""
-    volumes = {str(cache): {"bind": "/cache", "mode": "rw"}}
-    volumes |= {str(model): {"bind": "/models/smollm2", "mode": "ro"}} if model else {}
-    volumes |= {source: {"bind": target, "mode": "ro"} for target, source in mounts.items()}
-    container = docker.from_env().containers.run(built.image, list(command), detach=True, volumes=volumes)
-    try:
-        assert container.wait(timeout=300)["StatusCode"] == 0, container.logs(tail=20).decode(errors="replace")
-        output: bytes = container.logs(stdout=True, stderr=False)
-        return output
-    finally:
-        container.remove(force=True, v=True)
+    return copied(warm, tmp_path / "cache")
 
 
 def entries(cache: Path) -> list[Path]:
