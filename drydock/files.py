@@ -31,6 +31,12 @@ def checksum(value: Any) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def write_atomically(path: Path, content: str | bytes) -> bool:
     """Write a file under a temporary name and rename it; return whether anything changed.
 
