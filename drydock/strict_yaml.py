@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import yaml
 
 from drydock.errors import InputError
+from drydock.yaml_nodes import compose
 
 MAX_BYTES = 1 << 20
 """A matrix of a thousand variants is a tenth of this; more is a wrong file."""
-MAX_DEPTH = 32
 
 KeyPath = tuple[str | int, ...]
 
@@ -67,7 +67,7 @@ def parse_yaml(text: str, name: str) -> Document:
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
     reader = _Reader(name)
-    data = reader.read((), _compose(text, name))
+    data = reader.read((), compose(text, name))
     if reader.problems:
         raise InputError(*reader.problems, hint=_HINT)
     return Document(name, data, reader.places)
@@ -97,6 +97,7 @@ _KINDS = {
 }
 _TAG = "tag:yaml.org,2002:"
 _STR = f"{_TAG}str"
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class _Reader:
@@ -138,7 +139,7 @@ class _Reader:
     def _scalar(self, path: KeyPath, node: yaml.Node) -> Any:
         source: str = node.value
         if node.tag == _STR:
-            if any("\ud800" <= character <= "\udfff" for character in source):
+            if _SURROGATE.search(source):
                 self._complain(path, node, "half of a surrogate pair is not text")
             return source
         kind = _KINDS[node.tag.removeprefix(_TAG)]
@@ -152,53 +153,3 @@ class _Reader:
     def _complain(self, path: KeyPath, node: yaml.Node, message: str) -> None:
         mark = node.start_mark
         self.problems.append(locate(self.name, path, f"{message} (line {mark.line + 1}, column {mark.column + 1})"))
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes nodes; refuses what this project's files have no use for."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise _Refusal(event, f"nested deeper than {MAX_DEPTH}")
-        if getattr(event, "anchor", None):
-            raise _Refusal(event, "anchors and aliases are not allowed; write it out")
-        if getattr(event, "tag", None):
-            raise _Refusal(event, "tags are not allowed")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-class _Refusal(yaml.MarkedYAMLError):
-    """Valid YAML that is not allowed here."""
-
-    def __init__(self, event: yaml.Event, problem: str) -> None:
-        super().__init__(problem=problem)
-        mark: Any = event.start_mark
-        self.problem_mark = mark
-
-
-def _compose(text: str, name: str) -> yaml.Node | None:
-    """Parse text into nodes, turning every way PyYAML can fail into one error with its place."""
-    try:
-        loader = _Loader(text)
-        try:
-            return loader.get_single_node()
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise InputError(f"{where}: {error.problem or error.context}", hint=_syntax_hint(str(error.problem))) from error
-    except yaml.reader.ReaderError as error:
-        raise InputError(f"{name}: character {error.position} ({error.character!r}) is not allowed in YAML") from error
-    except (ValueError, OverflowError) as error:  # an escape or directive with a number that is out of range
-        raise InputError(f"{name}: {error}") from error
-
-
-def _syntax_hint(problem: str) -> str:
-    return "indent with spaces, not tabs" if r"'\t'" in problem else ""
