@@ -6,6 +6,7 @@ A strict subset: no duplicate or non-text keys, no anchors, aliases, tags or mer
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,21 +14,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from drydock import quick_yaml
 from drydock.errors import InputError
-from drydock.yaml_nodes import compose
+from drydock.quick_yaml import KeyPath, Place, Unlike
+from drydock.yaml_nodes import MAX_DEPTH, compose
 
 MAX_BYTES = 1 << 20
 """A matrix of a thousand variants is a tenth of this; more is a wrong file."""
-
-KeyPath = tuple[str | int, ...]
-
-
-class Place(NamedTuple):
-    """Where a value stands, from 1, and how it is written: `source` is None for mappings and sequences."""
-
-    line: int
-    column: int
-    source: str | None
 
 
 class Document(NamedTuple):
@@ -66,6 +59,14 @@ def parse_yaml(text: str, name: str) -> Document:
     """Parse one document; collects all problems. Raises InputError."""
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
+    try:
+        return Document(name, *quick_yaml.read(text, _plain, MAX_DEPTH))
+    except Unlike:
+        return _slowly(text, name)
+
+
+def _slowly(text: str, name: str) -> Document:
+    """Read what is wrong or out of the ordinary: PyYAML's own parser says what and where."""
     reader = _Reader(name)
     data = reader.read((), compose(text, name))
     if reader.problems:
@@ -97,7 +98,20 @@ _KINDS = {
 }
 _TAG = "tag:yaml.org,2002:"
 _STR = f"{_TAG}str"
+_RESOLVERS: Mapping[str, Any] = yaml.SafeLoader.yaml_implicit_resolvers
 _SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@functools.lru_cache(maxsize=4096)
+def _plain(source: str) -> Any:
+    """Return what a word without quotes means. Raises Unlike for one that does not mean what it looks like."""
+    tag = next((tag for tag, pattern in _RESOLVERS.get(source[:1], ()) if pattern.match(source)), _STR)
+    if tag == _STR:
+        return source
+    kind = _KINDS[tag.removeprefix(_TAG)]
+    if not kind.pattern.fullmatch(source):
+        raise Unlike
+    return kind.value(source)
 
 
 class _Reader:

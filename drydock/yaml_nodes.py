@@ -1,24 +1,14 @@
-"""Text of a YAML file → its nodes, or an error with its place. Pure.
-
-libyaml (PyYAML's C parser) is ten times as fast as PyYAML's own parser, takes a little more, and words its errors
-differently. So it reads what both read alike; whatever it refuses, or might read otherwise, the Python parser decides.
-"""
+"""Text of a YAML file → its nodes, or an error with its place. Pure."""
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import yaml
-from yaml.composer import Composer
 
 from drydock.errors import InputError
 
 MAX_DEPTH = 32
-
-_ODD = re.compile("[^\n\x20-\x7e\xa1-\u2027\u2030-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010ffff]|[|>][-+0-9]*#")
-"""What the two parsers differ on: tabs, line ends other than \\n, marks of byte order, a comment right after an
-indicator of a block scalar."""
 
 
 def compose(text: str, name: str) -> yaml.Node | None:
@@ -26,18 +16,12 @@ def compose(text: str, name: str) -> yaml.Node | None:
 
     Raises InputError.
     """
-    if _Quick is not None and text.endswith("\n") and not _ODD.search(text):
-        try:
-            return _compose(_Quick, text)
-        except (yaml.YAMLError, ValueError):
-            pass  # what is wrong, and where, the Python parser says below
-    return _in_words(text, name)
-
-
-def _in_words(text: str, name: str) -> yaml.Node | None:
-    """Parse text into nodes, turning every way PyYAML can fail into one error with its place."""
     try:
-        return _compose(_Loader, text)
+        loader = _Loader(text)
+        try:
+            return loader.get_single_node()
+        finally:
+            loader.dispose()
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
@@ -48,15 +32,6 @@ def _in_words(text: str, name: str) -> yaml.Node | None:
         raise InputError(f"{name}: {error}") from error
 
 
-def _compose(loader_type: Any, text: str) -> yaml.Node | None:
-    loader = loader_type(text)
-    try:
-        node: yaml.Node | None = loader.get_single_node()
-        return node
-    finally:
-        loader.dispose()
-
-
 def _syntax_hint(problem: str) -> str:
     return "indent with spaces, not tabs" if r"'\t'" in problem else ""
 
@@ -64,19 +39,19 @@ def _syntax_hint(problem: str) -> str:
 class _Refusal(yaml.MarkedYAMLError):
     """Valid YAML that is not allowed here."""
 
-    def __init__(self, event: Any, problem: str) -> None:
+    def __init__(self, event: yaml.Event, problem: str) -> None:
         super().__init__(problem=problem)
         mark: Any = event.start_mark
         self.problem_mark = mark
 
 
-class _Strict(Composer):
+class _Loader(yaml.SafeLoader):
     """Composes nodes; refuses what this project's files have no use for."""
 
     depth = 0
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: Any = self.peek_event()  # type: ignore[attr-defined]  # of the parser that it is combined with
+        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise _Refusal(event, f"nested deeper than {MAX_DEPTH}")
@@ -87,35 +62,3 @@ class _Strict(Composer):
         node = super().compose_node(parent, index)
         self.depth -= 1
         return node
-
-
-class _Loader(_Strict, yaml.SafeLoader):
-    """PyYAML's own parser: slow, and its errors are what people see."""
-
-
-def _see_that_both_read(node: yaml.ScalarNode) -> None:
-    """Refuse a plain scalar within [] or {} that PyYAML's own parser ends elsewhere."""
-    if "?" in node.value or node.value.endswith(":"):
-        raise _Refusal(node, "left to the other parser")
-
-
-def _quick() -> Any:
-    """Return the same upon libyaml; None where PyYAML was built without it."""
-    if not yaml.__with_libyaml__:
-        return None
-
-    class Quick(_Strict, yaml.CSafeLoader):
-        def __init__(self, text: str) -> None:
-            yaml.CSafeLoader.__init__(self, text)
-            Composer.__init__(self)
-
-        def compose_node(self, parent: Any, index: Any) -> yaml.Node | None:
-            node = super().compose_node(parent, index)
-            if isinstance(node, yaml.ScalarNode) and not node.style and getattr(parent, "flow_style", False):
-                _see_that_both_read(node)
-            return node
-
-    return Quick
-
-
-_Quick = _quick()

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drydock import yaml_nodes
 from drydock.errors import InputError
 from drydock.paths import ROOT
 from drydock.strict_yaml import MAX_BYTES, Document, parse_yaml, read_yaml
@@ -137,7 +136,7 @@ def read_as(text: str) -> Document | str:
 def slowly(text: str, read: Callable[[str], object]) -> object:
     """Read text without libyaml."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(yaml_nodes, "_Quick", None)
+        patch.setattr("yaml.__with_libyaml__", False)
         return read(text)
 
 
