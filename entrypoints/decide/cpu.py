@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.decide import Decision, Thresholds, Value, advice, does_not_fit, gib
+from entrypoints.decide import Decision, Value, advice, does_not_fit, gib
 from entrypoints.decide import binding as bind
 from entrypoints.decide import cpuwishes as wish
 from entrypoints.decide import memory as mem
+from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.demand import Demand, read_demand
 from entrypoints.decide.executor import choose_executor, unbound
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
@@ -29,20 +30,8 @@ VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
 
 MANUAL = "vLLM's CPU installation manual"
 
-_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
 _RANKS_PER_CPU = 4
 """More ranks than this for each CPU are a slip of the keyboard."""
-
-
-class Case(NamedTuple):
-    """Everything a decision looks at."""
-
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
-    libraries: Mapping[str, Mapping[str, str]]
-    demand: Demand
 
 
 class Layout(NamedTuple):
@@ -65,11 +54,10 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     Raises HOST without CPU or memory figures, or shared memory that is needed; MODEL when the geometry is needed and
     wrong; DOES_NOT_FIT.
     """
+    case = Case(profile, facts, model, given)
     _require_host(facts)
-    demand = read_demand(model, given, mem.BLOCK)
-    case = Case(facts, model, given, Thresholds(profile["thresholds"]), profile["libraries"], demand)
     dtype = choose_dtype(facts.processor)
-    size = _SIZES.get(given.flag("--dtype") or str(dtype.value), 2)
+    size = element_bytes(given.flag("--dtype") or str(dtype.value))
     layout, parallel = choose_layout(case, size)
     memory = choose_memory(case, layout, size)
     wished, queued = choose_wished(case, layout, size, memory)
@@ -83,9 +71,9 @@ def choose_wished(
 ) -> tuple[dict[str, Value], tuple[Finding, ...]]:
     """Turn --concurrency, the ranges and the aim into vLLM's flags."""
     space = wish.said_space(memory, case.given, KV_SPACE)
-    held = wish.held(space, case.model.geometry, case.demand.typical, _kv_size(case, size), layout.tensor)
+    held = wish.held(space, case.model.geometry, _demand(case).typical, _kv_size(case, size), layout.tensor)
     sequences, findings = wish.choose_sequences(case.given, layout.shards, layout.data, held)
-    return {**wish.choose_length(case.demand), **sequences, **wish.choose_mode(case.given)}, findings
+    return {**wish.choose_length(_demand(case)), **sequences, **wish.choose_mode(case.given)}, findings
 
 
 def _require_host(facts: Facts) -> None:
@@ -295,13 +283,18 @@ def _share(case: Case) -> float:
     return case.thresholds.number("kv_memory_share" if case.model.weights else "kv_share_of_unknown_model")
 
 
+def _demand(case: Case) -> Demand:
+    """Return how long sequences may be, and for whom. Raises DOES_NOT_FIT."""
+    return read_demand(case.model, case.given, mem.BLOCK)
+
+
 def _kv_size(case: Case, size: int) -> int:
     """Return the bytes of one number in the KV cache."""
     return 1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size
 
 
 def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Use:
-    length = case.demand.length
+    length = _demand(case).length
     if length is None:
         return mem.Use(1 << 40, "")
     sequences = wish.running(case.given, layout.shards, layout.data)
@@ -312,15 +305,15 @@ def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Us
 
 def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
     """Return a shorter --max-model-len when one full sequence does not fit `space` GiB. Raises DOES_NOT_FIT."""
-    length = case.demand.length
+    length = _demand(case).length
     kv_size = _kv_size(case, size)
     if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space * GIB:
         return {}
     longest = mem.longest(geometry, space * GIB, kv_size, layout.tensor)
     need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
-    if case.demand.left_to_vllm:
+    if _demand(case).left_to_vllm:
         return {}
-    if case.demand.fixed or longest < case.thresholds.whole("shortest_context"):
+    if _demand(case).fixed or longest < case.thresholds.whole("shortest_context"):
         raise does_not_fit(
             f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {space} GiB are there",
             f"--max-model-len {longest} fits; or a KV cache in fp8 (--kv-cache-dtype fp8_e5m2), or more memory",
@@ -331,7 +324,7 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
 
 def _does_not_fit(case: Case, room: mem.Room, size: int) -> EntrypointError:
     need = room.taken + GIB / _share(case)
-    smaller = "a quantised model" if size <= _SIZES["bfloat16"] else "--dtype bfloat16, or a quantised model"
+    smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
     return does_not_fit(
         f"{case.model.name}: needs {gib(need)} per rank, of which weights and processes take {gib(room.taken)} and the"
         f" smallest KV cache 1 GiB; {room.pool} has {gib(room.there)}",
@@ -353,7 +346,7 @@ def choose_preload(case: Case) -> dict[str, Value]:
 
 def _preload(case: Case) -> dict[str, str]:
     architecture = case.facts.processor.architecture
-    there = {name: path for name, paths in case.libraries.items() if (path := paths.get(architecture))}
+    there = {name: path for name, paths in case.profile["libraries"].items() if (path := paths.get(architecture))}
     return {name: path for name, path in there.items() if case.facts.files.get(name)}
 
 
