@@ -13,6 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 def main() -> None:
     """Answer every prompt."""
     path, asked = sys.argv[1], json.loads(sys.argv[2])
+    torch.set_num_threads(1)  # two that wait for each other at every layer take minutes on a busy machine
     tokenizer = AutoTokenizer.from_pretrained(path)
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     print(json.dumps([answer(tokenizer, model, *each) for each in asked]))  # noqa: T201 - data on standard output
