@@ -122,6 +122,24 @@ def complete(container: Container, prompt: str, length: int) -> Answer:
     return Answer(choice["prompt_token_ids"], choice["token_ids"])
 
 
+def test_throughput_on_two_numa_nodes_is_two_engines_that_answer_the_same(
+    built: build.Built, model: Path, volumes: dict[str, Any], expected: list[Answer], tmp_path: Path
+) -> None:
+    """It comes first: a server of the tests below stays until its last one."""
+    tmp_path.chmod(0o777)
+    mounts = {**volumes, str(tmp_path): {"bind": "/host", "mode": "rw"}}
+    options = {"volumes": mounts, "shm_size": "4g"}
+    run(built.image, ["facts", "--record", "/host/recorded"], **options)
+    halve(tmp_path / "recorded")
+    flags = ("--root", "/host/recorded", "--optimize", "throughput")
+
+    argv = planned(built, mounts, *flags, shm_size="4g")
+    assert (flag(argv, "--data-parallel-size"), flag(argv, "--tensor-parallel-size")) == ("2", "1")
+    with demo.serving(built.image, model, *flags, "--exec", **options) as container:
+        wait_for_health(container)
+        assert answers(container) == expected
+
+
 def test_what_is_wished_for_is_what_vllm_runs_with(served: Served) -> None:
     _, meant = WISHES[served.name]
     running = served.container.exec_run(["cat", f"/proc/{vllm(served.container)}/cmdline"]).output.decode()
@@ -145,23 +163,6 @@ def test_the_wished_length_is_the_servers(served: Served) -> None:
         length = json.load(response)["data"][0]["max_model_len"]
 
     assert length == int(flag(served.argv, "--max-model-len") or 8192)
-
-
-def test_throughput_on_two_numa_nodes_is_two_engines_that_answer_the_same(
-    built: build.Built, model: Path, volumes: dict[str, Any], expected: list[Answer], tmp_path: Path
-) -> None:
-    tmp_path.chmod(0o777)
-    mounts = {**volumes, str(tmp_path): {"bind": "/host", "mode": "rw"}}
-    options = {"volumes": mounts, "shm_size": "4g"}
-    run(built.image, ["facts", "--record", "/host/recorded"], **options)
-    halve(tmp_path / "recorded")
-    flags = ("--root", "/host/recorded", "--optimize", "throughput")
-
-    argv = planned(built, mounts, *flags, shm_size="4g")
-    assert (flag(argv, "--data-parallel-size"), flag(argv, "--tensor-parallel-size")) == ("2", "1")
-    with demo.serving(built.image, model, *flags, "--exec", **options) as container:
-        wait_for_health(container)
-        assert answers(container) == expected
 
 
 def halve(host: Path) -> None:
