@@ -223,6 +223,13 @@ def _cache(arguments: Arguments, env: Env) -> int:
     return run(arguments.vllm, env)
 
 
+def _convert(arguments: Arguments, env: Env) -> int:
+    from entrypoints.convertverb import run
+
+    profile = read_profile(env)
+    return run(arguments.vllm, env, profile, os.path.join(os.path.dirname(profile_path(env)), "conversions"))
+
+
 def _version(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
@@ -266,6 +273,7 @@ _RUN = {
     "check": _check,
     "facts": _facts,
     "warm": _warm,
+    "convert": _convert,
     "cache": _cache,
     "health": _health,
     "version": _version,

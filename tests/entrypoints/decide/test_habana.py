@@ -16,7 +16,7 @@ from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.facts import probe
 from entrypoints.geometry import Geometry
 from entrypoints.host import Host
-from entrypoints.model import Facts
+from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts, Weights
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
@@ -364,6 +364,47 @@ def test_fp8_weights_are_converted_for_gaudi2_or_must_be() -> None:
 
     assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "true"
     assert [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"] == ["PLAN-041"]
+
+
+def test_converted_weights_are_not_scaled_again() -> None:
+    what = LLAMA_8B._replace(quantization="fp8", converted=True)
+
+    assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "false"
+    assert values(what, variant=PLUGIN)["VLLM_SCALE_ADJUSTMENT"] == "false"
+    assert not [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"]
+
+
+def test_the_command_that_converts_is_named_and_where_it_is_to_be_had() -> None:
+    """The manual of 1.21, 3.1.1: convert_for_g2.py -i DeepSeek-R1-0528 -o DeepSeek-R1-0528-G2, then start_vllm.sh."""
+    what = LLAMA_8B._replace(name="/models/DeepSeek-R1-0528", quantization="fp8")
+    command = "IMG convert --model /models/DeepSeek-R1-0528 --output /models/DeepSeek-R1-0528-G2"
+
+    has, lacks = (unconverted(what, variant) for variant in (R1, OLD))
+
+    assert has.remediation == f"docker run … {command}, then serve --model /models/DeepSeek-R1-0528-G2"
+    assert command in lacks.remediation
+    assert "habana1.21-deepseek-r1" in lacks.remediation
+
+
+def unconverted(what: ModelFacts, variant: str) -> Finding:
+    """Return the finding that weights must be converted."""
+    return next(finding for finding in decided(what, variant=variant).findings if finding.id == "PLAN-041")
+
+
+def test_quantisation_without_measurements_names_the_command_that_measures() -> None:
+    findings = decided(LLAMA_8B, "--quantization", "inc").findings
+
+    said = next(finding for finding in findings if finding.id == "PLAN-046")
+    assert f"convert --model {LLAMA_8B.name} --output {LLAMA_8B.name}-measurements --kind calibrate" in said.remediation
+    named = decided(LLAMA_8B, "--quantization", "inc", QUANT_CONFIG="/m/maxabs_quant_g2.json").findings
+    assert "PLAN-046" not in [finding.id for finding in named]
+
+
+def test_what_does_not_fit_names_the_script_that_halves_it() -> None:
+    large = LLAMA_8B._replace(modalities=("image",), weights=Weights(10**13, 5 * 10**12, 0))
+
+    with pytest.raises(EntrypointError, match=r"halve the weights: .* convert"):
+        decided(large)
 
 
 def test_qwens_keep_their_tensors() -> None:
