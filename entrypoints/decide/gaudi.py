@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
 from entrypoints.conversions import conversions, others, result, suitable, typed
-from entrypoints.decide import Thresholds, Value, advice
+from entrypoints.decide import Value, advice
+from entrypoints.decide.case import Case as Question
 from entrypoints.decide.fit import Fit
 from entrypoints.decide.layouts import EXECUTOR, EXPERT
-from entrypoints.model import Device, Facts, Finding
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import Given
+from entrypoints.model import Device, Finding
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
 QUANTIZATION = "--quantization"
@@ -22,14 +20,10 @@ LINKED = 4
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
-class Case(NamedTuple):
-    """Everything a decision looks at."""
+class Case(Question):
+    """What this accelerator's rules ask of the question."""
 
-    profile: Mapping[str, Any]
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
+    __slots__ = ()
 
     @property
     def name(self) -> str:
@@ -137,8 +131,7 @@ def _calibrated(case: Case, chosen: Fit) -> dict[str, Value]:
 
 def _is_float8(case: Case) -> bool:
     """Tell whether the weights are float8 and the card is one whose float8 is another."""
-    architecture = next((device.architecture for device in case.facts.devices), "")
-    return case.model.quantization == "fp8" and architecture == "gaudi2"
+    return case.model.quantization == "fp8" and case.architecture == "gaudi2"
 
 
 def halved(case: Case) -> str:
