@@ -11,6 +11,7 @@ from invoke.context import Context
 import drydock.build
 import drydock.demo
 import drydock.docs
+import drydock.drift.find
 import drydock.engine
 import drydock.lock
 import drydock.lockdiff
@@ -76,9 +77,22 @@ def schema(_: Context, check: bool = False) -> None:
     drydock.schema.check(ROOT) if check else report(drydock.schema.write(ROOT))
 
 
-@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT)
-def lock(_: Context, target: str = "", check: bool = False, context: Words = NONE) -> None:
+OUTDATED = {"outdated": "change nothing: say what locking anew would change, and what is newer beyond the bounds"}
+
+
+@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT | OUTDATED | JSON)
+def lock(
+    _: Context,
+    target: str = "",
+    check: bool = False,
+    outdated: bool = False,
+    json: bool = False,
+    context: Words = NONE,
+) -> None:
     """Resolve what goes into an image and pin it by hash, in images/VARIANT/lock.json."""
+    if outdated:
+        drydock.drift.find.outdated(ROOT, chosen(target), json=json)
+        return
     variants, brought = chosen(target), {name: Path(value) for name, value in parse(context).items()}
     drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants, brought))
 
