@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from packaging.utils import canonicalize_name
 
 from drydock import apt, indexes, resolve, sources
-from drydock.errors import DrydockError, InputError, RegistryError
+from drydock.errors import DrydockError, GoneError, InputError
 from drydock.indexes import Indexes
 from drydock.locked import LockedDeb
 from drydock.model import SourceCode
@@ -53,7 +53,7 @@ class Tag(NamedTuple):
 
 
 class World(Protocol):
-    """Everybody who is asked. Each raises a DrydockError where there is no answer."""
+    """Everybody who is asked. Each raises a DrydockError where there is no answer, GoneError where the answer is no."""
 
     def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
         """Return what requirements mean today, by name."""
@@ -92,14 +92,17 @@ class Machine:
         return self._once(key, lambda: apt.resolve_packages(suite, packages, platform, self._env))
 
     def tag(self, reference: str, platform: str) -> Tag:
-        """Return what a reference names today. Raises RegistryError; at once for a host that did not answer before."""
+        """Return what a reference names today.
+
+        Raises RegistryError, at once for a host that did not answer before; GoneError where there is no such image.
+        """
         where = parse(reference)
         self._once(("host", where.host), lambda: self._reach(where))
         return self._once((reference, platform), lambda: self._tag(where, platform))
 
     def commit(self, source: SourceCode) -> str:
-        """Return the commit of a tag or branch. Raises InputError or FetchError."""
-        return self._once((source.repository, source.ref), lambda: sources.ask(source, self._env))
+        """Return the commit of a tag or branch. Raises FetchError; GoneError where there is no such ref."""
+        return self._once((source.repository, source.ref), lambda: self._commit(source))
 
     def _once(self, key: Any, ask: Callable[[], T]) -> T:
         """Ask once; a failure is the same for everybody who asks again."""
@@ -132,6 +135,12 @@ class Machine:
                 left = fewer
         return {}
 
+    def _commit(self, source: SourceCode) -> str:
+        try:
+            return sources.ask(source, self._env)
+        except InputError as error:
+            raise GoneError(*error.problems, hint=error.hint) from error
+
     # --- registries -------------------------------------------------------------------------------------------------
 
     def _reach(self, where: Reference) -> bool:
@@ -143,7 +152,7 @@ class Machine:
         manifests = self._manifests(where)
         found = manifests.find(where.name)
         if found is None:
-            raise RegistryError(f"{where}: the registry has no such image")
+            raise GoneError(f"{where}: the registry has no such image")
         return Tag(found.digest, tuple(layer["digest"] for layer in self._of(platform, found, manifests)))
 
     def _of(self, platform: str, found: Manifest, manifests: Manifests) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -13,15 +14,17 @@ from drydock.bases import DebianBase, ImageBase
 from drydock.console import emit, log
 from drydock.drift.ask import Machine, Offer, World
 from drydock.drift.record import Change, Drift, NotAsked, text
-from drydock.errors import DriftError, DrydockError, NotAskedError
+from drydock.errors import DriftError, DrydockError, GoneError, NotAskedError
 from drydock.files import dumps
 from drydock.locked import LockedDeb, LockedPlatform, LockedSource, LockedWheel
 from drydock.model import SourceCode, Variant
 from drydock.pinning import BOOTSTRAP
 from drydock.record import dump
-from drydock.resolve import Request
+from drydock.resolve import Environment, Request
 
 T = TypeVar("T")
+UNPINNED = "not pinned before"
+COMMIT = re.compile(r"[0-9a-f]{40}")
 Pins = Mapping[str, tuple[str, str]]
 """Name → version and sha256."""
 
@@ -92,6 +95,9 @@ class _Platform:
             tuple(exclusion.name for exclusion in variant.exclude),
         )
         locked = tuple(wheel for wheels in self.pins.layers.values() for wheel in wheels)
+        if "wheels" in self.pins.unresolved:
+            self._unpinned(request)
+            return
         for kind, wanted, wheels in (
             ("wheel", request, locked),
             ("build", Request(variant.build_requirements), self.pins.build),
@@ -99,13 +105,21 @@ class _Platform:
             if wanted.requirements:
                 self._distributions(kind, wanted, wheels)
 
+    def _unpinned(self, request: Request) -> None:
+        """Note wheels that no machine could pin when it was locked, and that can be now."""
+        found = self._ask("wheels within the stack's bounds", lambda: self.world.allowed(request, self._target))
+        if found:
+            self._note("wheel", "all of them", None, f"{len(found)} distributions", UNPINNED)
+
+    @property
+    def _target(self) -> Environment:
+        return resolve.environment(self.variant.python, self.platform, self.variant.base)
+
     def _distributions(self, kind: str, request: Request, wheels: tuple[LockedWheel, ...]) -> None:
-        target = resolve.environment(self.variant.python, self.platform, self.variant.base)
+        target = self._target
         old = {wheel.name: (wheel.version, wheel.sha256) for wheel in wheels}
         allowed = self._ask(f"{kind}s within the stack's bounds", lambda: self.world.allowed(request, target))
-        if allowed is not None and not old:
-            self._note(kind, "all of them", None, f"{len(allowed)} distributions")
-        elif allowed is not None:
+        if allowed is not None:
             self._compare(kind, old, {name: (o.version, o.sha256) for name, o in allowed.items()}, allowed)
         names = tuple(sorted(old))
         newest = self._ask(f"the newest {kind}s", lambda: self.world.newest(names, target)) if names else None
@@ -113,15 +127,15 @@ class _Platform:
             self._newer(kind, {**old, **{n: (o.version, o.sha256) for n, o in (allowed or {}).items()}}, newest)
 
     def _newer(self, kind: str, current: Pins, newest: Mapping[str, Offer]) -> None:
-        """Note what is newer than the bounds allow, and what no index has any more."""
+        """Note what is newer than the bounds allow."""
         for name, offer in sorted(newest.items()):
             if name in current and Version(offer.version) > Version(current[name][0]):
                 self._beyond(kind, name, current[name][0], offer)
 
     def _beyond(self, kind: str, name: str, old: str, offer: Offer) -> None:
         command = (
-            f"raise the bound in matrix.yaml (stacks.{self.variant.stack} or what it inherits; what another distribution "
-            f"bounds needs an override), then {self._relock}"
+            f"raise the bound in {self._stack} (what another distribution bounds needs an override), "
+            f"then {self._relock}"
         )
         change = self._change(kind, name, old, offer.version)
         self.notes.beyond.append(change.model_copy(update={"origin": offer.origin, "command": command}))
@@ -144,9 +158,13 @@ class _Platform:
 
     def _image(self, base: ImageBase) -> None:
         old = self.pins.base.digest
-        found = self._ask(base.reference, lambda: self.world.tag(base.reference, self.platform))
+        try:
+            found = self._ask(base.reference, lambda: self.world.tag(base.reference, self.platform))
+        except GoneError as error:
+            self._note("base", base.reference, old, None, reason(error), f"name another base in {self._stack}")
+            return
         if found is not None and found.digest != old:
-            detail = self._prefix(base, old, found.layers) if old else "not pinned before"
+            detail = self._prefix(base, old, found.layers) if old else UNPINNED
             self._note("base", base.reference, old, found.digest, detail)
 
     def _prefix(self, base: ImageBase, old: str | None, layers: tuple[str, ...]) -> str:
@@ -166,21 +184,26 @@ class _Platform:
         locked = next((item for item in self.pins.sources if item.name == source.name), None)
         if source.sdist:
             self._sdist(source, locked)
-        elif source.ref:
-            found = self._ask(f"{source.name} {source.ref}", lambda: self.world.commit(source))
-            old = locked.commit if locked else None
-            if found is not None and found != old:
-                detail = f"{source.ref} has moved" if old else "not pinned before"
-                command = f"put the new commit into matrix.yaml (sources of stacks.{self.variant.stack} or what it "
-                command += f"inherits: {source.name}.commit), then {self._relock}"
-                self._note("source", source.name, old, found, detail, command if source.commit else "")
+        elif source.ref and not COMMIT.fullmatch(source.ref):
+            self._ref(source, locked.commit if locked else None)
         else:
             self._unasked(source.name, "the matrix names a commit and neither tag nor branch to follow")
 
+    def _ref(self, source: SourceCode, old: str | None) -> None:
+        command = (
+            f"look why, mend the commit of {source.name} in {self._stack}, then {self._relock}" if source.commit else ""
+        )
+        try:
+            found = self._ask(f"{source.name} {source.ref}", lambda: self.world.commit(source))
+        except GoneError as error:
+            self._note("source", source.name, old, None, reason(error), command)
+            return
+        if found is not None and found != old:
+            self._note("source", source.name, old, found, f"{source.ref} has moved" if old else UNPINNED, command)
+
     def _sdist(self, source: SourceCode, locked: LockedSource | None) -> None:
         name, _, version = source.sdist.partition("==")
-        target = resolve.environment(self.variant.python, self.platform, self.variant.base)
-        found = self._ask(f"{name}, its source", lambda: self.world.newest((name,), target, sdist=True))
+        found = self._ask(f"{name}, its source", lambda: self.world.newest((name,), self._target, sdist=True))
         if found is not None and locked is None:
             self._note("sdist", name, None, version)
         offer = next(iter((found or {}).values()), None)
@@ -190,13 +213,23 @@ class _Platform:
     # --- notes ------------------------------------------------------------------------------------------------------
 
     @property
+    def _stack(self) -> str:
+        return f"matrix.yaml, stacks.{self.variant.stack} or what it inherits"
+
+    @property
     def _relock(self) -> str:
         return f"./inv lock --target {self.variant.id}"
 
     def _ask(self, source: str, ask: Callable[[], T]) -> T | None:
-        """Return the answer, or None where there is none, which is noted with the reason."""
+        """Return the answer, or None where there is none, which is noted with the reason.
+
+        Raises GoneError, which is an answer too: what a reference named is no longer there.
+        """
         try:
             answer = ask()
+        except GoneError:
+            self.notes.asked += 1
+            raise
         except DrydockError as error:
             self._unasked(source, reason(error))
             return None
