@@ -311,7 +311,7 @@ FORMAT = {"format": "github or gitlab; both when left out"}
 
 @verb(name="render", default=True, help=FORMAT | CHECK)
 def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002 - the option's name
-    """Write the CI server's workflow from the matrix: test, build what changed, verify, publish, sign, look for drift."""
+    """Write the CI server's workflow from the matrix: test, build what changed, verify, publish, look for drift."""
     variants = read_matrix(ROOT)
     if check:
         drydock.ci.workflow.check(ROOT, variants, format)

@@ -75,9 +75,9 @@ def changes(root: Path, variants: Sequence[Variant], since: str) -> Changes:
     built, left_out = rows(root, variants)
     known = {variant.id: variant for variant in variants}
     try:
-        old, reason = _at(root, since), "new"
+        old, reason = _at(root, since), "new, or its earlier inputs are not whole"
     except DrydockError as error:
-        old, reason = {}, f"built, since nothing is known of before: {error.problems[0]}"
+        old, reason = {}, f"nothing is known of before: {error.problems[0]}"
     found = [(row, why(old.get(row.variant, ""), sums(root, known[row.variant], row), reason)) for row in built]
     return Changes(
         since=since,
@@ -118,7 +118,7 @@ def _old(folder: Path, variant: Variant) -> list[tuple[str, str]]:
         built, _ = rows(folder, [variant])
         return [(row.variant, sums(folder, variant, row)) for row in built]
     except (DrydockError, OSError):
-        return []  # `why` then says that the variant is new, and it is built
+        return []  # it is built then, and `why` says so
 
 
 def _unpack(root: Path, since: str, folder: Path) -> None:

@@ -13,7 +13,7 @@ from drydock.errors import CredentialsError, InputError
 from drydock.publish import Published, Wish
 from drydock.registry.reference import parse
 
-USER, PASSWORD = "DRYDOCK_REGISTRY_USER", "DRYDOCK_REGISTRY_PASSWORD"  # noqa: S105 - names, no secrets
+USER, PASSWORD = "DRYDOCK_REGISTRY_USER", "DRYDOCK_REGISTRY_PASSWORD"
 SECRET = (PASSWORD, "CI_REGISTRY_PASSWORD")
 """What docker's own process is not told."""
 STABLE, EDGE, CANDIDATE = "stable", "edge", "rc"

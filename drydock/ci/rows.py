@@ -49,7 +49,10 @@ def _hindrance(root: Path, variant: Variant) -> str:
     """Say why a variant is not built, or nothing."""
     if not variant.hermetic:
         return f"not hermetic: {variant.not_hermetic_because}"
-    pins = lock.read_lock(lock.path_of(root, variant.id))
+    path = lock.path_of(root, variant.id)
+    if not path.is_file():
+        return "not locked: there is no lock"
+    pins = lock.read_lock(path)
     lock.check(variant, pins)
     unresolved = {name for platform in pins.platforms.values() for name in platform.unresolved}
     if unresolved:
