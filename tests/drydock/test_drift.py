@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -277,3 +280,35 @@ def test_an_index_is_named_by_its_place_in_pips_configuration(url: str, expected
     extra = ("https://u:secret@extra.example/other/simple", "https://extra.example/team/simple")
     configured = Indexes(None, extra, ("/wheels",), False, (), None, None, None, 60.0)
     assert origin(Candidate("a", "1", "a.whl", url, FRESH), configured) == expected
+
+
+def git(folder: Path, *words: str) -> str:
+    who = ("-c", "user.name=t", "-c", "user.email=t@example.org")
+    return subprocess.run(["git", *who, *words], cwd=folder, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_a_branch_that_moves_is_seen_and_a_repository_that_is_away_is_not_asked(tmp_path: Path) -> None:
+    git(tmp_path, "init", "--quiet", "--initial-branch", "main")
+    commits = []
+    for _ in range(2):
+        git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "x")
+        source = SourceCode(name="app", repository=tmp_path.as_uri(), ref="main", source="a test")
+        commits.append(Machine().commit(source))
+    assert commits[1] == git(tmp_path, "rev-parse", "HEAD") != commits[0]
+    with pytest.raises(FetchError, match="app: "):
+        Machine().commit(source.model_copy(update={"repository": (tmp_path / "away").as_uri()}))
+
+
+def test_real_indexes_say_what_is_allowed_and_what_is_newest(
+    tmp_path: Path, make_wheel: Callable[..., tuple[str, bytes]]
+) -> None:
+    for version in ("1.0", "1.5", "2.0"):
+        name, data = make_wheel("app", version)
+        (tmp_path / name).write_bytes(data)
+    unset = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    machine = Machine({**unset, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)})
+    target = Environment("3.11", "x86_64", 36)
+    assert machine.allowed(Request(("app<2",)), target)["app"].version == "1.5"
+    assert {n: (o.version, o.origin) for n, o in machine.newest(("app", "gone"), target).items()} == {
+        "app": ("2.0", "find-links 1")
+    }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,9 +18,6 @@ from drydock.ci.release import PASSWORD, USER
 from tests.images.small import VARIANT, Small
 from tests.registry.servers import PASSWORD as RIGHT
 from tests.registry.servers import Registry
-from tests.registry.test_published import key
-
-__all__ = ["key"]
 
 
 class Runner:
@@ -102,13 +98,9 @@ def test_the_steps_build_verify_publish_and_sign_what_changed(
     runner.env["VARIANT"] = row["variant"]
     runner.run("release")
     assert RIGHT not in runner.log
-    os.environ["DOCKER_CONFIG"], before = str(tmp_path / "docker"), os.environ.get("DOCKER_CONFIG")
-    try:
-        where = f"{guarded.host}/acme/cpu:{VARIANT}-1.0.0"
-        done = small.invoke("verify", "--reference", where, "--key", str(key.with_suffix(".pub")), "--registry-only")
-    finally:
-        os.environ.pop("DOCKER_CONFIG")
-        os.environ |= {"DOCKER_CONFIG": before} if before else {}
+    where = f"{guarded.host}/acme/cpu:{VARIANT}-1.0.0"
+    options = ("--key", str(key.with_suffix(".pub")), "--registry-only")
+    done = small.invoke("verify", "--reference", where, *options, DOCKER_CONFIG=str(tmp_path / "docker"))
     assert done.returncode == 0, done.stderr
 
     runner.env["SINCE"] = "HEAD"
