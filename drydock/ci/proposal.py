@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import requests
+import requests.auth
 
 from drydock import build, docs, indexes, lock, matrix, proof, render
 from drydock.ci.rows import rows
@@ -80,6 +81,7 @@ def propose(root: Path, to: Server, world: World | None = None) -> str:
 
     Raises DriftError for what only a change of matrix.yaml mends, NotAskedError where nothing drifted as far as known.
     """
+    _refuse_edits(root)
     variants = matrix.read_matrix(root)
     built, _ = rows(root, variants)
     ids = {row.variant for row in built}
@@ -128,6 +130,15 @@ def _settle_rest(found: Drift) -> None:
 def _message(found: Drift) -> str:
     told = text(found.model_copy(update={"beyond": ()}))[:LONGEST]
     return f"{TITLE}\n\n{NOTE}\n\n{told}"
+
+
+def _refuse_edits(root: Path) -> None:
+    """Raise InputError for a person's edits where files will be generated: they would get into the commit."""
+    edited = _git(root, os.environ, "status", "--porcelain", "--", *GENERATED)
+    if edited:
+        raise InputError(
+            *edited.splitlines(), hint="commit them or take them back: the lock change is made of these folders"
+        )
 
 
 # --- git ------------------------------------------------------------------------------------------------------------
@@ -196,17 +207,29 @@ def _open(to: Server, message: str) -> str:
     return str(_ask(to, "POST", "/pulls", {**content, "head": FROM, "base": BRANCH})["html_url"])
 
 
+class _Bearer(requests.auth.AuthBase):
+    """Sends the token; as an auth and no header, since requests lets a line of ~/.netrc win over a header."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
 def _ask(to: Server, method: str, path: str, content: Mapping[str, str] | None) -> Any:
-    headers = {"Authorization": f"Bearer {to.token}", "Accept": "application/vnd.github+json"}
     access = indexes.access(indexes.read_indexes(), os.environ)
     try:
         answer = requests.request(
             method,
             f"{to.api}{path}",
             json=content,
-            headers=headers,
+            headers={"Accept": "application/vnd.github+json"},
+            auth=_Bearer(to.token),
             timeout=TIMEOUT,
             verify=access.certificates or True,
+            proxies=dict(access.proxies),
         )
     except requests.RequestException as error:
         raise FetchError(f"{urlsplit(to.api).hostname}: {type(error).__name__}: the branch {FROM} is pushed") from error

@@ -24,6 +24,7 @@ from drydock.ci.proposal import Server, header, server
 from drydock.ci.rows import rows
 from drydock.drift.record import Change, Drift
 from drydock.errors import BuildError, CredentialsError, DriftError, FetchError, InputError, StaleError
+from drydock.indexes import Indexes
 from drydock.matrix import find, read_matrix
 from drydock.model import Variant
 from drydock.paths import ROOT
@@ -371,7 +372,9 @@ class Requests(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def github() -> Iterator[GitHub]:
+def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
+    nothing = Indexes(None, (), (), False, (), None, None, None, 60.0)
+    monkeypatch.setattr("drydock.indexes.read_indexes", lambda: nothing)
     found = GitHub()
     thread = Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -422,6 +425,13 @@ def test_a_lock_change_is_one_commit_on_a_branch_of_its_own_and_a_request(moved:
         proposal.FROM,
         "main",
     )
+
+
+def test_a_persons_edits_do_not_get_into_the_lock_change(moved: Path) -> None:
+    with (moved / "images" / CPU.id / "Dockerfile").open("a") as file:
+        file.write("# mine\n")
+    with pytest.raises(InputError, match=f"M images/{CPU.id}/Dockerfile"):
+        proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET))
 
 
 def test_an_open_request_is_brought_up_to_date(moved: Path, github: GitHub) -> None:
