@@ -15,9 +15,10 @@ from packaging.utils import canonicalize_name
 from drydock.checks import AnyHost
 from drydock.errors import TargetError, nearest
 from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.quick_yaml import KeyPath
 from drydock.record import Setting
 from drydock.running import Run
-from drydock.strict_yaml import Document, KeyPath, read_yaml
+from drydock.strict_yaml import Document, read_yaml
 from drydock.validation import Problem, failure, validate
 from entrypoints.cascade import ACCELERATOR, STACK, VARIANT, cascade
 

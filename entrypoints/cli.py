@@ -173,11 +173,10 @@ def _write(path: str, text: str) -> None:
     if path == "-":
         emit(text)
         return
-    temporary = f"{path}.{os.getpid()}"
+    from entrypoints.folders import replace
+
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
+        replace(path, text)
     except OSError as error:
         raise EntrypointError(USAGE, f"--junit {path}: {error.strerror}", "name a file in a writable folder") from error
 

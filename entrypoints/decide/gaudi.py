@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-from entrypoints.decide import Thresholds, Value, advice
+from entrypoints.decide import Value, advice
+from entrypoints.decide.case import Case as Question
 from entrypoints.decide.fit import Fit
 from entrypoints.decide.layouts import EXECUTOR, EXPERT
-from entrypoints.model import Device, Facts, Finding
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import Given
+from entrypoints.model import Device, Finding
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
 QUANTIZATION = "--quantization"
@@ -21,14 +19,10 @@ LINKED = 4
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
-class Case(NamedTuple):
-    """Everything a decision looks at."""
+class Case(Question):
+    """What this accelerator's rules ask of the question."""
 
-    profile: Mapping[str, Any]
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
+    __slots__ = ()
 
     @property
     def name(self) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.caches import places
-from entrypoints.decide import Decision, Thresholds, Value
+from entrypoints.decide import Decision, Value
 from entrypoints.decide.choice import UTILISATION
 from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.fit import Fit, fit
@@ -47,11 +47,10 @@ _TRIES = 4
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises, and USAGE for variables that are no numbers."""
-    thresholds = Thresholds(profile["thresholds"])
-    case = Case(profile, _visible(facts, given), model, given, thresholds)
+    case = Case(profile, _visible(facts, given), model, given)
     chosen = _fitted(case)
     asked = _asked(case, chosen)
-    warmup = choose_graphs(asked, thresholds, given.env)
+    warmup = choose_graphs(asked, case.thresholds, given.env)
     folder = f"{_root(case)}/buckets"
     values = {
         **_parallelism(case, chosen),
