@@ -25,6 +25,8 @@ from drydock.drift.ask import Machine, World
 from drydock.drift.find import find, settle
 from drydock.drift.record import Drift, text
 from drydock.errors import DriftError, FetchError, InputError, nearest
+from drydock.files import write_atomically
+from drydock.locked import Lock
 from drydock.model import Variant
 
 TOKEN = "DRYDOCK_PUSH_TOKEN"  # noqa: S105 - a name
@@ -100,14 +102,35 @@ def propose(root: Path, to: Server, world: World | None = None) -> str:
 
 
 def renew(root: Path, variants: Sequence[Variant]) -> list[Path]:
-    """Lock variants anew, render them, drop the proofs of what they no longer are; return the locks that changed."""
-    changed = lock.resolve_and_write(root, variants)
+    """Lock variants anew, render them, drop the proofs of what they no longer are; return the locks that changed.
+
+    A lock that would pin less than the old one, since a registry or a git host is away tonight, stays as it was.
+    """
+    changed = []
     for variant in variants:
-        pins = lock.read_lock(lock.path_of(root, variant.id))
-        render.write(root, variant, pins)
+        path = lock.path_of(root, variant.id)
+        old, text_before = lock.read_lock(path), path.read_bytes()
+        if not lock.resolve_and_write(root, [variant]):
+            continue
+        if pins_less(old, lock.read_lock(path)):
+            write_atomically(path, text_before)
+            log(f"{variant.id}: not proposed: something that is pinned could not be asked for tonight")
+            continue
+        render.write(root, variant, lock.read_lock(path))
         _drop_stale_proof(root, variant)
+        changed.append(path)
     docs.write(root, matrix.read_matrix(root))
     return changed
+
+
+def pins_less(old: Lock, new: Lock) -> bool:
+    """Tell whether a lock leaves open what an older one pinned, or no longer has a registry's word for it. Pure."""
+    return any(
+        set(pins.unresolved) - set(old.platforms[platform].unresolved)
+        or (getattr(old.platforms[platform].base, "verified", False) and not getattr(pins.base, "verified", True))
+        for platform, pins in new.platforms.items()
+        if platform in old.platforms
+    )
 
 
 def _drop_stale_proof(root: Path, variant: Variant) -> None:

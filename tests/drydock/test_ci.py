@@ -8,7 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drydock import quality
+from drydock import lock, quality
 from drydock.ci import changed, proposal, release, workflow
 from drydock.ci.changed import Asked
 from drydock.ci.proposal import Server, header, server
@@ -25,9 +25,11 @@ from drydock.ci.rows import rows
 from drydock.drift.record import Change, Drift
 from drydock.errors import BuildError, CredentialsError, DriftError, FetchError, InputError, StaleError
 from drydock.indexes import Indexes
+from drydock.locked import Lock
 from drydock.matrix import find, read_matrix
 from drydock.model import Variant
 from drydock.paths import ROOT
+from drydock.proof import Proof, write_proof
 from tests.test_tasks import COMMAND, wrong
 
 VARIANTS = read_matrix(ROOT)
@@ -467,6 +469,51 @@ def test_what_is_pinned_in_the_matrix_is_left_to_a_person(
     with pytest.raises(DriftError) as raised:
         proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET, github.api))
     assert raised.value.hint == "look why"
+
+
+def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapping[str, str]) -> list[Path]:
+    """Renew the repository's lock, which then comes out with another wheel and this left open."""
+
+    def resolve(root: Path, some: Sequence[Variant]) -> list[Path]:
+        path = lock.path_of(root, some[0].id)
+        old = lock.read_lock(path)
+        pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "image": None, "unresolved": unresolved})
+        return [path] if lock.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
+
+    monkeypatch.setattr("drydock.lock.resolve_and_write", resolve)
+    monkeypatch.setattr("drydock.docs.write", lambda *_: [])
+    return proposal.renew(repository, read_matrix(repository))
+
+
+def test_a_lock_made_anew_takes_digest_and_proof_of_the_old_image_away(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = repository / "images" / CPU.id / "proof.json"
+    of_old = Proof(date="2026-11-21", digest="", inputs_sha256="0" * 64, shown={"stand-in": ("a test",)})
+    write_proof(repository, CPU.id, of_old)
+    path = lock.path_of(repository, CPU.id)
+    assert relocked(repository, monkeypatch, {}) == [path]
+    assert lock.read_lock(path).platforms["linux/amd64"].tools == ()
+    assert not shown.exists()
+
+
+def test_a_lock_that_would_pin_less_stays_as_it_was(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lock.path_of(repository, CPU.id)
+    before = path.read_bytes()
+    assert relocked(repository, monkeypatch, {"base": "its registry was not reached"}) == []
+    assert path.read_bytes() == before
+
+
+def test_a_registrys_word_for_a_base_is_not_given_up() -> None:
+    old = lock.read_lock(lock.path_of(ROOT, "xpu-vllm0.30"))
+    pins = old.platforms["linux/amd64"]
+
+    def with_word(*, verified: bool) -> Lock:
+        base = pins.base.model_copy(update={"verified": verified})
+        return old.model_copy(update={"platforms": {"linux/amd64": pins.model_copy(update={"base": base})}})
+
+    assert proposal.pins_less(with_word(verified=True), with_word(verified=False))
+    assert not proposal.pins_less(with_word(verified=False), with_word(verified=True))
 
 
 def test_nothing_is_proposed_where_nothing_drifted(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
