@@ -117,9 +117,12 @@ def fetch(_: Context, target: str, offline: bool = False, platform: str = "", co
 @verb(help=EACH | CHECK)
 def render(_: Context, target: str = "", check: bool = False) -> None:
     """Write images/VARIANT/Dockerfile and profile.json from matrix and templates."""
-    for variant in chosen(target):
-        pins = drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))
-        drydock.render.check(ROOT, variant, pins) if check else report(drydock.render.write(ROOT, variant, pins))
+    pinned = [(variant, drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))) for variant in chosen(target)]
+    if check:
+        for variant, pins in pinned:
+            drydock.render.check(ROOT, variant, pins)
+    else:
+        report([path for variant, pins in pinned for path in drydock.render.write(ROOT, variant, pins)])
 
 
 @verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "where the image's OCI layout will go"})
