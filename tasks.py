@@ -8,6 +8,7 @@ from pathlib import Path
 from invoke.collection import Collection
 from invoke.context import Context
 
+import drydock.audit
 import drydock.build
 import drydock.demo
 import drydock.docs
@@ -171,6 +172,14 @@ def verify(
     drydock.verify.settle(job, verified, recording=record, builder=builder or None)
 
 
+@verb(help=TARGET | JSON | PLATFORM)
+def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
+    """Look through a built image for secrets, build tools, needless rights and writable paths."""
+    audited = drydock.audit.audit(drydock.build.prepare(target, Wish(platform=platform or None)))
+    emit(dumps(dump(audited)) if json else drydock.audit.report(audited))
+    drydock.audit.settle(audited)
+
+
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
 def inspect(_: Context, reference: str, json: bool = False, insecure: bool = False) -> None:
     """Say what is in a registry's image, since when, from which row, and what is attached to it."""
@@ -301,7 +310,7 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, publish, inspect, diff, model, demo, run, prove, test,
-    docs, lint, requirements,
+    engine, matrix, schema, fetch, render, plan, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
+    test, docs, lint, requirements,
     lock=Collection(lock, lock_diff),
 )  # fmt: skip

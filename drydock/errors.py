@@ -113,6 +113,12 @@ class LicenceError(DrydockError):
     code = 14
 
 
+class HardeningError(DrydockError):
+    """An image holds what the hardening policy does not let into one."""
+
+    code = 15
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the closest known word, or the list of what is known."""
     names = sorted(known)

@@ -21,7 +21,7 @@ from tests.images.standin import wheel
 
 VARIANT = "small-stand-in"
 FOLDERS = ("drydock", "entrypoints", "templates")
-FILES = ("matrix.yaml", "licences.yaml", "tasks.py", "pyproject.toml")
+FILES = ("matrix.yaml", "licences.yaml", "hardening.yaml", "tasks.py", "pyproject.toml")
 
 
 def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
