@@ -53,6 +53,7 @@ TRUST = INSECURE | {
     "key": "public key whose signatures count",
     "identity": "who must have signed without a key; wants --issuer",
     "issuer": "who vouches for that identity",
+    "trusted_root": "file of the authorities that may vouch for it (cosign trusted-root create): needs no network then",
 }
 UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
 PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
@@ -159,11 +160,13 @@ def verify(
     key: str = "",
     identity: str = "",
     issuer: str = "",
+    trusted_root: str = "",
     insecure: bool = False,
 ) -> None:
     """Build again from nothing, elsewhere, and compare; or check that a registry's image is what it is said to be."""
     if reference:
-        wanted = drydock.published.wish(key, identity, issuer, builder, rebuild=not registry_only, insecure=insecure)
+        whose = (key, identity, issuer, trusted_root)
+        wanted = drydock.published.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
         emit(drydock.published.verify(reference, wanted, json=json))
         return
     job = drydock.build.prepare(target)
@@ -203,6 +206,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
         "insecure": "plain http to a registry beyond this machine",
         "key": "what cosign signs with: a file, env://NAME, or a key service's URI",
         "keyless": "let cosign sign with your identity instead",
+        "signing_config": "file of the authorities that vouch for it (cosign signing-config create)",
     }
 )
 def publish(
@@ -215,10 +219,11 @@ def publish(
     insecure: bool = False,
     key: str = "",
     keyless: bool = False,
+    signing_config: str = "",
     json: bool = False,
 ) -> None:
     """Push what was built by digest, what refers to it, and then the tags."""
-    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless)
+    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
     published = drydock.publish.publish(target, wish)
     emit(dumps(dump(published)) if json else drydock.publish.report(published))
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -60,3 +61,45 @@ def test_without_cosign_it_says_how_to_get_it(tmp_path: Path) -> None:
 def test_half_an_identity_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="wants --issuer"):
         check(WHERE, Trust(identity="me"), {"PATH": str(tmp_path)})
+
+
+# --- with an identity -----------------------------------------------------------------------------------------------
+
+WHO = Trust(identity="me@example.com", issuer="https://issuer.example")
+VERIFY = f"verify --certificate-identity {WHO.identity} --certificate-oidc-issuer {WHO.issuer}"
+REST = f"--allow-http-registry 127.0.0.1:5000/a@{DIGEST}"
+
+
+def test_an_identity_is_checked_as_cosign_is_configured(tmp_path: Path) -> None:
+    check(WHERE, WHO, cosign(tmp_path, f"echo {DIGEST}"))
+    assert (tmp_path / "calls").read_text() == f"{VERIFY} {REST}\n"
+
+
+def test_a_signing_configuration_names_who_vouches(tmp_path: Path) -> None:
+    sign(WHERE, Signer("", config="c.json"), cosign(tmp_path, ""))
+    assert (tmp_path / "calls").read_text() == f"sign --yes --signing-config c.json {REST}\n"
+
+
+@pytest.mark.parametrize(
+    ("root", "flags"),
+    [
+        ({"tlogs": [{}], "ctlogs": [{}]}, ""),
+        ({"tlogs": [{}], "timestampAuthorities": [{}]}, " --insecure-ignore-sct"),
+        ({"timestampAuthorities": [{}]}, " --use-signed-timestamps --insecure-ignore-tlog --insecure-ignore-sct"),
+    ],
+)
+def test_of_a_trusted_root_everything_is_asked_that_it_names(tmp_path: Path, root: object, flags: str) -> None:
+    file = tmp_path / "root.json"
+    file.write_text(json.dumps(root))
+    check(WHERE, WHO._replace(root=str(file)), cosign(tmp_path, f"echo {DIGEST}"))
+    assert (tmp_path / "calls").read_text() == f"{VERIFY} --trusted-root {file}{flags} {REST}\n"
+
+
+@pytest.mark.parametrize("text", ["", "{}", None])
+def test_a_root_that_says_nothing_is_refused(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "root.json"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(InputError, match=r"--trusted-root .*root\.json"):
+        check(WHERE, WHO._replace(root=str(file)), cosign(tmp_path, ""))
+    assert not (tmp_path / "calls").exists()
