@@ -84,10 +84,9 @@ class Sigstore:
         command = ["cosign", kind, "create", *arguments, "--out", out]
         subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
 
-    def certificate(self, request: dict[str, Any]) -> bytes:
+    def certificate(self, token: str, request: dict[str, Any]) -> bytes:
         """Return a certificate of the requested key for whom the token says it is."""
-        token = request["credentials"]["oidcIdentityToken"].split(".")[1]
-        claims = json.loads(base64.urlsafe_b64decode(f"{token}=="))
+        claims = json.loads(base64.urlsafe_b64decode(f"{token.split('.')[1]}=="))
         self._write("leaf.pub", request["publicKeyRequest"]["publicKey"]["content"])
         self._write(
             "leaf.ext",
@@ -106,13 +105,14 @@ class Sigstore:
         return (self.folder / "answer").read_bytes()
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
-        def answer(path: str, body: bytes) -> bytes:
+        def answer(path: str, token: str, body: bytes) -> bytes:
             with self._one_at_a_time:
-                return self.stamp(body) if path == "/stamps" else self.certificate(json.loads(body))
+                return self.stamp(body) if path == "/stamps" else self.certificate(token, json.loads(body))
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                data = answer(self.path, self.rfile.read(int(self.headers["Content-Length"])))
+                token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+                data = answer(self.path, token, self.rfile.read(int(self.headers["Content-Length"])))
                 stamps = self.path == "/stamps"
                 self.send_response(201 if stamps else 200)
                 self.send_header("Content-Type", "application/timestamp-reply" if stamps else "application/json")
