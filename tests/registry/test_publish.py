@@ -166,7 +166,7 @@ def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, m
         try:
             monkeypatch.setattr(client, "ATTEMPTS", 2)
             monkeypatch.setenv("DRYDOCK_CACHE", str(shelf.cache))
-            with pytest.raises(RegistryError, match=r"sha256:[0-9a-f]{64}|blobs/uploads") as caught:
+            with pytest.raises(RegistryError, match="the registry answered 5") as caught:
                 publish(VARIANT, Wish(f"{full.host}/full", release="1.0.0"), root=shelf.root)
             assert caught.value.code == 10
             assert repository(full, "full/cpu", tmp_path / "state").manifests.tags() == ()
