@@ -48,8 +48,9 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
     if not kind:
         lint(root)
     recording = ("--record-proof",) if record else ()
-    runs = {"not engine": ("-n", str(os.cpu_count() or 1)), KINDS["engine"]: recording}
-    selected = {KINDS[kind]: recording if kind in WITH_ENGINE else ()} if kind else runs
+    on_all_cores = ("-n", str(os.cpu_count() or 1))
+    runs = {"not engine": on_all_cores, KINDS["engine"]: recording}
+    selected = {KINDS[kind]: recording if kind in WITH_ENGINE else on_all_cores} if kind else runs
     failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.decide import Decision, Thresholds, Value, advice, does_not_fit, gib
+from entrypoints.decide import Decision, Value, advice, does_not_fit, gib
 from entrypoints.decide import binding as bind
 from entrypoints.decide import memory as mem
+from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.executor import choose_executor, unbound
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.findings import GIB
@@ -27,21 +28,10 @@ VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
 
 MANUAL = "vLLM's CPU installation manual"
 
-_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
 _RANKS_PER_CPU = 4
 """More ranks than this for each CPU are a slip of the keyboard."""
 _SEQUENCES_PER_RANK = 128
 """vLLM's own --max-num-seqs for an API server on CPU, times the world size (engine/arg_utils.py)."""
-
-
-class Case(NamedTuple):
-    """Everything a decision looks at."""
-
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
-    libraries: Mapping[str, Mapping[str, str]]
 
 
 class Layout(NamedTuple):
@@ -64,10 +54,10 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     Raises HOST without CPU or memory figures, or shared memory that is needed; MODEL when the geometry is needed and
     wrong; DOES_NOT_FIT.
     """
-    case = Case(facts, model, given, Thresholds(profile["thresholds"]), profile["libraries"])
+    case = Case(profile, facts, model, given)
     _require_host(facts)
     dtype = choose_dtype(facts.processor)
-    size = _SIZES.get(given.flag("--dtype") or str(dtype.value), 2)
+    size = element_bytes(given.flag("--dtype") or str(dtype.value))
     layout, tensor = choose_layout(case, size)
     memory = choose_memory(case, layout, size)
     executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
@@ -299,7 +289,7 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
 
 def _does_not_fit(case: Case, room: mem.Room, size: int) -> EntrypointError:
     need = room.taken + GIB / _share(case)
-    smaller = "a quantised model" if size <= _SIZES["bfloat16"] else "--dtype bfloat16, or a quantised model"
+    smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
     return does_not_fit(
         f"{case.model.name}: needs {gib(need)} per rank, of which weights and processes take {gib(room.taken)} and the"
         f" smallest KV cache 1 GiB; {room.pool} has {gib(room.there)}",
@@ -321,7 +311,7 @@ def choose_preload(case: Case) -> dict[str, Value]:
 
 def _preload(case: Case) -> dict[str, str]:
     architecture = case.facts.processor.architecture
-    there = {name: path for name, paths in case.libraries.items() if (path := paths.get(architecture))}
+    there = {name: path for name, paths in case.profile["libraries"].items() if (path := paths.get(architecture))}
     return {name: path for name, path in there.items() if case.facts.files.get(name)}
 
 
