@@ -318,8 +318,7 @@ def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, wi
         _see_listed(repository, manifest, artifacts)
     if wish.key or wish.keyless:
         signer = signing.Signer("" if wish.keyless else wish.key, wish.insecure, wish.signing_config)
-        for digest in signed:
-            signing.sign(repository.where.at(digest), signer)
+        signing.sign([repository.where.at(digest) for digest in signed], signer)
 
 
 def _see_listed(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:

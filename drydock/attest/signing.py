@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ from drydock.registry.reference import Reference, is_loopback
 
 HOW = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
 TIMEOUT = 300
-"""Seconds for one signature: keyless signing may wait for a person's browser."""
+"""Seconds for one call: keyless signing may wait for a person's browser."""
 
 
 class Signer(NamedTuple):
@@ -50,20 +50,22 @@ class Trust(NamedTuple):
         return bool(self.key or self.identity)
 
 
-def sign(where: Reference, signer: Signer, env: Mapping[str, str] = os.environ) -> None:
-    """Sign one digest, unless this key did before; the signature refers to it.
+def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ) -> None:
+    """Sign digests of one repository, but those that this key signed before; each signature refers to its digest.
 
-    Raises RegistryError with cosign's last line.
+    cosign is called once for all, so that a person is asked once. Raises RegistryError with cosign's last line.
     """
-    if signer.key and _signed_before(where, signer, env):
+    missing = _unsigned(digests, signer, env) if signer.key else tuple(digests)
+    if not missing:
         return
     # without a transparency log, which a key needs none of and which would be told the image's name
     who: tuple[str, ...] = ("--signing-config", signer.config) if signer.config else ()
     if signer.key:
         who = ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false")
-    done = _cosign(("sign", "--yes", *who, *_plain(where, insecure=signer.insecure), _bare(where)), env)
+    plain = _plain(missing[0], insecure=signer.insecure)
+    done = _cosign(("sign", "--yes", *who, *plain, *map(_bare, missing)), env)
     if done.returncode:
-        raise RegistryError(f"cosign sign {where}: exit {done.returncode}: {_last(done.stderr)}")
+        raise RegistryError(f"cosign sign {missing[0]}: exit {done.returncode}: {_last(done.stderr)}")
 
 
 def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
@@ -100,17 +102,23 @@ def _root(file: str) -> tuple[str, ...]:
     return ("--trusted-root", file, *time, *(() if root.get("ctlogs") else ("--insecure-ignore-sct",)))
 
 
-def _signed_before(where: Reference, signer: Signer, env: Mapping[str, str]) -> bool:
+def _unsigned(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str]) -> tuple[Reference, ...]:
+    """Return those that the key has not signed. Raises InputError where it is no key, or not with this password."""
     public = _cosign(("public-key", "--key", signer.key), env)
     if public.returncode:
         raise InputError(f"--key {signer.key}: {_last(public.stderr)}", hint="COSIGN_PASSWORD holds its password")
     with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
         file.write(public.stdout)
         file.flush()
-        try:
-            check(where, Trust(key=file.name, insecure=signer.insecure), env)
-        except UntrustedError:
-            return False
+        trust = Trust(key=file.name, insecure=signer.insecure)
+        return tuple(where for where in digests if not _holds(where, trust, env))
+
+
+def _holds(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
+    try:
+        check(where, trust, env)
+    except UntrustedError:
+        return False
     return True
 
 

@@ -23,7 +23,7 @@ def cosign(folder: Path, script: str) -> dict[str, str]:
 
 
 def test_a_key_signs_what_it_has_not_signed_and_tells_no_log(tmp_path: Path) -> None:
-    sign(WHERE, Signer("k"), cosign(tmp_path, 'case "$1" in verify) echo "Error: none" >&2; exit 1;; esac'))
+    sign([WHERE], Signer("k"), cosign(tmp_path, 'case "$1" in verify) echo "Error: none" >&2; exit 1;; esac'))
     calls = (tmp_path / "calls").read_text().splitlines()
     assert [call.split()[0] for call in calls] == ["public-key", "verify", "sign"]
     assert calls[-1].endswith(f"127.0.0.1:5000/a@{DIGEST}")
@@ -31,18 +31,28 @@ def test_a_key_signs_what_it_has_not_signed_and_tells_no_log(tmp_path: Path) -> 
 
 
 def test_what_it_has_signed_is_not_signed_again(tmp_path: Path) -> None:
-    sign(WHERE, Signer("k"), cosign(tmp_path, f"echo {DIGEST}"))
+    sign([WHERE], Signer("k"), cosign(tmp_path, f"echo {DIGEST}"))
     assert "sign " not in (tmp_path / "calls").read_text()
 
 
+def test_all_that_is_missing_is_signed_in_one_call(tmp_path: Path) -> None:
+    other = parse(f"127.0.0.1:5000/a@sha256:{'b' * 64}")
+    script = f'case "$1$*" in verify*{DIGEST}) echo {DIGEST};; verify*) exit 1;; esac'
+    third = other._replace(digest=f"sha256:{'c' * 64}")
+    sign([WHERE, other, third], Signer("k"), cosign(tmp_path, script))
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert [call.split()[0] for call in calls] == ["public-key", "verify", "verify", "verify", "sign"]
+    assert calls[-1].split()[-2:] == [f"127.0.0.1:5000/a@{item.digest}" for item in (other, third)]
+
+
 def test_an_identity_signs_through_sigstore(tmp_path: Path) -> None:
-    sign(WHERE, Signer(""), cosign(tmp_path, ""))
+    sign([WHERE], Signer(""), cosign(tmp_path, ""))
     assert (tmp_path / "calls").read_text().split()[:2] == ["sign", "--yes"]
 
 
 def test_what_cosign_says_is_shown(tmp_path: Path) -> None:
     with pytest.raises(RegistryError, match="exit 1: no such token"):
-        sign(WHERE, Signer(""), cosign(tmp_path, "echo 'Error: no such token' >&2; exit 1"))
+        sign([WHERE], Signer(""), cosign(tmp_path, "echo 'Error: no such token' >&2; exit 1"))
     with pytest.raises(UntrustedError, match="no signature that counts: none"):
         check(WHERE, Trust(key="k"), cosign(tmp_path, "echo 'Error: none' >&2; exit 1"))
 
@@ -76,7 +86,7 @@ def test_an_identity_is_checked_as_cosign_is_configured(tmp_path: Path) -> None:
 
 
 def test_a_signing_configuration_names_who_vouches(tmp_path: Path) -> None:
-    sign(WHERE, Signer("", config="c.json"), cosign(tmp_path, ""))
+    sign([WHERE], Signer("", config="c.json"), cosign(tmp_path, ""))
     assert (tmp_path / "calls").read_text() == f"sign --yes --signing-config c.json {REST}\n"
 
 
