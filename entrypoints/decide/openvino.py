@@ -219,5 +219,10 @@ def _advice(case: Case) -> Iterator[Finding]:
     if case.given.flag(PREFIXES) == "True" and case.given.flag("--enable-chunked-prefill") == "True":
         text = "Prefix caching and chunked prefill do not go together in this plugin"
         yield advice(82, text, "both", "one of them", f"leave {PREFIXES} out", README)
+    method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
+    if method and method not in methods:
+        text = "The model's quantisation is not one that optimum-intel converts"
+        how = "the model unquantised; optimum-cli export openvino --weight-format int4 makes it small"
+        yield advice(84, text, method, f"one of {', '.join(methods)}", how, "optimum-intel, exporters/openvino")
     if case.given.flag("--enable-lora") == "True":
         yield advice(83, "The plugin refuses LoRA", "--enable-lora", "none", "a cpu variant serves LoRA", README)

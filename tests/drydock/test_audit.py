@@ -165,7 +165,7 @@ def test_what_is_planted_is_found(case: str, job: build.Job, tmp_path: Path) -> 
     with pytest.raises(HardeningError) as caught:
         audit.settle(look(job, tmp_path, planted))
     assert caught.value.problems == (said,)
-    assert (caught.value.code, FILE in caught.value.hint) == (15, True)
+    assert (caught.value.code, FILE in caught.value.hint) == (17, True)
 
 
 def test_a_secret_that_a_later_layer_removes_is_still_there_for_who_pulls(job: build.Job, tmp_path: Path) -> None:
