@@ -8,6 +8,7 @@ from pathlib import Path
 from invoke.collection import Collection
 from invoke.context import Context
 
+import drydock.audit
 import drydock.build
 import drydock.ci.changed
 import drydock.ci.proposal
@@ -57,6 +58,7 @@ TRUST = INSECURE | {
     "key": "public key whose signatures count",
     "identity": "who must have signed without a key; wants --issuer",
     "issuer": "who vouches for that identity",
+    "trusted_root": "file of the authorities that may vouch for it (cosign trusted-root create): needs no network then",
 }
 UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
 PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
@@ -179,17 +181,27 @@ def verify(
     key: str = "",
     identity: str = "",
     issuer: str = "",
+    trusted_root: str = "",
     insecure: bool = False,
 ) -> None:
     """Build again from nothing, elsewhere, and compare; or check that a registry's image is what it is said to be."""
     if reference:
-        wanted = drydock.published.wish(key, identity, issuer, builder, rebuild=not registry_only, insecure=insecure)
+        whose = (key, identity, issuer, trusted_root)
+        wanted = drydock.published.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
         emit(drydock.published.verify(reference, wanted, json=json))
         return
     job = drydock.build.prepare(target)
     verified = drydock.verify.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     drydock.verify.settle(job, verified, recording=record, builder=builder or None)
+
+
+@verb(help=TARGET | JSON | PLATFORM)
+def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
+    """Look through a built image for secrets, build tools, needless rights and writable paths."""
+    audited = drydock.audit.audit(drydock.build.prepare(target, Wish(platform=platform or None)))
+    emit(dumps(dump(audited)) if json else drydock.audit.report(audited))
+    drydock.audit.settle(audited)
 
 
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
@@ -215,6 +227,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
         "insecure": "plain http to a registry beyond this machine",
         "key": "what cosign signs with: a file, env://NAME, or a key service's URI",
         "keyless": "let cosign sign with your identity instead",
+        "signing_config": "file of the authorities that vouch for it (cosign signing-config create)",
     }
 )
 def publish(
@@ -227,10 +240,11 @@ def publish(
     insecure: bool = False,
     key: str = "",
     keyless: bool = False,
+    signing_config: str = "",
     json: bool = False,
 ) -> None:
     """Push what was built by digest, what refers to it, and then the tags."""
-    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless)
+    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
     published = drydock.publish.publish(target, wish)
     emit(dumps(dump(published)) if json else drydock.publish.report(published))
 
@@ -372,8 +386,8 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, publish, inspect, diff, model, demo, run, prove, test,
-    docs, lint, requirements,
+    engine, matrix, schema, fetch, render, plan, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
+    test, docs, lint, requirements,
     lock=Collection(lock, lock_diff),
     ci=Collection(ci, ci_changed, ci_publish, ci_propose),
 )  # fmt: skip

@@ -125,6 +125,12 @@ class NotAskedError(DrydockError):
     code = 16
 
 
+class HardeningError(DrydockError):
+    """An image holds what the hardening policy does not let into one."""
+
+    code = 17
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the closest known word, or the list of what is known."""
     names = sorted(known)

@@ -29,10 +29,14 @@ PLATFORM = "linux/amd64"
 SERVED = "STUB_VLLM"
 """Environment variable that lets the stub run; without it, it lacks a device, as many a vLLM does while building."""
 
-STUB = f"""
-import json, os, sys
+NO_DEVICE = f"""
+import os
 if not os.environ.get("{SERVED}"):
     raise RuntimeError("Failed to infer device type")
+"""
+
+STUB = f"""{NO_DEVICE}
+import json, sys
 print(json.dumps({{"argv": sys.argv, "executable": sys.executable, "env": dict(os.environ)}}))
 """
 

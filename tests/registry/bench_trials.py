@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
@@ -26,12 +27,14 @@ from drydock.pulled import open_image
 from drydock.registry import blobs as blobs_module
 from drydock.registry.reference import parse
 from drydock.transfer import Access
-from tests.registry.servers import FaultyProxy, Registry
+from tests.registry.servers import Answered, FaultyProxy, Registry
 from tests.registry.shelf import VARIANT, Shelf
 
 PROBABILITY = 0.15
 CHUNK = 1 << 18
 QUICK = Access(pause=0.01, timeout=10)
+CREATED, MISSING = 201, 404
+UPLOADED, RACED, TWICE = "blobs uploaded", "uploaded twice, the first still under way", "uploaded twice otherwise"
 LONGEST = 0.9
 """Seconds within which the kill comes."""
 
@@ -57,6 +60,7 @@ def _all(shelf: Shelf, registry: Registry, trials: int) -> dict[str, object]:
     said = publish.describe(parse("127.0.0.1/trials"), layouts, image, wish)
     found: Counter[str] = Counter()
     faults: Counter[str] = Counter()
+    repeats: Counter[str] = Counter()
     chance = random.Random(2026)  # noqa: S311 - the same moments each run
     for trial in range(trials):
         proxy = FaultyProxy(registry.port, PROBABILITY, trial)
@@ -70,17 +74,36 @@ def _all(shelf: Shelf, registry: Registry, trials: int) -> dict[str, object]:
         found["runs after the kill"] += runs
         found["same digest at the end"] += there.manifests.digest(f"{VARIANT}-1.0.0") == image.digest
         faults.update(proxy.faults)
+        repeats += repeated(proxy.journal)
         proxy.close()
-    finished = Counter(
-        re.findall(r'"PUT (/v2/trial/\d+/)blobs/uploads/\S*digest=(\S+?)[& ]\S* ?HTTP/1.1" 201', _log(registry))
-    )
     return {
         "trials": trials,
         **found,
-        "blobs uploaded": sum(finished.values()),
-        "blobs uploaded twice": sum(count - 1 for count in finished.values()),
+        **{key: repeats[key] for key in (UPLOADED, RACED, TWICE)},
         "faults": {name or "none": count for name, count in sorted(faults.items())},
     }
+
+
+def repeated(journal: Sequence[Answered]) -> Counter[str]:
+    """Count the uploads that the registry finished, and of those that were the second of one blob the causes.
+
+    Raced: the blob was asked for, and not there, before the registry had answered the upload that the kill left behind.
+    """
+    found: Counter[str] = Counter()
+    finished: dict[str, Answered] = {}
+    for answered in sorted(journal, key=lambda answered: answered.ended):
+        digest = next(iter(re.findall(r"digest=(\S+)", answered.request)), "")
+        if not answered.request.startswith("PUT") or answered.status != CREATED or not digest:
+            continue
+        found[UPLOADED] += 1
+        if digest in finished:
+            asked = [item for item in journal if item.request.startswith("HEAD") and item.request.endswith(digest)]
+            missed = [item for item in asked if item.status == MISSING and item.began < answered.began]
+            last = max(missed, key=lambda item: item.began)
+            found[RACED if last.began < finished[digest].ended else TWICE] += 1
+            sys.stderr.write(f"twice: {digest}: first {finished[digest]}, asked {last}, second {answered}\n")
+        finished[digest] = answered
+    return found
 
 
 def _push(proxy: FaultyProxy, path: str, layouts: list[publish.Layout], said: publish.Said) -> None:
@@ -115,10 +138,6 @@ def _whole_or_absent(there: publish.Repository) -> bool:
     content = image.manifest.content
     blobs = [there.blobs.has(item["digest"]) for item in (content["config"], *content["layers"])]
     return all(blobs) and len(there.manifests.referrers(image.digest)) >= 6
-
-
-def _log(registry: Registry) -> str:
-    return (registry.folder / "log").read_text()
 
 
 if __name__ == "__main__":
