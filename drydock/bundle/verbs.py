@@ -1,0 +1,26 @@
+"""`bundle` and `bundle.load`, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from drydock.bundle import create as creating
+from drydock.bundle import load as loading
+from drydock.errors import InputError
+from drydock.files import dumps
+from drydock.record import dump
+
+
+def create(targets: Sequence[str], output: Path, *, json: bool = False) -> str:
+    """Return what was bundled. Raises InputError without a target."""
+    if not targets:
+        raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
+    created = creating.create(targets, output)
+    return dumps(dump(created)) if json else creating.report(created)
+
+
+def load(file: Path, *, engine: bool = False, digest: str = "", json: bool = False) -> str:
+    """Return what was loaded."""
+    loaded = loading.load(file, loading.Wish(engine, digest))
+    return dumps(dump(loaded)) if json else loading.report(loaded)
