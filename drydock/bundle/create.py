@@ -155,6 +155,8 @@ def _assemble(
         _list(listed, image, variant)
     for part in parts:
         name = f"{part.record.variant}-{part.record.platform.replace('/', '-')}"
+        if part.record.digest not in listed:
+            _list(listed, part.layout.manifest, name)
         _list(listed, part.inputs.manifest, f"{name}-inputs")
         for manifest in part.documents:
             _list(listed, manifest)
