@@ -16,10 +16,12 @@ from tests.registry.shelf import PLATFORMS, Shelf
 class Stocked(Shelf):
     """The repository, its cache folder, its layouts and its store."""
 
-    def __init__(self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS[:1], salt: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS[:1], salt: str = "", size: int = 0
+    ) -> None:
         os.environ["DRYDOCK_CACHE"] = str(folder / "cache")
         self.store = Store(folder / "cache")
-        super().__init__(folder, platforms=platforms, salt=salt)
+        super().__init__(folder, platforms=platforms, salt=salt, size=size)
         for filename, data in self.wheels.values():
             self._keep(data, filename)
 
