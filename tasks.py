@@ -229,12 +229,20 @@ def bundle(_: Context, target: Words, output: str, json: bool = False) -> None:
 @verb(
     name="load",
     positional=["file"],
+    iterable=["context"],
     help=JSON
-    | {"engine": "load its images into the engine, too", "digest": "what the bundle's digest must be: sha256:…"},
+    | {
+        "engine": "load its images into the engine, too",
+        "digest": "what the bundle's digest must be: sha256:…",
+        "context": "NAME=FOLDER: files that only their vendor may hand out, by their hashes; repeatable",
+    },
 )
-def bundle_load(_: Context, file: str, engine: bool = False, digest: str = "", json: bool = False) -> None:
+def bundle_load(
+    _: Context, file: str, engine: bool = False, digest: str = "", context: Words = NONE, json: bool = False
+) -> None:
     """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
-    emit(drydock.bundle.verbs.load(Path(file), engine=engine, digest=digest, json=json))
+    wish = drydock.bundle.verbs.Load(engine, digest, parse(context))
+    emit(drydock.bundle.verbs.load(Path(file), wish, json=json))
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)

@@ -61,21 +61,21 @@ def _sha256(path: Path) -> str:
 
 
 def resolve_image(base: ImageBase) -> LockedImageBase:
-    """Return the digest the registry names, else the recorded one, marked as unverified, else none."""
-    digest = _ask_registry(base.reference)
+    """Return the digest the registry or its mirror names, else the recorded one, marked as unverified, else none."""
+    where = registry(base.reference, read_mirrors())
+    digest, asked = _ask_registry(where), "the registry" if where == base.reference else "a mirror of the registry"
     return LockedImageBase(
         kind="image",
         reference=base.reference,
         digest=digest or base.digest,
         verified=digest is not None,
-        source="the registry" if digest else base.source,
+        source=asked if digest else base.source,
     )
 
 
 def _ask_registry(reference: str) -> str | None:
-    """Return the digest of a tag, from its registry's mirror where there is one; None where that cannot be asked."""
-    where = registry(reference, read_mirrors())
-    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", where]
+    """Return the digest of a tag; None where its registry cannot be asked."""
+    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", reference]
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=REGISTRY_TIMEOUT)
     except (FileNotFoundError, subprocess.TimeoutExpired) as error:

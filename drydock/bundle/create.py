@@ -33,7 +33,7 @@ from drydock.locked import LockedImageBase
 from drydock.paths import ROOT, cache_home
 from drydock.record import Record, dump
 from drydock.registry.manifests import Manifest
-from drydock.store import default_store
+from drydock.store import Store, default_store
 
 
 class Created(Record):
@@ -102,12 +102,13 @@ def report(created: Created) -> str:
     return "\n".join(lines) + "\n"
 
 
-def left_out(image: BundledImage) -> list[str]:
-    """Return a line for each file that is named and not in the bundle."""
+def left_out(image: BundledImage, store: Store | None = None) -> list[str]:
+    """Return a line for each file that is named and not in the bundle, nor in the store."""
     return [
         f"{image.variant}: --context {name}=FOLDER with {file.filename} (sha256 {file.sha256}, {file.size} bytes)"
         for name, files in sorted(image.supplied.items())
         for file in files
+        if not (store and store.has(file.sha256, file.size))
     ]
 
 

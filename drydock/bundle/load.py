@@ -10,19 +10,20 @@ import contextlib
 import os
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from drydock import build, engine, fetch, oci
+from drydock import build, engine, fetch, oci, supplied
 from drydock.bundle.archive import Archive, refuse_too_little_room
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, Origin
 from drydock.bundle.create import left_out
 from drydock.bundle.inputs import write_index
 from drydock.console import byte_progress
-from drydock.errors import DrydockError, FetchError, InputError, NotReproducibleError, UntrustedError
+from drydock.errors import DrydockError, FetchError, InputError, NotReproducibleError, UntrustedError, nearest
 from drydock.paths import ROOT, cache_home
 from drydock.record import Record
 from drydock.store import Store, default_store, whole_folder
@@ -59,6 +60,8 @@ class Wish(NamedTuple):
     """Whether the engine gets the images, too."""
     digest: str = ""
     """What the bundle's digest must be."""
+    contexts: Mapping[str, str] = MappingProxyType({})
+    """Folders of files that only their vendor may hand out, by the context they are for."""
 
 
 PLAIN = Wish()
@@ -75,13 +78,14 @@ def load(path: Path, wish: Wish = PLAIN, *, root: Path = ROOT) -> Loaded:
         _refuse_another(image)
     loading = _Loading(archive, default_store())
     loading.refuse_too_little_room(bundle)
+    _bring_supplied(bundle, wish.contexts, loading.store)
     images = tuple(_image(loading, image, wish, root) for image in bundle.images)
     return Loaded(
         bundle=archive.digest,
         origin=bundle.origin,
         images=images,
         files_new=loading.files_new,
-        not_included=tuple(line for image in bundle.images for line in left_out(image)),
+        not_included=tuple(line for image in bundle.images for line in left_out(image, loading.store)),
         seconds=round(time.monotonic() - started, 1),
     )
 
@@ -100,6 +104,17 @@ def report(loaded: Loaded) -> str:
         )
     lines += [f"not included, bring it yourself to rebuild: {line}" for line in loaded.not_included]
     return "\n".join(lines) + "\n"
+
+
+def _bring_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
+    known = {name for image in bundle.images for name in image.supplied}
+    for name in sorted(set(folders) - known):
+        raise InputError(
+            f"--context {name}: nothing in this bundle takes files of that name", hint=nearest(name, known)
+        )
+    for image in bundle.images:
+        for name in sorted(set(folders) & set(image.supplied)):
+            supplied.bring(name, image.supplied[name], Path(folders[name]), store)
 
 
 def read_bundle(archive: Archive) -> Bundle:

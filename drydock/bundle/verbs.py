@@ -11,6 +11,8 @@ from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.record import dump
 
+Load = loading.Wish
+
 
 def create(targets: Sequence[str], output: Path, *, json: bool = False) -> str:
     """Return what was bundled. Raises InputError without a target."""
@@ -20,7 +22,7 @@ def create(targets: Sequence[str], output: Path, *, json: bool = False) -> str:
     return dumps(dump(created)) if json else creating.report(created)
 
 
-def load(file: Path, *, engine: bool = False, digest: str = "", json: bool = False) -> str:
+def load(file: Path, wish: loading.Wish, *, json: bool = False) -> str:
     """Return what was loaded."""
-    loaded = loading.load(file, loading.Wish(engine, digest))
+    loaded = loading.load(file, wish)
     return dumps(dump(loaded)) if json else loading.report(loaded)

@@ -1,19 +1,24 @@
 from __future__ import annotations
 
+import base64
 import hashlib
 import subprocess
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from drydock import apt, indexes, oci
-from drydock.errors import InputError
+from drydock.errors import FetchError, InputError
 from drydock.fetch import _image
 from drydock.locked import LockedImageBase
 from drydock.mirrors import NONE, Mirrors, git_environment, read_mirrors, registry, rewritten
 from drydock.sources import _run
 from drydock.store import Store
 from drydock.transfer import Access, Wanted, download
+
+if TYPE_CHECKING:
+    from tests.drydock.conftest import Loopback
 
 TEXT = """\
 schema: 1
@@ -116,6 +121,24 @@ def test_a_file_that_an_index_names_elsewhere_comes_from_the_mirror(store: Store
     sha256 = hashlib.sha256(b"wheel").hexdigest()
     download(store, [Wanted("a.whl", sha256, 5, ("https://files.example/a.whl",))], access)
     assert store.path(sha256).read_bytes() == b"wheel"
+
+
+def test_a_mirrors_password_comes_from_netrc_and_goes_there_alone(
+    store: Store, server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password hunter2\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.files["/a.whl"] = b"wheel"
+    server.faults["/a.whl"] = ["403"]
+    access = Access(mirrors={"https://files.example": server.url}, pause=0.01)
+    wanted = [Wanted("a.whl", hashlib.sha256(b"wheel").hexdigest(), 5, ("https://files.example/a.whl",))]
+    with pytest.raises(FetchError, match="answered 403") as caught:
+        download(store, wanted, access)
+    download(store, wanted, access)
+    expected = f"Basic {base64.b64encode(b'someone:hunter2').decode()}"
+    assert [authorization for _, _, authorization in server.requests] == [expected, expected]
+    assert "hunter2" not in str(caught.value)
 
 
 def test_git_goes_to_the_mirror(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import re
 import shutil
 import signal
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,16 +19,17 @@ import pytest
 
 from drydock import build, debian
 from drydock.bundle import load as loading
-from drydock.bundle.archive import Archive
-from drydock.bundle.contents import DEB, INPUTS, WHEEL
+from drydock.bundle.archive import Archive, index_of, write
+from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
 from drydock.bundle.create import Created, create
-from drydock.bundle.create import report as created_report
 from drydock.bundle.load import Wish, load, report
 from drydock.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
+from drydock.files import dumps
 from drydock.locked import LockedFile
 from drydock.publish import Wish as PublishWish
 from drydock.publish import publish
 from drydock.pulled import open_image
+from drydock.record import dump
 from drydock.registry.manifests import Manifest
 from tests.registry.servers import Registry
 from tests.registry.shelf import PLATFORMS, VARIANT
@@ -209,13 +211,43 @@ def test_what_was_not_built_is_not_bundled(carried: Carried, tmp_path: Path) -> 
     assert not (tmp_path / "a.tar").exists()
 
 
-def test_vendors_files_are_named_and_stay_behind(carried: Carried) -> None:
-    file = LockedFile(filename="installer.run", size=7, sha256="a" * 64)
-    record = loading.read_bundle(Archive(carried.file)).images[0]
-    changed = record.model_copy(update={"supplied": {"vendor": (file,)}})
-    created = carried.created.model_copy(update={"not_included": tuple(loading.left_out(changed))})
-    said = f"--context vendor=FOLDER with installer.run (sha256 {'a' * 64}, 7 bytes)"
-    assert said in created_report(created)
+@pytest.fixture
+def vendored(carried: Carried, there: Path, tmp_path: Path) -> Path:
+    """The same bundle, of an image that was built with a vendor's file."""
+    archive = Archive(carried.file)
+    bundle = loading.read_bundle(archive)
+    pin = LockedFile(filename="installer.run", size=7, sha256=hashlib.sha256(b"install").hexdigest())
+    images = [image.model_copy(update={"supplied": {"vendor": (pin,)}}) for image in bundle.images]
+    config = blob(dumps(dump(bundle.model_copy(update={"images": images}))).encode())
+    own = artifact(BUNDLE, [], config=config.described(BUNDLE))
+    entries = {item["digest"]: item for item in archive.index()["manifests"] if item.get("artifactType") != BUNDLE}
+    entries[own.digest] = {**own.descriptor(), "artifactType": BUNDLE}
+    with tarfile.open(carried.file) as tar:
+        names = [name for name in tar.getnames() if name.startswith("blobs")]
+        blobs = [blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
+    write(tmp_path / "vendored.tar", index_of(entries), [*blobs, config, blob(own.data)])
+    assert there
+    return tmp_path / "vendored.tar"
+
+
+def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
+    carried: Carried, vendored: Path, tmp_path: Path
+) -> None:
+    root, folder = carried.here.root, tmp_path / "vendor"
+    folder.mkdir()
+    assert "bring it yourself to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 " in report(
+        load(vendored, root=root)
+    )
+    with pytest.raises(InputError, match=r"no file installer\.run"):
+        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+    with pytest.raises(InputError, match="did you mean 'vendor'"):
+        load(vendored, Wish(contexts={"vendr": str(folder)}), root=root)
+    (folder / "installer.run").write_bytes(b"another")
+    with pytest.raises(FetchError, match=r"installer\.run: sha256 is"):
+        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+    (folder / "installer.run").write_bytes(b"install")
+    assert load(vendored, Wish(contexts={"vendor": str(folder)}), root=root).not_included == ()
+    assert load(vendored, root=root).not_included == ()
 
 
 @pytest.fixture(scope="module")
