@@ -15,7 +15,7 @@ from drydock.paths import ROOT
 
 def properties(name: str) -> dict[str, dict[str, Any]]:
     document = json.loads(schema.schemas()[f"schemas/{name}.schema.json"])
-    records = {"": document, **document["$defs"]}
+    records = {"": document, **document.get("$defs", {})}
     return {
         f"{record}.{key}": found
         for record, body in records.items()
