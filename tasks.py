@@ -10,8 +10,13 @@ from invoke.context import Context
 
 import drydock.build
 import drydock.bundle.verbs
+import drydock.ci.changed
+import drydock.ci.proposal
+import drydock.ci.release
+import drydock.ci.workflow
 import drydock.demo
 import drydock.docs
+import drydock.drift.find
 import drydock.engine
 import drydock.lock
 import drydock.lockdiff
@@ -77,9 +82,22 @@ def schema(_: Context, check: bool = False) -> None:
     drydock.schema.check(ROOT) if check else report(drydock.schema.write(ROOT))
 
 
-@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT)
-def lock(_: Context, target: str = "", check: bool = False, context: Words = NONE) -> None:
+OUTDATED = {"outdated": "change nothing: say what locking anew would change, and what is newer beyond the bounds"}
+
+
+@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT | OUTDATED | JSON)
+def lock(
+    _: Context,
+    target: str = "",
+    check: bool = False,
+    outdated: bool = False,
+    json: bool = False,
+    context: Words = NONE,
+) -> None:
     """Resolve what goes into an image and pin it by hash, in images/VARIANT/lock.json."""
+    if outdated:
+        drydock.drift.find.outdated(ROOT, chosen(target), json=json)
+        return
     variants, brought = chosen(target), {name: Path(value) for name, value in parse(context).items()}
     drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants, brought))
 
@@ -100,9 +118,12 @@ def fetch(_: Context, target: str, offline: bool = False, platform: str = "", co
 @verb(help=EACH | CHECK)
 def render(_: Context, target: str = "", check: bool = False) -> None:
     """Write images/VARIANT/Dockerfile and profile.json from matrix and templates."""
-    for variant in chosen(target):
-        pins = drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))
-        drydock.render.check(ROOT, variant, pins) if check else report(drydock.render.write(ROOT, variant, pins))
+    pinned = [(variant, drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))) for variant in chosen(target)]
+    if check:
+        for variant, pins in pinned:
+            drydock.render.check(ROOT, variant, pins)
+    else:
+        report([path for variant, pins in pinned for path in drydock.render.write(ROOT, variant, pins)])
 
 
 @verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "where the image's OCI layout will go"})
@@ -319,6 +340,56 @@ def docs(_: Context, check: bool = False) -> None:
     drydock.docs.check(ROOT, variants) if check else report(drydock.docs.write(ROOT, variants))
 
 
+FORMAT = {"format": "github or gitlab; both when left out"}
+
+
+@verb(name="render", default=True, help=FORMAT | CHECK)
+def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002 - the option's name
+    """Write the CI server's workflow from the matrix: test, build what changed, verify, publish, look for drift."""
+    variants = read_matrix(ROOT)
+    if check:
+        drydock.ci.workflow.check(ROOT, variants, format)
+    else:
+        report(drydock.ci.workflow.write(ROOT, variants, format))
+
+
+SINCE = {"since": "a commit; an empty one, or one that git lacks, means that everything changed"}
+ONLY = {"only": "changed, all, or a variant to build whether it changed or not"}
+
+
+@verb(
+    name="changed", help=EACH | JSON | SINCE | ONLY | {"github": "print what a step of GitHub's writes into its output"}
+)
+def ci_changed(
+    _: Context, since: str, target: str = "", only: str = "changed", json: bool = False, github: bool = False
+) -> None:
+    """Print the variants that CI builds whose inputs changed since a commit, by their checksum."""
+    asked = drydock.ci.changed.Asked(target, only)
+    emit(drydock.ci.changed.report(ROOT, since, asked, json=json, github=github))
+
+
+@verb(
+    name="publish",
+    help=TARGET
+    | JSON
+    | {
+        "registry": "host and path that the repositories lie below",
+        "ref": "refs/heads/main or refs/tags/vN.N.N: says under which tags",
+        "key": "what cosign signs with; DRYDOCK_COSIGN_KEY, else an identity, when left out",
+    },
+)
+def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", json: bool = False) -> None:
+    """Log in with what the environment holds, publish what was built under the tags of a git ref, and sign it."""
+    published = drydock.ci.release.release(target, registry, ref, key)
+    emit(dumps(dump(published)) if json else drydock.publish.report(published))
+
+
+@verb(name="propose", help={"format": "github or gitlab"})
+def ci_propose(_: Context, format: str) -> None:  # noqa: A002 - the option's name
+    """Lock anew what has drifted of the variants that CI builds, push that as a branch, and ask for its merge."""
+    emit(drydock.ci.proposal.propose(ROOT, drydock.ci.proposal.server(format)))
+
+
 @verb()
 def lint(_: Context) -> None:
     """Run the linters and the type checker."""
@@ -335,4 +406,5 @@ namespace = Collection(
     engine, matrix, schema, fetch, render, plan, build, verify, publish, inspect, diff, model, demo, run, prove, test,
     docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    ci=Collection(ci, ci_changed, ci_publish, ci_propose),
 )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import re
 import traceback
 from collections.abc import Iterator
@@ -91,7 +92,9 @@ def _dockerfile(root: Path, variant: Variant) -> str:
         raise InputError(f"{where}: {type(error).__name__}: {error}") from error
 
 
+@functools.lru_cache(maxsize=4)
 def _environment(templates: Path) -> Environment:
+    """Return what fills the templates of a folder; it compiles each once, and again when the file changes."""
     environment = Environment(  # noqa: S701 (a Dockerfile is no HTML)
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,

@@ -43,7 +43,7 @@ def resolve_source(
     if source.commit:
         known = _folder(store, source.commit).is_dir()
         return _git(source, source.commit, verified=known, said=source.source)
-    return _git(source, _ask(source, env), verified=True, said="the repository")
+    return _git(source, ask(source, env), verified=True, said="the repository")
 
 
 def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
@@ -65,8 +65,11 @@ def _git(source: SourceCode, commit: str, *, verified: bool, said: str) -> Locke
     return LockedSource(name=source.name, repository=source.repository, commit=commit, verified=verified, source=said)
 
 
-def _ask(source: SourceCode, env: Mapping[str, str]) -> str:
-    """Ask the repository what a tag or branch is; a tag's own commit, not the tag object."""
+def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
+    """Ask the repository what a tag or branch is; a tag's own commit, not the tag object.
+
+    Raises InputError where it has no such ref, FetchError where it cannot be asked.
+    """
     lines = _run(["git", "ls-remote", source.repository, source.ref, f"{source.ref}^{{}}"], source.name, env).split(
         "\n"
     )

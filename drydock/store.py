@@ -21,7 +21,7 @@ from pathlib import Path
 
 from drydock.console import log
 from drydock.errors import FetchError
-from drydock.files import checksum, disk_full
+from drydock.files import checksum, disk_full, file_sha256
 from drydock.paths import cache_home
 
 YOUNG = 60
@@ -124,12 +124,7 @@ def _holds(folder: Path, hashes: Mapping[str, str]) -> bool:
     if not folder.is_dir():
         return False
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return found.keys() == hashes.keys() and all(_file_sha256(found[name]) == hashes[name] for name in hashes)
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return _sha256(file)
+    return found.keys() == hashes.keys() and all(file_sha256(found[name]) == hashes[name] for name in hashes)
 
 
 def default_store(env: Mapping[str, str] = os.environ) -> Store:

@@ -6,6 +6,7 @@ A strict subset: no duplicate or non-text keys, no anchors, aliases, tags or mer
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -13,21 +14,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from drydock import quick_yaml
 from drydock.errors import InputError
+from drydock.quick_yaml import KeyPath, Place, Unlike
+from drydock.yaml_nodes import MAX_DEPTH, compose
 
 MAX_BYTES = 1 << 20
 """A matrix of a thousand variants is a tenth of this; more is a wrong file."""
-MAX_DEPTH = 32
-
-KeyPath = tuple[str | int, ...]
-
-
-class Place(NamedTuple):
-    """Where a value stands, from 1, and how it is written: `source` is None for mappings and sequences."""
-
-    line: int
-    column: int
-    source: str | None
 
 
 class Document(NamedTuple):
@@ -66,8 +59,16 @@ def parse_yaml(text: str, name: str) -> Document:
     """Parse one document; collects all problems. Raises InputError."""
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
+    try:
+        return Document(name, *quick_yaml.read(text, _plain, MAX_DEPTH))
+    except Unlike:
+        return _slowly(text, name)
+
+
+def _slowly(text: str, name: str) -> Document:
+    """Read what is wrong or out of the ordinary: PyYAML's own parser says what and where."""
     reader = _Reader(name)
-    data = reader.read((), _compose(text, name))
+    data = reader.read((), compose(text, name))
     if reader.problems:
         raise InputError(*reader.problems, hint=_HINT)
     return Document(name, data, reader.places)
@@ -97,6 +98,20 @@ _KINDS = {
 }
 _TAG = "tag:yaml.org,2002:"
 _STR = f"{_TAG}str"
+_RESOLVERS: Mapping[str, Any] = yaml.SafeLoader.yaml_implicit_resolvers
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+@functools.lru_cache(maxsize=4096)
+def _plain(source: str) -> Any:
+    """Return what a word without quotes means. Raises Unlike for one that does not mean what it looks like."""
+    tag = next((tag for tag, pattern in _RESOLVERS.get(source[:1], ()) if pattern.match(source)), _STR)
+    if tag == _STR:
+        return source
+    kind = _KINDS[tag.removeprefix(_TAG)]
+    if not kind.pattern.fullmatch(source):
+        raise Unlike
+    return kind.value(source)
 
 
 class _Reader:
@@ -138,7 +153,7 @@ class _Reader:
     def _scalar(self, path: KeyPath, node: yaml.Node) -> Any:
         source: str = node.value
         if node.tag == _STR:
-            if any("\ud800" <= character <= "\udfff" for character in source):
+            if _SURROGATE.search(source):
                 self._complain(path, node, "half of a surrogate pair is not text")
             return source
         kind = _KINDS[node.tag.removeprefix(_TAG)]
@@ -152,53 +167,3 @@ class _Reader:
     def _complain(self, path: KeyPath, node: yaml.Node, message: str) -> None:
         mark = node.start_mark
         self.problems.append(locate(self.name, path, f"{message} (line {mark.line + 1}, column {mark.column + 1})"))
-
-
-class _Loader(yaml.SafeLoader):
-    """Composes nodes; refuses what this project's files have no use for."""
-
-    depth = 0
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        event: yaml.Event = self.peek_event()  # type: ignore[no-untyped-call]  # PyYAML's stubs leave it out
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            raise _Refusal(event, f"nested deeper than {MAX_DEPTH}")
-        if getattr(event, "anchor", None):
-            raise _Refusal(event, "anchors and aliases are not allowed; write it out")
-        if getattr(event, "tag", None):
-            raise _Refusal(event, "tags are not allowed")
-        node = super().compose_node(parent, index)
-        self.depth -= 1
-        return node
-
-
-class _Refusal(yaml.MarkedYAMLError):
-    """Valid YAML that is not allowed here."""
-
-    def __init__(self, event: yaml.Event, problem: str) -> None:
-        super().__init__(problem=problem)
-        mark: Any = event.start_mark
-        self.problem_mark = mark
-
-
-def _compose(text: str, name: str) -> yaml.Node | None:
-    """Parse text into nodes, turning every way PyYAML can fail into one error with its place."""
-    try:
-        loader = _Loader(text)
-        try:
-            return loader.get_single_node()
-        finally:
-            loader.dispose()
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        raise InputError(f"{where}: {error.problem or error.context}", hint=_syntax_hint(str(error.problem))) from error
-    except yaml.reader.ReaderError as error:
-        raise InputError(f"{name}: character {error.position} ({error.character!r}) is not allowed in YAML") from error
-    except (ValueError, OverflowError) as error:  # an escape or directive with a number that is out of range
-        raise InputError(f"{name}: {error}") from error
-
-
-def _syntax_hint(problem: str) -> str:
-    return "indent with spaces, not tabs" if r"'\t'" in problem else ""

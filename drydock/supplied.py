@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from drydock.errors import FetchError, InputError, nearest
+from drydock.files import file_sha256
 from drydock.locked import LockedFile
 from drydock.model import Supplied, Variant
 from drydock.store import Store
@@ -72,8 +72,7 @@ def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> 
 
 
 def _keep(path: Path, store: Store) -> LockedFile:
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    sha256 = file_sha256(path)
     store.add(_chunks(path), sha256, path.name)
     return LockedFile(filename=path.name, size=path.stat().st_size, sha256=sha256)
 

@@ -8,10 +8,11 @@ from collections.abc import Mapping
 from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, to_json
 
 from drydock.errors import InputError, nearest
-from drydock.strict_yaml import Document, KeyPath
+from drydock.quick_yaml import KeyPath
+from drydock.strict_yaml import Document
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -22,7 +23,7 @@ Problem = tuple[str, str]
 def validate(record: type[R], document: Document) -> R:
     """Turn a document into a record. Raises InputError with every problem and its key path."""
     try:
-        return record.model_validate_json(json.dumps(document.data), strict=True)
+        return record.model_validate_json(to_json(document.data), strict=True)
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise failure([_explain(record, document, detail) for detail in details]) from error

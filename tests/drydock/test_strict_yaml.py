@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drydock.errors import InputError
-from drydock.strict_yaml import MAX_BYTES, parse_yaml, read_yaml
+from drydock.paths import ROOT
+from drydock.strict_yaml import MAX_BYTES, Document, parse_yaml, read_yaml
 
 
 def problems_of(text: str) -> tuple[str, ...]:
@@ -114,3 +116,44 @@ YAML_LIKE = st.text(alphabet=st.sampled_from(list("ab:-,[]{}#&*!|>'\"%@`\\uU0189
 def test_any_text_is_data_or_an_input_error(text: str) -> None:
     with contextlib.suppress(InputError):
         assert () in parse_yaml(text, "file.yaml").places
+
+
+ORDINARY = st.lists(
+    st.sampled_from(
+        [*"ab:-,[]{}#|>'\"%@`\\uU01.~?=< \né&*!", ": ", "- ", "\n  ", "? ", "---", "...", "|\n", "::", "?}"]
+    ),
+    max_size=20,
+).map(lambda words: "".join(words) + "\n")
+
+
+def read_as(text: str) -> Document | str:
+    try:
+        return parse_yaml(text, "file.yaml")
+    except InputError as error:
+        return str(error)
+
+
+def slowly(text: str, read: Callable[[str], object]) -> object:
+    """Read text without libyaml."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("yaml.__with_libyaml__", False)
+        return read(text)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [ROOT / "matrix.yaml", *sorted(ROOT.glob("templates/*/*.yaml"))],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_both_parsers_read_this_repository_alike(path: Path) -> None:
+    assert read_as(path.read_text()) == slowly(path.read_text(), read_as)
+
+
+@given(st.one_of(ORDINARY, YAML_LIKE))
+def test_both_parsers_read_any_text_alike(text: str) -> None:
+    assert read_as(text) == slowly(text, read_as)
+
+
+def test_what_libyaml_would_take_is_refused_as_before() -> None:
+    with pytest.raises(InputError, match=r"file\.yaml:1:3: expected ',' or '}', but got '\?'"):
+        parse_yaml("{=?<.}\n", "file.yaml")

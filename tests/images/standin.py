@@ -200,6 +200,10 @@ class StandIn:
         for item in self.variant.builds:
             if item.source == source:
                 self._project(folder / item.folder, item)
+        for name in (name for item in self.variant.conversions if item.context == source for name in item.files):
+            script = folder / name
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text("a script of the vendor's\n")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

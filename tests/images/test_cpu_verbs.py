@@ -71,7 +71,9 @@ def test_check_prints_findings_with_remediation(run: Run) -> None:
 
     assert ran.code in {errors.OK, errors.CHECK_FAILED}
     assert findings
-    assert all(finding["remediation"] for finding in findings if finding["severity"] in {"WARN", "FAIL"})
+    for finding in findings:
+        assert finding["text"], finding
+        assert finding["severity"] == "PASS" or all(finding[part] for part in ("found", "expected", "remediation"))
 
 
 @pytest.mark.parametrize("host", RECORDED)
@@ -191,6 +193,7 @@ def test_the_image_runs_as_nobody_special_and_says_what_it_is(built: build.Built
     assert config["User"] == "10001:0"
     assert config["Entrypoint"][1:3] == ["-I", "-S"]
     assert config["Healthcheck"]["Test"][-1] == "health"
+    assert config["Healthcheck"]["StartPeriod"] == 10 * 60 * 10**9
     assert config["Labels"]["io.drydock.variant"] == "cpu-vllm0.32"
     assert config["Labels"]["org.opencontainers.image.version"] == "0.32.0"
 

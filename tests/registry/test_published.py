@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drydock import debian, imagediff, inspection, lock, trust
+from drydock import imagediff, inspection, lock, trust
 from drydock.attest import documents, sbom
 from drydock.attest.signing import Trust
 from drydock.errors import UntrustedError
@@ -51,17 +51,6 @@ class Signed:
     def documents(self) -> dict[str, Any]:
         image = open_image(self.image)
         return {item.media_type: item for item in image.documents(self.digest, documents.KINDS)}
-
-
-@pytest.fixture(scope="session")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key pair of cosign's, which is installed where it is missing."""
-    folder = tmp_path_factory.mktemp("keys")
-    if not any((Path(path) / "cosign").exists() for path in os.environ["PATH"].split(":")):
-        debian.install("cosign", minimum={"cosign": (2, 6)})
-    environment = {**os.environ, "COSIGN_PASSWORD": ""}
-    subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
-    return folder / "cosign.key"
 
 
 @pytest.fixture
