@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from drydock import build, fetch, lock, oci, rootfs
+from drydock.bases import ImageBase
+from drydock.drift.ask import Machine
 from drydock.locked import Lock, LockedDebianBase, LockedImageBase
 from drydock.publish import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
@@ -132,6 +134,14 @@ def test_load_rebuild_the_same_digest_run(
     anew = cut_off.run(*invoke, "build", "-t", VARIANT, "--no-cache", "--offline", "--json", cwd=small.root, env=there)
     assert anew.returncode == 0, anew.stderr[-3000:]
     assert json.loads(anew.stdout)["digest"] == built["digest"]
+
+
+def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_MIRRORS", str(on_image.mirrors))
+    found = oci.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
+    assert (found.digest, found.verified) == (oci.read_digest(on_image.base), True)
+    assert (found.reference, found.source) == (REFERENCE, "a mirror of the registry")
+    assert Machine().tag(REFERENCE, "linux/amd64").digest == found.digest
 
 
 def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: Registry) -> None:
