@@ -136,7 +136,7 @@ def _program(tool: LockedWheel, store: Store) -> str:
 
 def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Mapping[str, str]) -> str:
     if isinstance(pins.base, LockedImageBase):
-        return _image(pins.base, store, env)
+        return _image(pins.base, platform, store, env)
     source = rootfs_packages(pins.base, platform, epoch)
     layout = rootfs.make(source, store)
     digest = pins.base.digest or oci.read_digest(layout)
@@ -144,20 +144,20 @@ def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Ma
     return f"oci-layout://{layout}@{digest}"
 
 
-def _image(base: LockedImageBase, store: Store, env: Mapping[str, str]) -> str:
+def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
     """Name a base by its digest: here, where a bundle brought it, else at its registry or that one's mirror.
 
     One that nobody pinned, which --allow-unlocked lets through, goes by its tag.
     """
-    if base.digest and oci.intact(image_folder(base.digest, store)):
-        return f"oci-layout://{image_folder(base.digest, store)}@{base.digest}"
+    if base.digest and oci.intact(image_folder(base.digest, platform, store)):
+        return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
     reference = mirrors.registry(base.reference, mirrors.read_mirrors(env))
     return f"docker-image://{reference}@{base.digest}" if base.digest else f"docker-image://{reference}"
 
 
-def image_folder(digest: str, store: Store) -> Path:
-    """Return where the OCI layout of a base that is an image lies, or would lie."""
-    return store.home / "store" / "images" / digest.removeprefix("sha256:")
+def image_folder(digest: str, platform: str, store: Store) -> Path:
+    """Return where one platform's OCI layout of a base that is an image lies, or would lie."""
+    return store.home / "store" / "images" / platform.replace("/", "-") / digest.removeprefix("sha256:")
 
 
 def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:

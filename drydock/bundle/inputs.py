@@ -132,7 +132,7 @@ def bring_base(base: LockedImageBase, platform: str, store: Store) -> Path:
 
     Raises FetchError, RegistryError or CredentialsError.
     """
-    final = fetch.image_folder(str(base.digest), store)
+    final = fetch.image_folder(str(base.digest), platform, store)
     if oci.intact(final):
         return final
     image = pulled.open_image(f"{registry(base.reference, read_mirrors())}@{base.digest}")

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import tarfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple, cast
@@ -57,7 +58,7 @@ class Wish(NamedTuple):
     """What a load is asked for beside its file."""
 
     engine: bool = False
-    """Whether the engine gets the images, too."""
+    """Whether the engine gets the images of this machine's platform, too."""
     digest: str = ""
     """What the bundle's digest must be."""
     contexts: Mapping[str, str] = MappingProxyType({})
@@ -79,7 +80,8 @@ def load(path: Path, wish: Wish = PLAIN, *, root: Path = ROOT) -> Loaded:
     loading = _Loading(archive, default_store())
     loading.refuse_too_little_room(bundle)
     _bring_supplied(bundle, wish.contexts, loading.store)
-    images = tuple(_image(loading, image, wish, root) for image in bundle.images)
+    own = own_platforms(bundle.images)
+    images = tuple(_image(loading, image, wish, own, root) for image in bundle.images)
     return Loaded(
         bundle=archive.digest,
         origin=bundle.origin,
@@ -154,13 +156,24 @@ def _kept(image: BundledImage) -> Path:
     return build.home_of(image.variant, image.platform) / image.inputs_sha256
 
 
-def _image(loading: _Loading, image: BundledImage, wish: Wish, root: Path) -> LoadedImage:
+def own_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str, str]:
+    """Return for each variant the platform that the engine gets: the machine's own, else the first. Pure."""
+    own = build.ARCHITECTURES.get(machine or platform.machine(), "")
+    found: dict[str, str] = {}
+    for image in images:
+        if image.platform == own or image.variant not in found:
+            found[image.variant] = image.platform
+    return found
+
+
+def _image(loading: _Loading, image: BundledImage, wish: Wish, own: Mapping[str, str], root: Path) -> LoadedImage:
     with _understood(loading.archive):
         loading.inputs(image)
         if image.base:
             loading.base(image)
         loading.image(image)
-    reference = build.name_of(image.variant, image.digest) if wish.engine else ""
+    engines = wish.engine and image.platform == own[image.variant]
+    reference = build.name_of(image.variant, image.digest) if engines else ""
     if reference:
         engine.ensure()
         build.offer(_kept(image), reference)
@@ -205,7 +218,7 @@ class _Loading:
 
     def base(self, image: BundledImage) -> None:
         """Bring the base that is an image."""
-        final = fetch.image_folder(str(image.base), self.store)
+        final = fetch.image_folder(str(image.base), image.platform, self.store)
         if not oci.intact(final):
             with whole_folder(final, replace=True) as layout:
                 self._write_layout(layout, str(image.base), image.platform)
@@ -234,7 +247,7 @@ class _Loading:
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
         layouts = [] if _kept(image).is_dir() else [image.digest]
-        if image.base and not fetch.image_folder(image.base, self.store).is_dir():
+        if image.base and not fetch.image_folder(image.base, image.platform, self.store).is_dir():
             layouts.append(image.base)
         for digest in layouts:
             yield from ((blob, self.archive.size(blob)) for blob in self._reachable(digest, image.platform))

@@ -87,7 +87,7 @@ def test_registries(env: dict[str, str], reference: str, expected: str) -> None:
 def test_a_base_is_named_at_its_mirror_and_its_digest_stays(env: dict[str, str], tmp_path: Path) -> None:
     digest = f"sha256:{'a' * 64}"
     base = LockedImageBase(kind="image", reference="docker.io/a/b:1", digest=digest, verified=True, source="")
-    assert _image(base, Store(tmp_path), env) == f"docker-image://mirror.example/hub/a/b:1@{digest}"
+    assert _image(base, "linux/amd64", Store(tmp_path), env) == f"docker-image://mirror.example/hub/a/b:1@{digest}"
 
 
 def test_a_base_that_is_here_is_taken_from_here(env: dict[str, str], tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_a_base_that_is_here_is_taken_from_here(env: dict[str, str], tmp_path: P
     layer.write_bytes(b"layer")
     made = tmp_path / "made"
     digest = oci.write_layout(made, layer, "linux/amd64", 0, "tests")
-    folder = tmp_path / "store" / "images" / digest.removeprefix("sha256:")
+    folder = tmp_path / "store" / "images" / "linux-amd64" / digest.removeprefix("sha256:")
     folder.parent.mkdir(parents=True)
     made.rename(folder)
     base = LockedImageBase(kind="image", reference="docker.io/a/b:1", digest=digest, verified=True, source="")
-    assert _image(base, Store(tmp_path), env) == f"oci-layout://{folder}@{digest}"
+    assert _image(base, "linux/amd64", Store(tmp_path), env) == f"oci-layout://{folder}@{digest}"
 
 
 def test_pips_indexes_are_asked_at_their_mirrors(env: dict[str, str]) -> None:
