@@ -236,28 +236,13 @@ def publish(
     emit(dumps(dump(published)) if json else drydock.publish.report(published))
 
 
-@verb(
-    name="create",
-    default=True,
-    iterable=["target"],
-    help=JSON | {"target": "variant id, alias or accelerator; repeatable", "output": "the file"},
-)
+@verb(name="create", default=True, iterable=["target"], help=JSON | drydock.bundle.verbs.CREATE)
 def bundle(_: Context, target: Words, output: str, json: bool = False) -> None:
     """Write all that targets need into one file: images, what is said of them, what they are rebuilt from."""
     emit(drydock.bundle.verbs.create(target, Path(output), json=json))
 
 
-@verb(
-    name="load",
-    positional=["file"],
-    iterable=["context"],
-    help=JSON
-    | {
-        "engine": "load its images into the engine, too",
-        "digest": "what the bundle's digest must be: sha256:…",
-        "context": "NAME=FOLDER: files that only their vendor may hand out, by their hashes; repeatable",
-    },
-)
+@verb(name="load", positional=["file"], iterable=["context"], help=JSON | drydock.bundle.verbs.LOAD)
 def bundle_load(
     _: Context, file: str, engine: bool = False, digest: str = "", context: Words = NONE, json: bool = False
 ) -> None:

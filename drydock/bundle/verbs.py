@@ -1,4 +1,4 @@
-"""`bundle` and `bundle.load`, as text."""
+"""`bundle` and `bundle.load`, as text, and what their options say."""
 
 from __future__ import annotations
 
@@ -12,6 +12,12 @@ from drydock.files import dumps
 from drydock.record import dump
 
 Load = loading.Wish
+CREATE = {"target": "variant id, alias or accelerator; repeatable", "output": "the file"}
+LOAD = {
+    "engine": "load its images into the engine, too",
+    "digest": "what the bundle's digest must be: sha256:…",
+    "context": "NAME=FOLDER: files that only their vendor may hand out, by their hashes; repeatable",
+}
 
 
 def create(targets: Sequence[str], output: Path, *, json: bool = False) -> str:
