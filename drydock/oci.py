@@ -17,6 +17,7 @@ from drydock.bases import ImageBase
 from drydock.console import log
 from drydock.files import file_sha256
 from drydock.locked import LockedImageBase
+from drydock.mirrors import read_mirrors, registry
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -56,14 +57,15 @@ def intact(folder: Path) -> bool:
 
 
 def resolve_image(base: ImageBase) -> LockedImageBase:
-    """Return the digest the registry names, else the recorded one, marked as unverified, else none."""
-    digest = _ask_registry(base.reference)
+    """Return the digest the registry or its mirror names, else the recorded one, marked as unverified, else none."""
+    where = registry(base.reference, read_mirrors())
+    digest, asked = _ask_registry(where), "the registry" if where == base.reference else "a mirror of the registry"
     return LockedImageBase(
         kind="image",
         reference=base.reference,
         digest=digest or base.digest,
         verified=digest is not None,
-        source="the registry" if digest else base.source,
+        source=asked if digest else base.source,
     )
 
 

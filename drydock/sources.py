@@ -16,6 +16,7 @@ from pathlib import Path
 from drydock import resolve
 from drydock.errors import FetchError, InputError
 from drydock.locked import LockedSource
+from drydock.mirrors import git_environment, read_mirrors
 from drydock.model import SourceCode
 from drydock.resolve import Environment
 from drydock.store import Store, whole_folder
@@ -114,6 +115,11 @@ def _unpacked(name: str, archive: Path, store: Store) -> Path:
     return final
 
 
+def checkout(source: LockedSource, store: Store) -> Path:
+    """Return where a commit's files lie, or would lie."""
+    return _folder(store, str(source.commit))
+
+
 def _folder(store: Store, commit: str) -> Path:
     return store.home / "sources" / commit
 
@@ -121,6 +127,7 @@ def _folder(store: Store, commit: str) -> Path:
 def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
     """Run git, never asking for a password; raise FetchError with what it said."""
     outside = {name: value for name, value in env.items() if name not in OF_A_REPOSITORY}
+    outside |= git_environment(read_mirrors(env), env)
     quiet = {**outside, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -133,6 +140,7 @@ def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
     if done.returncode:
         said = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
         raise FetchError(
-            f"{name}: {' '.join(command[-2:])}: {said}", hint="git's url.<mirror>.insteadOf names a mirror"
+            f"{name}: {' '.join(command[-2:])}: {said}",
+            hint="`git` in mirrors.yaml names a mirror; so does git's own url.<mirror>.insteadOf",
         )
     return done.stdout

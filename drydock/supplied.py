@@ -59,6 +59,18 @@ def context(item: Supplied, pins: tuple[LockedFile, ...], store: Store) -> Path:
     return store.folder({pin.filename: pin.sha256 for pin in pins})
 
 
+def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> None:
+    """Take pinned files out of an operator's folder into the store.
+
+    Raises InputError naming those that are not there, FetchError for one that is another file.
+    """
+    missing = [pin.filename for pin in pins if not (folder / pin.filename).is_file()]
+    if missing:
+        raise InputError(*(f"--context {name}={folder}: no file {filename}" for filename in missing))
+    for pin in pins:
+        store.add(_chunks(folder / pin.filename), pin.sha256, f"{folder / pin.filename}")
+
+
 def _keep(path: Path, store: Store) -> LockedFile:
     sha256 = file_sha256(path)
     store.add(_chunks(path), sha256, path.name)

@@ -17,6 +17,7 @@ from drydock import apt, indexes, resolve, sources
 from drydock.errors import DrydockError, GoneError, InputError
 from drydock.indexes import Indexes
 from drydock.locked import LockedDeb
+from drydock.mirrors import read_mirrors, registry
 from drydock.model import SourceCode
 from drydock.paths import cache_home
 from drydock.registry.client import Client
@@ -96,7 +97,7 @@ class Machine:
 
         Raises RegistryError, at once for a host that did not answer before; GoneError where there is no such image.
         """
-        where = parse(reference)
+        where = parse(registry(reference, read_mirrors(self._env)))
         self._once(("host", where.host), lambda: self._reach(where))
         return self._once((reference, platform), lambda: self._tag(where, platform))
 
