@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from invoke.collection import Collection
 from invoke.context import Context
 
+import drydock.bench.run
 import drydock.build
 import drydock.demo
 import drydock.docs
@@ -31,6 +33,7 @@ from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
+from drydock.process import short_lived
 from drydock.record import dump
 from drydock.standins import parse
 from drydock.verbs import after_dashes, chosen, report, verb, words_of
@@ -54,6 +57,10 @@ TRUST = INSECURE | {
     "issuer": "who vouches for that identity",
 }
 UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
+RECORD = {
+    "record": "write docs/benchmarks.json and the page made of it",
+    "rounds": "how often each is measured; each part knows its own number",
+}
 PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
 
 
@@ -269,6 +276,20 @@ def prove(_: Context, target: str, model: str = "") -> None:
     drydock.prove.prove(target, Request(model=model) if model else None)
 
 
+def bench_of(part: str) -> Any:
+    """Return the verb that measures one part, or with no name all of them."""
+
+    @verb(name=part or "all", default=not part, help=JSON | RECORD)
+    def bench(_: Context, json: bool = False, record: bool = False, rounds: int = 0) -> None:
+        """Measure ours beside the plain way, in turns, and show by how much it is faster or smaller."""
+        parts = drydock.bench.run.run(part, rounds)
+        if record:
+            report(drydock.bench.page.record(ROOT, parts))
+        emit(drydock.bench.run.text(parts, json=json))
+
+    return bench
+
+
 @verb(
     help={
         "kind": "unit, golden, fuzz, engine or packages; all but packages when left out",
@@ -303,5 +324,6 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 namespace = Collection(
     engine, matrix, schema, fetch, render, plan, build, verify, publish, inspect, diff, model, demo, run, prove, test,
     docs, lint, requirements,
-    lock=Collection(lock, lock_diff),
+    lock=Collection(lock, lock_diff), bench=Collection(*map(bench_of, ("", *drydock.bench.run.BENCHES))),
 )  # fmt: skip
+short_lived()

@@ -8,13 +8,12 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic_core import to_json
+from pydantic_core import PydanticSerializationError, to_json
 
 from drydock.console import log
 from drydock.errors import DiskFullError, InputError
@@ -30,7 +29,7 @@ def dumps(value: Any) -> str:
     """
     try:
         return to_json(_sorted(value), indent=2, inf_nan_mode="constants").decode() + "\n"
-    except _Unlike:
+    except (_Unlike, PydanticSerializationError):
         return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -41,24 +40,18 @@ class _Unlike(Exception):  # noqa: N818 (no error: json takes over)
 def _sorted(value: Any) -> Any:
     """Return a value with every object's keys in order. Raises _Unlike for all but what a lock or profile holds."""
     kind = type(value)
-    if kind is str:
-        if not value.isascii() and _SURROGATE.search(value):
+    if kind is dict and value:
+        keys = sorted(value)
+        if type(keys[0]) is not str:
             raise _Unlike
-        return value
-    if kind is dict:
-        if not all(type(key) is str and key.isascii() for key in value):
-            raise _Unlike
-        return {key: _sorted(value[key]) for key in sorted(value)}
-    if kind is list or kind is tuple:
-        return [_sorted(item) for item in value]
-    if kind is bool or value is None or (kind is int and abs(value) < _LARGE):
-        return value
-    if kind is float and (value == 0 or _SMALL < abs(value) < _LARGE):
+        return {key: item if type(item := value[key]) is str else _sorted(item) for key in keys}
+    if kind in (list, tuple):
+        return [item if type(item) is str else _sorted(item) for item in value]
+    if kind in (str, bool, int, dict) or value is None or (kind is float and _SMALL < abs(value) < _LARGE):
         return value
     raise _Unlike
 
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _SMALL, _LARGE = 1e-4, 1e15
 """Numbers beyond are written with exponents, in two ways."""
 
