@@ -5,24 +5,40 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
-from drydock.bench import facts, page, tool
-from drydock.bench.records import Part, Report, Row
+from drydock.bench import building, facts, page, serve, ship, size, start, tool
+from drydock.bench.records import Part, Phase, Report, Row
 from drydock.errors import InputError, nearest
 from drydock.files import dumps
 from drydock.record import dump
 
 
+class Measured(NamedTuple):
+    """What a part gives."""
+
+    rows: Sequence[Row]
+    profile: Mapping[str, tuple[Phase, ...]] = MappingProxyType({})
+
+
 class Bench(NamedTuple):
     """How a part is measured."""
 
-    rows: Callable[[int], Sequence[Row]]
+    measure: Callable[[int], Measured]
     rounds: int
     """By default."""
 
 
-BENCHES: Mapping[str, Bench] = {"tool": Bench(tool.rows, 7)}
+BENCHES: Mapping[str, Bench] = {
+    "build": Bench(lambda rounds: Measured(building.rows(rounds)), 2),
+    "start": Bench(lambda rounds: Measured(*start.rows(rounds)), 3),
+    "serve": Bench(lambda rounds: Measured(serve.rows(rounds)), 3),
+    "size": Bench(lambda rounds: Measured(size.rows(rounds)), 1),
+    "ship": Bench(lambda rounds: Measured(ship.rows(rounds)), 2),
+    "tool": Bench(lambda rounds: Measured(tool.rows(rounds)), 7),
+}
+"""Part → how it is measured, in the order of the page."""
 
 
 def run(name: str, rounds: int) -> dict[str, Part]:
@@ -34,21 +50,22 @@ def run(name: str, rounds: int) -> dict[str, Part]:
         raise InputError(f"unknown part {name!r}", hint=nearest(name, BENCHES))
     if rounds < 0:
         raise InputError(f"--rounds {rounds}: expected 1 or more")
-    return {each: measure(BENCHES[each], rounds) for each in page.TITLES if each in BENCHES and name in ("", each)}
+    return {each: measure(BENCHES[each], rounds) for each in BENCHES if name in ("", each)}
 
 
 def measure(bench: Bench, rounds: int) -> Part:
     """Measure one part."""
     machine, begin = facts.machine(), time.monotonic()
     count = rounds or bench.rounds
-    rows = tuple(bench.rows(count))
+    measured = bench.measure(count)
     return Part(
         commit=facts.commit(),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         machine=machine,
         rounds=count,
         seconds=round(time.monotonic() - begin, 1),
-        rows=rows,
+        rows=tuple(measured.rows),
+        profile=dict(measured.profile),
     )
 
 
