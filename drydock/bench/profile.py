@@ -7,17 +7,19 @@ weights it maps, and whether it computes. Nothing is put into the container, so 
 from __future__ import annotations
 
 import contextlib
+import itertools
+import json
 import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from docker.models.containers import Container
 
 from drydock.bench.records import Phase
+from drydock.demo import STATUS_PORT, address, status
 
 EVERY = 0.2
 """Seconds between two looks."""
@@ -25,6 +27,8 @@ BUSY = 0.2
 """Share of one processor from which a process counts as computing."""
 SHORTEST = 0.5
 """Seconds that a process must live to be drawn."""
+FINEST = 120
+"""Stretches that a process is told in at most: a busy machine makes it wait and compute by turns."""
 PYTHON, IMPORTS, WEIGHTS, WORKS, WAITS = (
     "Python starts",
     "imports PyTorch and vLLM",
@@ -63,6 +67,8 @@ class Look(NamedTuple):
     """Whether PyTorch's library is mapped."""
     weights: bool
     """Whether a weight file is mapped."""
+    ready: bool
+    """Whether its main thread computes, or would if a processor were free, or reads the disk."""
 
 
 @contextlib.contextmanager
@@ -121,10 +127,25 @@ def _look(pid: int, at: float) -> Look:
     title = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     weights = any(line.endswith(ENDINGS) for line in maps.splitlines())
-    return Look(pid, title, at, used, TORCH in maps, weights)
+    return Look(pid, title, at, used, TORCH in maps, weights, fields[0] in "RD")
+
+
+def own_phases(container: Container) -> list[Phase]:
+    """Return the phases that our entrypoint tells on its status port; none for an image without one."""
+    code, text = status(address(container, STATUS_PORT, "/startupz"))
+    return in_a_row(json.loads(text)["seconds"]) if code else []
 
 
 # --- pure -----------------------------------------------------------------------------------------------------------
+
+
+def in_a_row(seconds: Mapping[str, float]) -> list[Phase]:
+    """Return phases that follow each other, given how long each took."""
+    ends = [0.0, *itertools.accumulate(seconds.values())]
+    return [
+        Phase(process="its own phases", phase=name, begin=round(begin, 2), seconds=round(took, 2))
+        for (name, took), begin in zip(seconds.items(), ends, strict=False)
+    ]
 
 
 def told(looks: Sequence[Look]) -> list[Phase]:
@@ -151,7 +172,8 @@ def _numbered(lanes: Sequence[tuple[str, list[Look]]]) -> Iterator[tuple[str, li
 
 def _phases(name: str, seen: Sequence[Look]) -> Iterator[Phase]:
     begin, current, waited = seen[0].at, "", False
-    for before, now in pairwise(seen):
+    stride = max(1, len(seen) // FINEST)
+    for before, now in itertools.pairwise([*seen[:-1:stride], seen[-1]]):
         doing = _doing(before, now, waited=waited)
         waited = waited or doing in (WAITS, WEIGHTS)
         if doing != current:
@@ -163,7 +185,7 @@ def _phases(name: str, seen: Sequence[Look]) -> Iterator[Phase]:
 
 
 def _doing(before: Look, now: Look, *, waited: bool) -> str:
-    if (now.used - before.used) / max(now.at - before.at, 1e-3) < BUSY:
+    if not now.ready and (now.used - before.used) / max(now.at - before.at, 1e-3) < BUSY:
         return WAITS
     if now.weights:
         return WEIGHTS

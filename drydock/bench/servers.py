@@ -16,7 +16,7 @@ from docker.models.containers import Container
 
 from drydock import build, smollm2
 from drydock.bench import plain
-from drydock.demo import API_PORT, EXPECTED, QUESTION, address
+from drydock.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, address
 from drydock.errors import BuildError
 
 MODEL = "/models/smollm2"
@@ -60,7 +60,7 @@ def ways() -> Ways:
 def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None = None) -> Iterator[Container]:
     """Run a way's container, its port on a free one of the loopback address; remove it and what it wrote in the end."""
     options: dict[str, Any] = {
-        "ports": {API_PORT: ("127.0.0.1", None)},
+        "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
         "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **(volumes or {})},
         "labels": {"io.drydock.bench": way.name},
     }

@@ -73,12 +73,13 @@ class _Starts:
             with profile.sampled(container) as phases:
                 answer = first_answer(container)
                 took = time.monotonic() - begin
+                told = profile.own_phases(container) if ours else []
             container.stop(timeout=30)
         self.answers.setdefault(way.name, []).append(answer)
         if not right(answer):
             log(f"{way.name} answers wrongly: {answer!r}")
         if phases and (fresh or not ours):
-            self.profiles[way.name.replace(" ", "-")] = tuple(phases)
+            self.profiles[way.name.replace(" ", "-")] = (*told, *phases)
         return took
 
     def said(self, name: str) -> str:

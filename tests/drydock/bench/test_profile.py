@@ -13,7 +13,7 @@ def looks(pid: int, title: str, *steps: tuple[float, bool, bool]) -> list[Look]:
     used, found = 0.0, []
     for second, (share, torch, weights) in enumerate(steps):
         used += share
-        found.append(Look(pid, title, float(second), used, torch, weights))
+        found.append(Look(pid, title, float(second), used, torch, weights, ready=False))
     return found
 
 
@@ -38,6 +38,11 @@ def test_a_server_starts_imports_waits_and_works() -> None:
     ]
 
 
+def test_a_process_that_would_compute_if_it_could_does_not_wait() -> None:
+    starved = [look._replace(ready=True) for look in looks(7, "VLLM::EngineCore", (0, True, False), (0, True, False))]
+    assert [phase.phase for phase in profile.told(starved)] == [IMPORTS]
+
+
 def test_a_process_that_maps_weights_reads_them() -> None:
     engine = looks(8, "VLLM::EngineCore", (0, True, False), (1, True, False), (1, True, True), (1, True, False))
     assert [phase.phase for phase in profile.told(engine)] == [IMPORTS, WEIGHTS, WORKS]
@@ -59,6 +64,11 @@ def test_processes_have_lanes_and_those_nobody_asks_for_have_none() -> None:
 def test_a_process_is_called_by_its_last_title() -> None:
     seen = [*looks(1, "python3 -c spawn_main", (0, False, False)), *looks(1, "VLLM::EngineCore", (0, True, False))]
     assert profile.label(seen) == "engine core"
+
+
+def test_the_entrypoints_own_phases_follow_each_other() -> None:
+    phases = profile.in_a_row({"plan": 0.1, "import": 9.0, "load": 1.5})
+    assert [(phase.phase, phase.begin) for phase in phases] == [("plan", 0), ("import", 0.1), ("load", 9.1)]
 
 
 def test_a_family_is_a_process_with_all_below_it() -> None:
