@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from invoke.collection import Collection
 from invoke.context import Context
 
 import drydock.audit
+import drydock.bench.run
 import drydock.build
 import drydock.bundle.verbs
-import drydock.ci.changed
-import drydock.ci.proposal
-import drydock.ci.release
-import drydock.ci.workflow
+import drydock.ci.verbs
 import drydock.demo
 import drydock.docs
 import drydock.drift.find
@@ -38,6 +37,7 @@ from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
+from drydock.process import short_lived
 from drydock.record import dump
 from drydock.standins import parse
 from drydock.verbs import after_dashes, chosen, report, verb, words_of
@@ -62,6 +62,10 @@ TRUST = INSECURE | {
     "trusted_root": "file of the authorities that may vouch for it (cosign trusted-root create): needs no network then",
 }
 UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
+RECORD = {
+    "record": "write docs/benchmarks.json and the page made of it",
+    "rounds": "how often each is measured; each part knows its own number",
+}
 PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
 
 
@@ -320,6 +324,20 @@ def prove(_: Context, target: str, model: str = "") -> None:
     drydock.prove.prove(target, Request(model=model) if model else None)
 
 
+def bench_of(part: str) -> Any:
+    """Return the verb that measures one part, or with no name all of them."""
+
+    @verb(name=part or "all", default=not part, help=JSON | RECORD)
+    def bench(_: Context, json: bool = False, record: bool = False, rounds: int = 0) -> None:
+        """Measure ours beside the plain way, in turns, and show by how much it is faster or smaller."""
+        parts = drydock.bench.run.run(part, rounds)
+        if record:
+            report(drydock.bench.page.record(ROOT, parts))
+        emit(drydock.bench.run.text(parts, json=json))
+
+    return bench
+
+
 @verb(
     help={
         "kind": "unit, golden, fuzz, engine or packages; all but packages when left out",
@@ -339,56 +357,6 @@ def docs(_: Context, check: bool = False) -> None:
     drydock.docs.check(ROOT, variants) if check else report(drydock.docs.write(ROOT, variants))
 
 
-FORMAT = {"format": "github or gitlab; both when left out"}
-
-
-@verb(name="render", default=True, help=FORMAT | CHECK)
-def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002 - the option's name
-    """Write the CI server's workflow from the matrix: test, build what changed, verify, publish, look for drift."""
-    variants = read_matrix(ROOT)
-    if check:
-        drydock.ci.workflow.check(ROOT, variants, format)
-    else:
-        report(drydock.ci.workflow.write(ROOT, variants, format))
-
-
-SINCE = {"since": "a commit; an empty one, or one that git lacks, means that everything changed"}
-ONLY = {"only": "changed, all, or a variant to build whether it changed or not"}
-
-
-@verb(
-    name="changed", help=EACH | JSON | SINCE | ONLY | {"github": "print what a step of GitHub's writes into its output"}
-)
-def ci_changed(
-    _: Context, since: str, target: str = "", only: str = "changed", json: bool = False, github: bool = False
-) -> None:
-    """Print the variants that CI builds whose inputs changed since a commit, by their checksum."""
-    asked = drydock.ci.changed.Asked(target, only)
-    emit(drydock.ci.changed.report(ROOT, since, asked, json=json, github=github))
-
-
-@verb(
-    name="publish",
-    help=TARGET
-    | JSON
-    | {
-        "registry": "host and path that the repositories lie below",
-        "ref": "refs/heads/main or refs/tags/vN.N.N: says under which tags",
-        "key": "what cosign signs with; DRYDOCK_COSIGN_KEY, else an identity, when left out",
-    },
-)
-def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", json: bool = False) -> None:
-    """Log in with what the environment holds, publish what was built under the tags of a git ref, and sign it."""
-    published = drydock.ci.release.release(target, registry, ref, key)
-    emit(dumps(dump(published)) if json else drydock.publish.report(published))
-
-
-@verb(name="propose", help={"format": "github or gitlab"})
-def ci_propose(_: Context, format: str) -> None:  # noqa: A002 - the option's name
-    """Lock anew what has drifted of the variants that CI builds, push that as a branch, and ask for its merge."""
-    emit(drydock.ci.proposal.propose(ROOT, drydock.ci.proposal.server(format)))
-
-
 @verb()
 def lint(_: Context) -> None:
     """Run the linters and the type checker."""
@@ -405,5 +373,7 @@ namespace = Collection(
     engine, matrix, schema, fetch, render, plan, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
     test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
-    ci=Collection(ci, ci_changed, ci_publish, ci_propose),
+    bench=Collection(*map(bench_of, ("", *drydock.bench.run.BENCHES))),
+    ci=drydock.ci.verbs.VERBS,
 )  # fmt: skip
+short_lived()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from drydock import tables
+from drydock.bench import page as benchmarks
 from drydock.caches import Cache
 from drydock.checks import Check
 from drydock.container import words
@@ -40,12 +41,15 @@ def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]
 
 def write(root: Path, variants: Sequence[Variant]) -> list[Path]:
     """Put every table into its page; return the pages that changed. Raises StaleError where a marker is missing."""
-    return [page for page, tables in pages(root, variants).items() if write_atomically(page, filled(page, tables))]
+    found = pages(root, variants).items()
+    changed = [path for path, tables in found if write_atomically(path, filled(path, tables))]
+    return [*changed, *benchmarks.write(root)]
 
 
 def check(root: Path, variants: Sequence[Variant]) -> None:
     """Raise StaleError unless every table is what the data gives."""
     stale = [page for page, tables in pages(root, variants).items() if filled(page, tables) != page.read_text()]
+    stale += benchmarks.stale(root)
     if stale:
         raise StaleError(*(f"{page}: a table is not what the data gives" for page in stale), hint="invoke docs")
 

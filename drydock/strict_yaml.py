@@ -19,8 +19,8 @@ from drydock.errors import InputError
 from drydock.quick_yaml import KeyPath, Place, Unlike
 from drydock.yaml_nodes import MAX_DEPTH, compose
 
-MAX_BYTES = 1 << 20
-"""A matrix of a thousand variants is a tenth of this; more is a wrong file."""
+MAX_BYTES = 8 << 20
+"""A matrix of ten thousand variants is a quarter of this; more is a wrong file."""
 
 
 class Document(NamedTuple):

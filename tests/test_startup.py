@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench_startup import MACHINES, measure
+from drydock.bench.startup import MACHINES, measure
 
 BUDGET_MS = 100
 QUIET_MS = 10

@@ -1,4 +1,4 @@
-"""How long the entrypoint takes until vLLM starts: `python tests/bench_startup.py [--runs 30]` prints JSON.
+"""How long the entrypoint takes until vLLM starts: `python -m drydock.bench.startup [--runs 30]` prints JSON.
 
 The interpreter's own start is measured beside it, run by run, since machines differ and are busy. `vLLM` is a stub that
 says what time it is; the entrypoint is compiled as in the image.
@@ -17,11 +17,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from py_compile import PycInvalidationMode
+from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
+from drydock.paths import ROOT
+
 MACHINES = {
     "cpu-xeon8380-2s": "cpu-vllm0.32",
     "cuda-h100-8x": "cuda13.0-vllm0.33",
@@ -81,35 +83,72 @@ def bare(env: Mapping[str, str]) -> float:
 
 def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> float:
     """Start `serve`; return the milliseconds until the stub says what time it is."""
+    return _until_stub(_serve(folder, paths), env)
+
+
+def floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float:
+    """Start an entrypoint that imports modules, decides nothing and becomes the stub; return milliseconds."""
+    stub = str(folder / "python3")
+    code = f"import {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
+    return _until_stub([sys.executable, "-I", "-S", "-c", code], env)
+
+
+def needed(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the modules of the standard library that `serve` imports on the way, as the interpreter reports them."""
+    command = _serve(folder, paths)
+    ran = subprocess.run(
+        [command[0], "-X", "importtime", *command[1:]], capture_output=True, text=True, check=False, env=env
+    )
+    names = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
+    known = {name for name in names if name.partition(".")[0] in sys.stdlib_module_names}
+    return tuple(sorted(name for name in known if not name.startswith("_frozen")))
+
+
+def _serve(folder: Path, paths: Mapping[str, Path]) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
     entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints"), "serve", "--model", str(paths["model"])]
+    return [*entrypoint, "--root", str(paths["host"]), "--exec", "--host", "127.0.0.1", "--port", port]
+
+
+def _until_stub(command: Sequence[str], env: Mapping[str, str]) -> float:
     begin = time.time_ns()
-    ran = subprocess.run(
-        [*entrypoint, "--root", str(paths["host"]), "--exec", "--host", "127.0.0.1", "--port", port],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=env,
-    )
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
     if ran.returncode:
         raise RuntimeError(ran.stderr)
     return (int(ran.stdout) - begin) / 1e6
 
 
-def measure(runs: int, machine: str) -> dict[str, float]:
-    """Measure both, in turns; return milliseconds."""
+class Start(NamedTuple):
+    """One start of each, in milliseconds."""
+
+    interpreter: float
+    """Alone, from its start to its end."""
+    floor: float
+    """With the imports that the entrypoint needs, and the stub."""
+    serve: float
+
+
+def starts(runs: int, machine: str) -> Iterator[Start]:
+    """Measure each so often, in turns."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = stage(folder, machine)
         env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
-        pairs = [(bare(env), serve(folder, paths, env)) for _ in range(runs)]
-    interpreter, whole = zip(*pairs, strict=True)
+        modules = needed(folder, paths, env)
+        for _ in range(runs):
+            yield Start(bare(env), floor(folder, modules, env), serve(folder, paths, env))
+
+
+def measure(runs: int, machine: str) -> dict[str, float]:
+    """Measure both; return their medians and the least of each, in milliseconds."""
+    interpreter, least, whole = zip(*starts(runs, machine), strict=True)
     return {
         "runs": runs,
         "interpreter_median_ms": round(statistics.median(interpreter), 1),
         "interpreter_min_ms": round(min(interpreter), 1),
+        "floor_min_ms": round(min(least), 1),
         "serve_median_ms": round(statistics.median(whole), 1),
         "serve_min_ms": round(min(whole), 1),
     }

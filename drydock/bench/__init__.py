@@ -1,0 +1,1 @@
+"""What `invoke bench` measures: ours beside the plain way, in turns, in one run."""

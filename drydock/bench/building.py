@@ -1,0 +1,93 @@
+"""How long builds take: from nothing, after an edit of the entrypoint, after nothing. IO.
+
+Each ends with an image that the engine can run. Downloads count for nobody: our store is filled, and the plain build
+finds its wheels in a folder, where a filled pip cache would still ask an index for each.
+"""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+from drydock import build
+from drydock.bench import images, plain
+from drydock.bench.records import Goal, Row
+from drydock.bench.turns import Measure, in_turns, timed
+
+COMMAND = "./inv bench build"
+CASES = {
+    "build, store filled, BuildKit empty": ("plain with a filled pip cache", 0.35),
+    "build after an entrypoint edit": ("plain after an edit of its script", 0.05),
+    "build after nothing": ("docker buildx build, all cached", 1.2),
+}
+
+
+def rows(rounds: int) -> list[Row]:
+    """Measure builds, each kind in turns with its peer."""
+    with images.folder() as folder:
+        builds = _Builds(folder)
+        pairs: tuple[tuple[Measure, Measure], ...] = (
+            (builds.ours, builds.plain),
+            (builds.ours_edited, builds.plain_edited),
+            (builds.ours_again, builds.plain_again),
+        )
+        return [row for what, pair in zip(CASES, pairs, strict=True) for row in _rows(what, pair, rounds)]
+
+
+def _rows(what: str, pair: tuple[Measure, Measure], rounds: int) -> list[Row]:
+    figures = in_turns({"ours": pair[0], "plain": pair[1]}, rounds, "s")
+    against, limit = CASES[what]
+    goal = Goal(compares="ratio", sense="at most", limit=limit)
+    return [Row(what=what, against=against, goal=goal, ours=figures["ours"], theirs=figures["plain"], command=COMMAND)]
+
+
+class _Builds:
+    """Builds both, forgets what it built, and leaves BuildKit's cache as a next build would find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inputs = plain.contexts()
+        self.of = images.ours()
+        self.number = itertools.count(1)
+
+    def ours(self) -> float:
+        """Build ours with nothing in BuildKit."""
+        return self._ours(no_cache=True)
+
+    def ours_edited(self) -> float:
+        """Build ours after one more edit."""
+        return self._ours(images.edited(self.folder, next(self.number)))
+
+    def ours_again(self) -> float:
+        """Ask for a build that was made before."""
+        job = self.of.job
+        build.build(job)
+        return timed(lambda: build.build(job))
+
+    def _ours(self, entrypoints: Path | None = None, *, no_cache: bool = False) -> float:
+        number = next(self.number)
+        output = self.folder / f"ours-{number}"
+
+        def make() -> None:
+            images.make_ours(self.of, output, entrypoints, no_cache=no_cache)
+            images.load(output, str(number))
+
+        seconds = timed(make)
+        images.run(["docker", "image", "rm", "--force", f"{images.NAME}:{number}"])
+        images.run(["rm", "-rf", str(output)])
+        return seconds
+
+    def plain(self) -> float:
+        """Build the plain image with nothing in BuildKit."""
+        return self._plain(plain.FOLDER, "--no-cache")
+
+    def plain_edited(self) -> float:
+        """Build the plain image after one more edit of its own script, which a careful author copies last."""
+        return self._plain(images.edited_plain(self.folder, next(self.number)))
+
+    def plain_again(self) -> float:
+        """Build the plain image again."""
+        return self._plain(plain.FOLDER)
+
+    def _plain(self, source: Path, *options: str) -> float:
+        return timed(lambda: plain.build(self.inputs, source, *options))

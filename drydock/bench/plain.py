@@ -1,0 +1,99 @@
+"""The plain way: bench/plain/Dockerfile, built by stock buildx from inputs that a lock of its own pins. IO.
+
+It is the CPU variant without what makes it drydock's: the compiler and the headers that vLLM's default needs at start
+are in the base, nothing that pip brings is left out, and all wheels are one layer. `python -m drydock.bench.plain`
+locks anew what it has beside our own wheels.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from drydock import fetch, lock
+from drydock.bases import DebianBase
+from drydock.console import log
+from drydock.errors import EngineError
+from drydock.locked import Lock, LockedWheel
+from drydock.matrix import find, read_matrix
+from drydock.model import Layer, Variant
+from drydock.paths import ROOT
+
+FOLDER = ROOT / "bench" / "plain"
+LOCK = FOLDER / "lock.json"
+PACKAGES = ("g++", "python3-dev", "python3-venv")
+PIP_BRINGS = ("triton",)
+"""What drydock's row leaves out and pip installs; torchvision, torchaudio and torchcodec stay out of both."""
+PLATFORM = "linux/amd64"
+ALL = "all"
+"""The one layer of wheels."""
+
+
+def variant() -> Variant:
+    """Return what the plain image is resolved from."""
+    ours = find(read_matrix(ROOT), "cpu")
+    if not isinstance(ours.base, DebianBase):
+        raise TypeError(ours.base.kind)
+    base = ours.base.model_copy(update={"packages": (*ours.base.packages, *PACKAGES)})
+    kept = tuple(exclusion for exclusion in ours.exclude if exclusion.name not in PIP_BRINGS)
+    update = {"id": "plain", "base": base, "exclude": kept, "layers": (Layer(name=ALL),), "platforms": (PLATFORM,)}
+    return ours.model_copy(update=update)
+
+
+def relock() -> bool:
+    """Resolve anew what the plain image has beside our wheels; return whether its lock changed."""
+    resolved = lock.resolve_variant(variant(), None)
+    return lock.write_lock(LOCK, with_wheels(resolved, [each for each in wheels(resolved) if each.name in PIP_BRINGS]))
+
+
+def wheels(of: Lock) -> list[LockedWheel]:
+    """Return all wheels of a lock, for the one platform."""
+    return [wheel for layer in of.platforms[PLATFORM].layers.values() for wheel in layer]
+
+
+def with_wheels(of: Lock, instead: Sequence[LockedWheel]) -> Lock:
+    """Return a lock with other wheels."""
+    pins = of.platforms[PLATFORM].model_copy(update={"layers": {ALL: tuple(instead)}})
+    return of.model_copy(update={"platforms": {PLATFORM: pins}})
+
+
+def pinned() -> Lock:
+    """Return what the plain image is made of: our own wheels, whatever they are today, and what its lock adds."""
+    ours = lock.read_lock(lock.path_of(ROOT, find(read_matrix(ROOT), "cpu").id))
+    added = lock.read_lock(LOCK)
+    return with_wheels(added, [*wheels(ours), *wheels(added)])
+
+
+def contexts() -> dict[str, str]:
+    """Bring the plain image's inputs into the store; return them as build contexts. Raises StaleError or FetchError."""
+    found = fetch.fetch(variant(), pinned(), PLATFORM)
+    return {name: found[name] for name in ("base", "wheels")}
+
+
+def command(folder: Path, inputs: dict[str, str], *options: str) -> list[str]:
+    """Return the command that builds the plain image from a folder with its Dockerfile."""
+    given = [word for name, value in inputs.items() for word in ("--build-context", f"{name}={value}")]
+    return ["docker", "buildx", "build", "--quiet", *given, *options, str(folder)]
+
+
+def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
+    """Build the plain image into the engine; return its id. Raises EngineError with buildx's last line."""
+    ran = subprocess.run(
+        command(folder, inputs, "--load", "--label", "io.drydock.bench=plain", *options),
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if ran.returncode:
+        raise EngineError(f"docker buildx build {folder}: {ran.stderr.strip().splitlines()[-1]}", hint="invoke engine")
+    return ran.stdout.strip()
+
+
+def remove(image: str) -> None:
+    """Remove an image that was built here, and what BuildKit keeps of nothing else."""
+    ran = subprocess.run(["docker", "image", "rm", "--force", image], check=False, capture_output=True, text=True)
+    if ran.returncode:
+        log(f"{image}: kept, {ran.stderr.strip()}")
+
+
+if __name__ == "__main__":
+    log("changed" if relock() else "nothing new")

@@ -1,0 +1,82 @@
+"""`invoke bench`: measure parts, show the table, and record it where asked. IO."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from drydock.bench import building, facts, page, serve, ship, size, start, tool
+from drydock.bench.records import Part, Phase, Report, Row
+from drydock.errors import InputError, nearest
+from drydock.files import dumps
+from drydock.record import dump
+
+
+class Measured(NamedTuple):
+    """What a part gives."""
+
+    rows: Sequence[Row]
+    profile: Mapping[str, tuple[Phase, ...]] = MappingProxyType({})
+
+
+class Bench(NamedTuple):
+    """How a part is measured."""
+
+    measure: Callable[[int], Measured]
+    rounds: int
+    """By default."""
+
+
+BENCHES: Mapping[str, Bench] = {
+    "build": Bench(lambda rounds: Measured(building.rows(rounds)), 2),
+    "start": Bench(lambda rounds: Measured(*start.rows(rounds)), 3),
+    "serve": Bench(lambda rounds: Measured(serve.rows(rounds)), 3),
+    "size": Bench(lambda rounds: Measured(size.rows(rounds)), 1),
+    "ship": Bench(lambda rounds: Measured(ship.rows(rounds)), 2),
+    "tool": Bench(lambda rounds: Measured(tool.rows(rounds)), 7),
+}
+"""Part → how it is measured, in the order of the page."""
+
+
+def run(name: str, rounds: int) -> dict[str, Part]:
+    """Measure one part, or all of them in the order of the page; 0 rounds are each part's own number.
+
+    Raises InputError for a part that there is not.
+    """
+    if name and name not in BENCHES:
+        raise InputError(f"unknown part {name!r}", hint=nearest(name, BENCHES))
+    if rounds < 0:
+        raise InputError(f"--rounds {rounds}: expected 1 or more")
+    return {each: measure(BENCHES[each], rounds) for each in BENCHES if name in ("", each)}
+
+
+def measure(bench: Bench, rounds: int) -> Part:
+    """Measure one part."""
+    machine, begin = facts.machine(), time.monotonic()
+    count = rounds or bench.rounds
+    measured = bench.measure(count)
+    return Part(
+        commit=facts.commit(),
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        machine=machine,
+        rounds=count,
+        seconds=round(time.monotonic() - begin, 1),
+        rows=tuple(measured.rows),
+        profile=dict(measured.profile),
+    )
+
+
+def text(parts: Mapping[str, Part], *, json: bool) -> str:
+    """Return what was measured: as JSON, or as a table."""
+    if json:
+        return dumps(dump(Report(parts=parts)))
+    return page.table([row for part in parts.values() for row in part.rows])
+
+
+def bench(root: Path, name: str, rounds: int, *, record: bool) -> tuple[dict[str, Part], list[Path]]:
+    """Measure; return the parts, and the files that recording them changed."""
+    parts = run(name, rounds)
+    return parts, page.record(root, parts) if record else []

@@ -1,0 +1,117 @@
+"""What is read of images that are measured, and the plain image beside ours."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from drydock import lock, oci
+from drydock.bases import DebianBase
+from drydock.bench import building, images, page, plain, run, serve, ship, size
+from drydock.bench.servers import right
+from drydock.build import prepare
+from drydock.demo import QUESTION
+from drydock.locked import LockedDebianBase
+from drydock.matrix import read_matrix
+from drydock.paths import ROOT
+
+
+def layer(path: Path, *names: str) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name in names:
+            entry = tarfile.TarInfo(name)
+            entry.size = 700
+            archive.addfile(entry, io.BytesIO(bytes(700)))
+    return path
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Path:
+    folder = tmp_path / "layout"
+    folder.mkdir()
+    oci.write_layout(
+        folder, layer(tmp_path / "a.tar", "opt/venv/lib/python3.11/site-packages/vllm/x"), "linux/amd64", 0, "a"
+    )
+    return folder
+
+
+def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) -> None:
+    content, config = images.read(layout)
+
+    assert content.unpacked == 512 + 1024
+    assert content.size == images.blob(layout, content.digest).stat().st_size
+    assert content.vllm
+    assert config.unpacked == 0
+
+
+def test_the_plain_image_is_locked_with_our_wheels_and_what_pip_brings_beside_them() -> None:
+    ours = {
+        wheel.name: wheel
+        for wheels in prepare("cpu").lock.platforms[plain.PLATFORM].layers.values()
+        for wheel in wheels
+    }
+    theirs = {wheel.name: wheel for wheel in plain.wheels(plain.pinned())}
+
+    assert theirs.items() >= ours.items()
+    assert theirs.keys() - ours.keys() == set(plain.PIP_BRINGS)
+
+
+def test_the_base_of_the_plain_image_has_a_compiler() -> None:
+    base = lock.read_lock(plain.LOCK).platforms[plain.PLATFORM].base
+    assert isinstance(base, LockedDebianBase)
+    assert set(plain.PACKAGES) <= {package.name for package in base.packages}
+    assert isinstance(plain.variant().base, DebianBase)
+
+
+def test_the_plain_build_is_stock_buildx() -> None:
+    command = plain.command(Path("somewhere"), {"base": "oci-layout:///b@sha256:1", "wheels": "/w"}, "--load")
+    assert command[:3] == ["docker", "buildx", "build"]
+    assert "wheels=/w" in command
+    assert command[-2:] == ["--load", "somewhere"]
+
+
+def test_an_edit_changes_one_file_and_no_other_edit_is_the_same(tmp_path: Path) -> None:
+    first, second = images.edited(tmp_path, 1), images.edited(tmp_path, 2)
+    of = {path.name: path.read_bytes() for path in first.glob("*.py")}
+
+    assert of["cli.py"] != (second / "cli.py").read_bytes()
+    assert of["cli.py"].startswith((ROOT / "entrypoints" / "cli.py").read_bytes())
+    assert of["facts.py"] == (second / "facts.py").read_bytes()
+    assert (images.edited_plain(tmp_path, 1) / "Dockerfile").read_text() == (plain.FOLDER / "Dockerfile").read_text()
+
+
+def test_layers_in_several_variants_count_as_shared() -> None:
+    variants = read_matrix(ROOT)
+    rows = {row.what.rpartition(" ")[2]: row for row in size.shared(variants)}
+
+    assert rows["ascend"].theirs
+    assert all(row.theirs and 0 <= row.ours.median <= row.theirs.median for row in rows.values())
+    alone = tuple(variant for variant in variants if variant.id == "cpu-vllm0.32")
+    assert list(size.shared(alone)) == []
+    twice = tuple(size.shared((*alone, alone[0].model_copy(update={"stack": "again"}))))
+    assert twice == ()
+
+
+def test_a_registry_holds_what_was_stored(tmp_path: Path) -> None:
+    blob = tmp_path / "data" / "docker" / "registry" / "v2" / "blobs" / "sha256" / "ab" / "abc" / "data"
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(bytes(300))
+    assert ship.stored(tmp_path) == 300
+
+
+def test_every_part_of_the_page_can_be_measured() -> None:
+    assert set(run.BENCHES) == set(page.TITLES)
+    assert set(building.CASES)
+
+
+def test_clients_have_enough_prompts_and_no_two_are_alike() -> None:
+    assert len(set(serve.PROMPTS)) == len(serve.PROMPTS) >= max(serve.REQUESTS.values())
+    assert QUESTION not in serve.PROMPTS
+
+
+def test_only_the_answer_that_transformers_gives_is_right() -> None:
+    assert right("The capital city of France is Paris.")
+    assert not right("L'Étoile, la Marseillaise")
