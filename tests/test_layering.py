@@ -26,11 +26,11 @@ def name(path: Path) -> str:
 
 
 def imports(path: Path) -> Iterator[str]:
-    """Yield the dotted name of everything a module imports, anywhere in it."""
+    """Yield the dotted name of everything a module imports from beyond its own folder, anywhere in it."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module
 
 

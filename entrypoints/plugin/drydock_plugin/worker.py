@@ -9,7 +9,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from vllm.v1.worker.cpu_worker import CPUWorker
 
-from drydock_plugin.memory import is_large, reserve
+from .memory import is_large, reserve
 
 if TYPE_CHECKING:
     from vllm.v1.kv_cache_interface import KVCacheConfig
