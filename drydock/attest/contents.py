@@ -152,7 +152,7 @@ def _copyright(texts: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _distributions(texts: Mapping[str, str]) -> Iterator[Package]:
     bundled = _bundled(texts)
     for path, text in texts.items():
-        if not path.endswith(".dist-info/METADATA"):
+        if not path.endswith(".dist-info/METADATA") or path.startswith(OWN):  # the plugin for vLLM is drydock's own
             continue
         fields = HeaderParser().parsestr(text)
         wanted = ("License-Expression", "License", "Classifier", "License-File")
