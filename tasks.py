@@ -9,10 +9,14 @@ from typing import Any
 from invoke.collection import Collection
 from invoke.context import Context
 
+import drydock.audit
 import drydock.bench.run
 import drydock.build
+import drydock.bundle.verbs
+import drydock.ci.verbs
 import drydock.demo
 import drydock.docs
+import drydock.drift.find
 import drydock.engine
 import drydock.lock
 import drydock.lockdiff
@@ -55,6 +59,7 @@ TRUST = INSECURE | {
     "key": "public key whose signatures count",
     "identity": "who must have signed without a key; wants --issuer",
     "issuer": "who vouches for that identity",
+    "trusted_root": "file of the authorities that may vouch for it (cosign trusted-root create): needs no network then",
 }
 UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
 RECORD = {
@@ -83,9 +88,22 @@ def schema(_: Context, check: bool = False) -> None:
     drydock.schema.check(ROOT) if check else report(drydock.schema.write(ROOT))
 
 
-@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT)
-def lock(_: Context, target: str = "", check: bool = False, context: Words = NONE) -> None:
+OUTDATED = {"outdated": "change nothing: say what locking anew would change, and what is newer beyond the bounds"}
+
+
+@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT | OUTDATED | JSON)
+def lock(
+    _: Context,
+    target: str = "",
+    check: bool = False,
+    outdated: bool = False,
+    json: bool = False,
+    context: Words = NONE,
+) -> None:
     """Resolve what goes into an image and pin it by hash, in images/VARIANT/lock.json."""
+    if outdated:
+        drydock.drift.find.outdated(ROOT, chosen(target), json=json)
+        return
     variants, brought = chosen(target), {name: Path(value) for name, value in parse(context).items()}
     drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants, brought))
 
@@ -106,9 +124,12 @@ def fetch(_: Context, target: str, offline: bool = False, platform: str = "", co
 @verb(help=EACH | CHECK)
 def render(_: Context, target: str = "", check: bool = False) -> None:
     """Write images/VARIANT/Dockerfile and profile.json from matrix and templates."""
-    for variant in chosen(target):
-        pins = drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))
-        drydock.render.check(ROOT, variant, pins) if check else report(drydock.render.write(ROOT, variant, pins))
+    pinned = [(variant, drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))) for variant in chosen(target)]
+    if check:
+        for variant, pins in pinned:
+            drydock.render.check(ROOT, variant, pins)
+    else:
+        report([path for variant, pins in pinned for path in drydock.render.write(ROOT, variant, pins)])
 
 
 @verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "where the image's OCI layout will go"})
@@ -165,17 +186,27 @@ def verify(
     key: str = "",
     identity: str = "",
     issuer: str = "",
+    trusted_root: str = "",
     insecure: bool = False,
 ) -> None:
     """Build again from nothing, elsewhere, and compare; or check that a registry's image is what it is said to be."""
     if reference:
-        wanted = drydock.published.wish(key, identity, issuer, builder, rebuild=not registry_only, insecure=insecure)
+        whose = (key, identity, issuer, trusted_root)
+        wanted = drydock.published.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
         emit(drydock.published.verify(reference, wanted, json=json))
         return
     job = drydock.build.prepare(target)
     verified = drydock.verify.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     drydock.verify.settle(job, verified, recording=record, builder=builder or None)
+
+
+@verb(help=TARGET | JSON | PLATFORM)
+def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
+    """Look through a built image for secrets, build tools, needless rights and writable paths."""
+    audited = drydock.audit.audit(drydock.build.prepare(target, Wish(platform=platform or None)))
+    emit(dumps(dump(audited)) if json else drydock.audit.report(audited))
+    drydock.audit.settle(audited)
 
 
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
@@ -201,6 +232,7 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
         "insecure": "plain http to a registry beyond this machine",
         "key": "what cosign signs with: a file, env://NAME, or a key service's URI",
         "keyless": "let cosign sign with your identity instead",
+        "signing_config": "file of the authorities that vouch for it (cosign signing-config create)",
     }
 )
 def publish(
@@ -213,12 +245,28 @@ def publish(
     insecure: bool = False,
     key: str = "",
     keyless: bool = False,
+    signing_config: str = "",
     json: bool = False,
 ) -> None:
     """Push what was built by digest, what refers to it, and then the tags."""
-    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless)
+    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
     published = drydock.publish.publish(target, wish)
     emit(dumps(dump(published)) if json else drydock.publish.report(published))
+
+
+@verb(name="create", default=True, iterable=["target"], help=JSON | drydock.bundle.verbs.CREATE)
+def bundle(_: Context, target: Words, output: str, json: bool = False) -> None:
+    """Write all that targets need into one file: images, what is said of them, what they are rebuilt from."""
+    emit(drydock.bundle.verbs.create(target, Path(output), json=json))
+
+
+@verb(name="load", positional=["file"], iterable=["context"], help=JSON | drydock.bundle.verbs.LOAD)
+def bundle_load(
+    _: Context, file: str, engine: bool = False, digest: str = "", context: Words = NONE, json: bool = False
+) -> None:
+    """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
+    wish = drydock.bundle.verbs.Load(engine, digest, parse(context))
+    emit(drydock.bundle.verbs.load(Path(file), wish, json=json))
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
@@ -322,8 +370,10 @@ def requirements(_: Context, upgrade: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, publish, inspect, diff, model, demo, run, prove, test,
-    docs, lint, requirements,
-    lock=Collection(lock, lock_diff), bench=Collection(*map(bench_of, ("", *drydock.bench.run.BENCHES))),
+    engine, matrix, schema, fetch, render, plan, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
+    test, docs, lint, requirements,
+    lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    bench=Collection(*map(bench_of, ("", *drydock.bench.run.BENCHES))),
+    ci=drydock.ci.verbs.VERBS,
 )  # fmt: skip
 short_lived()

@@ -20,6 +20,8 @@ from debian.deb822 import Deb822
 from drydock.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.files import disk_full
 from drydock.locked import LockedDeb
+from drydock.mirrors import read_mirrors as read_substitutes
+from drydock.mirrors import rewritten
 from drydock.store import Store
 from drydock.transfer import Access, Wanted, download
 
@@ -112,7 +114,16 @@ def parse_packages(text: str) -> tuple[LockedDeb, ...]:
 
 
 def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
-    """Return the machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else apt's own; none where there is no apt."""
+    """Return the machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else apt's own; none where there is no apt.
+
+    Each at its mirror, where mirrors.yaml names one.
+    """
+    found, prefixes = _configured(env), read_substitutes(env).indexes
+    main, security = (tuple(rewritten(root, prefixes) for root in roots) for roots in (found.main, found.security))
+    return found._replace(main=main, security=security)
+
+
+def _configured(env: Mapping[str, str]) -> Mirrors:
     if env.get("DRYDOCK_DEBIAN_MIRROR"):
         main, *rest = (root.rstrip("/") for root in env["DRYDOCK_DEBIAN_MIRROR"].split())
         return Mirrors((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
@@ -151,7 +162,10 @@ def access(env: Mapping[str, str] = os.environ) -> Access:
     try:
         options = _options()
     except FetchError:
-        return Access(certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"))
+        return Access(
+            certificates=env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
+            mirrors=read_substitutes(env).indexes,
+        )
     proxies = {
         scheme: options[f"Acquire::{scheme}::Proxy"]
         for scheme in ("http", "https")
@@ -161,6 +175,7 @@ def access(env: Mapping[str, str] = os.environ) -> Access:
         certificates=options.get("Acquire::https::CaInfo") or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         proxies=proxies,
         credentials=dict(_logins(_etc())),
+        mirrors=read_substitutes(env).indexes,
     )
 
 

@@ -5,6 +5,7 @@ The OCI layout of the newest build of each variant is kept: `verify` compares wi
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import platform as host
 import shutil
@@ -110,7 +111,7 @@ def inputs(job: Job) -> dict[str, str]:
 
 def kept(job: Job) -> Path | None:
     """Return the OCI layout of the newest build of these very inputs; None where there is none."""
-    layout = _home(job) / inputs_sha256(job)
+    layout = home_of(job.variant.id, job.platform) / inputs_sha256(job)
     return layout if (layout / "index.json").is_file() else None
 
 
@@ -126,9 +127,10 @@ def inputs_sha256(job: Job) -> str:
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:
-    """Return the entrypoint's modules by their path: what is copied into each image, and nothing else."""
+    """Return the entrypoint's modules, and its plugin's metadata, by path: what is copied into each image."""
     folder = root / "entrypoints"
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*.py"))}
+    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.dist-info/*")])
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
@@ -146,13 +148,11 @@ def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_
     if into_engine or builder is None:
         engine.ensure()
         clock.lap("engine")
-    with exclusive(_home(job).parent / f"{_home(job).name}.lock"):
+    with turn(job.variant.id, job.platform):
         layout = _make_layout(job, clock, builder=builder, no_cache=no_cache)
         digest = oci.read_digest(layout)
-        image = f"drydock/{job.variant.id}:{digest.removeprefix('sha256:')[:12]}"
-        if into_engine and not _engine_has(image, digest):
-            buildx.load(layout, image)
-            _supersede(image)
+        image = name_of(job.variant.id, digest)
+        if into_engine and offer(layout, image):
             clock.lap("load")
         _forget_all_but(layout)
     return Built(
@@ -165,6 +165,31 @@ def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_
         seconds=clock.total(),
         phases=clock.laps,
     )
+
+
+def name_of(variant: str, digest: str) -> str:
+    """Return what the engine calls an image."""
+    return f"drydock/{variant}:{digest.removeprefix('sha256:')[:12]}"
+
+
+def offer(layout: Path, image: str) -> bool:
+    """Load a layout into the engine, as its variant's newest, unless it is there; tell whether it was not."""
+    if _engine_has(image, oci.read_digest(layout)):
+        return False
+    buildx.load(layout, image)
+    _supersede(image)
+    return True
+
+
+def home_of(variant: str, platform: str) -> Path:
+    """Return the folder of the layouts that are kept of a variant; none is written but under its lock."""
+    return cache_home() / "images" / variant / platform.replace("/", "-")
+
+
+def turn(variant: str, platform: str) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of a variant's layouts."""
+    folder = home_of(variant, platform)
+    return exclusive(folder.parent / f"{folder.name}.lock")
 
 
 class Clock:
@@ -186,7 +211,7 @@ class Clock:
 
 
 def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool) -> Path:
-    final = _home(job) / inputs_sha256(job)
+    final = home_of(job.variant.id, job.platform) / inputs_sha256(job)
     if (final / "index.json").is_file() and not no_cache:
         log(f"{job.variant.id}: built before from the same inputs")
         return final
@@ -198,10 +223,6 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
         buildx.bake(bake_file(job, contexts, temporary), builder=builder, no_cache=no_cache)
     clock.lap("build")
     return final
-
-
-def _home(job: Job) -> Path:
-    return cache_home() / "images" / job.variant.id / job.platform.replace("/", "-")
 
 
 def _engine_has(image: str, digest: str) -> bool:

@@ -22,6 +22,8 @@ LOOPBACK = "127.0.0.1"
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
 """Variables that a download from the hub needs: passed by name, so that no secret is printed or kept."""
 MODELS = "/models"
+DIGEST = "DRYDOCK_IMAGE_DIGEST"
+"""The variable by which caches are keyed by image; else the entrypoint goes by the image's distributions."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
@@ -130,7 +132,7 @@ def container(variant: Variant, request: Request, machine: Machine) -> Container
         ipc=_value(run.ipc),
         network=_value(run.network),
         user=_value(run.user),
-        env={name: _text(setting.value) for name, setting in run.env.items()},
+        env=_digest(request.image) | {name: _text(setting.value) for name, setting in run.env.items()},
         hub=model is None,
         native=native,
         notes=(*_notes(run), *_unknown(groups), *_elsewhere(run, native=native)),
@@ -269,6 +271,12 @@ def _image(text: str) -> str:
     if not _IMAGE.fullmatch(text):
         raise InputError(f"--image {text}: expected a reference such as registry.example/vllm:1")
     return text
+
+
+def _digest(image: str) -> dict[str, str]:
+    """Return the digest that a reference pins; a tag tells none, and one looked up now is wrong once the tag moves."""
+    _, _, digest = image.partition("@")
+    return {DIGEST: digest} if digest else {}
 
 
 def _no_folder(model: Bind | None) -> list[str]:

@@ -113,6 +113,24 @@ class LicenceError(DrydockError):
     code = 14
 
 
+class DriftError(DrydockError):
+    """A lock is no longer what locking anew would give."""
+
+    code = 15
+
+
+class NotAskedError(DrydockError):
+    """Nothing that could be asked has drifted, and something could not be asked."""
+
+    code = 16
+
+
+class HardeningError(DrydockError):
+    """An image holds what the hardening policy does not let into one."""
+
+    code = 17
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the closest known word, or the list of what is known."""
     names = sorted(known)

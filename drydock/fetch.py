@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from pathlib import Path
 
-from drydock import apt, oci, resolve, rootfs, sources, supplied
+from drydock import apt, mirrors, oci, resolve, rootfs, sources, supplied
 from drydock.errors import FetchError, UnresolvedError
 from drydock.locked import Lock, LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedSource, LockedWheel
 from drydock.model import Supplied, Variant
@@ -52,7 +52,7 @@ def fetch(  # noqa: PLR0913 - four of them have defaults that all callers but te
         apt.fetch_packages(debs, pins.base.snapshot, store, env)
     resolve.fetch_wheels(wheels, target, store, env)
     makers: dict[str, Callable[[], Path | str]] = {
-        "base": lambda: _base(pins, platform, lock.source_date_epoch, store),
+        "base": lambda: _base(pins, platform, lock.source_date_epoch, store, env),
         "wheels": lambda: wheel_folder({**pins.layers, **({"build": pins.build} if pins.build else {})}, store),
         "tools": lambda: tool_folder(pins.tools, root, store),
         **{source.name: partial(sources.folder, source, target, store, env) for source in pins.sources},
@@ -134,9 +134,9 @@ def _program(tool: LockedWheel, store: Store) -> str:
     return sha256
 
 
-def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> str:
+def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Mapping[str, str]) -> str:
     if isinstance(pins.base, LockedImageBase):
-        return _image(pins.base)
+        return _image(pins.base, platform, store, env)
     source = rootfs_packages(pins.base, platform, epoch)
     layout = rootfs.make(source, store)
     digest = pins.base.digest or oci.read_digest(layout)
@@ -144,9 +144,20 @@ def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> str:
     return f"oci-layout://{layout}@{digest}"
 
 
-def _image(base: LockedImageBase) -> str:
-    """Name a base by its digest; one that nobody pinned, which --allow-unlocked lets through, by its tag."""
-    return f"docker-image://{base.reference}@{base.digest}" if base.digest else f"docker-image://{base.reference}"
+def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
+    """Name a base by its digest: here, where a bundle brought it, else at its registry or that one's mirror.
+
+    One that nobody pinned, which --allow-unlocked lets through, goes by its tag.
+    """
+    if base.digest and oci.intact(image_folder(base.digest, platform, store)):
+        return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
+    reference = mirrors.registry(base.reference, mirrors.read_mirrors(env))
+    return f"docker-image://{reference}@{base.digest}" if base.digest else f"docker-image://{reference}"
+
+
+def image_folder(digest: str, platform: str, store: Store) -> Path:
+    """Return where one platform's OCI layout of a base that is an image lies, or would lie."""
+    return store.home / "store" / "images" / platform.replace("/", "-") / digest.removeprefix("sha256:")
 
 
 def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:

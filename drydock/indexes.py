@@ -14,6 +14,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from drydock.errors import FetchError
+from drydock.mirrors import DEFAULT, Mirrors, read_mirrors, rewritten
 from drydock.transfer import Access
 
 SECTIONS = ("global", "download", "install", ":env:")
@@ -44,7 +45,7 @@ def read_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
             f"pip config list failed: {result.stderr.strip().splitlines()[-1:]}",
             hint="mend the pip configuration it names",
         )
-    return parse_config(result.stdout)
+    return mirrored(parse_config(result.stdout), read_mirrors(env))
 
 
 def parse_config(text: str) -> Indexes:
@@ -61,6 +62,19 @@ def parse_config(text: str) -> Indexes:
         client_certificate=options.get("client-cert") or None,
         proxy=options.get("proxy") or None,
         timeout=float(options.get("timeout") or options.get("default-timeout") or 60),
+    )
+
+
+def mirrored(indexes: Indexes, mirrors: Mirrors) -> Indexes:
+    """Return the same indexes at their mirrors."""
+
+    def at(url: str) -> str:
+        return rewritten(url, mirrors.indexes)
+
+    return indexes._replace(
+        main=at(indexes.main) if indexes.main else mirrors.indexes.get(DEFAULT),
+        extra=tuple(map(at, indexes.extra)),
+        find_links=tuple(map(at, indexes.find_links)),
     )
 
 
@@ -103,6 +117,7 @@ def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
         credentials={host: pair for host, pair in found if pair},
         insecure_hosts=frozenset(host.partition(":")[0] for host in indexes.trusted_hosts),
         timeout=indexes.timeout,
+        mirrors=read_mirrors(env).indexes,
     )
 
 

@@ -196,6 +196,7 @@ def _check_stacks(
         yield from _check_settings(path, stack, document)
         yield from _check_layers(path, stack.layers or (), document)
         yield from _check_vllm(path, stacks[name], document)
+        yield from _check_conversions(path, stacks[name], document)
         if name in used:
             missing = [field for field in _REQUIRED if getattr(stacks[name], field) is None]
             if stacks[name].base is None and accelerators[stack.accelerator].base is None:
@@ -212,6 +213,17 @@ def _check_vllm(path: KeyPath, stack: Stack, document: Document) -> Iterator[Pro
         if stack.vllm and pinned and name == stack.vllm.distribution and version.split("+")[0] != stack.vllm.version:
             text = f"{stack.vllm.version!r}, but the requirements pin {requirement}"
             yield document.problem((*path, "vllm", "version"), text), "make the two agree"
+
+
+def _check_conversions(path: KeyPath, stack: Stack, document: Document) -> Iterator[Problem]:
+    """See that each script comes with a source that the stack has."""
+    sources = [source.name for source in stack.sources or ()]
+    for conversion in stack.conversions or ():
+        if conversion.context not in sources:
+            text = (
+                f"{conversion.kind} comes with {conversion.context!r}, expected one of {', '.join(sources) or 'none'}"
+            )
+            yield document.problem((*path, "conversions"), text), nearest(conversion.context, sources)
 
 
 def _check_settings(path: KeyPath, holder: Accelerator | Stack | Row, document: Document) -> Iterator[Problem]:
@@ -298,6 +310,7 @@ _LISTS = (
     "builds",
     "supplied",
     "elsewhere",
+    "conversions",
     "setup",
 )
 _ROW = ("stack", "default", "aliases", "platforms", "hermetic", "not_hermetic_because")

@@ -172,6 +172,38 @@ class Supplied(Record):
     source: Source
 
 
+class Conversion(Record):
+    """One of the vendor's scripts that makes of a model what its devices compute: `docker run IMG convert` runs it."""
+
+    kind: Identifier
+    """What `--kind` calls it."""
+    text: str
+    """What it does, in one sentence."""
+    context: Identifier
+    """Name of the source that it comes with."""
+    files: tuple[str, ...]
+    """Files and folders of that source which the image takes."""
+    argv: tuple[str, ...]
+    """The command; {python}, {scripts}, {model} and {output} are filled in, and what the user adds is appended."""
+    takes: Literal["fp8", "images", "any"]
+    """Models that it is chosen for by itself: float8 weights, unquantised ones that take images, or none."""
+    gives: Literal["model", "measurements"]
+    """A folder that is served, or measurements that a model is served with."""
+    keep: tuple[str, ...] = ()
+    """What to keep of the folder of scripts, where the script writes its results there."""
+    programs: tuple[str, ...] = ()
+    """Programs that the script calls."""
+    modules: tuple[str, ...] = ()
+    """Python modules that it imports."""
+    env: Mapping[str, str] = {}
+    """Its environment, beside the image's."""
+    room: float
+    """Bytes that it writes for each byte of the model's weights, at most."""
+    serve: Mapping[str, str] = {}
+    """Variables that its results are served with; {output} is filled in, and a value with * names the file found."""
+    source: Source
+
+
 class Elsewhere(Record):
     """Packages that the usual index lacks; the machine's own configuration decides where they come from."""
 
@@ -224,6 +256,8 @@ class Stack(Record):
     """Files that an operator brings."""
     elsewhere: tuple[Elsewhere, ...] | None = None
     """Packages that the usual index lacks: where it does, a lock says so instead of failing."""
+    conversions: tuple[Conversion, ...] | None = None
+    """The vendor's scripts that its images can convert models with."""
     setup: tuple[str, ...] | None = None
     """Shell scripts of the base whose environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
     checks: tuple[Check, ...] | None = None
@@ -310,6 +344,7 @@ class Variant(Record):
     builds: tuple[Build, ...]
     supplied: tuple[Supplied, ...]
     elsewhere: tuple[Elsewhere, ...]
+    conversions: tuple[Conversion, ...]
     setup: tuple[str, ...]
     run: Run
 
@@ -343,4 +378,5 @@ class Profile(Record):
     """Fact that a check names → where it is read in a container."""
     checks: tuple[Check, ...]
     known_answers: tuple[KnownAnswer, ...]
+    conversions: tuple[Conversion, ...]
     run: Run

@@ -15,7 +15,9 @@ from typing import Any
 
 from drydock.bases import ImageBase
 from drydock.console import log
+from drydock.files import file_sha256
 from drydock.locked import LockedImageBase
+from drydock.mirrors import read_mirrors, registry
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -29,7 +31,7 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     """Make the layout of a one-layer image, moving the uncompressed tar file into it; return the manifest's digest."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
-    layer_sha256 = _sha256(layer)
+    layer_sha256 = file_sha256(layer)
     size = layer.stat().st_size
     layer.rename(blobs / layer_sha256)
     config = _blob(blobs, CONFIG, _config(platform, epoch, author, f"sha256:{layer_sha256}"))
@@ -51,23 +53,19 @@ def intact(folder: Path) -> bool:
     """Tell whether a layout is there whole: its index, and every blob with the bytes that its name promises."""
     if not (folder / "index.json").is_file() or not (folder / "oci-layout").is_file():
         return False
-    return all(_sha256(blob) == blob.name for blob in (folder / "blobs" / "sha256").iterdir())
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return all(file_sha256(blob) == blob.name for blob in (folder / "blobs" / "sha256").iterdir())
 
 
 def resolve_image(base: ImageBase) -> LockedImageBase:
-    """Return the digest the registry names, else the recorded one, marked as unverified, else none."""
-    digest = _ask_registry(base.reference)
+    """Return the digest the registry or its mirror names, else the recorded one, marked as unverified, else none."""
+    where = registry(base.reference, read_mirrors())
+    digest, asked = _ask_registry(where), "the registry" if where == base.reference else "a mirror of the registry"
     return LockedImageBase(
         kind="image",
         reference=base.reference,
         digest=digest or base.digest,
         verified=digest is not None,
-        source="the registry" if digest else base.source,
+        source=asked if digest else base.source,
     )
 
 

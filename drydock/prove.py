@@ -45,7 +45,7 @@ def prove(target: str, request: Request | None = None, root: Path = ROOT, here: 
     job = build.prepare(target, root=root)
     built = build.build(job)
     wanted = what_to_start(job, built, request or Request(model=str(smollm2.make(built.image))), here)
-    require(wanted, target, here)
+    wanted = require(wanted, target, here)
     facts = json.loads(engine.run(manifests.docker_argv(wanted, command=("facts",))))
     where = record(wanted, root / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", engine.run)
     with serving(wanted) as running:

@@ -51,6 +51,8 @@ class Wish(NamedTuple):
     """What cosign signs with."""
     keyless: bool = False
     """Whether cosign signs with an identity instead."""
+    signing_config: str = ""
+    """File that names the authorities that vouch for that identity; those that cosign knows when empty."""
 
 
 class PublishedTag(Record):
@@ -169,6 +171,8 @@ class Repository:
 def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
     """Push what was built of a variant, and tag it. Raises InputError, TagError, RegistryError, CredentialsError."""
     started = time.monotonic()
+    if wish.signing_config and not wish.keyless:
+        raise InputError("--signing-config: says who vouches for an identity, so it wants --keyless")
     variant = matrix.find(matrix.read_matrix(root), target)
     layouts = built(variant, root)
     image = combined(layouts)
@@ -313,9 +317,8 @@ def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, wi
         signed |= dict.fromkeys((manifest.digest, *(artifact.digest for artifact in artifacts)))
         _see_listed(repository, manifest, artifacts)
     if wish.key or wish.keyless:
-        signer = signing.Signer("" if wish.keyless else wish.key, insecure=wish.insecure)
-        for digest in signed:
-            signing.sign(repository.where.at(digest), signer)
+        signer = signing.Signer("" if wish.keyless else wish.key, wish.insecure, wish.signing_config)
+        signing.sign([repository.where.at(digest) for digest in signed], signer)
 
 
 def _see_listed(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:

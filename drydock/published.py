@@ -6,6 +6,7 @@ Their modules read bills of materials, whose libraries take half a second to imp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from drydock.errors import InputError
@@ -32,14 +33,20 @@ def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure
     return dumps(dump(found)) if json else imagediff.report(found)
 
 
-def wish(key: str, identity: str, issuer: str, builder: str, *, rebuild: bool, insecure: bool) -> Wish:
-    """Return what a verification is asked for. Raises InputError for half an identity."""
+def wish(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool) -> Wish:
+    """Return what a verification is asked for, given key, identity, issuer and trusted root.
+
+    Raises InputError for half an identity.
+    """
     from drydock import trust
     from drydock.attest.signing import Trust
 
+    key, identity, issuer, root = trust_in
     if bool(identity) != bool(issuer):
         raise InputError("--identity and --issuer: one says nothing without the other")
-    return trust.Wish(Trust(key, identity, issuer, insecure), rebuild, builder)
+    if root and not identity:
+        raise InputError("--trusted-root: says who may vouch for an identity, so it wants --identity and --issuer")
+    return trust.Wish(Trust(key, identity, issuer, insecure, root), rebuild, builder)
 
 
 def verify(reference: str, wanted: Wish, *, json: bool = False) -> str:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from drydock.ci import workflow
 from drydock.console import log
 from drydock.errors import BuildError, InputError
 from drydock.files import write_atomically
@@ -33,6 +34,8 @@ LINTERS = {
     "mypy": ("mypy",),
 }
 """What is run as `python -m`, by name."""
+SCHEMAS = {"github": "vendor.github-workflows", "gitlab": "vendor.gitlab-ci"}
+"""What check-jsonschema carries: the schemas that SchemaStore and GitLab publish."""
 SCRIPTS = Path(sys.executable).parent
 """Where this environment's programs lie that are no Python modules."""
 
@@ -48,8 +51,9 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
     if not kind:
         lint(root)
     recording = ("--record-proof",) if record else ()
-    runs = {"not engine": ("-n", str(os.cpu_count() or 1)), KINDS["engine"]: recording}
-    selected = {KINDS[kind]: recording if kind in WITH_ENGINE else ()} if kind else runs
+    on_all_cores = ("-n", str(os.cpu_count() or 1))
+    runs = {"not engine": on_all_cores, KINDS["engine"]: recording}
+    selected = {KINDS[kind]: recording if kind in WITH_ENGINE else on_all_cores} if kind else runs
     failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")
@@ -58,11 +62,14 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
 def lint(root: Path) -> None:
     """Run every linter. Raises BuildError naming those that complained."""
     ran = {name: _succeeds(root, *command) for name, command in LINTERS.items()}
-    command = hadolint(root)
-    if command:
-        ran["hadolint"] = _ends_well(root, command)
-    else:
-        log("hadolint: not in this environment (it is made for x86_64 and aarch64); Dockerfiles were not linted")
+    for name, command in {"hadolint": hadolint(root), "zizmor": zizmor(root)}.items():
+        if command:
+            ran[name] = _ends_well(root, command)
+        else:
+            log(f"{name}: not in this environment (it is made for x86_64 and aarch64); its files were not linted")
+    for kind, path in workflow.PATHS.items():
+        if (root / path).is_file():
+            ran[f"schema of {kind}"] = _succeeds(root, "check_jsonschema", "--builtin-schema", SCHEMAS[kind], path)
     failed = [name for name, passed in ran.items() if not passed]
     if failed:
         raise BuildError(f"found something to mend: {', '.join(failed)}")
@@ -74,6 +81,13 @@ def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:
     program = scripts / "hadolint"
     files = sorted(str(path.relative_to(root)) for path in root.glob("images/*/Dockerfile"))
     return [str(program), "--config", ".hadolint.yaml", *files] if program.is_file() and files else []
+
+
+def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
+    """Return the command that audits GitHub's workflow, offline; empty where there is no zizmor or no workflow."""
+    program, path = scripts / "zizmor", workflow.PATHS["github"]
+    found = program.is_file() and (root / path).is_file()
+    return [str(program), "--offline", "--quiet", "--no-progress", path] if found else []
 
 
 def requirements(root: Path, *, upgrade: bool) -> bool:

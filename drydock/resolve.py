@@ -125,6 +125,17 @@ def resolve_wheels(
     return _pinned(chosen, store, access(indexes, env))
 
 
+def offered(request: Request, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
+    """Return the wheels that requirements mean today, or the source distributions, one each, sorted by name.
+
+    Nothing is fetched. Raises InputError.
+    """
+    found = _compile(request, target, read_indexes(env), env)
+    if request.sdist:
+        return tuple(candidate for candidate in found if candidate.filename.endswith(".tar.gz"))
+    return choose(found, target)
+
+
 def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapping[str, str]) -> LockedWheel:
     """Find one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
     indexes = read_indexes(env)
@@ -307,7 +318,7 @@ _WHEELS_ONLY = ("--only-binary", ":all:", "--no-config")
 def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
     """Tell uv that a source distribution depends on nothing, so that it builds none to find out."""
     name, _, version = requirement.partition("==")
-    known = {"name": name, "version": version}
+    known = {"name": name, "version": version} if version else {"name": name}
     lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in known.items())
     (folder / "uv.toml").write_text(f"[[dependency-metadata]]\n{lines}requires-dist = []\n")
     return "--no-binary", name, "--config-file", str(folder / "uv.toml")

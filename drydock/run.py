@@ -15,7 +15,7 @@ import docker.errors
 
 from drydock import kubernetes, manifests
 from drydock.console import emit, log
-from drydock.container import Container, Request, container
+from drydock.container import DIGEST, Container, Request, container
 from drydock.errors import EngineError, HostError, InputError, nearest
 from drydock.machine import Machine
 from drydock.matrix import find, read_matrix
@@ -35,15 +35,19 @@ class Here:
 
     machine = Machine()
 
-    def has_image(self, image: str) -> bool:
-        """Tell whether the engine holds an image. Raises EngineError when no engine answers."""
+    def digest(self, image: str) -> str:
+        """Return the digest of an image that the engine holds, else nothing. Raises EngineError when none answers.
+
+        With Docker's older image store an image that came from no registry has none; its id then serves as well.
+        """
         try:
-            docker.from_env().images.get(image)
+            found = docker.from_env().images.get(image)
         except docker.errors.ImageNotFound:
-            return False
+            return ""
         except docker.errors.DockerException as error:
             raise EngineError(f"no Docker engine answers: {error}", hint="invoke engine") from error
-        return True
+        digests = [name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()]
+        return str(digests[0] if digests else found.id)
 
     def become(self, argv: Sequence[str]) -> None:
         """Become another program: its output and exit code are ours, and signals reach it directly."""
@@ -70,18 +74,24 @@ def run(
         emit(WRITERS[form](wanted))
         return
     _say(wanted.notes)
-    require(wanted, target, here)
+    wanted = require(wanted, target, here)
     log(manifests.docker_text(wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})))
     here.become(manifests.docker_argv(wanted))
 
 
-def require(wanted: Container, target: str, here: Here) -> None:
-    """See that this machine has what the container needs. Raises HostError with everything that is missing."""
+def require(wanted: Container, target: str, here: Here) -> Container:
+    """See that this machine has what the container needs, and return the container with its image's digest told.
+
+    Raises HostError with everything that is missing.
+    """
     if wanted.missing:
         found = (f"{text} on this machine" for text in wanted.missing)
         raise HostError(*found, hint="load the driver; --print shows what would be started")
-    if wanted.image.startswith("drydock/") and not here.has_image(wanted.image):
+    digest = here.digest(wanted.image)
+    if wanted.image.startswith("drydock/") and not digest:
         raise HostError(f"{wanted.image}: the engine has no such image", hint=f"invoke build --target {target}")
+    told = {DIGEST: digest} if digest else {}
+    return wanted.model_copy(update={"env": {**told, **wanted.env}})
 
 
 def _say(lines: Sequence[str]) -> None:

@@ -36,6 +36,13 @@ class Size(Word):
     """As docker writes it: 16g."""
 
 
+class Minutes(Word):
+    """A time."""
+
+    value: Annotated[str, StringConstraints(pattern=r"^\d+m$")]
+    """As a Dockerfile's HEALTHCHECK writes it: 60m."""
+
+
 class DeviceNode(Record):
     """Device files that a container needs."""
 
@@ -112,5 +119,7 @@ class Run(Record):
     """Environment variables that must be there before the entrypoint starts."""
     privileged: Privileged | None = None
     """Only where the vendor leaves no other way."""
+    start: Minutes | None = None
+    """How long a first start may take before its health counts, where ten minutes are too few."""
     kubernetes: Kubernetes | None = None
     """The device plugin's resource."""

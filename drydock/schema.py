@@ -5,18 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from drydock.bundle.contents import Bundle
 from drydock.checks import AnyHost
 from drydock.errors import StaleError
 from drydock.files import dumps, write_atomically
 from drydock.locked import Lock
+from drydock.mirrors import Mirrors
 from drydock.model import Accelerator, Matrix, Profile
 from drydock.record import Record
 
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
+    "bundle": Bundle,
     "host": AnyHost,
     "lock": Lock,
     "matrix": Matrix,
+    "mirrors": Mirrors,
     "profile": Profile,
 }
 

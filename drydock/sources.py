@@ -16,6 +16,7 @@ from pathlib import Path
 from drydock import resolve
 from drydock.errors import FetchError, InputError
 from drydock.locked import LockedSource
+from drydock.mirrors import git_environment, read_mirrors
 from drydock.model import SourceCode
 from drydock.resolve import Environment
 from drydock.store import Store, whole_folder
@@ -42,7 +43,7 @@ def resolve_source(
     if source.commit:
         known = _folder(store, source.commit).is_dir()
         return _git(source, source.commit, verified=known, said=source.source)
-    return _git(source, _ask(source, env), verified=True, said="the repository")
+    return _git(source, ask(source, env), verified=True, said="the repository")
 
 
 def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
@@ -64,8 +65,11 @@ def _git(source: SourceCode, commit: str, *, verified: bool, said: str) -> Locke
     return LockedSource(name=source.name, repository=source.repository, commit=commit, verified=verified, source=said)
 
 
-def _ask(source: SourceCode, env: Mapping[str, str]) -> str:
-    """Ask the repository what a tag or branch is; a tag's own commit, not the tag object."""
+def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
+    """Ask the repository what a tag or branch is; a tag's own commit, not the tag object.
+
+    Raises InputError where it has no such ref, FetchError where it cannot be asked.
+    """
     lines = _run(["git", "ls-remote", source.repository, source.ref, f"{source.ref}^{{}}"], source.name, env).split(
         "\n"
     )
@@ -111,6 +115,11 @@ def _unpacked(name: str, archive: Path, store: Store) -> Path:
     return final
 
 
+def checkout(source: LockedSource, store: Store) -> Path:
+    """Return where a commit's files lie, or would lie."""
+    return _folder(store, str(source.commit))
+
+
 def _folder(store: Store, commit: str) -> Path:
     return store.home / "sources" / commit
 
@@ -118,6 +127,7 @@ def _folder(store: Store, commit: str) -> Path:
 def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
     """Run git, never asking for a password; raise FetchError with what it said."""
     outside = {name: value for name, value in env.items() if name not in OF_A_REPOSITORY}
+    outside |= git_environment(read_mirrors(env), env)
     quiet = {**outside, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
     try:
         done = subprocess.run(
@@ -130,6 +140,7 @@ def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
     if done.returncode:
         said = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
         raise FetchError(
-            f"{name}: {' '.join(command[-2:])}: {said}", hint="git's url.<mirror>.insteadOf names a mirror"
+            f"{name}: {' '.join(command[-2:])}: {said}",
+            hint="`git` in mirrors.yaml names a mirror; so does git's own url.<mirror>.insteadOf",
         )
     return done.stdout

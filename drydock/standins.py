@@ -11,6 +11,7 @@ from pathlib import Path
 
 from drydock import supplied
 from drydock.errors import InputError, nearest
+from drydock.files import file_sha256
 from drydock.locked import LockedPlatform
 from drydock.model import Variant
 from drydock.store import default_store
@@ -57,7 +58,7 @@ def identity(value: str) -> str:
     layout = value.removeprefix("oci-layout://").partition("@")[0]
     index = Path(layout, "index.json")
     if layout != value and index.is_file():
-        return f"{value} {_digest(index)}"
+        return f"{value} {file_sha256(index)}"
     if not value.startswith("/"):
         return value
     folder, found = Path(value), hashlib.sha256()
@@ -69,12 +70,7 @@ def identity(value: str) -> str:
 def _content(path: Path) -> str:
     if path.is_symlink():
         return f"-> {path.readlink()}"
-    return f"{path.stat().st_mode & 0o111:o} {_digest(path)}" if path.is_file() else "not a file"
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return f"{path.stat().st_mode & 0o111:o} {file_sha256(path)}" if path.is_file() else "not a file"
 
 
 def _names(variant: Variant) -> tuple[str, ...]:

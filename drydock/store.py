@@ -21,7 +21,7 @@ from pathlib import Path
 
 from drydock.console import log
 from drydock.errors import FetchError
-from drydock.files import checksum, disk_full
+from drydock.files import checksum, disk_full, file_sha256
 from drydock.paths import cache_home
 
 YOUNG = 60
@@ -88,7 +88,7 @@ class Store:
             file.truncate(0)
             raise FetchError(f"{name}: sha256 is {found}, expected {sha256}")
         os.fchmod(file.fileno(), 0o644)
-        os.utime(file.fileno(), (_mtime(sha256), _mtime(sha256)))
+        os.utime(file.fileno(), (mtime_of(sha256), mtime_of(sha256)))
         os.fsync(file.fileno())
         final = self.path(sha256)
         final.parent.mkdir(parents=True, exist_ok=True)
@@ -113,9 +113,9 @@ class Store:
         with whole_folder(final, replace=True) as temporary:
             for name, sha256 in files.items():
                 self.verify(sha256)
-                _place(self.path(sha256), temporary / name, executable=name in executable)
+                place(self.path(sha256), temporary / name, executable=name in executable)
             for name, text in texts.items():
-                _write(temporary / name, text, _mtime(hashes[name]))
+                _write(temporary / name, text, mtime_of(hashes[name]))
         return final
 
 
@@ -124,12 +124,7 @@ def _holds(folder: Path, hashes: Mapping[str, str]) -> bool:
     if not folder.is_dir():
         return False
     found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return found.keys() == hashes.keys() and all(_file_sha256(found[name]) == hashes[name] for name in hashes)
-
-
-def _file_sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return _sha256(file)
+    return found.keys() == hashes.keys() and all(file_sha256(found[name]) == hashes[name] for name in hashes)
 
 
 def default_store(env: Mapping[str, str] = os.environ) -> Store:
@@ -220,12 +215,12 @@ def _sha256(file: BufferedReader | BufferedRandom) -> str:
     return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _mtime(sha256: str) -> int:
+def mtime_of(sha256: str) -> int:
     """Derive a time from the content: BuildKit takes a file of the same name, size and time for the same file."""
     return int(sha256[:7], 16)
 
 
-def _place(source: Path, target: Path, *, executable: bool) -> None:
+def place(source: Path, target: Path, *, executable: bool) -> None:
     """Link a stored file, or copy it where it must be executable or lies on another disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if not executable:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from drydock.errors import FetchError, InputError, nearest
+from drydock.files import file_sha256
 from drydock.locked import LockedFile
 from drydock.model import Supplied, Variant
 from drydock.store import Store
@@ -59,9 +59,20 @@ def context(item: Supplied, pins: tuple[LockedFile, ...], store: Store) -> Path:
     return store.folder({pin.filename: pin.sha256 for pin in pins})
 
 
+def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> None:
+    """Take pinned files out of an operator's folder into the store.
+
+    Raises InputError naming those that are not there, FetchError for one that is another file.
+    """
+    missing = [pin.filename for pin in pins if not (folder / pin.filename).is_file()]
+    if missing:
+        raise InputError(*(f"--context {name}={folder}: no file {filename}" for filename in missing))
+    for pin in pins:
+        store.add(_chunks(folder / pin.filename), pin.sha256, f"{folder / pin.filename}")
+
+
 def _keep(path: Path, store: Store) -> LockedFile:
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    sha256 = file_sha256(path)
     store.add(_chunks(path), sha256, path.name)
     return LockedFile(filename=path.name, size=path.stat().st_size, sha256=sha256)
 

@@ -15,6 +15,7 @@ import requests
 
 from drydock.console import byte_progress
 from drydock.errors import FetchError, GoneError
+from drydock.mirrors import rewritten
 from drydock.store import Store
 
 CHUNK = 1 << 16
@@ -34,6 +35,8 @@ class Access(NamedTuple):
     credentials: Mapping[str, tuple[str, str]] = {}
     """Host → user and password."""
     insecure_hosts: frozenset[str] = frozenset()
+    mirrors: Mapping[str, str] = {}
+    """What a URL begins with → what it begins with instead."""
     timeout: float = 60.0
     pause: float = 0.5
     """Seconds before the second attempt; doubled each time."""
@@ -87,7 +90,8 @@ def ask_sizes(files: Sequence[tuple[str, str]], access: Access) -> dict[str, int
         return {key: size for (key, _), size in zip(files, sizes, strict=True) if size is not None}
 
 
-def _ask_size(url: str, access: Access) -> int | None:
+def _ask_size(original: str, access: Access) -> int | None:
+    url = rewritten(original, access.mirrors)
     if urlsplit(url).scheme == "file":
         path = Path(url2pathname(urlsplit(url).path))
         return path.stat().st_size if path.is_file() else None
@@ -133,7 +137,7 @@ def _one(transfer: Transfer, wanted: Wanted) -> list[FetchError]:
     with transfer.store.receiving(wanted.sha256, wanted.size) as file:
         if file is None:
             return []
-        for url in wanted.urls:
+        for url in (rewritten(url, transfer.access.mirrors) for url in wanted.urls):
             try:
                 _from_url(transfer, wanted, url, file)
             except FetchError as error:

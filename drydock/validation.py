@@ -70,6 +70,7 @@ def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, 
         "mapping_type": "keys and values",
         "model_type": "keys and values",
         "model_attributes_type": "keys and values",
+        "value_error": str(context.get("error", "")),
     }
     return words.get(kind, "")
 

@@ -26,6 +26,8 @@ from drydock.record import Record
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates", "models", "schemas")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
+SHARED = ("store", "sources")
+"""Of the cache: what is fetched, by hash or by commit; the second build may not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
 OTHER_MTIME = 981173106
 """2001-02-03: what the copied files claim to be from."""
@@ -109,7 +111,9 @@ def _build_elsewhere(job: build.Job, folder: Path, builder: str | None) -> dict[
     _copy_inputs(job.root, copy)
     cache = folder / "cache"
     cache.mkdir()
-    (cache / "store").symlink_to(cache_home() / "store")
+    for shared in SHARED:
+        (cache_home() / shared).mkdir(parents=True, exist_ok=True)
+        (cache / shared).symlink_to(cache_home() / shared)
     command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, *([builder] if builder else [])]
     done = subprocess.run(
         command,

@@ -17,6 +17,7 @@ VERBS = {
     "check": "print findings with remediation; exit 3 if one is FAIL",
     "facts": "print what the host is",
     "warm": "start, wait until ready, leave the caches filled, exit",
+    "convert": "make of a model what this device computes, with the vendor's script: --model DIR --output DIR",
     "cache": "list, export, import or remove what is kept between starts",
     "health": "ask whether the server is ready (HEALTHCHECK, probes)",
     "version": "print what this image is",
@@ -75,7 +76,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     Raises USAGE.
     """
     verb, tokens = _verb(argv)
-    if verb in ("exec", "health", "cache"):
+    if verb in ("exec", "health", "cache", "convert"):
         return Arguments(verb, Options(), "", "", "", tokens)
     values, rest = _own_flags(tokens)
     if "--help" in values or verb == "help":

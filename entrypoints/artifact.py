@@ -78,7 +78,7 @@ def _pack(tar: tarfile.TarFile, entry: Found, below: str) -> None:
     manifest = json.dumps({**entry.kept, "attempts": 0}, indent=1, sort_keys=True, ensure_ascii=False).encode()
     _add(tar, f"{below}/{MANIFEST}", io.BytesIO(manifest), len(manifest), 0o660, entry.kept.get("ready", 0))
     for name, status in files(entry.path):
-        if name not in (LOCK, MANIFEST) and not name.startswith(f".{MANIFEST}"):
+        if name != LOCK and not name.startswith(MANIFEST):
             with open(f"{entry.path}/{name}", "rb") as file:
                 size = os.fstat(file.fileno()).st_size
                 mode = 0o770 if status.st_mode & 0o100 else 0o660

@@ -72,6 +72,7 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
 
     # PID 1 loses signals that nobody handles: blocked, one that comes while planning waits for the supervisor.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    _refuse_unmeasured(arguments, env)
     profile = read_profile(env)
     facts, plan = _plan_for(arguments, env, profile)
     say(as_text(wrong(plan.findings)) + reasons_text(plan))
@@ -80,6 +81,14 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
         return CHECK_FAILED
     code: int = run(plan, profile, facts, env, arguments.options)
     return code
+
+
+def _refuse_unmeasured(arguments: Arguments, env: Env) -> None:
+    """Refuse measurements that are not there: vLLM on Gaudi looks for them minutes later only. Raises MODEL."""
+    path = env.get("QUANT_CONFIG")
+    if path and not arguments.options.recorded and not os.path.isfile(path):
+        hint = "mount the folder of the measurements, or make them: convert --kind calibrate …"
+        raise EntrypointError(MODEL, f"QUANT_CONFIG={path}: no such file", hint)
 
 
 def _plan(arguments: Arguments, env: Env) -> int:
@@ -173,11 +182,10 @@ def _write(path: str, text: str) -> None:
     if path == "-":
         emit(text)
         return
-    temporary = f"{path}.{os.getpid()}"
+    from entrypoints.folders import replace
+
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
+        replace(path, text)
     except OSError as error:
         raise EntrypointError(USAGE, f"--junit {path}: {error.strerror}", "name a file in a writable folder") from error
 
@@ -223,6 +231,13 @@ def _cache(arguments: Arguments, env: Env) -> int:
     return run(arguments.vllm, env)
 
 
+def _convert(arguments: Arguments, env: Env) -> int:
+    from entrypoints.convertverb import run
+
+    profile = read_profile(env)
+    return run(arguments.vllm, env, profile, os.path.join(os.path.dirname(profile_path(env)), "conversions"))
+
+
 def _version(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
@@ -266,6 +281,7 @@ _RUN = {
     "check": _check,
     "facts": _facts,
     "warm": _warm,
+    "convert": _convert,
     "cache": _cache,
     "health": _health,
     "version": _version,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.caches import changed
 from entrypoints.errors import EntrypointError
-from entrypoints.folders import copy, make, remove
+from entrypoints.folders import copy, make, remove, replace
 from entrypoints.model import Entry
 
 MANIFEST, LOCK = "entry.json", "lock"
@@ -95,10 +95,7 @@ def parse_manifest(text: str) -> dict[str, Any] | None:
 
 def write(path: str, manifest: Mapping[str, Any]) -> None:
     """Replace an entry's manifest. Raises OSError."""
-    temporary = f"{path}/.{MANIFEST}.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=1, sort_keys=True, ensure_ascii=False)
-    os.replace(temporary, f"{path}/{MANIFEST}")
+    replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
 
 
 def open_entry(root: str, entry: Entry, sources: Iterable[str], told: list[str]) -> Opened:
@@ -171,7 +168,7 @@ def _is_empty(path: str) -> bool:
     """Tell whether an entry holds no file yet; folders that an earlier start made do not count."""
     for _, folders, names in os.walk(path):
         folders.sort()
-        if any(name not in (LOCK, MANIFEST) and not name.startswith(f".{MANIFEST}") for name in names):
+        if any(name != LOCK and not name.startswith(MANIFEST) for name in names):
             return False
     return True
 

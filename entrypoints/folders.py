@@ -60,14 +60,19 @@ def make_private(folder: str) -> None:
         )
 
 
+def replace(path: str, text: str) -> None:
+    """Write a file, whole or not at all. Raises OSError."""
+    temporary = f"{path}.{os.getpid()}"
+    with open(temporary, "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(temporary, path)
+
+
 def write(path: str, text: str) -> None:
     """Write a file below the cache, whole or not at all. Raises HOST."""
     make(os.path.dirname(path))
-    temporary = f"{path}.{os.getpid()}"
     try:
-        with open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
+        replace(path, text)
     except OSError as error:
         raise EntrypointError(HOST, f"{path}: cannot be written: {error.strerror}", HINT) from error
 

@@ -27,6 +27,11 @@ _HEADER_AT_MOST = 100_000_000
 _TORCH_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
 
 
+MARK = "drydock-conversion.json"
+"""In a folder that `convert` wrote: from what, by which script, of which image."""
+_CONVERTED = "g2"
+"""A part of the name of weights for Gaudi2, in the vendor's manuals: DeepSeek-R1-0528-G2."""
+
 _CONFIG, _INDEX, _SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
 _MISTRAL = "params.json"
 
@@ -79,6 +84,8 @@ class ModelFacts(NamedTuple):
     """Whether the weights are still to be downloaded."""
     revision: str = ""
     """The hub's commit, or a digest of what lies in the folder; empty where neither is known."""
+    converted: bool = False
+    """Whether the vendor's script made its weights for the device: `convert` says so, or its name (-G2)."""
 
 
 def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
@@ -88,7 +95,9 @@ def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> 
     """
     if os.path.isdir(name):
         config = _read_config(name)
-        return _facts(name, config, f"{name}/{_CONFIG}")._replace(local=True, **_weights(name, config, load_format))
+        facts = _facts(name, config, f"{name}/{_CONFIG}")
+        converted = facts.converted or os.path.exists(os.path.join(name, MARK))
+        return facts._replace(local=True, converted=converted, **_weights(name, config, load_format))
     if "://" in name:
         return _unknown(name, f"{name} is storage that only vLLM itself reads")
     _refuse_a_path(name)
@@ -116,6 +125,7 @@ def _facts(name: str, config: Mapping[str, Any], where: str) -> ModelFacts:
     return ModelFacts(
         name, False, architecture, quantization(config), None, geometry, unknown, problem, group_size(config),
         *packing(config), modalities=modalities(config), expert_share=share,
+        converted=_CONVERTED in name.rstrip("/").rsplit("/", 1)[-1].lower().split("-"),
     )  # fmt: skip
 
 

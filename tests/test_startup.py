@@ -1,6 +1,6 @@
-"""The start-up budget: 100 ms from process start to the start of vLLM.
+"""The start-up budget: 100 ms from process start to the start of vLLM, the median of starts on a quiet machine.
 
-The fastest start counts: what a busy machine adds is not ours.
+A bare interpreter, started in turns with it, tells how quiet the machine is; on a busy one the budget is a ratio.
 """
 
 from __future__ import annotations
@@ -10,14 +10,38 @@ import pytest
 from drydock.bench.startup import MACHINES, measure
 
 BUDGET_MS = 100
-TRIES = 6
-"""Times five starts, with pauses that let others' work pass."""
+QUIET_MS = 10
+"""A bare interpreter's median on a machine that does nothing else; 7 to 9 ms where this was written."""
+RATIO = 12
+"""Starts of the entrypoint to those of a bare interpreter, by their medians: 7 to 9 when quiet, up to 10 when busy."""
+RUNS, TRIES = 9, 3
+"""Another try is for what begins or ends on the machine in the middle of one."""
+
+
+def too_slow(measured: dict[str, float]) -> str:
+    """Say what is over the budget; empty when nothing is."""
+    whole, bare = measured["serve_median_ms"], measured["interpreter_median_ms"]
+    if bare <= QUIET_MS and whole > BUDGET_MS:
+        return f"{whole} ms, expected at most {BUDGET_MS}; a bare interpreter takes {bare}"
+    return f"{whole / bare:.1f} bare interpreters, expected at most {RATIO}" if whole > RATIO * bare else ""
 
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_vllm_starts_within_the_budget(machine: str) -> None:
-    measured: list[float] = []
-    while len(measured) < TRIES and min(measured, default=BUDGET_MS + 1) > BUDGET_MS:
-        measured.append(measure(runs=5, machine=machine)["serve_min_ms"])
+    said: list[str] = []
+    while len(said) < TRIES:
+        said.append(too_slow(measure(runs=RUNS, machine=machine)))
+        if not said[-1]:
+            return
+    raise AssertionError(said)
 
-    assert min(measured) <= BUDGET_MS, measured
+
+def test_the_budget_is_strict_when_quiet_and_a_ratio_when_busy() -> None:
+    quiet, busy = {"interpreter_median_ms": 8.5}, {"interpreter_median_ms": 30.0}
+
+    assert [bool(too_slow({**quiet, "serve_median_ms": whole})) for whole in (90.0, 101.0)] == [False, True]
+    assert [bool(too_slow({**busy, "serve_median_ms": whole})) for whole in (101.0, 359.0, 361.0)] == [
+        False,
+        False,
+        True,
+    ]

@@ -12,16 +12,14 @@ import fnmatch
 import functools
 import hashlib
 import posixpath
-import tarfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from drydock.ocidiff import decompressed
+from drydock import layers
 
 KEPT = (
     "var/lib/dpkg/status",
@@ -92,10 +90,13 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> C
     """Return what an image holds, given where its blobs lie. Reads every layer once."""
     files: dict[str, File] = {}
     texts: dict[str, str] = {}
-    for number, descriptor in enumerate(manifest["layers"]):
-        _apply(files, texts, number, blob(descriptor["digest"]), descriptor["mediaType"])
+    for entry in layers.entries(manifest, blob):
+        if entry.hides:
+            layers.hide(files, entry)
+        elif not entry.info.isdir():
+            files[entry.path] = _file(files, texts, entry)
     present = {path: text for path, text in texts.items() if path in files}
-    packages = tuple(sorted((*_debs(present), *_distributions(present)), key=lambda package: package[:5]))
+    packages = tuple(sorted((*debs(present), *_distributions(present)), key=lambda package: package[:5]))
     return Contents(files, packages, owners(files, present), present)
 
 
@@ -107,56 +108,26 @@ def owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str
     return {path: known.get(path) or _generated(path, files[path].link, known) for path in sorted(files)}
 
 
-# --- layers ---------------------------------------------------------------------------------------------------------
-
-
-def _apply(files: dict[str, File], texts: dict[str, str], number: int, path: Path, media_type: str) -> None:
-    """Lay a layer over those below it."""
-    with closing(decompressed(path, media_type)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for entry in archive:
-            name = posixpath.normpath(entry.name).lstrip("/")
-            folder, _, base = name.rpartition("/")
-            if base.startswith(".wh."):
-                _whiteout(files, number, folder, base.removeprefix(".wh."))
-            elif not entry.isdir():
-                files[name] = _file(files, texts, archive, entry, (name, number))
-
-
-def _file(
-    files: Mapping[str, File],
-    texts: dict[str, str],
-    archive: tarfile.TarFile,
-    entry: tarfile.TarInfo,
-    at: tuple[str, int],
-) -> File:
-    name, number = at
-    if entry.islnk():
-        target = files.get(posixpath.normpath(entry.linkname).lstrip("/"))
+def _file(files: Mapping[str, File], texts: dict[str, str], entry: layers.Entry) -> File:
+    info, number = entry.info, entry.layer
+    if info.islnk():
+        target = files.get(layers.target(info))
         if target:
             return target._replace(layer=number)
-    if not entry.isreg():
-        return File(number, 0, "", entry.linkname, entry.mode)
-    content: Any = archive.extractfile(entry)
-    if entry.size <= LONGEST and any(fnmatch.fnmatch(name, pattern) for pattern in KEPT):
-        data = content.read()
-        texts[name] = data.decode(errors="replace")
-        return File(number, entry.size, hashlib.sha256(data).hexdigest(), "", entry.mode)
-    return File(number, entry.size, hashlib.file_digest(content, "sha256").hexdigest(), "", entry.mode)
-
-
-def _whiteout(files: dict[str, File], number: int, folder: str, name: str) -> None:
-    """Remove what a layer hides of those below: one entry with all in it, or a folder's whole content."""
-    opaque = name == ".wh..opq"
-    gone = folder if opaque else posixpath.join(folder, name)
-    for path in [path for path in files if path == gone or path.startswith(f"{gone}/")]:
-        if not opaque or files[path].layer < number:
-            del files[path]
+    if entry.content is None:
+        return File(number, 0, "", info.linkname, info.mode)
+    if info.size <= LONGEST and any(fnmatch.fnmatch(entry.path, pattern) for pattern in KEPT):
+        data = entry.content.read()
+        texts[entry.path] = data.decode(errors="replace")
+        return File(number, info.size, hashlib.sha256(data).hexdigest(), "", info.mode)
+    return File(number, info.size, hashlib.file_digest(entry.content, "sha256").hexdigest(), "", info.mode)
 
 
 # --- packages -------------------------------------------------------------------------------------------------------
 
 
-def _debs(texts: Mapping[str, str]) -> Iterator[Package]:
+def debs(texts: Mapping[str, str]) -> Iterator[Package]:
+    """Return the installed Debian packages, given the texts of dpkg's database by path. Pure."""
     for path, text in texts.items():
         if path != "var/lib/dpkg/status" and not path.startswith("var/lib/dpkg/status.d/"):
             continue
@@ -181,7 +152,7 @@ def _copyright(texts: Mapping[str, str], name: str) -> tuple[str, ...]:
 def _distributions(texts: Mapping[str, str]) -> Iterator[Package]:
     bundled = _bundled(texts)
     for path, text in texts.items():
-        if not path.endswith(".dist-info/METADATA"):
+        if not path.endswith(".dist-info/METADATA") or path.startswith(OWN):  # the plugin for vLLM is drydock's own
             continue
         fields = HeaderParser().parsestr(text)
         wanted = ("License-Expression", "License", "Classifier", "License-File")

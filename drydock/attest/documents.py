@@ -20,6 +20,8 @@ LICENCES = "application/vnd.drydock.licences.v1+json"
 PROVENANCE = "application/vnd.in-toto+json"
 CYCLONEDX = "application/vnd.cyclonedx+json"
 SPDX = "application/spdx+json"
+CARRIED = "attached"
+"""Folder of a layout's documents, beside its blobs."""
 KINDS = {
     LOCK: "lock.json",
     RELEASE: "release.json",
@@ -45,7 +47,7 @@ class Attached(NamedTuple):
 
 
 def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
-    """Return what is said of a built platform.
+    """Return what is said of a built platform; of one that a bundle brought, what was said where it was built.
 
     Raises LicenceError, and UntrustedError where image and lock disagree or a document breaks its own format's rules.
     """
@@ -55,6 +57,9 @@ def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) ->
     policy = licences.read_policy(job.root)
     inventory = licences.inventory(manifest.digest, found, policy)
     licences.settle(inventory, policy)
+    brought = carried(layout)
+    if brought:
+        return brought
     parts = (
         *components.installed(found, components.locked(job.variant, pins), inventory),
         *components.ingredients(pins),
@@ -66,6 +71,13 @@ def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) ->
         *_bills(job, manifest, parts),
         *_proof(job),
     )
+
+
+def carried(layout: Path) -> tuple[Attached, ...]:
+    """Return the documents that a bundle brought with a layout, in the order in which they are attached."""
+    folder = layout / CARRIED
+    found = {kind: folder / name for kind, name in KINDS.items() if (folder / name).is_file()}
+    return tuple(Attached(kind, path.read_bytes()) for kind, path in found.items())
 
 
 def release(digest: str, repository: str, tag: str) -> Attached:

@@ -55,7 +55,7 @@ class Policy(Record):
     deny: tuple[Denied, ...]
     """What is refused."""
     unknown: Literal["warn", "refuse"]
-    """What happens where nothing usable is known."""
+    """What happens where no usable licence is known, or one that is neither allowed nor denied."""
     names: Mapping[str, str]
     """What metadata says → SPDX identifier."""
     packages: Mapping[str, Told] = {}
@@ -97,14 +97,14 @@ def inventory(image: str, contents: Contents, policy: Policy) -> Inventory:
 
 
 def settle(found: Inventory, policy: Policy) -> None:
-    """Raise LicenceError for what the policy refuses; say what nothing is known of."""
+    """Raise LicenceError for what the policy refuses; say what it does not judge."""
     denied = [_line(item) for item in found.packages if item.verdict == "denied"]
     unknown = [_line(item) for item in found.packages if item.verdict == "unknown"]
     if denied or (unknown and policy.unknown == "refuse"):
         refused = [*denied, *(unknown if policy.unknown == "refuse" else ())]
         raise LicenceError(*refused, hint=f"{FILE} decides: allow, packages, unknown")
     if unknown:
-        log(f"licences: nothing usable is known of {len(unknown)} packages: {'; '.join(unknown)}")
+        log(f"licences: {len(unknown)} packages are neither allowed nor denied: {'; '.join(unknown)}")
 
 
 def expression(package: Package, names: Mapping[str, str]) -> str:
@@ -151,7 +151,7 @@ def _licensed(package: Package, policy: Policy) -> Licensed:
         licence=licence,
         said=(*said, *_classifiers(package)),
         verdict=verdict,
-        because=told.because if told and verdict == "allowed" else because,
+        because=told.because if told and verdict != "denied" else because,
     )
 
 

@@ -1,7 +1,8 @@
 """Signatures, made and checked by cosign (https://docs.sigstore.dev/cosign/), with a key or with an identity. IO.
 
 With a key nothing but the registry is asked, so that a signature can be checked without a network beyond it: no
-transparency log takes part. Keyless uses Sigstore's public services as cosign itself is configured.
+transparency log takes part. Keyless uses Sigstore's public services as cosign itself is configured, or those that a
+signing configuration names; a trusted root in a file lets such signatures be checked without a network, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 from drydock.errors import InputError, RegistryError, UntrustedError
@@ -20,7 +22,7 @@ from drydock.registry.reference import Reference, is_loopback
 
 HOW = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
 TIMEOUT = 300
-"""Seconds for one signature: keyless signing may wait for a person's browser."""
+"""Seconds for one call: keyless signing may wait for a person's browser."""
 
 
 class Signer(NamedTuple):
@@ -28,6 +30,8 @@ class Signer(NamedTuple):
 
     key: str
     insecure: bool = False
+    config: str = ""
+    """File: which authorities vouch for the identity and the time, instead of those that cosign knows."""
 
 
 class Trust(NamedTuple):
@@ -37,6 +41,8 @@ class Trust(NamedTuple):
     identity: str = ""
     issuer: str = ""
     insecure: bool = False
+    root: str = ""
+    """File: the authorities and logs that are trusted, instead of those that cosign fetches."""
 
     @property
     def asked(self) -> bool:
@@ -44,18 +50,22 @@ class Trust(NamedTuple):
         return bool(self.key or self.identity)
 
 
-def sign(where: Reference, signer: Signer, env: Mapping[str, str] = os.environ) -> None:
-    """Sign one digest, unless this key did before; the signature refers to it.
+def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ) -> None:
+    """Sign digests of one repository, but those that this key signed before; each signature refers to its digest.
 
-    Raises RegistryError with cosign's last line.
+    cosign is called once for all, so that a person is asked once. Raises RegistryError with cosign's last line.
     """
-    if signer.key and _signed_before(where, signer, env):
+    missing = _unsigned(digests, signer, env) if signer.key else tuple(digests)
+    if not missing:
         return
     # without a transparency log, which a key needs none of and which would be told the image's name
-    keyed = ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false") if signer.key else ()
-    done = _cosign(("sign", "--yes", *keyed, *_plain(where, insecure=signer.insecure), _bare(where)), env)
+    who: tuple[str, ...] = ("--signing-config", signer.config) if signer.config else ()
+    if signer.key:
+        who = ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false")
+    plain = _plain(missing[0], insecure=signer.insecure)
+    done = _cosign(("sign", "--yes", *who, *plain, *map(_bare, missing)), env)
     if done.returncode:
-        raise RegistryError(f"cosign sign {where}: exit {done.returncode}: {_last(done.stderr)}")
+        raise RegistryError(f"cosign sign {missing[0]}: exit {done.returncode}: {_last(done.stderr)}")
 
 
 def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
@@ -63,7 +73,7 @@ def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -
     if trust.key:
         who: tuple[str, ...] = ("--key", trust.key, "--insecure-ignore-tlog=true")
     elif trust.identity and trust.issuer:
-        who = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer)
+        who = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer, *_root(trust.root))
     else:
         raise InputError(
             "--identity: wants --issuer beside it", hint="such as https://token.actions.githubusercontent.com"
@@ -75,17 +85,40 @@ def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -
         raise UntrustedError(f"{where}: cosign found a signature of something else")
 
 
-def _signed_before(where: Reference, signer: Signer, env: Mapping[str, str]) -> bool:
+def _root(file: str) -> tuple[str, ...]:
+    """Return how cosign uses a trusted root: a log or an authority that it does not name cannot be asked for.
+
+    Raises InputError for a root by which nobody vouches for the time of a signature, whose certificate is short-lived.
+    """
+    if not file:
+        return ()
+    try:
+        root = json.loads(Path(file).read_text())
+    except (OSError, ValueError) as error:
+        raise InputError(f"--trusted-root {file}: {error}", hint="cosign trusted-root create makes one") from error
+    if not root.get("tlogs") and not root.get("timestampAuthorities"):
+        raise InputError(f"--trusted-root {file}: names neither tlogs nor timestampAuthorities")
+    time = () if root.get("tlogs") else ("--use-signed-timestamps", "--insecure-ignore-tlog")
+    return ("--trusted-root", file, *time, *(() if root.get("ctlogs") else ("--insecure-ignore-sct",)))
+
+
+def _unsigned(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str]) -> tuple[Reference, ...]:
+    """Return those that the key has not signed. Raises InputError where it is no key, or not with this password."""
     public = _cosign(("public-key", "--key", signer.key), env)
     if public.returncode:
         raise InputError(f"--key {signer.key}: {_last(public.stderr)}", hint="COSIGN_PASSWORD holds its password")
     with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
         file.write(public.stdout)
         file.flush()
-        try:
-            check(where, Trust(key=file.name, insecure=signer.insecure), env)
-        except UntrustedError:
-            return False
+        trust = Trust(key=file.name, insecure=signer.insecure)
+        return tuple(where for where in digests if not _holds(where, trust, env))
+
+
+def _holds(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
+    try:
+        check(where, trust, env)
+    except UntrustedError:
+        return False
     return True
 
 

@@ -132,7 +132,10 @@ class Client:
         if response.status_code in expected:
             return response
         if response.status_code in RETRIED:
-            raise Cut(f"the registry answered {response.status_code}", _retry_after(response))
+            words = explain(response)
+            raise Cut(
+                f"the registry answered {response.status_code}{f' ({words})' if words else ''}", _retry_after(response)
+            )
         raise self._refused(asked, response)
 
     def pause(self, failures: int, cut: Cut) -> None:

@@ -6,9 +6,11 @@ What vllm-ascend makes of the settings was read in its platform.py, cpu_binding.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide.case import Case as Question
+from entrypoints.decide.case import element_bytes
 from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.fit import SEQUENCES, Fit, Rules, fit
 from entrypoints.decide.layouts import DATA, EXECUTOR, EXPERT, NODES
@@ -36,19 +38,10 @@ _MIXES_GRAPHS = (0, 21)
 """vllm-ascend captures full and piecewise graphs together since then, unless told otherwise (release notes)."""
 
 
-class Case(NamedTuple):
-    """Everything a decision looks at."""
+class Case(Question):
+    """What this accelerator's rules ask of the question."""
 
-    profile: Mapping[str, Any]
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
-
-    @property
-    def family(self) -> str:
-        """What the chips' kernels are compiled for; empty where nothing tells."""
-        return self.facts.devices[0].architecture if self.facts.devices else ""
+    __slots__ = ()
 
     @property
     def version(self) -> tuple[int, ...]:
@@ -70,9 +63,7 @@ class Case(NamedTuple):
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises."""
-    case = Case(
-        profile, _visible(facts, given), _capped(profile, facts, model), given, Thresholds(profile["thresholds"])
-    )
+    case = Case(profile, _visible(facts, given), _capped(profile, facts, model), given)
     if _MIXED in profile["thresholds"]:
         return _omniinfer(case)
     found = fit(case.facts, case.model, given, rules(case))
@@ -97,16 +88,16 @@ def rules(case: Case) -> Rules:
         usable=numbers.number("usable_memory_share"),
         reserved=numbers.bytes("unseen_memory_gib") + numbers.bytes("runtime_memory_gib"),
         activations=numbers.bytes("activation_memory_gib") + _mask(case),
-        element=4 if case.given.flag("--dtype") in ("float32", "float") else 2,
+        element=element_bytes(case.given.flag("--dtype") or ""),
         block=numbers.whole("block_tokens"),
-        expert="tp" if case.family in (A2, A3) else "",
+        expert="tp" if case.architecture in (A2, A3) else "",
         shortest_context=numbers.whole("shortest_context"),
     )
 
 
 def _mask(case: Case) -> int:
     """Return the bytes of 310P's attention mask, twice while it is laid out anew; other chips compress it."""
-    if case.family != DUO:
+    if case.architecture != DUO:
         return 0
     length = case.given.number(LENGTH) if (case.given.flag(LENGTH) or "").isdigit() else None
     return 2 * 2 * (length or case.thresholds.whole("longest_context_310p")) ** 2
@@ -171,7 +162,7 @@ def _capped(profile: Mapping[str, Any], facts: Facts, model: ModelFacts) -> Mode
 
 def _duo(case: Case, found: Fit) -> dict[str, Value]:
     """Set the lengths that 310P must not be left to find by itself."""
-    if case.family != DUO:
+    if case.architecture != DUO:
         return {}
     most = case.thresholds.whole("longest_context_310p")
     sequences = case.thresholds.whole("sequences_310p")
@@ -194,7 +185,7 @@ def _ranks(found: Fit) -> int:
 
 
 def _communication(case: Case, found: Fit) -> dict[str, Value]:
-    if _ranks(found) == 1 or case.family not in (A2, A3):
+    if _ranks(found) == 1 or case.architecture not in (A2, A3):
         return {}
     because = f"{TUNING} 3.1: vector cores schedule the communication, not the host and its AI CPU"
     values = {"HCCL_OP_EXPANSION_MODE": Value("AIV", because, ("unset: the host launches every step of it",))}
@@ -254,7 +245,7 @@ def _graphs(case: Case, found: Fit) -> dict[str, Value]:
     """Choose graph mode where vllm-ascend's own would fail."""
     if case.is_eager or {GRAPHS, "--optimization-level"} & set(case.given.flags):
         return {}
-    if case.family == DUO:
+    if case.architecture == DUO:
         return {GRAPHS: _graphs_of_duo(case, found)}
     driver = _version(case.facts.versions.get("driver", ""))
     needed = str(case.thresholds.table["driver_for_mixed_graphs"]["value"])
@@ -380,7 +371,7 @@ def _latent(case: Case, found: Fit) -> Iterator[Finding]:
 def _long_mask(case: Case) -> Iterator[Finding]:
     most = case.thresholds.whole("longest_context_310p")
     length = case.given.flag(LENGTH)
-    if case.family == DUO and length in ("-1", "auto"):
+    if case.architecture == DUO and length in ("-1", "auto"):
         text = "310P must not find its longest sequence by itself: it lays out a mask of that length squared"
         source = "vllm-ascend docs, Atlas 300I DUO"
         yield advice(46, text, f"{LENGTH} {length}", f"at most {most}", f"{LENGTH} {most}", source)

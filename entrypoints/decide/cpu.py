@@ -9,9 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.decide import Decision, Thresholds, Value, advice, does_not_fit, gib
+from entrypoints.decide import Decision, Value, advice, does_not_fit, gib
 from entrypoints.decide import binding as bind
+from entrypoints.decide import cpuwishes as wish
 from entrypoints.decide import memory as mem
+from entrypoints.decide.case import Case, element_bytes
+from entrypoints.decide.demand import Demand, read_demand
 from entrypoints.decide.executor import choose_executor, unbound
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.findings import GIB
@@ -27,21 +30,8 @@ VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
 
 MANUAL = "vLLM's CPU installation manual"
 
-_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2, "auto": 2}
 _RANKS_PER_CPU = 4
 """More ranks than this for each CPU are a slip of the keyboard."""
-_SEQUENCES_PER_RANK = 128
-"""vLLM's own --max-num-seqs for an API server on CPU, times the world size (engine/arg_utils.py)."""
-
-
-class Case(NamedTuple):
-    """Everything a decision looks at."""
-
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
-    libraries: Mapping[str, Mapping[str, str]]
 
 
 class Layout(NamedTuple):
@@ -64,15 +54,26 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     Raises HOST without CPU or memory figures, or shared memory that is needed; MODEL when the geometry is needed and
     wrong; DOES_NOT_FIT.
     """
-    case = Case(facts, model, given, Thresholds(profile["thresholds"]), profile["libraries"])
+    case = Case(profile, facts, model, given)
     _require_host(facts)
     dtype = choose_dtype(facts.processor)
-    size = _SIZES.get(given.flag("--dtype") or str(dtype.value), 2)
-    layout, tensor = choose_layout(case, size)
+    size = element_bytes(given.flag("--dtype") or str(dtype.value))
+    layout, parallel = choose_layout(case, size)
     memory = choose_memory(case, layout, size)
+    wished, queued = choose_wished(case, layout, size, memory)
     executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
-    values = {"--dtype": dtype, "--tensor-parallel-size": tensor, **memory, **executor, **choose_preload(case)}
-    return Decision(values, (*_advice(case), *unbound(facts, executor)))
+    values = {"--dtype": dtype, **parallel, **wished, **memory, **executor, **choose_preload(case)}
+    return Decision(values, (*_advice(case), *queued, *unbound(facts, executor)))
+
+
+def choose_wished(
+    case: Case, layout: Layout, size: int, memory: Mapping[str, Value]
+) -> tuple[dict[str, Value], tuple[Finding, ...]]:
+    """Turn --concurrency, the ranges and the aim into vLLM's flags."""
+    space = wish.said_space(memory, case.given, KV_SPACE)
+    held = wish.held(space, case.model.geometry, _demand(case).typical, _kv_size(case, size), layout.tensor)
+    sequences, findings = wish.choose_sequences(case.given, layout.shards, layout.data, held)
+    return {**wish.choose_length(_demand(case)), **sequences, **wish.choose_mode(case.given)}, findings
 
 
 def _require_host(facts: Facts) -> None:
@@ -111,12 +112,29 @@ def choose_dtype(processor: Processor) -> Value:
 # --- parallelism ----------------------------------------------------------------------------------------------------
 
 
-def choose_layout(case: Case, size: int) -> tuple[Layout, Value]:
-    """Choose tensor parallelism: as many NUMA nodes as help, and as the model needs."""
+def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
+    """Choose parallelism: as many NUMA nodes as help, and as the model needs; for throughput a copy on each."""
     found = bind.domains(case.facts, _visible_nodes(case.given))
-    user = case.given.number("--tensor-parallel-size")
+    user = case.given.number(wish.TENSOR)
     if user:
-        return _layout(case, found, user), Value(str(user), "")
+        return _layout(case, found, user), {wish.TENSOR: Value(str(user), "")}
+    copies = _copies(case, found, size)
+    if copies:
+        return copies, wish.choose_copies(copies.data)
+    layout, value = _split(case, found, size)
+    return layout, {wish.TENSOR: value}
+
+
+def _copies(case: Case, found: tuple[bind.Domain, ...], size: int) -> Layout | None:
+    """Return a layout with a whole copy on each node, if that is wished for, and each node has room and CPU time."""
+    nodes = len(found)
+    if nodes == 1 or not wish.wants_copies(case.given, case.model.geometry) or _covered(case, found):
+        return None
+    layout = Layout(1, 1, nodes, bind.place(found, nodes, bind.time_limit(case.facts)))
+    return layout if mem.whole_gib(_room(case, layout, size), _share(case)) >= 1 else None
+
+
+def _split(case: Case, found: tuple[bind.Domain, ...], size: int) -> tuple[Layout, Value]:
     counts, because, instead = _counts(case, found, size)
     layouts = [_layout(case, found, count) for count in counts]
     fitting = [layout for layout in layouts if mem.whole_gib(_room(case, layout, size), _share(case)) >= 1]
@@ -151,15 +169,15 @@ def _counts(case: Case, found: tuple[bind.Domain, ...], size: int) -> tuple[list
         because = (
             f"the most of {nodes} NUMA nodes that {geometry.heads} heads and {geometry.kv_heads} KV heads divide by"
         )
-    instead = ("data parallelism, one server a node behind a balancer: more throughput, but slower single answers",)
+    instead = ("data parallelism, an engine a node: more throughput, but slower single answers; --optimize throughput",)
     return possible[::-1], because, instead
 
 
 def _reason_for_one(case: Case, found: tuple[bind.Domain, ...], size: int) -> str:
     """Say why one rank is enough; empty when it is not."""
-    limit, cores = bind.time_limit(case.facts), max(len(domain.cores) for domain in found)
-    if limit is not None and limit <= cores:
-        return f"the container's CPU time covers {limit} cores, and one NUMA node has {cores}"
+    covered = _covered(case, found)
+    if covered:
+        return covered
     if case.model.geometry is None:
         return f"{case.model.unknown}, so nothing is known that could be split; set -tp to use more nodes"
     small = case.thresholds.bytes("one_node_weights_gib")
@@ -167,6 +185,14 @@ def _reason_for_one(case: Case, found: tuple[bind.Domain, ...], size: int) -> st
         weights = gib(case.model.weights.loaded(size))
         return f"{weights} of weights are too few to split: below {gib(small)} the link between sockets costs more"
     return ""
+
+
+def _covered(case: Case, found: tuple[bind.Domain, ...]) -> str:
+    """Say that the container's CPU time keeps no more than one node busy; empty when it does."""
+    limit, cores = bind.time_limit(case.facts), max(len(domain.cores) for domain in found)
+    if limit is None or limit > cores:
+        return ""
+    return f"the container's CPU time covers {limit} cores, and one NUMA node has {cores}"
 
 
 def _layout(case: Case, found: tuple[bind.Domain, ...], tensor: int) -> Layout:
@@ -257,38 +283,37 @@ def _share(case: Case) -> float:
     return case.thresholds.number("kv_memory_share" if case.model.weights else "kv_share_of_unknown_model")
 
 
+def _demand(case: Case) -> Demand:
+    """Return how long sequences may be, and for whom. Raises DOES_NOT_FIT."""
+    return read_demand(case.model, case.given, mem.BLOCK)
+
+
 def _kv_size(case: Case, size: int) -> int:
     """Return the bytes of one number in the KV cache."""
     return 1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size
 
 
-def _length(case: Case, geometry: Geometry) -> int | None:
-    """Return the longest sequence that will be asked for; None when only vLLM can tell."""
-    user = case.given.flag("--max-model-len")
-    return geometry.max_length if user in (None, "-1", "auto") else case.given.number("--max-model-len")
-
-
 def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Use:
-    length = _length(case, geometry)
+    length = _demand(case).length
     if length is None:
         return mem.Use(1 << 40, "")
-    sequences = case.given.number("--max-num-seqs") or _SEQUENCES_PER_RANK * layout.shards
-    tokens = sum(len(rank.cores) for rank in layout.ranks) * case.thresholds.whole("kv_tokens_per_core")
+    sequences = wish.running(case.given, layout.shards, layout.data)
+    cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
+    tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     return mem.useful(geometry, mem.Demand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
 
 
 def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
     """Return a shorter --max-model-len when one full sequence does not fit `space` GiB. Raises DOES_NOT_FIT."""
-    length = _length(case, geometry)
+    length = _demand(case).length
     kv_size = _kv_size(case, size)
     if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space * GIB:
         return {}
     longest = mem.longest(geometry, space * GIB, kv_size, layout.tensor)
     need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
-    user = case.given.flag("--max-model-len")
-    if user in ("-1", "auto"):
+    if _demand(case).left_to_vllm:
         return {}
-    if user is not None or longest < case.thresholds.whole("shortest_context"):
+    if _demand(case).fixed or longest < case.thresholds.whole("shortest_context"):
         raise does_not_fit(
             f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {space} GiB are there",
             f"--max-model-len {longest} fits; or a KV cache in fp8 (--kv-cache-dtype fp8_e5m2), or more memory",
@@ -299,7 +324,7 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
 
 def _does_not_fit(case: Case, room: mem.Room, size: int) -> EntrypointError:
     need = room.taken + GIB / _share(case)
-    smaller = "a quantised model" if size <= _SIZES["bfloat16"] else "--dtype bfloat16, or a quantised model"
+    smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
     return does_not_fit(
         f"{case.model.name}: needs {gib(need)} per rank, of which weights and processes take {gib(room.taken)} and the"
         f" smallest KV cache 1 GiB; {room.pool} has {gib(room.there)}",
@@ -321,7 +346,7 @@ def choose_preload(case: Case) -> dict[str, Value]:
 
 def _preload(case: Case) -> dict[str, str]:
     architecture = case.facts.processor.architecture
-    there = {name: path for name, paths in case.libraries.items() if (path := paths.get(architecture))}
+    there = {name: path for name, paths in case.profile["libraries"].items() if (path := paths.get(architecture))}
     return {name: path for name, path in there.items() if case.facts.files.get(name)}
 
 

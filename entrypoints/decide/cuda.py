@@ -7,11 +7,11 @@ distributed/device_communicators/custom_all_reduce.py.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide import Decision, Value, advice
+from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.errors import HOST, EntrypointError
 from entrypoints.findings import derive
 from entrypoints.model import Device, Facts, Finding, Link
 from entrypoints.modelfacts import ModelFacts
@@ -23,24 +23,14 @@ BATCHED = "--max-num-batched-tokens"
 NUMA = "--numa-bind"
 ALL_REDUCE = "--disable-custom-all-reduce"
 
-_SIZES = {"float32": 4, "float": 4}
 _FP8 = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp8")
 _FP4 = ("modelopt_fp4", "nvfp4")
 _PAIR = 2
 
 
-class Case(NamedTuple):
-    """Everything a decision looks at."""
-
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
-
-
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises."""
-    case = Case(_usable(facts), model, given, Thresholds(profile["thresholds"]))
+    case = Case(profile, _usable(facts), model, given)
     dtype = choose_dtype(case)
     found = fit(case.facts, model, given, rules(case, dtype))
     values = {
@@ -55,10 +45,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
 
 
 def _usable(facts: Facts) -> Facts:
-    """Return the facts with one MIG instance at most, since CUDA gives a process no more. Raises HOST without a GPU."""
-    if not facts.devices:
-        hint = "docker run --runtime nvidia --gpus all …; `facts` shows what is here"
-        raise EntrypointError(HOST, "no NVIDIA GPU is here", hint)
+    """Return the facts with one MIG instance at most, since CUDA gives a process no more."""
     parts = [device for device in facts.devices if device.card is not None]
     if not parts or len(facts.devices) == 1:
         return facts
@@ -75,7 +62,7 @@ def rules(case: Case, dtype: Value) -> Rules:
         usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
-        element=_SIZES.get(case.given.flag("--dtype") or str(dtype.value), 2),
+        element=element_bytes(case.given.flag("--dtype") or str(dtype.value)),
         expert="needed",
         shortest_context=numbers.whole("shortest_context"),
         memory=case.facts.memory.total if unified else None,

@@ -7,33 +7,32 @@ tables of models and quantisations are the vendor's, and stand in the stack's th
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide import Decision, Value, advice
+from entrypoints.decide.case import Case as Question
+from entrypoints.decide.case import element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.errors import MODEL, USAGE, EntrypointError
+from entrypoints.decide.visible import shown
+from entrypoints.errors import MODEL, EntrypointError
 from entrypoints.findings import FAIL
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts
-from entrypoints.parse import format_id_list, parse_id_list
+from entrypoints.parse import format_id_list
 from entrypoints.vllm_flags import Given, parse_count
 
 VISIBLE = "TOPS_VISIBLE_DEVICES"
 TABLE = "vLLM-GCU, list of supported models"
 READ_ME = "vLLM-GCU readme, supported quantisation"
 
-_SIZES = {"float32": 4, "float": 4}
 _ROUTING = 16 + 16
 """Numbers that travel with each token's hidden state between experts: its top experts and their weights."""
 
 
-class Case(NamedTuple):
-    """Everything a decision looks at."""
+class Case(Question):
+    """What this accelerator's rules ask of the question."""
 
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
+    __slots__ = ()
 
     def lists(self, table: str) -> bool:
         """Tell whether the vendor ticks this model's architecture in one of its tables."""
@@ -46,24 +45,12 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     Raises MODEL for a quantisation or a pair of model and type that the vendor does not support, unless the user names
     it; and what `fit` raises.
     """
-    case = Case(visible(facts, given), model, given, Thresholds(profile["thresholds"]))
+    case = Case(profile, shown(facts, given, VISIBLE), model, given)
     refused = tuple(_refuse(case))
     dtype = choose_dtype(case)
     chosen = fit(case.facts, model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
     values = {"--dtype": dtype, **_method(case), **chosen.values, **_cards(case, chosen), **_exchange(case)}
     return Decision(values, (*refused, *_advice(case), *chosen.findings))
-
-
-def visible(facts: Facts, given: Given) -> Facts:
-    """Return the facts with only the cards that the user made visible. Raises USAGE."""
-    text = given.variable(VISIBLE)
-    if text is None:
-        return facts
-    try:
-        numbers = parse_id_list(text)
-    except ValueError as error:
-        raise EntrypointError(USAGE, f"{VISIBLE}={text}: expected card numbers, such as 0,1") from error
-    return facts._replace(devices=tuple(device for device in facts.devices if device.number in numbers))
 
 
 def rules(case: Case, dtype: str) -> Rules:
@@ -75,8 +62,8 @@ def rules(case: Case, dtype: str) -> Rules:
         usable=numbers.number(share),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
-        element=_SIZES.get(dtype, 2),
-        kv_element=1 if cache.startswith(("int8", "fp8")) else _SIZES.get(dtype, 2),
+        element=element_bytes(dtype),
+        kv_element=1 if cache.startswith(("int8", "fp8")) else element_bytes(dtype),
         block=case.given.number("--block-size") or 64,
         expert="needed",
         data=False,  # each engine is a server of its own, told its rank by variables (VLLM_DP_RANK)

@@ -16,6 +16,10 @@ from entrypoints.vllm_flags import Given
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
 OWN_PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
 EXECUTOR = "--distributed-executor-backend"
+METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
+SEARCHED = "PYTHONPATH"
+PLUGIN = "/opt/drydock/entrypoints/plugin"
+"""Where images have what makes vLLM's CPU platform keep METHOD (plugin/drydock_plugin)."""
 
 MIB = 1 << 20
 WORKER_SHARED_MEMORY = 241 * MIB
@@ -33,7 +37,7 @@ def choose_executor(facts: Facts, given: Given, ranks: int, binding: Value) -> d
     enough = free >= WORKER_SHARED_MEMORY
     asked = given.flag(EXECUTOR) or given.variable(OWN_PROCESSES) or given.variable(BIND)
     if ranks == 1 and not asked and not (enough and _pins(facts, binding)):
-        return _one_process(facts, binding, free)
+        return _one_process(facts, binding, free) | _forked(facts, given)
     if not enough and given.variable(OWN_PROCESSES) != "0":
         need = f"{WORKER_SHARED_MEMORY // MIB} or more for worker processes"
         raise EntrypointError(HOST, f"shared memory: {free // MIB} MiB free in /dev/shm, expected {need}", _HINT)
@@ -76,6 +80,28 @@ def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
     if pins:
         values["OMP_NUM_THREADS"] = Value(str(len(_threads(binding))), f"{binding.because}, though not bound to them")
     return values
+
+
+def _forked(facts: Facts, given: Given) -> dict[str, Value]:
+    """Let the engine core be a fork of the API server, which has imported everything by then.
+
+    Only with Intel's OpenMP runtime, which begins anew in a forked process (its pthread_atfork handlers); GNU's, once
+    it has threads, hangs there. A user's own preload may lack it, and own plugins or modules may not stand a fork.
+    """
+    preload, plugins = given.variable("LD_PRELOAD"), given.variable("VLLM_PLUGINS")
+    resets = bool(facts.files.get("iomp")) and "iomp5" in (preload or "iomp5")
+    found = not given.variable(SEARCHED) and "drydock" in (plugins or "drydock").split(",")
+    if not resets or not found or given.variable(METHOD) == "spawn":
+        return {}
+    because = "the engine core is a fork of the API server: PyTorch and vLLM are imported once, not three times"
+    instead = ("spawn: vLLM's own on a CPU, lest worker processes inherit OpenMP's settings; here are none",)
+    return {
+        METHOD: Value("fork", because, instead),
+        "KMP_AFFINITY": Value(
+            "none", "a forked process's threads, and all that they start, would be bound to one core each"
+        ),
+        SEARCHED: Value(PLUGIN, f"drydock's plugin for vLLM, by which its CPU platform keeps {METHOD}"),
+    }
 
 
 def unbound(facts: Facts, chosen: dict[str, Value]) -> tuple[Finding, ...]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator
 
-from entrypoints.decide import Thresholds, Value, advice
+from entrypoints.conversions import conversions, others, result, suitable, typed
+from entrypoints.decide import Value, advice
+from entrypoints.decide.case import Case as Question
 from entrypoints.decide.fit import Fit
 from entrypoints.decide.layouts import EXECUTOR, EXPERT
-from entrypoints.model import Device, Facts, Finding
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import Given
+from entrypoints.model import Device, Finding
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
 QUANTIZATION = "--quantization"
@@ -21,14 +20,10 @@ LINKED = 4
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
-class Case(NamedTuple):
-    """Everything a decision looks at."""
+class Case(Question):
+    """What this accelerator's rules ask of the question."""
 
-    profile: Mapping[str, Any]
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
+    __slots__ = ()
 
     @property
     def name(self) -> str:
@@ -94,10 +89,25 @@ def quantised(case: Case, chosen: Fit) -> dict[str, Value]:
         values[QUANTIZATION] = Value(
             f"{method}_hpu", f"the weights are {method}, for which Gaudi has a kernel of its own"
         )
-    elif _converts(case) and case.word("fp8_conversion") == "variable":
-        because = "Gaudi2 computes float8 as e4m3fnuz: weights are halved and their scales doubled while loading"
-        values["VLLM_HPU_CONVERT_TO_FP8UZ"] = Value("true", because, ("false: values above 240 overflow",))
+    elif _is_float8(case):
+        values |= _loaded(case)
     return values
+
+
+def _loaded(case: Case) -> dict[str, Value]:
+    """Return what is done to float8 weights while Gaudi2 loads them, where the stack does something."""
+    how = case.word("fp8_conversion")
+    if case.model.converted and how in _SWITCHES:
+        because = "the weights are converted already: scaling them again would round them twice"
+        return {_SWITCHES[how]: Value("false", because)}
+    if how != "variable":
+        return {}
+    because = "Gaudi2 computes float8 as e4m3fnuz: weights are halved and their scales doubled while loading"
+    return {_SWITCHES[how]: Value("true", because, ("false: values above 240 overflow",))}
+
+
+_SWITCHES = {"variable": "VLLM_HPU_CONVERT_TO_FP8UZ", "itself": "VLLM_SCALE_ADJUSTMENT"}
+"""How a stack comes by weights that Gaudi2 computes → the variable that says whether it makes them while loading."""
 
 
 def _calibrated(case: Case, chosen: Fit) -> dict[str, Value]:
@@ -119,10 +129,17 @@ def _calibrated(case: Case, chosen: Fit) -> dict[str, Value]:
     return values
 
 
-def _converts(case: Case) -> bool:
-    """Tell whether the weights are float8 in a form that Gaudi2 does not compute."""
-    architecture = next((device.architecture for device in case.facts.devices), "")
-    return case.model.quantization == "fp8" and architecture == "gaudi2"
+def _is_float8(case: Case) -> bool:
+    """Tell whether the weights are float8 and the card is one whose float8 is another."""
+    return case.model.quantization == "fp8" and case.architecture == "gaudi2"
+
+
+def halved(case: Case) -> str:
+    """Return how an unquantised model's weights could be made half as large, or nothing."""
+    script = suitable(case.profile, case.model)
+    if script is None or script.takes == "fp8":
+        return ""
+    return f"; or halve the weights: {typed(case.model.name, script)}"
 
 
 def switches(case: Case) -> dict[str, Value]:
@@ -159,18 +176,43 @@ def _unnamed(case: Case) -> Iterator[Finding]:
         yield advice(45, text, method, ", ".join(methods), "the model unquantised, or in one of those", source)
 
 
+def _unconverted(case: Case) -> Iterator[Finding]:
+    """Yield that weights must be converted before they are served."""
+    if not _is_float8(case) or case.model.converted or case.word("fp8_conversion") != "beforehand":
+        return
+    name, script = case.model.name, suitable(case.profile, case.model)
+    where = "" if script else f" ({others(case.profile)}; this one has none for such weights)"
+    yield advice(
+        41,
+        "Gaudi2 computes float8 as e4m3fnuz, and this stack does not convert weights while loading",
+        name,
+        "weights that `convert` wrote",
+        f"{typed(name, script)}{where}, then serve --model {result(name)}",
+        "Gaudi2E's manual, 3.1.1",
+    )
+
+
+def _unmeasured(case: Case) -> Iterator[Finding]:
+    """Yield that Intel Neural Compressor was asked for without the measurements that it needs."""
+    if case.given.flag(QUANTIZATION) != "inc" or case.given.variable(QUANT):
+        return
+    script = next((each for each in conversions(case.profile) if each.gives == "measurements"), None)
+    how = typed(case.model.name, script) if script else others(case.profile)
+    yield advice(
+        46,
+        f"{QUANTIZATION} inc was set by you, and nothing names the measurements that it quantises with",
+        f"no {QUANT}",
+        f"{QUANT}=…/maxabs_quant_g2.json",
+        f"{how}; its last line says what to serve with",
+        "vllm-hpu-extension calibration/README.md",
+    )
+
+
 def warnings(case: Case, chosen: Fit) -> Iterator[Finding]:
     """Yield what is to be said about the model and the user's own choices."""
     yield from _unnamed(case)
-    if _converts(case) and case.word("fp8_conversion") == "beforehand":
-        yield advice(
-            41,
-            "Gaudi2 computes float8 as e4m3fnuz, and this stack does not convert weights while loading",
-            case.model.name,
-            "weights that convert_for_g2.py wrote",
-            f"python scripts/convert_for_g2.py -i {case.model.name} -o {case.model.name}-G2 (vllm-fork, deepseek_r1)",
-            "Gaudi2E's manual, 3.1.1",
-        )
+    yield from _unconverted(case)
+    yield from _unmeasured(case)
     if case.is_on(SKIP):
         yield advice(
             42,

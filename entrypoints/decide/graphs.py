@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from entrypoints.caches import short
 from entrypoints.decide import Thresholds, Value
 from entrypoints.decide import buckets as spaced
 from entrypoints.decide import histogram as hist
@@ -293,7 +294,7 @@ def _from_lengths(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmu
     padding = hist.padding(lengths, sizes)
     because = f"{padding:.1%} padding for the lengths in {asked.wishes.workload_file}; {hist.told(rows)}"
     text = "".join(f"{line}\n" for line in lines)
-    name = f"buckets-{_fingerprint(text)}.txt"
+    name = f"buckets-{short(text)}.txt"
     instead = ("exp, lin, pad: know the shortest and the longest request only",)
     return Warmup({"VLLM_BUCKETING_FROM_FILE": Value(name, because, instead)}, len(prompts) + decodes, {name: text})
 
@@ -314,9 +315,3 @@ def _blocks_of(asked: Asked, ranges: Ranges, sizes: hist.Sizes, wanted: tuple[in
         most = min(most, up(asked.kv_blocks, BLOCK))
     within = {min(size, most): often for size, often in sizes.items()}
     return hist.optimal(within, max(2, count // 2), min(BLOCK, max(1, batch)), max(batch, most))
-
-
-def _fingerprint(text: str) -> str:
-    from hashlib import sha256
-
-    return sha256(text.encode()).hexdigest()[:12]

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.caches import places
-from entrypoints.decide import Decision, Thresholds, Value
+from entrypoints.decide import Decision, Value
 from entrypoints.decide.choice import UTILISATION
 from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.fit import Fit, fit
@@ -22,6 +22,7 @@ from entrypoints.decide.gaudi import (
     SCRIPT,
     SKIP,
     Case,
+    halved,
     is_pcie,
     mode,
     quantised,
@@ -31,7 +32,7 @@ from entrypoints.decide.gaudi import (
 from entrypoints.decide.graphs import BLOCK, Asked, Warmup, choose_graphs, up
 from entrypoints.decide.layouts import EXPERT
 from entrypoints.decide.room import Rules
-from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.model import Device, Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list, parse_id_list
@@ -47,11 +48,10 @@ _TRIES = 4
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises, and USAGE for variables that are no numbers."""
-    thresholds = Thresholds(profile["thresholds"])
-    case = Case(profile, _visible(facts, given), model, given, thresholds)
+    case = Case(profile, _visible(facts, given), model, given)
     chosen = _fitted(case)
     asked = _asked(case, chosen)
-    warmup = choose_graphs(asked, thresholds, given.env)
+    warmup = choose_graphs(asked, case.thresholds, given.env)
     folder = f"{_root(case)}/buckets"
     values = {
         **_parallelism(case, chosen),
@@ -101,9 +101,9 @@ def _fitted(case: Case) -> Fit:
     try:
         return _settled(case, pcie=pcie)
     except EntrypointError as error:
-        if not pcie:
-            raise
-        hint = f"{error.hint}; more than four Gaudi2E cards work together over host NICs only: the -hnic image"
+        linked = "; more than four Gaudi2E cards work together over host NICs only: the -hnic image"
+        smaller = halved(case) if error.code == DOES_NOT_FIT else ""
+        hint = f"{error.hint}{linked if pcie else ''}{smaller}"
         raise EntrypointError(error.code, error.message, hint) from error
 
 

@@ -303,6 +303,10 @@ def _advice(case: Case, engine: Engine) -> tuple[Finding, ...]:
     if case.given.flag("--quantization") == "neuron_quant":
         text = "Neuron's quantisation is configured through --additional-config; --quantization neuron_quant breaks it"
         found.append(advice(72, text, "--quantization neuron_quant", "no --quantization", "leave it out", GUIDE))
+    method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
+    if method and method not in methods:
+        text, how = "The model's quantisation is not one that the Neuron platform names", "the model unquantised"
+        found.append(advice(75, text, method, f"one of {', '.join(methods)}", how, "vllm-neuron platform.py"))
     weights = case.model.weights
     if weights and case.facts.memory.available < weights.on_disk:
         text = "The host's memory holds the weights while they are converted and split"

@@ -7,11 +7,12 @@ one socket or one GPU, neither tensor nor pipeline parallelism; its KV cache is 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-from entrypoints.decide import GIB, Decision, Thresholds, Value, advice, does_not_fit, gib
+from entrypoints.decide import GIB, Decision, Value, advice, does_not_fit, gib
 from entrypoints.decide import memory as mem
 from entrypoints.decide.binding import domains
+from entrypoints.decide.case import Case as Question
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.geometry import Geometry
 from entrypoints.model import Facts, Finding
@@ -34,13 +35,10 @@ _SEQUENCES = 256
 """vLLM 0.8's own --max-num-seqs."""
 
 
-class Case(NamedTuple):
-    """Everything a decision looks at."""
+class Case(Question):
+    """What this accelerator's rules ask of the question."""
 
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
+    __slots__ = ()
 
     @property
     def kv_size(self) -> int:
@@ -63,7 +61,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
 
     Raises HOST without the host's memory, MODEL for a broken configuration, USAGE for parallelism, DOES_NOT_FIT.
     """
-    case = Case(facts, model, given, Thresholds(profile["thresholds"]))
+    case = Case(profile, facts, model, given)
     _require(case)
     device = given.variable(DEVICE) or "CPU"
     values = _gpu() if "GPU" in device.upper() else _cpu(case)
@@ -221,5 +219,10 @@ def _advice(case: Case) -> Iterator[Finding]:
     if case.given.flag(PREFIXES) == "True" and case.given.flag("--enable-chunked-prefill") == "True":
         text = "Prefix caching and chunked prefill do not go together in this plugin"
         yield advice(82, text, "both", "one of them", f"leave {PREFIXES} out", README)
+    method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
+    if method and method not in methods:
+        text = "The model's quantisation is not one that optimum-intel converts"
+        how = "the model unquantised; optimum-cli export openvino --weight-format int4 makes it small"
+        yield advice(84, text, method, f"one of {', '.join(methods)}", how, "optimum-intel, exporters/openvino")
     if case.given.flag("--enable-lora") == "True":
         yield advice(83, "The plugin refuses LoRA", "--enable-lora", "none", "a cpu variant serves LoRA", README)

@@ -7,15 +7,17 @@ runner/tpu_runner.py and runner/utils.py (0.21, and 0.27 to 0.32).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from entrypoints.decide import Decision, Thresholds, Value
+from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
+from entrypoints.decide.visible import shown
+from entrypoints.errors import HOST, MODEL, EntrypointError
 from entrypoints.findings import INFO
 from entrypoints.model import Device, Facts, Finding
 from entrypoints.modelfacts import ModelFacts
-from entrypoints.parse import format_id_list, parse_id_list
+from entrypoints.parse import format_id_list
 from entrypoints.vllm_flags import Given, parse_count
 
 CACHE = "VLLM_XLA_CACHE_PATH"
@@ -24,26 +26,10 @@ GAP = "VLLM_TPU_BUCKET_PADDING_GAP"
 LEAST = "MIN_TOKEN_BUCKET"
 ATTENTION = '{"sharding": {"sharding_strategy": {"enable_dp_attention": true}}}'
 
-_SIZES = {"float32": 4, "float": 4}
 _UNPADDED_HEAD = 64
 """The one head size that tpu-inference has kernels for without padding."""
 _SEQUENCES = 256
 """vLLM's own --max-num-seqs for an API server on hardware whose memory it does not know."""
-
-
-class Case(NamedTuple):
-    """Everything a decision looks at."""
-
-    profile: Mapping[str, Any]
-    facts: Facts
-    model: ModelFacts
-    given: Given
-    thresholds: Thresholds
-
-    @property
-    def generation(self) -> str:
-        """Of the first chip: chips of one machine are alike."""
-        return self.facts.devices[0].architecture if self.facts.devices else ""
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
@@ -52,24 +38,12 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     Raises HOST for chips of a generation whose memory is not known, MODEL for a quantisation that the platform refuses,
     and what `fit` raises.
     """
-    case = Case(profile, visible(facts, given), padded(model, profile), given, Thresholds(profile["thresholds"]))
+    case = Case(profile, shown(facts, given, VISIBLE, chip), padded(model, profile), given)
     _refuse_quantisation(case)
     dtype = Value("bfloat16", "what the chips' matrix units compute in", ("float16: converted, at no gain",))
     chosen = fit(case.facts, case.model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
     values = {"--dtype": dtype, **chosen.values, **_chips(case, chosen), **_latent(case)}
     return Decision(values, (*_compiling(case, chosen), *chosen.findings))
-
-
-def visible(facts: Facts, given: Given) -> Facts:
-    """Return the facts with only the chips that the user made visible. Raises USAGE."""
-    text = given.variable(VISIBLE)
-    if text is None:
-        return facts
-    try:
-        numbers = parse_id_list(text)
-    except ValueError as error:
-        raise EntrypointError(USAGE, f"{VISIBLE}={text}: expected chip numbers, such as 0,1") from error
-    return facts._replace(devices=tuple(device for device in facts.devices if chip(device) in numbers))
 
 
 def chip(device: Device) -> int:
@@ -88,13 +62,13 @@ def padded(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
 
 def rules(case: Case, dtype: str) -> Rules:
     """Return what the chips allow; their generation tells their memory where nothing runs on them yet. Raises HOST."""
-    numbers, name = case.thresholds, f"hbm_gib_{case.generation}"
+    numbers, name = case.thresholds, f"hbm_gib_{case.architecture}"
     if case.facts.devices and name not in numbers.table:
         known = ", ".join(key.removeprefix("hbm_gib_") for key in sorted(numbers.table) if key.startswith("hbm_gib_"))
-        found = case.generation or "unknown"
+        found = case.architecture or "unknown"
         hint = "set TPU_ACCELERATOR_TYPE, such as v6e-8, or make /sys readable to the container"
         raise EntrypointError(HOST, f"TPU generation {found}: expected one of {known}", hint)
-    size = _SIZES.get(dtype, 2)
+    size = element_bytes(dtype)
     return Rules(
         usable=numbers.number("usable_share"),
         reserved=numbers.bytes("reserved_gib"),

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from entrypoints.decide import advice
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.model import Device, Facts, Finding
-from entrypoints.parse import parse_number
+from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.vllm_flags import Given
+
+
+def _number(device: Device) -> int:
+    return device.number
 
 
 def chosen_by(given: Given, variables: Iterable[str]) -> str:
@@ -30,6 +34,18 @@ def restricted(facts: Facts, given: Given, variables: tuple[str, ...]) -> Facts:
     if words == ["-1"]:
         raise EntrypointError(HOST, f"{name}=-1 hides every device", f"unset {name}")
     return facts._replace(devices=tuple(_device(name, word, there) for word in dict.fromkeys(words)))
+
+
+def shown(facts: Facts, given: Given, variable: str, number: Callable[[Device], int] = _number) -> Facts:
+    """Return the facts with only the devices that the user's variable numbers, in their own order. Raises USAGE."""
+    text = given.variable(variable)
+    if text is None:
+        return facts
+    try:
+        numbers = parse_id_list(text)
+    except ValueError as error:
+        raise EntrypointError(USAGE, f"{variable}={text}: expected device numbers, such as 0,1") from error
+    return facts._replace(devices=tuple(device for device in facts.devices if number(device) in numbers))
 
 
 def _device(name: str, word: str, there: dict[int, Device]) -> Device:

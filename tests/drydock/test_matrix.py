@@ -65,6 +65,10 @@ variants:
       --block-size: {value: 64, because: here it fits better, source: measured}
 """
 
+CONVERSION = (
+    "{kind: float8, text: turns, context: fork, files: [a.py], argv: [a], takes: fp8, gives: model, room: 1, source: a}"
+)
+
 Problems = Callable[..., tuple[str, ...]]
 
 
@@ -204,6 +208,11 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
             "hermetic: false and not_hermetic_because come together",
             "",
         ),
+        (
+            ("    python:", f"    conversions: [{CONVERSION}]\n    python:"),
+            "matrix.yaml: stacks.old.conversions: float8 comes with 'fork', expected one of none",
+            "",
+        ),
         (("[linux/amd64]", "[]"), "variants.cpu-old.platforms: expected at least one platform", ""),
     ],
 )
@@ -244,3 +253,10 @@ def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
 def test_all_mistakes_are_shown_at_once(problems: Problems) -> None:
     found = problems(("stack: old", "stack: odl"), ("[newest]", "[cpu]"), ("[torch]", "[torch, torch]"))
     assert len(found) == 4
+
+
+def test_images_that_are_named_for_converting_have_a_script_for_it() -> None:
+    images = {variant.id: variant for variant in read_matrix(Path(__file__).parents[2])}
+    named = images["habana1.18-vllm0.8"].thresholds["conversion_variants"].value
+    assert isinstance(named, tuple)
+    assert all("float8" in {each.kind for each in images[str(name)].conversions} for name in named)

@@ -140,3 +140,13 @@ def test_a_stale_lock_is_refused_and_nothing_is_written(root: Path, variant: Var
     with pytest.raises(StaleError):
         render.write(root, changed, lock)
     assert not (root / "images").exists()
+
+
+def test_health_counts_only_after_the_longest_warm_up_that_is_planned() -> None:
+    for variant in read_matrix(ROOT):
+        text = (ROOT / "images" / variant.id / "Dockerfile").read_text()
+        minutes = int(text.partition("--start-period=")[2].partition("m ")[0])
+        numbers = {name: variant.thresholds[name].value for name in variant.thresholds}
+        graphs, seconds = numbers.get("graphs_at_most", 0), numbers.get("seconds_per_graph", 0)
+        assert minutes == int(variant.run.start.value[:-1] if variant.run.start else 10), variant.id
+        assert minutes * 60 > float(str(graphs)) * float(str(seconds)), variant.id

@@ -17,6 +17,8 @@ from drydock.paths import ROOT
 from tests.drydock.containers import NODES, machine, made
 
 MODEL = Request(model="org/model")
+DIGEST = f"sha256:{'ab' * 32}"
+PINNED = f"registry.example/vllm@{DIGEST}"
 
 
 class Elsewhere(run.Here):
@@ -27,8 +29,8 @@ class Elsewhere(run.Here):
         self.images = images
         self.became: list[str] = []
 
-    def has_image(self, image: str) -> bool:
-        return image in self.images
+    def digest(self, image: str) -> str:
+        return DIGEST if image in self.images else ""
 
     def become(self, argv: Sequence[str]) -> None:
         self.became = [*argv]
@@ -75,6 +77,19 @@ def test_docker_becomes_what_was_shown(tmp_path: Path, capsys: pytest.CaptureFix
     assert out == ""
     assert here.became[:3] == ["docker", "run", "--rm"]
     assert shlex.split(err[err.index("docker run") :].replace("\\\n", " ")) == here.became
+    assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
+
+
+@pytest.mark.parametrize("form", run.WRITERS)
+def test_the_digest_is_told_where_the_reference_pins_it_and_never_for_a_tag_that_may_move(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    here = Elsewhere(tmp_path, ["registry.example/vllm:1"])
+
+    run.run("cpu", MODEL.model_copy(update={"image": PINNED}), form=form, only_print=True, here=here)
+    assert capsys.readouterr().out.count(DIGEST) == 2  # the reference and the variable
+    run.run("cpu", MODEL.model_copy(update={"image": "registry.example/vllm:1"}), form=form, only_print=True, here=here)
+    assert "DRYDOCK_IMAGE_DIGEST" not in capsys.readouterr().out
 
 
 def test_a_secret_is_shown_nowhere_and_still_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

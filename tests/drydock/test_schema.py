@@ -15,7 +15,7 @@ from drydock.paths import ROOT
 
 def properties(name: str) -> dict[str, dict[str, Any]]:
     document = json.loads(schema.schemas()[f"schemas/{name}.schema.json"])
-    records = {"": document, **document["$defs"]}
+    records = {"": document, **document.get("$defs", {})}
     return {
         f"{record}.{key}": found
         for record, body in records.items()
@@ -23,12 +23,12 @@ def properties(name: str) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("name", ["matrix", "accelerator"])
+@pytest.mark.parametrize("name", ["matrix", "accelerator", "mirrors"])
 def test_every_key_that_people_write_is_described(name: str) -> None:
     assert [key for key, found in properties(name).items() if not found.get("description")] == []
 
 
-@pytest.mark.parametrize("name", ["matrix", "accelerator"])
+@pytest.mark.parametrize("name", ["matrix", "accelerator", "mirrors"])
 def test_the_keys_are_those_people_write(name: str) -> None:
     assert ".schema" in properties(name)
     assert ".schema_" not in properties(name)

@@ -165,7 +165,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--api-key", default=os.environ.get("VLLM_API_KEY", ""))
     parser.add_argument("--ssl-certfile")
     parser.add_argument("--shutdown-timeout", type=float, default=0.0)
-    return parser.parse_args()
+    return parser.parse_known_args()[0]
 
 
 def leave_an_orphan(note: str) -> None:

@@ -56,6 +56,14 @@ def test_plan_prints_data_on_standard_output_only(profile: Path, model: str) -> 
     assert json.loads(ran.stdout)["model"] == model
 
 
+def test_measurements_that_are_not_there_are_refused_before_anything_starts(profile: Path, model: str) -> None:
+    ran = run(profile, "serve", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json")
+
+    assert ran.returncode == errors.MODEL
+    assert "QUANT_CONFIG=/no/such/maxabs_quant_g2.json: no such file" in ran.stderr
+    assert run(profile, "plan", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json").returncode == errors.OK
+
+
 def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tmp_path: Path) -> None:
     repository = tmp_path / "home" / "hub" / "models--owner--model"
     write_model(repository / "snapshots" / "abc", elements=1 << 20)

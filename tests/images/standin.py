@@ -29,10 +29,14 @@ PLATFORM = "linux/amd64"
 SERVED = "STUB_VLLM"
 """Environment variable that lets the stub run; without it, it lacks a device, as many a vLLM does while building."""
 
-STUB = f"""
-import json, os, sys
+NO_DEVICE = f"""
+import os
 if not os.environ.get("{SERVED}"):
     raise RuntimeError("Failed to infer device type")
+"""
+
+STUB = f"""{NO_DEVICE}
+import json, sys
 print(json.dumps({{"argv": sys.argv, "executable": sys.executable, "env": dict(os.environ)}}))
 """
 
@@ -200,6 +204,10 @@ class StandIn:
         for item in self.variant.builds:
             if item.source == source:
                 self._project(folder / item.folder, item)
+        for name in (name for item in self.variant.conversions if item.context == source for name in item.files):
+            script = folder / name
+            script.parent.mkdir(parents=True, exist_ok=True)
+            script.write_text("a script of the vendor's\n")
         folder.mkdir(parents=True, exist_ok=True)
         return folder
 

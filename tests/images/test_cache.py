@@ -8,10 +8,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import docker
 import pytest
 
 from drydock import build, demo
+from tests.images.caches import copied, run
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
@@ -51,36 +51,10 @@ def serve(built: build.Built, model: Path) -> Serve:
     return _serve
 
 
-@pytest.fixture(scope="session")
-def warm(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder that `warm` filled."""
-    cache = tmp_path_factory.mktemp("warm")
-    cache.chmod(0o770)
-    run(built, cache, "warm", "--model", "/models/smollm2", "--served-model-name", "smollm2", model=model)
-    return cache
-
-
 @pytest.fixture
 def volume(warm: Path, tmp_path: Path) -> Path:
     """A copy of it that a test may spoil."""
-    shutil.copytree(warm, tmp_path / "cache", ignore=shutil.ignore_patterns("hub"))
-    for path in ((tmp_path / "cache"), *(tmp_path / "cache").rglob("*")):
-        shutil.chown(path, 10001, 0)
-    return tmp_path / "cache"
-
-
-def run(built: build.Built, cache: Path, *command: str, model: Path | None = None, **mounts: str) -> bytes:
-    """Run the image to its end and return its standard output."""
-    volumes = {str(cache): {"bind": "/cache", "mode": "rw"}}
-    volumes |= {str(model): {"bind": "/models/smollm2", "mode": "ro"}} if model else {}
-    volumes |= {source: {"bind": target, "mode": "ro"} for target, source in mounts.items()}
-    container = docker.from_env().containers.run(built.image, list(command), detach=True, volumes=volumes)
-    try:
-        assert container.wait(timeout=300)["StatusCode"] == 0, container.logs(tail=20).decode(errors="replace")
-        output: bytes = container.logs(stdout=True, stderr=False)
-        return output
-    finally:
-        container.remove(force=True, v=True)
+    return copied(warm, tmp_path / "cache")
 
 
 def entries(cache: Path) -> list[Path]:
@@ -105,14 +79,33 @@ def test_a_poisoned_volume(serve: Serve, volume: Path) -> None:
     assert f"{poisoned.name}: its entry.json cannot be read; set aside in /cache/quarantine/" in line
 
 
-def test_a_foreign_entry(serve: Serve, volume: Path) -> None:
+def test_poisoned_files_of_an_entry_that_looks_whole(serve: Serve, volume: Path) -> None:
+    """What vLLM remembers of the model is well-formed and untrue: vLLM refuses to generate, and ends."""
+    poisoned = entries(volume)[-1]
+    (remembered,) = poisoned.rglob("modelinfos/*LlamaForCausalLM.json")
+    text = remembered.read_text()
+    untrue = text.replace('"is_text_generation_model": true', '"is_text_generation_model": false')
+    assert untrue != text
+    remembered.write_text(untrue)
+    served = serve(volume)
+    assert demo.EXPECTED in served.answer
+    (line,) = (line for line in served.said if "starting once more without them" in line)
+    assert line.startswith("WARN vLLM ended with 1, with caches that it was ready with before")
+    assert all(
+        "vLLM fails with it and not without; set aside in /cache/quarantine/" in said for said in served.warnings
+    )
+    assert poisoned.name in " ".join(served.warnings)
+
+
+@pytest.mark.parametrize(("factor", "theirs"), [("variant", "cuda13.0-vllm0.33"), ("revision", "0123456789ab")])
+def test_an_entry_of_another_image_or_model(serve: Serve, volume: Path, factor: str, theirs: str) -> None:
     manifest = entries(volume)[-1] / "entry.json"
     kept = json.loads(manifest.read_text())
-    manifest.write_text(json.dumps({**kept, "factors": {**kept["factors"], "variant": "cuda13.0-vllm0.33"}}))
+    manifest.write_text(json.dumps({**kept, "factors": {**kept["factors"], factor: theirs}}))
     served = serve(volume)
     assert demo.EXPECTED in served.answer
     (line,) = served.warnings
-    assert "it was made for something else: variant was cuda13.0-vllm0.33, is cpu-vllm0.32" in line
+    assert f"it was made for something else: {factor} was {theirs}, is {kept['factors'][factor]}" in line
 
 
 def test_an_entry_of_another_user(serve: Serve, volume: Path) -> None:

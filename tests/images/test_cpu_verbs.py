@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -71,7 +71,9 @@ def test_check_prints_findings_with_remediation(run: Run) -> None:
 
     assert ran.code in {errors.OK, errors.CHECK_FAILED}
     assert findings
-    assert all(finding["remediation"] for finding in findings if finding["severity"] in {"WARN", "FAIL"})
+    for finding in findings:
+        assert finding["text"], finding
+        assert finding["severity"] == "PASS" or all(finding[part] for part in ("found", "expected", "remediation"))
 
 
 @pytest.mark.parametrize("host", RECORDED)
@@ -191,32 +193,6 @@ def test_the_image_runs_as_nobody_special_and_says_what_it_is(built: build.Built
     assert config["User"] == "10001:0"
     assert config["Entrypoint"][1:3] == ["-I", "-S"]
     assert config["Healthcheck"]["Test"][-1] == "health"
+    assert config["Healthcheck"]["StartPeriod"] == 10 * 60 * 10**9
     assert config["Labels"]["io.drydock.variant"] == "cpu-vllm0.32"
     assert config["Labels"]["org.opencontainers.image.version"] == "0.32.0"
-
-
-SETUID = {
-    "chage",
-    "chfn",
-    "chsh",
-    "expiry",
-    "gpasswd",
-    "mount",
-    "newgrp",
-    "passwd",
-    "su",
-    "umount",
-    "unix_chkpwd",
-    "wall",
-}
-"""What Debian's essential packages bring; --security-opt no-new-privileges takes their power away."""
-
-
-def test_nothing_in_the_image_can_be_written_by_all_or_raises_privileges_but_debians_own(run: Run) -> None:
-    find: Sequence[str] = ("find", "/", "-xdev", "(", "-path", "/proc", "-o", "-path", "/sys", ")", "-prune", "-o")
-    loose = run(*find, "-type", "f", "-perm", "-0002", "-print", user="0:0", mounts={})
-    setuid = run(*find, "-type", "f", "-perm", "/6000", "-printf", "%f\\n", user="0:0", mounts={})
-
-    assert (loose.code, loose.stdout) == (0, "")
-    assert setuid.code == 0
-    assert set(setuid.stdout.split()) <= SETUID

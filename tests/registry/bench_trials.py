@@ -1,8 +1,9 @@
-"""Counts what becomes of publishes that are killed and disturbed: `python tests/registry/bench_trials.py [TRIALS]`.
+"""Counts what becomes of work that is killed and disturbed: `python tests/registry/bench_trials.py [TRIALS]`.
 
-Each trial publishes to a fresh repository of a real registry through a proxy that drops, delays, truncates, loses
-answers and answers 429, 500 and 503; kills the publish with SIGKILL at a random moment; looks whether a tag names
-anything that is not whole; and runs it again to its end. Prints one JSON object.
+Of ten trials four publish to a fresh repository of a real registry, three fetch, two write and load a bundle, and one
+builds. Publishes and fetches go through a proxy that drops, delays, truncates, loses answers and answers 429, 500 and
+503. Each is killed with SIGKILL at a random moment; it is seen whether a name stands for anything that is not whole
+(a tag, a file in a store, a kept image, an archive); and it is run again to its end. Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -10,30 +11,39 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
-import signal
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
-from drydock import publish
-from drydock.errors import DrydockError
-from drydock.pulled import open_image
+from drydock import build
 from drydock.registry import blobs as blobs_module
-from drydock.registry.reference import parse
-from drydock.transfer import Access
-from tests.registry.servers import FaultyProxy, Registry
-from tests.registry.shelf import VARIANT, Shelf
+from tests.drydock.conftest import Loopback
+from tests.images.small import Small
+from tests.registry.servers import Registry
+from tests.registry.trials import (
+    RACED,
+    TWICE,
+    UPLOADED,
+    Building,
+    Bundling,
+    Fetching,
+    Made,
+    Publishing,
+    Trial,
+    killed,
+    repeated,
+    runs,
+)
 
 PROBABILITY = 0.15
 CHUNK = 1 << 18
-QUICK = Access(pause=0.01, timeout=10)
-LONGEST = 0.9
-"""Seconds within which the kill comes."""
+ORDER = ("publish", "fetch", "bundle", "publish", "fetch", "build", "publish", "fetch", "bundle", "publish")
 
 
 def main(trials: int) -> None:
@@ -41,84 +51,61 @@ def main(trials: int) -> None:
     blobs_module.CHUNK = CHUNK
     with tempfile.TemporaryDirectory(prefix="drydock-trials-") as name:
         folder = Path(name)
-        os.environ["DRYDOCK_CACHE"] = str(folder / "cache")
-        shelf = Shelf(folder, platforms=("linux/amd64",), salt="trials", size=1 << 20)
-        registry = Registry(folder / "registry")
+        job = build.prepare("cpu")
+        build.inputs(job)  # the small one's base is the real one
+        small = Small(folder / "small", job.lock)
+        undisturbed = small.build()
+        made = Made(folder, PROBABILITY)
+        registry, server = Registry(folder / "registry"), _server()
         registry.start()
+        kinds: dict[str, Callable[[int], Trial]] = {
+            "publish": lambda number: Publishing(registry, number, made),
+            "fetch": lambda number: Fetching(server, number, made),
+            "bundle": lambda number: Bundling(number, made),
+            "build": lambda _: Building(small, undisturbed["digest"], undisturbed["seconds"]),
+        }
         try:
-            sys.stdout.write(json.dumps(_all(shelf, registry, trials), indent=2) + "\n")
+            found = _all(kinds, trials, str(made.shelf.cache))
+            sys.stdout.write(json.dumps(found, indent=2) + "\n")
         finally:
             registry.stop()
 
 
-def _all(shelf: Shelf, registry: Registry, trials: int) -> dict[str, object]:
-    layouts, wish = publish.built(shelf.variant, shelf.root), publish.Wish("", release="1.0.0")
-    image = publish.combined(layouts)
-    said = publish.describe(parse("127.0.0.1/trials"), layouts, image, wish)
-    found: Counter[str] = Counter()
+def _all(kinds: dict[str, Callable[[int], Trial]], trials: int, cache: str) -> dict[str, object]:
+    found: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
     faults: Counter[str] = Counter()
+    repeats: Counter[str] = Counter()
     chance = random.Random(2026)  # noqa: S311 - the same moments each run
-    for trial in range(trials):
-        proxy = FaultyProxy(registry.port, PROBABILITY, trial)
-        there = publish.Repository(parse(f"{registry.host}/trial/{trial}"), QUICK, state=shelf.cache / "look")
-        arguments = (proxy, f"trial/{trial}", layouts, said)
-        found["killed in time"] += _killed(arguments, chance.uniform(0, LONGEST))
-        found["tag named something that was not whole"] += not _whole_or_absent(there)
-        runs = 1
-        while not _runs(arguments):
-            runs += 1
-        found["runs after the kill"] += runs
-        found["same digest at the end"] += there.manifests.digest(f"{VARIANT}-1.0.0") == image.digest
-        faults.update(proxy.faults)
-        proxy.close()
-    finished = Counter(
-        re.findall(r'"PUT (/v2/trial/\d+/)blobs/uploads/\S*digest=(\S+?)[& ]\S* ?HTTP/1.1" 201', _log(registry))
-    )
+    started = time.monotonic()
+    for number in range(trials):
+        kind = ORDER[number % len(ORDER)]
+        os.environ["DRYDOCK_CACHE"] = cache
+        trial, count = kinds[kind](number), found[kind]
+        count["trials"] += 1
+        count["killed in time"] += killed(trial, chance.uniform(0, trial.longest))
+        count["something half-made had a name"] += trial.half_made()
+        count["runs after the kill"] += 1
+        while not runs(trial):
+            count["runs after the kill"] += 1
+        count["the same at the end"] += trial.same()
+        faults.update(trial.faults)
+        repeats += repeated(getattr(trial, "journal", ()))
     return {
         "trials": trials,
+        "seconds": round(time.monotonic() - started),
         **found,
-        "blobs uploaded": sum(finished.values()),
-        "blobs uploaded twice": sum(count - 1 for count in finished.values()),
+        **{key: repeats[key] for key in (UPLOADED, RACED, TWICE)},
         "faults": {name or "none": count for name, count in sorted(faults.items())},
     }
 
 
-def _push(proxy: FaultyProxy, path: str, layouts: list[publish.Layout], said: publish.Said) -> None:
-    there = publish.Repository(parse(f"{proxy.host}/{path}"), QUICK)
-    publish.push(there, layouts, publish.combined(layouts), said, publish.Wish("", release="1.0.0"))
-
-
-def _killed(arguments: tuple[FaultyProxy, str, list[publish.Layout], publish.Said], after: float) -> bool:
-    """Publish in a process of its own and kill it; tell whether it was still at work."""
-    pid = os.fork()
-    if pid == 0:
-        os._exit(0 if _runs(arguments) else 1)
-    time.sleep(after)
-    os.kill(pid, signal.SIGKILL)
-    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-
-
-def _runs(arguments: tuple[FaultyProxy, str, list[publish.Layout], publish.Said]) -> bool:
-    try:
-        _push(*arguments)
-    except DrydockError as error:
-        sys.stderr.write(f"{error}\n")
-        return False
-    return True
-
-
-def _whole_or_absent(there: publish.Repository) -> bool:
-    """Tell whether a tag, if there is one, names an image with every blob and document."""
-    if there.manifests.digest(f"{VARIANT}-1.0.0") is None:
-        return True
-    image = open_image(f"{there.where}:{VARIANT}-1.0.0")
-    content = image.manifest.content
-    blobs = [there.blobs.has(item["digest"]) for item in (content["config"], *content["layers"])]
-    return all(blobs) and len(there.manifests.referrers(image.digest)) >= 6
-
-
-def _log(registry: Registry) -> str:
-    return (registry.folder / "log").read_text()
+def _server() -> Loopback:
+    """Return a server of 24 files of up to 400 kB."""
+    server = Loopback()
+    chance = random.Random(1)  # noqa: S311 - the same files each run
+    server.files = {f"/{number}.whl": chance.randbytes(chance.randrange(1, 400_000)) for number in range(24)}
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    return server
 
 
 if __name__ == "__main__":

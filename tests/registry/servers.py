@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import requests
 
@@ -80,6 +81,17 @@ class Registry:
         return self.folder / "data/docker/registry/v2/blobs/sha256" / hexadecimal[:2] / hexadecimal / "data"
 
 
+class Answered(NamedTuple):
+    """A request that reached the registry, and its answer."""
+
+    request: str
+    """Method and path."""
+    status: int
+    began: float
+    """When it was taken from the client, in seconds of the monotonic clock."""
+    ended: float
+
+
 class FaultyProxy:
     """Forwards TCP to a registry; with the given probability it cuts, delays, truncates, or answers trouble itself.
 
@@ -89,6 +101,8 @@ class FaultyProxy:
     def __init__(self, target: int, probability: float, seed: int) -> None:
         self.probability, self._target, self._random = probability, target, random.Random(seed)  # noqa: S311 - repeatable
         self.faults: dict[str, int] = {}
+        self.journal: list[Answered] = []
+        """What the registry answered, in order, whether or not the client was there to hear it."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.host = f"127.0.0.1:{self.port}"
@@ -116,6 +130,7 @@ class FaultyProxy:
 
     def _request(self, client: socket.socket) -> None:
         head, rest = self._head(client)
+        began = time.monotonic()
         if not head:
             return
         fault = self._random.choice(("drop", "delay", "truncate", "lose", "500", "503", "429"))
@@ -131,9 +146,14 @@ class FaultyProxy:
         if fault == "delay":
             time.sleep(self._random.uniform(0.01, 0.1))
         with socket.create_connection(("127.0.0.1", self._target), timeout=20) as server:
-            self._forward(client, server, head, rest, fault)
+            answer = self._forward(client, server, head, rest, fault)
+        self._note(head, answer, began)
+        if answer and fault != "lose":  # done over there, and nobody hears of it
+            cut = fault == "truncate" and not self._length(head)
+            client.sendall(answer[: len(answer) // 2] if cut else answer)
 
-    def _forward(self, client: socket.socket, server: socket.socket, head: bytes, rest: bytes, fault: str) -> None:
+    def _forward(self, client: socket.socket, server: socket.socket, head: bytes, rest: bytes, fault: str) -> bytes:
+        """Bring a request to the registry and return its answer; empty where the request was cut."""
         length = self._length(head)
         server.sendall(head)
         sent, cut = 0, self._random.randrange(length) if fault == "truncate" and length else length
@@ -141,17 +161,20 @@ class FaultyProxy:
             chunk = rest or client.recv(1 << 16)
             rest = b""
             if not chunk:
-                return
+                return b""
             server.sendall(chunk[: cut - sent])
             sent += len(chunk)
         if sent < length or (cut < length):
-            return  # half of a body, then nothing
+            return b""  # half of a body, then nothing
         answer = b""
         while chunk := server.recv(1 << 16):
             answer += chunk
-        if fault == "lose":
-            return  # done over there, and nobody hears of it
-        client.sendall(answer[: len(answer) // 2] if fault == "truncate" and not length else answer)
+        return answer
+
+    def _note(self, head: bytes, answer: bytes, began: float) -> None:
+        if answer:
+            request = b" ".join(head.split(b" ", 2)[:2]).decode()
+            self.journal.append(Answered(request, int(answer.split(b" ", 2)[1]), began, time.monotonic()))
 
     @staticmethod
     def _head(client: socket.socket) -> tuple[bytes, bytes]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import base64
+import contextlib
+import hashlib
 import json
 import os
 import random
@@ -14,11 +16,13 @@ import pytest
 
 from drydock.errors import InputError, RegistryError, TagError
 from drydock.publish import Published, Repository, Wish, built, publish, push_blobs
+from drydock.registry import client
 from drydock.registry.manifests import INDEX
 from drydock.registry.reference import parse
 from drydock.transfer import Access
 from tests.registry.servers import FaultyProxy, Registry
 from tests.registry.shelf import VARIANT, Shelf
+from tests.small_disk import small_disk
 
 QUICK = Access(pause=0.01, timeout=10)
 
@@ -118,6 +122,56 @@ def test_expired_credentials_are_said_before_anything_is_done(guarded: Registry,
     assert f"docker login {guarded.host}" in stderr
     assert "expired-secret" not in stderr
     assert auth not in stderr
+
+
+# --- no space left --------------------------------------------------------------------------------------------------
+
+
+def fill(folder: Path) -> None:
+    """Leave no byte and no name for another file."""
+    with contextlib.suppress(OSError), (folder / "filler").open("wb", buffering=0) as file:
+        while file.write(bytes(1 << 16)):
+            pass
+
+
+def test_a_full_disk_here_is_said_and_what_was_built_stays(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
+    before = layouts(shelf.cache)
+    with small_disk(tmp_path / "disk", "8m") as disk:
+        shutil.copytree(shelf.cache, disk / "cache")
+        fill(disk)
+        where, changes = f"{registry.host}/full", {"DRYDOCK_CACHE": str(disk / "cache"), "TMPDIR": str(disk)}
+        process = verb(shelf, where, "--release", "1.0.0", **changes)
+        stdout, stderr = process.communicate(timeout=120)
+        assert (process.returncode, stdout) == (8, ""), stderr[-2000:]
+        assert "no space left" in stderr
+        assert "Traceback" not in stderr
+        assert layouts(disk / "cache") == before
+        there = repository(registry, "full/cpu", tmp_path / "state").manifests
+        assert there.tags() == ()
+        (disk / "filler").unlink()
+        assert finished(verb(shelf, where, "--release", "1.0.0", **changes)).tags[0].was is None
+
+
+def layouts(cache: Path) -> dict[str, str]:
+    """Return the checksums of what was built."""
+    files = (path for path in (cache / "images").rglob("*") if path.is_file() and path.suffix != ".lock")
+    return {str(path.relative_to(cache)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf(tmp_path, platforms=("linux/amd64",), salt="full", size=8 << 20)
+    with small_disk(tmp_path / "disk", "4m") as disk:
+        full = Registry(disk / "registry")
+        full.start()
+        try:
+            monkeypatch.setattr(client, "ATTEMPTS", 2)
+            monkeypatch.setenv("DRYDOCK_CACHE", str(shelf.cache))
+            with pytest.raises(RegistryError, match="the registry answered 5") as caught:
+                publish(VARIANT, Wish(f"{full.host}/full", release="1.0.0"), root=shelf.root)
+            assert caught.value.code == 10
+            assert repository(full, "full/cpu", tmp_path / "state").manifests.tags() == ()
+        finally:
+            full.stop()
 
 
 # --- in spite of everything -----------------------------------------------------------------------------------------

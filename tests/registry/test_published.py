@@ -2,14 +2,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from drydock import debian, imagediff, inspection, lock, trust
+from drydock import imagediff, inspection, lock, trust
 from drydock.attest import documents, sbom
 from drydock.attest.signing import Trust
 from drydock.errors import UntrustedError
@@ -21,6 +22,7 @@ from drydock.registry.reference import parse
 from drydock.transfer import Access
 from tests.registry.servers import Registry
 from tests.registry.shelf import VARIANT, Shelf
+from tests.registry.sigstore import ISSUER, Sigstore, token
 
 AMD64 = "linux/amd64"
 
@@ -53,22 +55,35 @@ class Signed:
         return {item.media_type: item for item in image.documents(self.digest, documents.KINDS)}
 
 
-@pytest.fixture(scope="session")
-def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key pair of cosign's, which is installed where it is missing."""
-    folder = tmp_path_factory.mktemp("keys")
-    if not any((Path(path) / "cosign").exists() for path in os.environ["PATH"].split(":")):
-        debian.install("cosign", minimum={"cosign": (2, 6)})
-    environment = {**os.environ, "COSIGN_PASSWORD": ""}
-    subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
-    return folder / "cosign.key"
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Iterator[Signed]:
+    """Published and signed, in a registry of its own; beside it a copy of everything as it was then."""
+    folder = tmp_path_factory.mktemp("published")
+    registry = Registry(folder / "now" / "registry")
+    registry.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRYDOCK_CACHE", str(folder / "now" / "cache"))
+        shelf = Shelf(folder / "now", platforms=(AMD64,), salt="signed")
+        found = Signed(registry, shelf, key, "published")
+    for name in CHANGED:
+        shutil.copytree(folder / "now" / name, folder / "then" / name)
+    yield found
+    registry.stop()
+
+
+CHANGED = ("registry/data", "repository/images", "cache")
+"""What tests change, and what is put back before the next one."""
 
 
 @pytest.fixture
-def signed(registry: Registry, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch) -> Signed:
-    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    shelf = Shelf(tmp_path, platforms=(AMD64,), salt=str(tmp_path))
-    return Signed(registry, shelf, key, f"published/{tmp_path.name.replace('_', '-').rstrip('-')}")
+def signed(once: Signed, monkeypatch: pytest.MonkeyPatch) -> Signed:
+    now = once.registry.folder.parent
+    for name in CHANGED:
+        shutil.rmtree(now / name)
+        shutil.copytree(now.parent / "then" / name, now / name)
+    monkeypatch.setenv("DRYDOCK_CACHE", str(once.shelf.cache))
+    monkeypatch.setattr(once, "public", once.public)
+    return once
 
 
 def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
@@ -167,6 +182,44 @@ def test_another_key_is_refused(signed: Signed, tmp_path: Path) -> None:
     subprocess.run(["cosign", "generate-key-pair"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     signed.public = str(tmp_path / "cosign.pub")
     assert "no signature that counts" in refused(signed)
+
+
+# --- with an identity -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sigstore(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Sigstore]:
+    """An authority of our own, and a token that says who we are; `key` sees that there is a cosign."""
+    del key
+    found = Sigstore(tmp_path / "sigstore")
+    found.start()
+    monkeypatch.setenv("SIGSTORE_ID_TOKEN", token("release@example.com"))
+    monkeypatch.setenv("TUF_ROOT", str(tmp_path / "no roots of anybody else"))
+    yield found
+    found.stop()
+
+
+def test_an_identity_signs_and_is_verified_without_the_services(
+    registry: Registry, shelf: Shelf, sigstore: Sigstore, tmp_path: Path
+) -> None:
+    wish = Wish(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
+    done = publish(VARIANT, wish, root=shelf.root)
+    sigstore.stop()
+    image = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
+
+    def verify(who: str, issuer: str = ISSUER, root: str = sigstore.root) -> trust.Trusted:
+        wanted = Trust(identity=who, issuer=issuer, root=root)
+        return trust.verify_reference(image, trust.Wish(wanted, rebuild=False), root=shelf.root)
+
+    assert verify("release@example.com").digest == done.digest
+    another = Sigstore(tmp_path / "another")
+    for arguments in (
+        ("somebody@example.com",),
+        ("release@example.com", "https://somebody.else"),
+        ("release@example.com", ISSUER, another.root),
+    ):
+        with pytest.raises(UntrustedError, match="no signature that counts"):
+            verify(*arguments)
 
 
 def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:

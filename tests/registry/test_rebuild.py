@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from drydock import build
+from drydock import audit, build, demo
 from drydock.errors import NotReproducibleError
+from drydock.locked import Lock
 from drydock.publish import Published, Wish, publish
 from drydock.trust import Wish as Wanted
 from drydock.trust import verify_reference
+from tests.entrypoints.sample import write_model
 from tests.images.small import VARIANT, Small
+from tests.images.standin import SERVED
+from tests.images.test_standins import MODEL, run
 from tests.registry.servers import Registry
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Small:
+def real() -> Lock:
+    """The CPU variant's lock, whose base is in the store."""
     job = build.prepare("cpu")
-    build.inputs(job)  # its base is the real one
-    small = Small(tmp_path_factory.mktemp("small"), job.lock)
+    build.inputs(job)
+    return job.lock
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory, real: Lock) -> Small:
+    small = Small(tmp_path_factory.mktemp("small"), real)
     small.build()
     return small
 
@@ -32,16 +45,53 @@ def done(registry: Registry, small: Small, monkeypatch: pytest.MonkeyPatch) -> P
     return publish(VARIANT, Wish(f"{registry.host}/small", release="1.0.0"), root=small.root)
 
 
-def test_an_image_is_pulled_by_its_digest_and_runs(done: Published) -> None:
-    before = subprocess.run(["docker", "image", "inspect", done.image], capture_output=True, check=False)
-    assert before.returncode
+@contextlib.contextmanager
+def pulled(image: str) -> Iterator[str]:
+    """Pull an image that the engine lacks, by its digest; remove it again."""
+    assert "@sha256:" in image
+    assert subprocess.run(["docker", "image", "inspect", image], capture_output=True, check=False).returncode
     try:
-        subprocess.run(["docker", "pull", "--quiet", done.image], check=True, capture_output=True)
-        command = ["docker", "run", "--rm", "--network=none", done.image, "version"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        assert VARIANT in said
+        subprocess.run(["docker", "pull", "--quiet", image], check=True, capture_output=True)
+        yield image
     finally:
-        subprocess.run(["docker", "image", "rm", done.image], capture_output=True, check=False)
+        subprocess.run(["docker", "image", "rm", image], capture_output=True, check=False)
+
+
+def test_an_image_is_pulled_by_its_digest_and_serves(done: Published, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    strict: dict[str, Any] = {
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "tmpfs": {"/tmp": ""},
+    }
+    strict |= {"environment": {SERVED: "1"}}
+    with pulled(done.image) as image, demo.serving(image, model, **strict) as container:
+        demo.wait_until_ready(container, 60)
+        assert "Paris" in demo.ask(container, demo.QUESTION, model="stub")
+
+
+STAND_INS = {"cuda13.0-vllm0.33": "cuda-h100-8x", "tpu-vllm0.21": "tpu-v5e-1x"}
+"""Row of the matrix → a recorded host to start its image on."""
+
+
+@pytest.mark.parametrize("row", STAND_INS)
+def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
+    row: str, registry: Registry, real: Lock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = Small(tmp_path / "small", real, row)
+    small.build()
+    monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
+    done = publish(VARIANT, Wish(f"{registry.host}/stand-ins", release="1.0.0"), root=small.root)
+    with pulled(done.image) as image:
+        ran = run(image, write_model(tmp_path / "model"), "serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec",
+                  "--model", MODEL)  # fmt: skip
+        assert ran.returncode == 0, ran.stderr[-2000:]
+        argv = json.loads(ran.stdout.splitlines()[-1])["argv"]
+        assert argv[argv.index("--model") + 1] == MODEL
+    tag = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
+    assert verify_reference(tag, Wanted(), root=small.root).rebuilt == done.digest
+    assert audit.audit(build.prepare(VARIANT, root=small.root)).findings == ()
 
 
 def test_a_third_party_builds_the_same_digest(done: Published, small: Small, registry: Registry) -> None:

@@ -29,6 +29,7 @@ TEXTS = {
 FILES = {
     **{path: text.encode() for path, text in TEXTS.items()},
     "usr/bin/bash": b"bash",
+    "opt/drydock/entrypoints/plugin/drydock_plugin-1.dist-info/METADATA": b"Name: drydock-plugin\nVersion: 1\n",
     f"{SITE}/big/__init__.py": b"1",
     f"{SITE}/big/__pycache__/__init__.cpython-311.pyc": b"c",
     f"{SITE}/big/_vendor/small/a.py": b"a",

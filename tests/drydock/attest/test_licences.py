@@ -81,4 +81,11 @@ def test_every_identifier_of_the_policy_is_one() -> None:
         *(item.licence for item in (*POLICY.deny, *POLICY.packages.values())),
     )
     assert [licence for licence in said if not licence.startswith("LicenseRef-") and not is_spdx(licence)] == []
-    assert {licence for licence in said if licence.startswith("LicenseRef-")} <= set(POLICY.allow)
+    meant = {licence for licence in POLICY.names.values() if licence.startswith("LicenseRef-")}
+    assert meant <= set(POLICY.allow)
+
+
+def test_a_licence_of_neither_list_is_said_with_what_is_known_of_it() -> None:
+    licensed = inventory("i", holding(package("intel-openmp")), POLICY).packages[0]
+    assert (licensed.verdict, licensed.licence) == ("unknown", "LicenseRef-Intel-EULA-developer-tools")
+    assert "redist.txt" in licensed.because

@@ -11,7 +11,6 @@ from drydock.record import dump
 from drydock.render import profile
 from entrypoints.decide import Decision
 from entrypoints.decide.cuda import decide
-from entrypoints.errors import HOST, EntrypointError
 from entrypoints.model import Cpu, Device, Facts, Link, Memory, Mount, Node
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import Wishes
@@ -52,12 +51,6 @@ def made(
     model = more.pop("model", LLAMA)
     given = parse_given(flags, env or {}, known, Wishes(**more.pop("wishes", {})))
     return decide(more.pop("profile", profile_of()), found, model, given)
-
-
-def test_without_a_gpu_it_says_what_to_pass() -> None:
-    with pytest.raises(EntrypointError) as refusal:
-        made(host(()))
-    assert (refusal.value.code, "--gpus all" in refusal.value.hint) == (HOST, True)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from entrypoints.decide import Value
-from entrypoints.decide.executor import BIND, EXECUTOR, MIB, OWN_PROCESSES, choose_executor, unbound
+from entrypoints.decide.executor import (
+    BIND,
+    EXECUTOR,
+    METHOD,
+    MIB,
+    OWN_PROCESSES,
+    PLUGIN,
+    SEARCHED,
+    choose_executor,
+    unbound,
+)
 from entrypoints.errors import HOST, EntrypointError
 from entrypoints.model import Facts
 from entrypoints.vllm_flags import parse_given
@@ -85,3 +95,39 @@ def test_a_shm_that_cannot_be_written_is_none_and_an_unknown_one_is_enough() -> 
 
     assert chosen(sealed, SOME)[EXECUTOR] == "uni"
     assert chosen(host._replace(mounts={}), SOME) == {BIND: "0-3"}
+
+
+INTEL = facts(cores=8, files={"iomp": True})
+
+
+def test_one_process_that_computes_itself_is_forked_and_the_plugin_is_found() -> None:
+    values = chosen(INTEL, ALL)
+
+    assert (values[METHOD], values[SEARCHED]) == ("fork", PLUGIN)
+    assert values["KMP_AFFINITY"] == "none"  # unasked, Intel's runtime binds a forked process, which then serves slowly
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {METHOD: "spawn"},
+        {SEARCHED: "/mine"},
+        {"LD_PRELOAD": "/usr/lib/libjemalloc.so"},
+        {"VLLM_PLUGINS": "mine"},
+    ],
+)
+def test_nothing_is_forked_that_the_user_set_otherwise(env: dict[str, str]) -> None:
+    assert not {METHOD, SEARCHED} & chosen(INTEL, ALL, env=env).keys()
+
+
+@pytest.mark.parametrize(
+    "env", [{METHOD: "fork"}, {"LD_PRELOAD": "/opt/libiomp5.so"}, {"VLLM_PLUGINS": "mine,drydock"}]
+)
+def test_what_the_user_set_may_go_with_forking(env: dict[str, str]) -> None:
+    assert chosen(INTEL, ALL, env=env)[SEARCHED] == PLUGIN
+
+
+def test_gnus_openmp_and_worker_processes_are_not_forked() -> None:
+    assert METHOD not in chosen(facts(cores=8, files={}), ALL)
+    assert METHOD not in chosen(INTEL, SOME)
+    assert METHOD not in chosen(INTEL, Value("0-3|4-7", ""), ranks=2)

@@ -16,7 +16,7 @@ from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.facts import probe
 from entrypoints.geometry import Geometry
 from entrypoints.host import Host
-from entrypoints.model import Facts
+from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts, Weights
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
@@ -53,6 +53,7 @@ LLAMA_70B = model("DeepSeek-R1-Distill-Llama-70B", 70.6, 64, 8, 80)
 QWEN_72B = model("Qwen2-72B-Instruct", 72.7, 64, 8, 80, architecture="Qwen2ForCausalLM")
 QWEN_32B = model("DeepSeek-R1-Distill-Qwen-32B", 32.8, 40, 8, 64, architecture="Qwen2ForCausalLM")
 QWEN_7B = model("Qwen2.5-7B-Instruct", 7.6, 28, 4, 28, architecture="Qwen2ForCausalLM")
+QWEN3_8B = model("Qwen3-8B", 8.2, 32, 8, 36, architecture="Qwen3ForCausalLM")
 QWQ = model("QwQ-32B", 32.8, 40, 8, 64, architecture="Qwen2ForCausalLM")
 
 
@@ -86,6 +87,7 @@ SHORT = Wishes(input=(800, 1024), output=(400, 512))
         (LLAMA_8B, 1, "0", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
         (QWEN_7B, 1, "0", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
         (QWQ, 2, "0,1", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
+        (QWEN3_8B, 2, "0,1", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
     ],
 )
 def test_the_examples_of_the_manual_of_1_22(  # noqa: PLR0913, PLR0917 - a row is one of the manual's commands
@@ -125,6 +127,39 @@ def test_no_padding_limit_is_set_where_the_extension_would_stop_at_it() -> None:
 
     assert not [name for name in decision.values if name.endswith("_LIMIT")]
     assert any("LIMIT" in text for text in decision.values["VLLM_EXPONENTIAL_BUCKETING"].instead)
+
+
+# --- the manual of 1.22, 3.4.1: PT_HPU_LAZY_MODE=1 vllm serve MODEL --dtype bfloat16 --limit-mm-per-prompt …
+
+
+@pytest.mark.parametrize(
+    ("what", "limit", "pixels"),
+    [
+        (model("Qwen2-VL-7B-Instruct", 8.3, 28, 4, 28), "video=5,image=5", "max_pixels=1003520"),
+        (model("Qwen2-Audio-7B-Instruct", 8.4, 32, 32, 32), "audio=5", "max_pixels=1003520"),
+        (model("Qwen2.5-VL-7B-Instruct", 8.3, 28, 4, 28), "video=5,image=5", "max_pixels=1003520"),
+        (model("Qwen2.5-Omni-7B", 10.7, 28, 4, 28), "audio=5,video=5,image=5", "max_pixels=1003520"),
+        (model("Qwen3-VL-30B-A3B-Instruct", 31.1, 32, 4, 48), "video=5,image=5", "max_pixels=1003520,min_pixels=3136"),
+        (
+            model("Qwen3-VL-30B-A3B-Instruct-FP8-G2-Dynamic", 31.1, 32, 4, 48, quantization="fp8", converted=True),
+            "video=5,image=5",
+            "max_pixels=1003520,min_pixels=3136",
+        ),
+    ],
+)
+def test_the_multimodal_examples_of_the_manual_of_1_22(what: ModelFacts, limit: str, pixels: str) -> None:
+    """One card each, as there. What clients may send is theirs to say, and passes; the rest of the line is decided.
+
+    Better than there: weights that are made for Gaudi2 already are not scaled once more while they load (3.4.3).
+    """
+    flags = ("--limit-mm-per-prompt", limit, "--mm-processor-kwargs", pixels)
+    chosen = values(what, *flags)
+
+    assert chosen["PT_HPU_LAZY_MODE"] == "1"
+    assert chosen["--dtype"] == "bfloat16"
+    assert chosen.get("--tensor-parallel-size", "1") == "1"
+    assert chosen.get("VLLM_HPU_CONVERT_TO_FP8UZ") == ("false" if what.quantization else None)
+    assert not {"--limit-mm-per-prompt", "--mm-processor-kwargs"} & chosen.keys()
 
 
 # --- the manual of 1.21: -n … -m … -b … -i … -o … -l 8192 -t 8192
@@ -190,6 +225,22 @@ def test_deepseek_r1_takes_eight_cards_and_few_graphs() -> None:
     assert buckets(chosen, "DECODE", "BS") == ("1", "8", "128")
     assert buckets(chosen, "PROMPT", "SEQ") == ("128", "1024", "16384")
     assert buckets(chosen, "DECODE", "BLOCK") == ("128", "1024", "16384")
+
+
+def test_qwen3_coder_480b_is_served_as_the_manual_of_1_22_has_it() -> None:
+    """3.3.2: VLLM_DISABLE_MARK_SCALES_AS_CONST=true start_vllm.sh -w …-G2 -q; `-q` is what `convert` says to set."""
+    what = model("Qwen3-Coder-480B-A35B-Instruct-FP8-G2", 0, 96, 8, 62, quantization="fp8", converted=True)
+    what = what._replace(weights=Weights(on_disk=482 * 10**9, elements=0, other=482 * 10**9))
+    calibrate = next(each for each in profile(R1)["conversions"] if each["kind"] == "calibrate")
+    served = {name: value.format(output="/models/measured") for name, value in calibrate["serve"].items()}
+    decision = decided(what, "--max-num-seqs", "64", variant=R1, **served)
+    chosen = {name: str(value.value) for name, value in decision.values.items()}
+
+    assert served["QUANT_CONFIG"].endswith("inc_quant_per_channel_with_fp8kv_config.json")
+    assert (chosen["--tensor-parallel-size"], chosen["PT_HPU_WEIGHT_SHARING"]) == ("8", "0")
+    assert (chosen["--quantization"], chosen["--kv-cache-dtype"]) == ("inc", "fp8_inc")
+    assert chosen["VLLM_DISABLE_MARK_SCALES_AS_CONST"] == "true"
+    assert not {"PLAN-041", "PLAN-046"} & {finding.id for finding in decision.findings}
 
 
 # --- lengths
@@ -364,6 +415,47 @@ def test_fp8_weights_are_converted_for_gaudi2_or_must_be() -> None:
 
     assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "true"
     assert [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"] == ["PLAN-041"]
+
+
+def test_converted_weights_are_not_scaled_again() -> None:
+    what = LLAMA_8B._replace(quantization="fp8", converted=True)
+
+    assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "false"
+    assert values(what, variant=PLUGIN)["VLLM_SCALE_ADJUSTMENT"] == "false"
+    assert not [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"]
+
+
+def test_the_command_that_converts_is_named_and_where_it_is_to_be_had() -> None:
+    """The manual of 1.21, 3.1.1: convert_for_g2.py -i DeepSeek-R1-0528 -o DeepSeek-R1-0528-G2, then start_vllm.sh."""
+    what = LLAMA_8B._replace(name="/models/DeepSeek-R1-0528", quantization="fp8")
+    command = "IMG convert --model /models/DeepSeek-R1-0528 --output /models/DeepSeek-R1-0528-G2"
+
+    has, lacks = (unconverted(what, variant) for variant in (R1, OLD))
+
+    assert has.remediation == f"docker run … {command}, then serve --model /models/DeepSeek-R1-0528-G2"
+    assert command in lacks.remediation
+    assert "habana1.21-deepseek-r1" in lacks.remediation
+
+
+def unconverted(what: ModelFacts, variant: str) -> Finding:
+    """Return the finding that weights must be converted."""
+    return next(finding for finding in decided(what, variant=variant).findings if finding.id == "PLAN-041")
+
+
+def test_quantisation_without_measurements_names_the_command_that_measures() -> None:
+    findings = decided(LLAMA_8B, "--quantization", "inc").findings
+
+    said = next(finding for finding in findings if finding.id == "PLAN-046")
+    assert f"convert --model {LLAMA_8B.name} --output {LLAMA_8B.name}-measurements --kind calibrate" in said.remediation
+    named = decided(LLAMA_8B, "--quantization", "inc", QUANT_CONFIG="/m/maxabs_quant_g2.json").findings
+    assert "PLAN-046" not in [finding.id for finding in named]
+
+
+def test_what_does_not_fit_names_the_script_that_halves_it() -> None:
+    large = LLAMA_8B._replace(modalities=("image",), weights=Weights(10**13, 5 * 10**12, 0))
+
+    with pytest.raises(EntrypointError, match=r"halve the weights: .* convert"):
+        decided(large)
 
 
 def test_qwens_keep_their_tensors() -> None:

@@ -267,3 +267,12 @@ def test_instances_and_drivers_that_an_image_does_not_go_with_fail(machine: str,
     found = evaluate(profile["checks"], host(machine))
 
     assert {finding.id for finding in found if finding.severity == FAIL and finding.id.startswith("NRN")} == failing
+
+
+@pytest.mark.parametrize(
+    ("name", "method", "said"), [(TRN2, "awq", 1), (TRN2, "fp8", 0), (INF2, "fp8", 1), (INF2, "", 0)]
+)
+def test_a_quantisation_that_the_platform_does_not_name_is_warned_of(name: str, method: str, said: int) -> None:
+    found = decided(name, model=SMOLLM2._replace(quantization=method)).findings
+
+    assert [finding.found for finding in found if finding.id == "PLAN-075"] == [method] * said

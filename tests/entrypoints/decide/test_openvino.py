@@ -117,3 +117,10 @@ def test_without_memory_figures_there_is_no_plan() -> None:
         memory=XEON.memory._replace(total=0), failures=(Failure("/proc/meminfo", "no such file", "its size"),)
     )
     assert refused(facts=broken).code == HOST
+
+
+@pytest.mark.parametrize(("method", "said"), [("fp8", 1), ("compressed-tensors", 1), ("gptq", 0), ("awq", 0), ("", 0)])
+def test_a_quantisation_that_nobody_converts_is_warned_of(method: str, said: int) -> None:
+    found = decided(model=LLAMA._replace(quantization=method)).findings
+
+    assert [finding.found for finding in found if finding.id == "PLAN-084"] == [method] * said

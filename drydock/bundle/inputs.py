@@ -1,0 +1,155 @@
+"""What a rebuild needs: everything that a lock pins, brought into the store and listed; a base that is an image. IO."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drydock import apt, build, fetch, oci, pulled, resolve, sources
+from drydock.bundle.contents import COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
+from drydock.errors import FetchError, InputError
+from drydock.files import dumps
+from drydock.locked import LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedSource, LockedWheel
+from drydock.mirrors import read_mirrors, registry
+from drydock.registry.manifests import Manifest
+from drydock.store import Store, default_store, mtime_of, place, whole_folder
+
+PLAIN, EXECUTABLE = 0o644, 0o755
+
+
+class Gathered(NamedTuple):
+    """The inputs of one image."""
+
+    manifest: Manifest
+    """Lists them."""
+    blobs: tuple[Blob, ...]
+    base: Path | None
+    """The OCI layout of a base that is an image."""
+
+
+def gather(job: build.Job, subject: Manifest, folder: Path) -> Gathered:
+    """Bring what a job was built from into the store, and list it; what has to be packed goes into `folder`.
+
+    Raises FetchError where something cannot be had.
+    """
+    pins, store = job.lock.platforms[job.platform], default_store()
+    _bring(job, pins, store)
+    found = dict([*_stored(pins, store), *_sources(pins, store, folder)])
+    entries = [found[title] for title in sorted(found)]
+    layers = [blob.described(kind, **annotations) for blob, kind, annotations in entries]
+    manifest = artifact(INPUTS, layers, subject=subject)
+    base = pins.base if isinstance(pins.base, LockedImageBase) else None
+    return Gathered(
+        manifest,
+        tuple(blob for blob, _, _ in entries),
+        bring_base(base, job.platform, store) if base else None,
+    )
+
+
+Entry = tuple[str, tuple[Blob, str, dict[str, str]]]
+"""Title → blob, media type, annotations."""
+
+
+def _bring(job: build.Job, pins: LockedPlatform, store: Store) -> None:
+    """Fetch what the store lacks: more than a build needs, whose base may have been made before."""
+    target = resolve.environment(job.variant.python, job.platform, job.variant.base)
+    if isinstance(pins.base, LockedDebianBase):
+        apt.fetch_packages(_debs(pins.base), pins.base.snapshot, store, os.environ)
+    resolve.fetch_wheels(_wheels(pins), target, store, os.environ)
+    for source in pins.sources:
+        sources.folder(source, target, store)
+
+
+def _debs(base: LockedDebianBase) -> tuple[LockedDeb, ...]:
+    return (*base.packages, *base.bootstrap)
+
+
+def _wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
+    return (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.build, *pins.tools)
+
+
+def _stored(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
+    """Yield the files of the store."""
+    debs = _debs(pins.base) if isinstance(pins.base, LockedDebianBase) else ()
+    sdists = [source.sdist for source in pins.sources if source.sdist]
+    kinds: tuple[tuple[str, str, tuple[LockedWheel | LockedDeb, ...]], ...] = (
+        (DEB, "debs", debs),
+        (WHEEL, "wheels", _wheels(pins)),
+        (SDIST, "sources", tuple(sdists)),
+    )
+    for kind, folder, files in kinds:
+        for file in files:
+            title = f"{folder}/{Path(file.filename).name}"
+            blob = Blob(f"sha256:{file.sha256}", file.size, store.path(file.sha256))
+            yield f"{title} {file.sha256}", (blob, kind, titled(title))
+
+
+def _sources(pins: LockedPlatform, store: Store, folder: Path) -> Iterator[Entry]:
+    """Yield the source trees that git brought, each as one tar file."""
+    for source in pins.sources:
+        if not source.sdist:
+            title = f"sources/{source.name}.tar"
+            blob = pack(source, sources.checkout(source, store), folder)
+            yield f"{title} {blob.digest}", (blob, SOURCE, {TITLE: title, COMMIT: str(source.commit)})
+
+
+def pack(source: LockedSource, tree: Path, folder: Path) -> Blob:
+    """Return a source tree as one tar file, always the same. Raises InputError for what no machine would unpack."""
+    target = folder / f"{source.commit}.tar"
+    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(tree.rglob("*")):
+            _add(tar, path, tree)
+    with target.open("rb") as file:
+        return Blob(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", target.stat().st_size, target)
+
+
+def _add(tar: tarfile.TarFile, path: Path, tree: Path) -> None:
+    entry = tar.gettarinfo(path, str(path.relative_to(tree)))
+    entry.uid = entry.gid = entry.mtime = 0
+    entry.uname = entry.gname = ""
+    entry.mode = EXECUTABLE if entry.isdir() or entry.mode & stat.S_IXUSR else PLAIN
+    try:
+        tarfile.data_filter(entry, str(tree))
+    except tarfile.FilterError as error:
+        raise InputError(f"{path}: {error}: such a source tree cannot be bundled") from error
+    if entry.isreg() or entry.islnk():
+        entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
+        with path.open("rb") as file:
+            entry.mtime = mtime_of(hashlib.file_digest(file, "sha256").hexdigest())
+            file.seek(0)
+            tar.addfile(entry, file)
+    else:
+        tar.addfile(entry)
+
+
+def bring_base(base: LockedImageBase, platform: str, store: Store) -> Path:
+    """Return the OCI layout of a locked base, pulled from its registry or that one's mirror unless it is here.
+
+    Raises FetchError, RegistryError or CredentialsError.
+    """
+    final = fetch.image_folder(str(base.digest), platform, store)
+    if oci.intact(final):
+        return final
+    image = pulled.open_image(f"{registry(base.reference, read_mirrors())}@{base.digest}")
+    if platform not in image.platforms:
+        raise FetchError(f"{base.reference}@{base.digest}: is for {', '.join(image.platforms)}, expected {platform}")
+    manifest = image.platforms[platform]
+    with whole_folder(final, replace=True) as layout:
+        for described in (manifest.content["config"], *manifest.content["layers"]):
+            target = layout / "blobs" / described["digest"].replace(":", "/")
+            place(image.blob(described["digest"]), target, executable=False)
+        for item in {image.manifest.digest: image.manifest, manifest.digest: manifest}.values():
+            (layout / "blobs" / item.digest.replace(":", "/")).write_bytes(item.data)
+        write_index(layout, image.manifest.descriptor())
+    return final
+
+
+def write_index(layout: Path, descriptor: dict[str, Any]) -> None:
+    """Make a folder of blobs a layout of one image."""
+    (layout / "oci-layout").write_text(dumps({"imageLayoutVersion": "1.0.0"}))
+    (layout / "index.json").write_text(dumps({"schemaVersion": 2, "manifests": [descriptor]}))

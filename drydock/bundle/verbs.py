@@ -1,0 +1,34 @@
+"""`bundle` and `bundle.load`, as text, and what their options say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from drydock.bundle import create as creating
+from drydock.bundle import load as loading
+from drydock.errors import InputError
+from drydock.files import dumps
+from drydock.record import dump
+
+Load = loading.Wish
+CREATE = {"target": "variant id, alias or accelerator; repeatable", "output": "the file"}
+LOAD = {
+    "engine": "load its images into the engine, too",
+    "digest": "what the bundle's digest must be: sha256:…",
+    "context": "NAME=FOLDER: files that only their vendor may hand out, by their hashes; repeatable",
+}
+
+
+def create(targets: Sequence[str], output: Path, *, json: bool = False) -> str:
+    """Return what was bundled. Raises InputError without a target."""
+    if not targets:
+        raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
+    created = creating.create(targets, output)
+    return dumps(dump(created)) if json else creating.report(created)
+
+
+def load(file: Path, wish: loading.Wish, *, json: bool = False) -> str:
+    """Return what was loaded."""
+    loaded = loading.load(file, wish)
+    return dumps(dump(loaded)) if json else loading.report(loaded)

@@ -1,0 +1,1 @@
+"""What a CI server runs: workflows rendered from the matrix, and the verbs that they call."""

@@ -1,0 +1,1 @@
+"""What locking anew would change, asked without changing anything: packages, base tags, git refs."""

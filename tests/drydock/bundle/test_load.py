@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import pytest
+
+from drydock.bundle.contents import BundledImage
+from drydock.bundle.load import own_platforms
+
+NOTHING = f"sha256:{'0' * 64}"
+
+
+def image(variant: str, platform: str) -> BundledImage:
+    return BundledImage(
+        variant=variant,
+        platform=platform,
+        digest=NOTHING,
+        inputs_sha256="0" * 64,
+        inputs=NOTHING,
+        base=None,
+        documents=(),
+        supplied={},
+    )
+
+
+@pytest.mark.parametrize(("machine", "expected"), [("x86_64", "linux/amd64"), ("aarch64", "linux/arm64")])
+def test_the_engine_gets_the_machines_own_platform(machine: str, expected: str) -> None:
+    both = [image("a", "linux/amd64"), image("a", "linux/arm64")]
+    assert own_platforms(both, machine) == own_platforms(both[::-1], machine) == {"a": expected}
+
+
+def test_where_there_is_none_of_it_the_engine_gets_the_first() -> None:
+    assert own_platforms([image("a", "linux/arm64"), image("b", "linux/amd64")], "x86_64") == {
+        "a": "linux/arm64",
+        "b": "linux/amd64",
+    }

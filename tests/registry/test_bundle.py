@@ -1,0 +1,281 @@
+"""Bundles of small images: the same bytes each time, loaded whole through kills, damage and full disks; published."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock import build, debian
+from drydock.bundle import load as loading
+from drydock.bundle.archive import Archive, index_of, write
+from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
+from drydock.bundle.create import Created, create
+from drydock.bundle.load import Wish, load, report
+from drydock.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
+from drydock.files import dumps
+from drydock.locked import LockedFile
+from drydock.publish import Wish as PublishWish
+from drydock.publish import publish
+from drydock.pulled import open_image
+from drydock.record import dump
+from drydock.registry.manifests import Manifest
+from tests.registry.servers import Registry
+from tests.registry.shelf import PLATFORMS, VARIANT
+from tests.registry.stocked import Stocked
+from tests.small_disk import small_disk
+
+
+class Carried:
+    """A bundle, and where it was made."""
+
+    def __init__(self, folder: Path) -> None:
+        self.here = Stocked(folder / "here", platforms=PLATFORMS)
+        self.file = folder / "all.tar"
+        self.created: Created = create([VARIANT], self.file, root=self.here.root)
+
+
+@pytest.fixture(scope="module")
+def carried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Carried]:
+    before = os.environ.get("DRYDOCK_CACHE")
+    yield Carried(tmp_path_factory.mktemp("bundle"))
+    os.environ.pop("DRYDOCK_CACHE")
+    os.environ |= {"DRYDOCK_CACHE": before} if before else {}
+
+
+@pytest.fixture
+def there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The empty cache folder of another machine."""
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "there"))
+    return tmp_path / "there"
+
+
+def whole(cache: Path) -> int:
+    """See that every name in a store is true; return the number of files."""
+    files = [path for path in (cache / "store" / "sha256").rglob("*") if path.is_file()]
+    assert all(hashlib.sha256(path.read_bytes()).hexdigest() == path.name for path in files)
+    return len(files)
+
+
+def contents(cache: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(cache)): path.read_bytes() for path in sorted(cache.rglob("*")) if path.is_file()}
+
+
+def test_the_same_bytes_each_time(carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
+    monkeypatch.setenv("TZ", "Pacific/Kiritimati")
+    again = create([VARIANT, "cpu"], tmp_path / "again.tar", root=carried.here.root)
+    assert (tmp_path / "again.tar").read_bytes() == carried.file.read_bytes()
+    assert again.bundle == carried.created.bundle
+
+
+def test_another_machine_has_it_all_and_makes_the_same_bundle_of_it(carried: Carried, there: Path) -> None:
+    loaded = load(carried.file, root=carried.here.root)
+    assert loaded.bundle == carried.created.bundle
+    assert [image.rebuildable for image in loaded.images] == [True, True]
+    assert loaded.files_new == whole(there) == whole(carried.here.cache)
+    create([VARIANT], there / "again.tar", root=carried.here.root)
+    assert (there / "again.tar").read_bytes() == carried.file.read_bytes()
+
+
+def test_a_second_load_does_nothing(carried: Carried, there: Path) -> None:
+    load(carried.file, root=carried.here.root)
+    before = contents(there)
+    assert load(carried.file, root=carried.here.root).files_new == 0
+    assert contents(there) == before
+
+
+@pytest.mark.usefixtures("there")
+def test_what_was_loaded_is_published_with_what_was_said_where_it_was_built(
+    carried: Carried, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    load(carried.file, root=carried.here.root)
+    monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
+    done = publish(VARIANT, PublishWish(f"{registry.host}/bundled", release="1.0.0"), root=carried.here.root)
+    assert done.platforms == carried.created.images[VARIANT]
+    image = open_image(done.image)
+    kinds = {"application/vnd.in-toto+json": ""}
+    for platform in PLATFORMS:
+        (statement,) = image.documents(done.platforms[platform], kinds)
+        assert statement.json()["predicate"]["runDetails"]["builder"]["id"] == "urn:drydock:builder:local"
+
+
+def test_killed_at_any_moment_it_is_simply_run_again(carried: Carried, there: Path) -> None:
+    chance = random.Random(5)  # noqa: S311 - the same moments each run
+    started = time.monotonic()
+    assert carried.here.start("bundle.load", str(carried.file), DRYDOCK_CACHE=str(there)).wait() == 0
+    whole_run = time.monotonic() - started
+    shutil.rmtree(there)
+    for _ in range(6):
+        process = carried.here.start("bundle.load", str(carried.file), DRYDOCK_CACHE=str(there))
+        time.sleep(chance.uniform(0.5, 1.0) * whole_run)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        whole(there)
+    loaded = load(carried.file, root=carried.here.root)
+    assert [image.digest for image in loaded.images] == list(carried.created.images[VARIANT].values())
+    assert whole(there) == whole(carried.here.cache)
+
+
+def test_killed_while_it_is_written_the_old_one_stays(carried: Carried, tmp_path: Path) -> None:
+    file = tmp_path / "again.tar"
+    shutil.copy(carried.file, file)
+    for after in (1.5, 2.0, 2.5):
+        process = carried.here.start("bundle", "--target", VARIANT, "--output", str(file))
+        time.sleep(after)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert file.read_bytes() == carried.file.read_bytes()
+
+
+def test_a_damaged_archive_is_named_and_what_was_whole_stays(carried: Carried, there: Path, tmp_path: Path) -> None:
+    data = bytearray(carried.file.read_bytes())
+    places = [found.start() for found in re.finditer(rb"bash 5\S+bash", data)] or [len(data) // 2]
+    data[places[0]] ^= 1
+    (tmp_path / "damaged.tar").write_bytes(data)
+    with pytest.raises(FetchError, match=r"the archive was damaged"):
+        load(tmp_path / "damaged.tar", root=carried.here.root)
+    whole(there)
+    assert load(carried.file, root=carried.here.root).bundle == carried.created.bundle
+
+
+def test_a_disk_that_is_too_small_is_said_first(
+    carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_disk(tmp_path / "disk", "1m") as disk:
+        monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
+        with pytest.raises(DiskFullError, match=r"MB are needed, 1 MB are free"):
+            load(carried.file, root=carried.here.root)
+        assert list(disk.iterdir()) == []
+
+
+def test_a_disk_that_fills_up_meanwhile_leaves_the_store_intact(
+    carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loading, "refuse_too_little_room", lambda *_: None)
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
+        with pytest.raises(DiskFullError, match="no space left"):
+            load(carried.file, root=carried.here.root)
+        assert whole(disk / "cache") < whole(carried.here.cache)
+        assert list((disk / "cache").glob("images/**/index.json")) == []
+    with small_disk(tmp_path / "disk", "8m"):
+        assert load(carried.file, root=carried.here.root).files_new == whole(carried.here.cache)
+
+
+def test_of_another_commit_it_says_which(carried: Carried, there: Path, tmp_path: Path) -> None:
+    other = Stocked(tmp_path / "other", salt="other")
+    os.environ["DRYDOCK_CACHE"] = str(there)
+    loaded = load(carried.file, root=other.root)
+    assert [image.rebuildable for image in loaded.images] == [False, False]
+    assert "not at the state that it was made from: commit unknown" in report(loaded)
+
+
+def test_a_build_here_that_gave_something_else_is_said_before_anything_is_written(
+    carried: Carried, there: Path
+) -> None:
+    load(carried.file, root=carried.here.root)
+    layout = build.kept(build.prepare(VARIANT, build.Wish(platform=PLATFORMS[0]), root=carried.here.root))
+    assert layout
+    index = json.loads((layout / "index.json").read_text())
+    index["manifests"][0]["digest"] = f"sha256:{'0' * 64}"
+    (layout / "index.json").write_text(json.dumps(index))
+    shutil.rmtree(there / "store")
+    with pytest.raises(NotReproducibleError, match="was built here as sha256:000"):
+        load(carried.file, root=carried.here.root)
+    assert not (there / "store").exists()
+
+
+@pytest.mark.usefixtures("there")
+def test_another_bundle_is_not_the_one_that_was_asked_for(carried: Carried) -> None:
+    assert load(carried.file, Wish(digest=carried.created.bundle), root=carried.here.root).files_new
+    with pytest.raises(UntrustedError, match="it is another bundle"):
+        load(carried.file, Wish(digest=f"sha256:{'0' * 64}"), root=carried.here.root)
+
+
+@pytest.mark.usefixtures("there")
+def test_what_was_not_built_is_not_bundled(carried: Carried, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing was built of the inputs that are there now"):
+        create([VARIANT], tmp_path / "a.tar", root=carried.here.root)
+    assert not (tmp_path / "a.tar").exists()
+
+
+@pytest.fixture
+def vendored(carried: Carried, there: Path, tmp_path: Path) -> Path:
+    """The same bundle, of an image that was built with a vendor's file."""
+    archive = Archive(carried.file)
+    bundle = loading.read_bundle(archive)
+    pin = LockedFile(filename="installer.run", size=7, sha256=hashlib.sha256(b"install").hexdigest())
+    images = [image.model_copy(update={"supplied": {"vendor": (pin,)}}) for image in bundle.images]
+    config = blob(dumps(dump(bundle.model_copy(update={"images": images}))).encode())
+    own = artifact(BUNDLE, [], config=config.described(BUNDLE))
+    entries = {item["digest"]: item for item in archive.index()["manifests"] if item.get("artifactType") != BUNDLE}
+    entries[own.digest] = {**own.descriptor(), "artifactType": BUNDLE}
+    with tarfile.open(carried.file) as tar:
+        names = [name for name in tar.getnames() if name.startswith("blobs")]
+        blobs = [blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
+    write(tmp_path / "vendored.tar", index_of(entries), [*blobs, config, blob(own.data)])
+    assert there
+    return tmp_path / "vendored.tar"
+
+
+def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
+    carried: Carried, vendored: Path, tmp_path: Path
+) -> None:
+    root, folder = carried.here.root, tmp_path / "vendor"
+    folder.mkdir()
+    assert "bring it yourself to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 " in report(
+        load(vendored, root=root)
+    )
+    with pytest.raises(InputError, match=r"no file installer\.run"):
+        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+    with pytest.raises(InputError, match="did you mean 'vendor'"):
+        load(vendored, Wish(contexts={"vendr": str(folder)}), root=root)
+    (folder / "installer.run").write_bytes(b"another")
+    with pytest.raises(FetchError, match=r"installer\.run: sha256 is"):
+        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+    (folder / "installer.run").write_bytes(b"install")
+    assert load(vendored, Wish(contexts={"vendor": str(folder)}), root=root).not_included == ()
+    assert load(vendored, root=root).not_included == ()
+
+
+@pytest.fixture(scope="module")
+def oras() -> str:
+    """A stock client of OCI layouts, installed where it is missing."""
+    if not shutil.which("oras"):
+        debian.install("oras", minimum={"oras": (1, 2)})
+    return shutil.which("oras") or "oras"
+
+
+def test_a_stock_client_reads_it(carried: Carried, oras: str, tmp_path: Path) -> None:
+    def ask(*arguments: str) -> str:
+        return subprocess.run([oras, *arguments], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
+
+    index = json.loads(ask("manifest", "fetch", "--oci-layout", f"{carried.file}:{VARIANT}"))
+    assert {item["digest"] for item in index["manifests"]} == set(carried.created.images[VARIANT].values())
+    amd64 = carried.created.images[VARIANT]["linux/amd64"]
+    found = ask("discover", "--format", "json", "--oci-layout", f"{carried.file}@{amd64}")
+    assert {INPUTS, "application/spdx+json", "application/vnd.in-toto+json"} <= set(
+        re.findall(r"application/[^\"]+", found)
+    )
+    ask("pull", "--oci-layout", f"{carried.file}:{VARIANT}-linux-amd64-inputs", "--output", "files")
+    manifest = Archive(carried.file).json(loading.read_bundle(Archive(carried.file)).images[0].inputs)
+    assert {item["mediaType"] for item in manifest["layers"]} == {DEB, WHEEL}
+    assert len([path for path in (tmp_path / "files").rglob("*") if path.is_file()]) == len(manifest["layers"])
+
+
+def test_its_manifests_are_what_their_digests_say(carried: Carried) -> None:
+    archive = Archive(carried.file)
+    for item in archive.index()["manifests"]:
+        assert Manifest(archive.data(item["digest"]), item["mediaType"]).digest == item["digest"]

@@ -1,0 +1,154 @@
+"""From one machine to another without any network: an empty cache, an engine of its own, the same digest."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock import build, fetch, lock, oci, rootfs
+from drydock.bases import ImageBase
+from drydock.drift.ask import Machine
+from drydock.locked import Lock, LockedDebianBase, LockedImageBase
+from drydock.publish import Repository
+from drydock.registry.manifests import MANIFEST, Manifest
+from drydock.registry.reference import parse
+from drydock.store import default_store
+from drydock.transfer import Access
+from tests.images.small import VARIANT, Small
+from tests.registry.cut_off import PROBE, CutOff
+from tests.registry.servers import Registry
+
+REFERENCE = "registry.example/bases/debian:1"
+
+
+class OnImage(Small):
+    """The small repository on a base that is an image of a registry, which only a mirror serves."""
+
+    def __init__(self, folder: Path, real: Lock, base: Path, mirror: str) -> None:
+        self.base = base
+        self.mirrors = folder / "mirrors.yaml"
+        self.mirrors.write_text(f"registries: {{registry.example: {mirror}}}\n")
+        super().__init__(folder, real)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {**super().environment, "DRYDOCK_MIRRORS": str(self.mirrors)}
+
+    def _copy(self) -> None:
+        super()._copy()
+        path = self.root / "templates" / "cpu" / "accelerator.yaml"
+        before, found, after = path.read_text().partition("\nbase:\n")
+        assert found
+        lines = after.splitlines()
+        kept = next(number for number, line in enumerate(lines) if line and not line.startswith(" "))
+        rest = "\n".join(lines[kept:])
+        path.write_text(f"{before}\nbase:\n  kind: image\n  reference: {REFERENCE}\n  release: bookworm\n{rest}\n")
+
+    def _lock(self, real: Lock) -> None:
+        digest = oci.read_digest(self.base)
+        base = LockedImageBase(kind="image", reference=REFERENCE, digest=digest, verified=True, source="the registry")
+        pins = {name: item.model_copy(update={"base": base}) for name, item in real.platforms.items()}
+        super()._lock(real.model_copy(update={"platforms": pins}))
+
+
+@pytest.fixture(scope="module")
+def cut_off() -> Iterator[CutOff]:
+    found = CutOff()
+    yield found
+    found.stop()
+
+
+@pytest.fixture(scope="module")
+def real() -> build.Job:
+    job = build.prepare("cpu")
+    build.inputs(job)  # the small one's base is the real one
+    return job
+
+
+@pytest.fixture(scope="module")
+def on_debian(real: build.Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
+    return Small(tmp_path_factory.mktemp("debian"), real.lock)
+
+
+@pytest.fixture(scope="module")
+def on_image(real: build.Job, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> OnImage:
+    layout = base_of(real)
+    repository = Repository(parse(f"{registry.host}/mirror/bases/debian"), Access())
+    digest = oci.read_digest(layout)
+    manifest = Manifest((layout / "blobs" / digest.replace(":", "/")).read_bytes(), MANIFEST)
+    for item in (manifest.content["config"], *manifest.content["layers"]):
+        repository.push_blob(layout / "blobs" / item["digest"].replace(":", "/"), item["digest"])
+    repository.manifests.push(manifest, "1")
+    return OnImage(tmp_path_factory.mktemp("image"), real.lock, layout, f"{registry.host}/mirror")
+
+
+def base_of(job: build.Job) -> Path:
+    base = job.lock.platforms[job.platform].base
+    assert isinstance(base, LockedDebianBase)
+    return rootfs.folder(fetch.rootfs_packages(base, job.platform, job.lock.source_date_epoch), default_store())
+
+
+def test_there_is_no_network(cut_off: CutOff, registry: Registry, tmp_path: Path) -> None:
+    probe = [sys.executable, "-c", PROBE.format(port=registry.port)]
+    assert subprocess.run(probe, check=False).returncode == 0
+    done = cut_off.run(*probe, cwd=tmp_path, env=os.environ)
+    assert "Network is unreachable" in done.stderr or "Cannot assign requested address" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["on_debian", "on_image"])
+def test_load_rebuild_the_same_digest_run(
+    name: str, cut_off: CutOff, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    small: Small = request.getfixturevalue(name)
+    built = small.build()
+    file = tmp_path / "small.tar"
+    done = small.invoke("bundle", "--target", VARIANT, "--output", str(file), "--json")
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout)["images"] == {VARIANT: {"linux/amd64": built["digest"]}}
+
+    there = {**small.environment, "DRYDOCK_CACHE": str(tmp_path / "there")}
+    there.pop("DRYDOCK_MIRRORS", None)
+    invoke = (sys.executable, "-m", "invoke")
+    loaded = cut_off.run(*invoke, "bundle.load", str(file), "--engine", "--json", cwd=small.root, env=there)
+    assert loaded.returncode == 0, loaded.stderr[-3000:]
+    (image,) = json.loads(loaded.stdout)["images"]
+    assert (image["digest"], image["rebuildable"]) == (built["digest"], True)
+    said = cut_off.run(
+        "docker", "run", "--rm", "--network=none", image["reference"], "version", cwd=tmp_path, env=there
+    )
+    assert VARIANT in said.stdout, said.stderr
+
+    verified = cut_off.run(*invoke, "verify", "--target", VARIANT, "--json", cwd=small.root, env=there)
+    assert verified.returncode == 0, verified.stderr[-3000:]
+    found = json.loads(verified.stdout)
+    assert (found["first"], found["second"]) == (built["digest"], built["digest"])
+
+    if name == "on_debian":
+        return  # whose base takes the longest: what follows is the same for both
+    anew = cut_off.run(*invoke, "build", "-t", VARIANT, "--no-cache", "--offline", "--json", cwd=small.root, env=there)
+    assert anew.returncode == 0, anew.stderr[-3000:]
+    assert json.loads(anew.stdout)["digest"] == built["digest"]
+
+
+def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_MIRRORS", str(on_image.mirrors))
+    found = oci.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
+    assert (found.digest, found.verified) == (oci.read_digest(on_image.base), True)
+    assert (found.reference, found.source) == (REFERENCE, "a mirror of the registry")
+    assert Machine().tag(REFERENCE, "linux/amd64").digest == found.digest
+
+
+def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: Registry) -> None:
+    built = on_image.build()
+    texts = [path.read_text() for path in (on_image.root / "images" / VARIANT).iterdir()]
+    config = json.loads((Path(built["layout"]) / "index.json").read_text())
+    assert not [text for text in (*texts, json.dumps(config)) if registry.host in text]
+    assert lock.read_lock(lock.path_of(on_image.root, VARIANT)).platforms["linux/amd64"].base.digest == oci.read_digest(
+        on_image.base
+    )

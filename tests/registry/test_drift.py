@@ -1,0 +1,63 @@
+"""Base tags at a real registry: what they name, that they moved, that they or their registry are gone."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from drydock.drift.ask import Machine, Tag
+from drydock.errors import GoneError, RegistryError
+from drydock.registry.manifests import INDEX, Manifest, made
+from tests.registry.servers import Registry, free_port
+from tests.registry.test_client import blobs, image, manifests
+
+AMD64 = "linux/amd64"
+
+
+def push(registry: Registry, folder: Path, *, seed: int) -> Manifest:
+    """Push an image of one platform and the index that names it, under the tag base; return the platform's manifest."""
+    there = manifests(registry.host, folder, "drift/base")
+    manifest = image(blobs(registry.host, folder, "drift/base"), folder, seed)
+    there.push(manifest)
+    entries = [{**manifest.descriptor(), "platform": {"os": "linux", "architecture": "amd64"}}]
+    there.push(made({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}), "base")
+    return manifest
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    return {"DRYDOCK_CACHE": str(tmp_path / "cache"), "PATH": "/usr/bin:/bin", "DOCKER_CONFIG": str(tmp_path)}
+
+
+def test_a_tag_names_an_index_and_the_layers_are_the_platforms(
+    registry: Registry, tmp_path: Path, env: dict[str, str]
+) -> None:
+    reference = f"{registry.host}/drift/base:base"
+    first = push(registry, tmp_path, seed=1)
+    before = Machine(env).tag(reference, AMD64)
+    assert before.layers == tuple(layer["digest"] for layer in first.content["layers"])
+    assert before.digest == manifests(registry.host, tmp_path, "drift/base").digest("base") != first.digest
+    assert Machine(env).tag(reference, AMD64) == before
+
+    push(registry, tmp_path, seed=2)
+    after = Machine(env).tag(reference, AMD64)
+    assert after.digest != before.digest
+    assert after.layers != before.layers
+    assert Machine(env).tag(f"{reference}@{before.digest}", AMD64) == Tag(before.digest, before.layers)
+
+
+def test_a_tag_that_is_not_there_is_gone(registry: Registry, tmp_path: Path, env: dict[str, str]) -> None:
+    push(registry, tmp_path, seed=1)
+    with pytest.raises(GoneError, match="the registry has no such image"):
+        Machine(env).tag(f"{registry.host}/drift/base:never", AMD64)
+
+
+def test_a_registry_that_is_away_costs_one_wait(env: dict[str, str]) -> None:
+    machine, host = Machine(env), f"127.0.0.1:{free_port()}"
+    started = time.monotonic()
+    for number in range(20):
+        with pytest.raises(RegistryError, match="8 times in a row"):
+            machine.tag(f"{host}/base{number}:1", AMD64)
+    assert time.monotonic() - started < 30
