@@ -94,7 +94,7 @@ def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
 def forget() -> None:
     """Remove every plain image from the engine, by its id; BuildKit's own cache makes the next one quick."""
     for image in docker.from_env().images.list(all=True, filters={"label": LABEL}):
-        docker.from_env().images.remove(image.id, force=True)
+        docker.from_env().images.remove(str(image.id), force=True)
 
 
 if __name__ == "__main__":
