@@ -104,6 +104,7 @@ def edited_plain(where: Path, number: int) -> Path:
 
 def make_ours(of: Ours, output: Path, entrypoints: Path | None = None, *, no_cache: bool = False) -> None:
     """Build ours into an OCI layout."""
+    output.mkdir(parents=True)  # bake asks for leave to write to a folder that is not there, and nobody answers
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
     buildx.bake(build.bake_file(of.job, contexts, output), no_cache=no_cache)
 

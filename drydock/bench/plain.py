@@ -11,6 +11,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+import docker
+
 from drydock import fetch, lock
 from drydock.bases import DebianBase
 from drydock.console import log
@@ -26,6 +28,7 @@ PACKAGES = ("g++", "python3-dev", "python3-venv")
 PIP_BRINGS = ("triton",)
 """What drydock's row leaves out and pip installs; torchvision, torchaudio and torchcodec stay out of both."""
 PLATFORM = "linux/amd64"
+LABEL = "io.drydock.bench=plain"
 ALL = "all"
 """The one layer of wheels."""
 
@@ -80,7 +83,7 @@ def command(folder: Path, inputs: dict[str, str], *options: str) -> list[str]:
 def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
     """Build the plain image into the engine; return its id. Raises EngineError with buildx's last line."""
     ran = subprocess.run(
-        command(folder, inputs, "--load", "--label", "io.drydock.bench=plain", *options),
+        command(folder, inputs, "--load", "--label", LABEL, *options),
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     if ran.returncode:
@@ -88,11 +91,10 @@ def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
     return ran.stdout.strip()
 
 
-def remove(image: str) -> None:
-    """Remove an image that was built here, and what BuildKit keeps of nothing else."""
-    ran = subprocess.run(["docker", "image", "rm", "--force", image], check=False, capture_output=True, text=True)
-    if ran.returncode:
-        log(f"{image}: kept, {ran.stderr.strip()}")
+def forget() -> None:
+    """Remove every plain image from the engine, by its id; BuildKit's own cache makes the next one quick."""
+    for image in docker.from_env().images.list(all=True, filters={"label": LABEL}):
+        docker.from_env().images.remove(str(image.id), force=True)
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ def _limit(row: Row) -> float:
 
 def _label(row: Row, top: int) -> Iterator[str]:
     for place, text in enumerate((row.what, row.against)):
-        short = text if len(text) <= 68 else f"{text[:67]}…"  # noqa: PLR2004 - what fits
+        short = text if len(text) <= 62 else f"{text[:61]}…"  # noqa: PLR2004 - what fits
         yield f'<text x="{LABEL - 8}" y="{top + 11 + place * 16}" text-anchor="end">{escape(short)}</text>'
 
 

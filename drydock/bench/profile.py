@@ -36,6 +36,8 @@ PYTHON, IMPORTS, WEIGHTS, WORKS, WAITS = (
     "computes",
     "waits",
 )
+COMPILER = "compiler"
+"""Many in turn, all in one lane."""
 TORCH = "libtorch_cpu.so"
 ENDINGS = (".safetensors", ".gguf", ".bin", ".pt")
 TITLES = {
@@ -46,8 +48,8 @@ TITLES = {
     "vllm.entrypoints": "API server",
     "model_executor.models.registry": "model inspection",
     "spawn_main": "spawned",
-    "cc1plus": "compiler",
-    "g++": "compiler",
+    "cc1plus": COMPILER,
+    "g++": COMPILER,
     "healthcheck": "",
     "resource_tracker": "",
 }
@@ -167,7 +169,7 @@ def _numbered(lanes: Sequence[tuple[str, list[Look]]]) -> Iterator[tuple[str, li
     for name, seen in lanes:
         if name:
             counts[name] = counts.get(name, 0) + 1
-            yield (f"{name} {counts[name]}" if counts[name] > 1 else name), seen
+            yield (f"{name} {counts[name]}" if counts[name] > 1 and name != COMPILER else name), seen
 
 
 def _phases(name: str, seen: Sequence[Look]) -> Iterator[Phase]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
-from drydock.bench import building, facts, page, serve, ship, size, start, tool
+from drydock.bench import building, facts, page, plain, serve, ship, size, start, tool
 from drydock.bench.records import Part, Phase, Report, Row
 from drydock.errors import InputError, nearest
 from drydock.files import dumps
@@ -33,7 +33,7 @@ class Bench(NamedTuple):
 BENCHES: Mapping[str, Bench] = {
     "build": Bench(lambda rounds: Measured(building.rows(rounds)), 2),
     "start": Bench(lambda rounds: Measured(*start.rows(rounds)), 3),
-    "serve": Bench(lambda rounds: Measured(serve.rows(rounds)), 3),
+    "serve": Bench(lambda rounds: Measured(serve.rows(rounds)), 2),
     "size": Bench(lambda rounds: Measured(size.rows(rounds)), 1),
     "ship": Bench(lambda rounds: Measured(ship.rows(rounds)), 2),
     "tool": Bench(lambda rounds: Measured(tool.rows(rounds)), 7),
@@ -50,7 +50,11 @@ def run(name: str, rounds: int) -> dict[str, Part]:
         raise InputError(f"unknown part {name!r}", hint=nearest(name, BENCHES))
     if rounds < 0:
         raise InputError(f"--rounds {rounds}: expected 1 or more")
-    return {each: measure(BENCHES[each], rounds) for each in BENCHES if name in ("", each)}
+    try:
+        return {each: measure(BENCHES[each], rounds) for each in BENCHES if name in ("", each)}
+    finally:
+        if name != "tool":
+            plain.forget()
 
 
 def measure(bench: Bench, rounds: int) -> Part:

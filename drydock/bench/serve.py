@@ -1,21 +1,20 @@
 """Output tokens a second at several numbers of clients, and whether the answers are the same. IO.
 
-All servers stay up and take turns; those whose turn it is not are paused, so that they take no processor time.
+Servers take turns, each alone on the machine: two at once would share its memory, of which a plain vLLM takes most.
 """
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from pathlib import Path
+from typing import NamedTuple
 
 from docker.models.containers import Container
 
 from drydock.bench.records import Figure, Goal, Row
-from drydock.bench.servers import Way, Ways, complete, first_answer, running, ways
-from drydock.bench.turns import in_turns
+from drydock.bench.servers import Way, complete, first_answer, running, ways
 from drydock.console import log
 
 COMMAND = "./inv bench serve"
@@ -28,70 +27,77 @@ SUBJECTS = ("tides", "bread", "maps", "bridges", "clocks", "paper", "glass", "ri
 FORMS = ("Explain in plain words how {} came to be what they are today:", "A short story for children about {}:",
          "Three questions about {}, and their answers.", "List what everyone should know about {}.")  # fmt: skip
 PROMPTS = tuple(form.format(subject) for form in FORMS for subject in SUBJECTS)
+COMPARED = PROMPTS[::4]
+"""Of each form and many subjects."""
 AGAINST = {"plain eager": 1.4, "plain default": 1.05}
 
 
 def rows(rounds: int) -> list[Row]:
     """Measure throughput; return a row for each number of clients and each plain way."""
     compared = ways()
-    with contextlib.ExitStack() as stack:
-        servers = _Servers(compared, stack)
-        servers.agree()
-        return [row for clients in CLIENTS for row in servers.rows(clients, rounds)]
+    order = (compared.ours, compared.eager, compared.default)
+    visits = [visit(way, compared.model) for number in range(rounds) for way in order[:: 1 if number % 2 == 0 else -1]]
+    return told(visits)
 
 
-class _Servers:
-    """Servers that take turns."""
+class Visit(NamedTuple):
+    """What one start of one server gave."""
 
-    def __init__(self, compared: Ways, stack: contextlib.ExitStack) -> None:
-        self.up: dict[str, Container] = {}
-        for way in (compared.ours, compared.eager, compared.default):
-            self.up[way.name] = self._start(way, compared, stack)
-        self.note = ""
+    name: str
+    answers: tuple[str, ...]
+    """To the first prompts, one at a time."""
+    speeds: Mapping[int, float]
+    """Clients → output tokens a second."""
 
-    def _start(self, way: Way, compared: Ways, stack: contextlib.ExitStack) -> Container:
-        container = stack.enter_context(running(way, compared.model))
+
+def visit(way: Way, model: Path) -> Visit:
+    """Start a server, let it warm up over the prompts whose answers are compared, and measure it."""
+    with running(way, model) as container:
         log(f"{way.name}: {first_answer(container)!r}")
-        container.pause()
-        return container
+        _, answers = _asked(container, 1, COMPARED)
+        _asked(container, max(CLIENTS), PROMPTS[: max(CLIENTS)])
+        speeds = {clients: _speed(container, clients) for clients in CLIENTS}
+    log(f"{way.name}: " + ", ".join(f"{speed:.1f} tok/s to {clients}" for clients, speed in speeds.items()))
+    return Visit(way.name, tuple(answers), speeds)
 
-    def agree(self) -> None:
-        """Compare what all say to the prompts, one at a time; it also warms them up."""
-        said = {name: self._all(name, 1, PROMPTS[:16])[1] for name in self.up}
-        ours = said.pop("ours")
-        same = {name: sum(a == b for a, b in zip(ours, theirs, strict=True)) for name, theirs in said.items()}
-        told = ", ".join(f"{count} of {len(ours)} as {name}'s" for name, count in same.items())
-        self.note = f"Of our greedy answers of {TOKENS} tokens, to one client, {told}."
 
-    def rows(self, clients: int, rounds: int) -> list[Row]:
-        """Measure all at one number of clients."""
-        measures = {name: partial(self.speed, name, clients) for name in self.up}
-        figures = in_turns(measures, rounds, "tok/s")
-        return [self._row(clients, name, figures["ours"], figures[name]) for name in AGAINST]
+def _speed(container: Container, clients: int) -> float:
+    prompts = PROMPTS[: REQUESTS[clients]]
+    seconds, _ = _asked(container, clients, prompts)
+    return round(len(prompts) * TOKENS / seconds, 3)
 
-    def _row(self, clients: int, name: str, ours: Figure, theirs: Figure) -> Row:
-        return Row(
-            what=f"output tokens a second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
-            against=name,
-            goal=Goal(compares="ratio", sense="at least", limit=AGAINST[name]),
-            ours=ours,
-            theirs=theirs,
-            command=COMMAND,
-            note=self.note if clients == CLIENTS[0] else "",
-        )
 
-    def speed(self, name: str, clients: int) -> float:
-        """Return the output tokens a second of one server."""
-        count = REQUESTS[clients]
-        seconds, _ = self._all(name, clients, (PROMPTS * 2)[:count])
-        return count * TOKENS / seconds
+def _asked(container: Container, clients: int, prompts: Sequence[str]) -> tuple[float, list[str]]:
+    """Ask so many at a time; return the seconds until the last answer, and the answers in order."""
+    begin = time.monotonic()
+    with ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(lambda prompt: complete(container, prompt, TOKENS), prompts))
+    return time.monotonic() - begin, answers
 
-    def _all(self, name: str, clients: int, prompts: Sequence[str]) -> tuple[float, list[str]]:
-        container = self.up[name]
-        container.unpause()
-        begin = time.monotonic()
-        with ThreadPoolExecutor(clients) as pool:
-            answers = list(pool.map(lambda prompt: complete(container, prompt, TOKENS), prompts))
-        seconds = time.monotonic() - begin
-        container.pause()
-        return seconds, answers
+
+def told(visits: Sequence[Visit]) -> list[Row]:
+    """Return the rows of all visits. Pure."""
+    return [_row(clients, name, visits) for clients in CLIENTS for name in AGAINST]
+
+
+def _row(clients: int, name: str, visits: Sequence[Visit]) -> Row:
+    return Row(
+        what=f"output tokens a second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
+        against=name,
+        goal=Goal(compares="ratio", sense="at least", limit=AGAINST[name]),
+        ours=_figure("ours", clients, visits),
+        theirs=_figure(name, clients, visits),
+        command=COMMAND,
+        note=same(name, visits) if clients == CLIENTS[0] else "",
+    )
+
+
+def _figure(name: str, clients: int, visits: Sequence[Visit]) -> Figure:
+    return Figure(unit="tok/s", values=tuple(each.speeds[clients] for each in visits if each.name == name))
+
+
+def same(name: str, visits: Sequence[Visit]) -> str:
+    """Say how many greedy answers are the same as ours."""
+    ours, theirs = (next(each.answers for each in visits if each.name == wanted) for wanted in ("ours", name))
+    count = sum(one == other for one, other in zip(ours, theirs, strict=True))
+    return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are the same to the letter."

@@ -45,19 +45,21 @@ def _row(what: str, against: str, bytes_of: tuple[float, float], goal: Goal, not
 
 def shared(variants: tuple[Variant, ...]) -> Iterator[Row]:
     """Return for each accelerator how much of its variants' layers is in more than one of them, by their locks."""
-    of: dict[str, list[Variant]] = {}
+    of: dict[str, list[dict[tuple[str, ...], float]]] = {}
     for variant in variants:
-        of.setdefault(variant.accelerator, []).append(variant)
+        if layers := wheel_layers(variant):
+            of.setdefault(variant.accelerator, []).append(layers)
     for accelerator, own in of.items():
-        layers = [layer for variant in own for layer in wheel_layers(variant).items()]
-        total = sum(size for _, size in layers)
-        names = [name for name, _ in layers]
-        twice = sum(size for name, size in layers if names.count(name) > 1)
-        if len({variant.id for variant in own}) > 1 and total:
-            note = f"{len(own)} variants; a layer is the same blob where its wheels are, and is counted by their sizes."
-            yield _row(
-                f"blobs shared between variants, {accelerator}", "all of their blobs", (twice, total), SHARED, note
+        names = [name for layers in own for name in layers]
+        twice = sum(size for layers in own for name, size in layers.items() if names.count(name) > 1)
+        if len(own) > 1:
+            note = (
+                f"The {len(own)} variants whose wheels are locked, each layer counted by its wheels' sizes: it is the "
+                "same blob where its wheels are."
             )
+            total = sum(sum(layers.values()) for layers in own)
+            what = f"blobs shared between variants, {accelerator}"
+            yield _row(what, "all of their blobs", (twice, total), SHARED, note)
 
 
 def wheel_layers(variant: Variant) -> dict[tuple[str, ...], float]:

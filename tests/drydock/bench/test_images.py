@@ -87,12 +87,12 @@ def test_layers_in_several_variants_count_as_shared() -> None:
     variants = read_matrix(ROOT)
     rows = {row.what.rpartition(" ")[2]: row for row in size.shared(variants)}
 
-    assert rows["ascend"].theirs
+    assert rows["cuda"].theirs
     assert all(row.theirs and 0 <= row.ours.median <= row.theirs.median for row in rows.values())
     alone = tuple(variant for variant in variants if variant.id == "cpu-vllm0.32")
     assert list(size.shared(alone)) == []
-    twice = tuple(size.shared((*alone, alone[0].model_copy(update={"stack": "again"}))))
-    assert twice == ()
+    (twice,) = size.shared((*alone, alone[0].model_copy(update={"stack": "again"})))
+    assert twice.value == 1
 
 
 def test_a_registry_holds_what_was_stored(tmp_path: Path) -> None:
@@ -115,3 +115,20 @@ def test_clients_have_enough_prompts_and_no_two_are_alike() -> None:
 def test_only_the_answer_that_transformers_gives_is_right() -> None:
     assert right("The capital city of France is Paris.")
     assert not right("L'Étoile, la Marseillaise")
+
+
+def test_visits_become_rows_with_medians_and_answers() -> None:
+    ours = serve.Visit("ours", ("a", "b"), {1: 30.0, 8: 200.0, 32: 600.0})
+    eager = serve.Visit("plain eager", ("a", "c"), {1: 20.0, 8: 100.0, 32: 500.0})
+    default = serve.Visit("plain default", ("a", "b"), {1: 30.0, 8: 100.0, 32: 500.0})
+    rows = serve.told([ours, eager, default, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
+
+    assert [(row.what.split(", ")[1], row.against, row.met) for row in rows[:4]] == [
+        ("1 client", "plain eager", True),
+        ("1 client", "plain default", True),
+        ("8 clients", "plain eager", True),
+        ("8 clients", "plain default", True),
+    ]
+    assert rows[0].ours.median == 35
+    assert rows[0].note.startswith("1 of 2 greedy answers")
+    assert not rows[4].met
