@@ -40,8 +40,8 @@ class OnImage(Small):
     def environment(self) -> dict[str, str]:
         return {**super().environment, "DRYDOCK_MIRRORS": str(self.mirrors)}
 
-    def _copy(self) -> None:
-        super()._copy()
+    def _copy(self, row: str) -> None:
+        super()._copy(row)
         path = self.root / "templates" / "cpu" / "accelerator.yaml"
         before, found, after = path.read_text().partition("\nbase:\n")
         assert found
