@@ -62,7 +62,8 @@ def image(variant: Variant) -> Iterator[build.Built]:
     built = build.build(build.prepare(variant.id, build.Wish(platform="linux/amd64")))
     yield built
     if not variant.default or variant.accelerator != "cpu":
-        docker.from_env().images.remove(built.image, force=True)
+        images = docker.from_env().images
+        images.remove(images.get(built.image).id, force=True)  # by id: `latest` names it too
         shutil.rmtree(built.layout)
     for record in sorted(cached() - before):
         command = ["docker", "buildx", "prune", "--all", "--force", "--filter", f"id={record}"]
