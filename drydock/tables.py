@@ -47,7 +47,7 @@ def state(root: Path, variant: Variant) -> State:
         unresolved=unresolved,
         proof=proven.tier() if proven else "rendered",
         date=proven.date if proven else "",
-        digest=images[0] if images else "",
+        digest=images[0] if images else proven.digest if proven else "",
     )
 
 
