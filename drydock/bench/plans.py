@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from drydock import lock as locks
 from drydock import plan, render
@@ -24,22 +24,28 @@ from drydock.paths import ROOT
 from drydock.process import short_lived
 
 OUTPUT = Path("build")
+T = TypeVar("T")
 
 
 def main() -> None:
     """Print the plan, and the processor's seconds of each stage."""
     short_lived()
+    text, seconds = staged(ROOT, lambda variants: dumps(whole(ROOT, variants)))
+    sys.stdout.write(text)
+    sys.stderr.write(json.dumps(seconds))
+
+
+def staged(root: Path, make: Callable[[tuple[Variant, ...]], T]) -> tuple[T, dict[str, float]]:
+    """Load a matrix, render it and plan it; return the plan, and the processor's seconds of each stage."""
     begin = time.process_time()
-    variants = read_matrix(ROOT)
+    variants = read_matrix(root)
     loaded = time.process_time()
     for variant in variants:
-        render.render(ROOT, variant)
+        render.render(root, variant)
     rendered = time.process_time()
-    text = dumps(whole(ROOT, variants))
+    made = make(variants)
     planned = time.process_time()
-    sys.stdout.write(text)
-    seconds = {"load": loaded - begin, "render": rendered - loaded, "plan": planned - rendered}
-    sys.stderr.write(json.dumps(seconds))
+    return made, {"load": loaded - begin, "render": rendered - loaded, "plan": planned - rendered}
 
 
 def whole(root: Path, variants: tuple[Variant, ...]) -> dict[str, Any]:

@@ -11,15 +11,15 @@ import json
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from drydock import lock as locks
-from drydock import plan, render
-from drydock.bench.plans import OUTPUT
+from drydock import plan
+from drydock.bench.plans import OUTPUT, staged
 from drydock.locked import Lock
 from drydock.matrix import find, read_matrix
 from drydock.model import Variant
@@ -78,16 +78,11 @@ def _row(number: int, real: Variant) -> str:
 
 
 def _seconds(root: Path, lock: Lock) -> dict[str, float]:
-    begin = time.process_time()
-    variants = read_matrix(root)
-    loaded = time.process_time()
-    for variant in variants:
-        render.render(root, variant)
-    rendered = time.process_time()
-    for variant in variants:
-        _plan(root, variant, lock)
-    end = time.process_time()
-    return {"load": loaded - begin, "render": rendered - loaded, "plan": end - rendered}
+    def planned(variants: Iterable[Variant]) -> None:
+        for variant in variants:
+            _plan(root, variant, lock)
+
+    return staged(root, planned)[1]
 
 
 def _plan(root: Path, variant: Variant, lock: Lock) -> dict[str, Any]:

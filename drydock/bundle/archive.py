@@ -9,10 +9,8 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import shutil
 import tarfile
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -20,7 +18,7 @@ from typing import IO, Any
 from drydock.bundle.contents import Blob
 from drydock.console import byte_progress
 from drydock.errors import DiskFullError, FetchError, InputError
-from drydock.files import disk_full, exclusive
+from drydock.files import disk_full, exclusive, temporary_prefix, whole_file
 from drydock.paths import cache_home
 from drydock.registry.manifests import LARGEST
 from drydock.registry.reference import DIGEST
@@ -63,23 +61,13 @@ def refuse_too_little_room(folder: Path, needed: int) -> None:
 @contextlib.contextmanager
 def _whole_file(final: Path, size: int) -> Iterator[IO[bytes]]:
     """Yield a temporary file that becomes `final` when the block ends well; what killed runs left goes first."""
-    prefix = f".{final.name}."
     with disk_full(final), exclusive(cache_home() / "bundle.lock"):
         final.parent.mkdir(parents=True, exist_ok=True)
-        for left in final.parent.glob(f"{prefix}*"):
+        for left in final.parent.glob(f"{temporary_prefix(final)}*"):
             left.unlink()
         refuse_too_little_room(final.parent, size)
-        handle, name = tempfile.mkstemp(dir=final.parent, prefix=prefix)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                yield file
-                file.flush()
-                os.fsync(file.fileno())
-            Path(name).chmod(0o644)
-            Path(name).replace(final)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        with whole_file(final) as file:
+            yield file
 
 
 def _add(tar: tarfile.TarFile, blob: Blob) -> None:
