@@ -219,7 +219,8 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     clock.lap("fetch")
     for broken_off in final.parent.glob(".*"):
         shutil.rmtree(broken_off)
-    like = None if no_cache else next((index.parent for index in final.parent.glob("[!.]*/index.json")), None)
+    before = (index.parent for index in final.parent.glob("[!.]*/index.json"))
+    like = None if no_cache else next(filter(oci.readable, before), None)
     with whole_folder(final, replace=True) as temporary:
         rewriting.export(bake_file(job, contexts, temporary), temporary, like, builder=builder, no_cache=no_cache)
     clock.lap("build")
@@ -231,7 +232,8 @@ def _engine_has(image: str, digest: str) -> bool:
         found = docker.from_env().images.get(image)
     except docker.errors.ImageNotFound:
         return False
-    return digest in (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
+    known = (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
+    return digest in known and loading.is_whole(digest)
 
 
 def _supersede(image: str) -> None:

@@ -31,21 +31,30 @@ def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
 
     The layout on disk stays as it is: only the stream carries the name. Raises EngineError.
     """
-    there = _held(others)
+    there = held(others)
     if there:
         try:
-            _send(layout, reference, there)
+            send(layout, reference, there)
         except EngineError as error:
             log(f"{error}: sending all of it")
         else:
-            if oci.read_digest(layout) in _whole():
+            if is_whole(oci.read_digest(layout)):
                 return
-    _send(layout, reference, ())
+    send(layout, reference, ())
 
 
-def _held(layouts: Iterable[Path]) -> frozenset[str]:
+def is_whole(digest: str) -> bool:
+    """Tell whether the engine has every blob of an image that it knows; true where it does not say.
+
+    It takes an archive that lacks blobs without a word.
+    """
+    whole = _whole()
+    return whole is None or digest in whole
+
+
+def held(layouts: Iterable[Path]) -> frozenset[str]:
     """Return the blobs of those layouts that the engine holds whole."""
-    whole, found = _whole(), set()
+    whole, found = _whole() or (), set()
     for layout in layouts:
         with contextlib.suppress(FileNotFoundError):  # another run has dropped it
             if oci.read_digest(layout) in whole:
@@ -53,17 +62,18 @@ def _held(layouts: Iterable[Path]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _whole() -> frozenset[str]:
+def _whole() -> frozenset[str] | None:
     """Return the manifests whose blobs the engine has all of; none where it does not say."""
     with contextlib.closing(docker.from_env()) as client:
         answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params={"manifests": "true"})
-    images = answer.json() if answer.ok else []
-    return frozenset(
-        manifest["ID"] for image in images for manifest in image.get("Manifests") or () if manifest["Available"]
-    )
+    images = answer.json() if answer.ok else [{}]
+    if not all(image.get("Manifests") for image in images):
+        return None
+    return frozenset(item["ID"] for image in images for item in image["Manifests"] if item["Available"])
 
 
-def _send(layout: Path, reference: str, there: Collection[str]) -> None:
+def send(layout: Path, reference: str, there: Collection[str]) -> None:
+    """Stream a layout to the engine without some of its blobs. Raises EngineError."""
     process = subprocess.Popen(
         ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )

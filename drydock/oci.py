@@ -73,6 +73,14 @@ def descriptors(folder: Path) -> list[dict[str, Any]]:
     return [index["manifests"][0], manifest["config"], *manifest["layers"]]
 
 
+def readable(folder: Path) -> bool:
+    """Tell whether a layout's index, manifest and config are there, with the bytes that their names promise."""
+    try:
+        return all(file_sha256(blob(folder, item["digest"])) == item["digest"][7:] for item in descriptors(folder)[:2])
+    except (OSError, ValueError, LookupError):
+        return False
+
+
 def intact(folder: Path) -> bool:
     """Tell whether a layout is there whole: its index, and every blob with the bytes that its name promises."""
     if not (folder / "index.json").is_file() or not (folder / "oci-layout").is_file():

@@ -35,6 +35,8 @@ MEMORY = "rewritten.json"
 """Of a layout, beside its blobs."""
 WORTH_ASKING = 8_000_000
 """Bytes of layers to be made again, from which BuildKit is asked first what it holds of them: that takes a second."""
+Bake = Callable[..., Mapping[str, Any]]
+"""Builds a plan, and returns what is said of each target."""
 REWRITE = "rewrite-timestamp=true"
 BASE_CONFIG = "containerimage.base.config"
 """What the Dockerfile's frontend tells an export of the image below FROM."""
@@ -79,6 +81,7 @@ def export(
     *,
     builder: str | None = None,
     no_cache: bool = False,
+    bake: Bake = buildx.bake,
 ) -> None:
     """Bake a plan of one target into a folder, its output; layers that `like` has as well are taken from there.
 
@@ -87,21 +90,21 @@ def export(
     made_by = _made_by(plan)
     known: tuple[Layer, ...] = ()
     if like:
-        known = _known(plan, like, made_by, builder)
+        known = _known(plan, like, made_by, lambda asked: bake(asked, builder=builder))
         seed(layout, like)
         stand_in(layout, (layer.before for layer in known))
     history = oci.read_config(like)["history"] if like else ()
-    said = buildx.bake(_leaving(plan, known, history), builder=builder, no_cache=no_cache)
+    said = bake(_leaving(plan, known, history), builder=builder, no_cache=no_cache)
     settle(layout, known)
     layers = _layers(layout, known, next(iter(said.values()), {}))
     memory = dump(Memory(made_by=made_by, layers=layers))
     (layout / MEMORY).write_text(json.dumps(memory, indent=2))  # unsorted: a manifest's digest knows the keys' order
 
 
-def _known(plan: Mapping[str, Any], like: Path, made_by: str, builder: str | None) -> tuple[Layer, ...]:
+def _known(plan: Mapping[str, Any], like: Path, made_by: str, bake: Bake) -> tuple[Layer, ...]:
     memory = read(like, made_by)
     if memory and sum(layer.descriptor["size"] for layer in memory.layers[len(memory.usable) :]) >= WORTH_ASKING:
-        memory = _ask(plan, like.parent, memory, builder)
+        memory = _ask(plan, like.parent, memory, bake)
     return memory.usable if memory else ()
 
 
@@ -176,12 +179,12 @@ def _write(layout: Path, data: bytes) -> str:
 def _layers(layout: Path, known: Sequence[Layer], said: Mapping[str, Any]) -> tuple[Layer, ...]:
     """Return a layout's layers with what BuildKit held before; only the known ones where it did not say clearly."""
     layers = oci.read_manifest(layout)["layers"]
-    held = _held(said, len(layers))
-    if held is None:
+    blobs = held(said, len(layers))
+    if blobs is None:
         return tuple(known)
     remembered = {layer.descriptor["digest"]: layer for layer in known}
     unpacked = oci.read_config(layout)["rootfs"]["diff_ids"]
-    each = zip(layers, held, unpacked, strict=True)
+    each = zip(layers, blobs, unpacked, strict=True)
     return tuple(remembered.get(item["digest"]) or _layer(item, before, diff_id) for item, before, diff_id in each)
 
 
@@ -191,7 +194,7 @@ def _layer(descriptor: Mapping[str, Any], before: str, unpacked: str) -> Layer:
     return Layer(before=descriptor["digest"], before_unpacked=unpacked, descriptor=descriptor, unpacked=unpacked)
 
 
-def _held(said: Mapping[str, Any], count: int) -> list[str] | None:
+def held(said: Mapping[str, Any], count: int) -> list[str] | None:
     """Return the blobs that BuildKit held of an image of so many layers, by its account of what it did."""
     steps = said.get("buildx.build.provenance", {}).get("metadata", {})
     layers = steps.get("https://mobyproject.org/buildkit@v1#metadata", {}).get("layers", {})
@@ -204,17 +207,15 @@ def _unasked(memory: Memory) -> int:
     return sum(layer.descriptor["size"] for layer in memory.layers[len(memory.usable) :])
 
 
-def _ask(plan: Mapping[str, Any], folder: Path, memory: Memory, builder: str | None) -> Memory:
+def _ask(plan: Mapping[str, Any], folder: Path, memory: Memory, bake: Bake) -> Memory:
     """Ask BuildKit for the layers of a plan as it holds them, and complete what is remembered of the same ones."""
     log("asking BuildKit for the layers as it holds them")
     with tempfile.TemporaryDirectory(dir=folder, prefix=".asked-") as name:
         asked = Path(name)
         stand_in(asked, (layer.before for layer in memory.layers))
-        buildx.bake(
-            _exported(plan, lambda export: export.replace(REWRITE, "rewrite-timestamp=false"), asked), builder=builder
-        )
-        held = (item["digest"] for item in oci.read_manifest(asked)["layers"])
-        unpacked = dict(zip(held, oci.read_config(asked)["rootfs"]["diff_ids"], strict=True))
+        bake(_exported(plan, lambda text: text.replace(REWRITE, "rewrite-timestamp=false"), asked))
+        blobs = (item["digest"] for item in oci.read_manifest(asked)["layers"])
+        unpacked = dict(zip(blobs, oci.read_config(asked)["rootfs"]["diff_ids"], strict=True))
     layers = [layer.model_copy(update={"before_unpacked": unpacked.get(layer.before)}) for layer in memory.layers]
     return memory.model_copy(update={"layers": tuple(layers)})
 
