@@ -350,21 +350,29 @@ def oras() -> str:
     return shutil.which("oras") or "oras"
 
 
-def test_a_stock_client_reads_it(carried: Carried, oras: str, tmp_path: Path) -> None:
+def test_a_stock_client_reads_it(carried: Carried, signed: Path, oras: str, tmp_path: Path) -> None:
     def ask(*arguments: str) -> str:
         return subprocess.run([oras, *arguments], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
 
-    index = json.loads(ask("manifest", "fetch", "--oci-layout", f"{carried.file}:{VARIANT}"))
+    index = json.loads(ask("manifest", "fetch", "--oci-layout", f"{signed}:{VARIANT}"))
     assert {item["digest"] for item in index["manifests"]} == set(carried.created.images[VARIANT].values())
     amd64 = carried.created.images[VARIANT]["linux/amd64"]
-    found = ask("discover", "--format", "json", "--oci-layout", f"{carried.file}@{amd64}")
+    found = ask("discover", "--format", "json", "--oci-layout", f"{signed}@{amd64}")
     assert {INPUTS, "application/spdx+json", "application/vnd.in-toto+json"} <= set(
         re.findall(r"application/[^\"]+", found)
     )
-    ask("pull", "--oci-layout", f"{carried.file}:{VARIANT}-linux-amd64-inputs", "--output", "files")
-    manifest = Archive(carried.file).json(loading.read_bundle(Archive(carried.file)).images[0].inputs)
+    ask("pull", "--oci-layout", f"{signed}:{VARIANT}-linux-amd64-inputs", "--output", "files")
+    manifest = Archive(signed).json(loading.read_bundle(Archive(signed)).images[0].inputs)
     assert {item["mediaType"] for item in manifest["layers"]} == {DEB, WHEEL}
     assert len([path for path in (tmp_path / "files").rglob("*") if path.is_file()]) == len(manifest["layers"])
+
+
+def test_cosign_alone_says_whose_it_is(signed: Path, key: Path, tmp_path: Path) -> None:
+    with tarfile.open(signed) as tar:
+        tar.extractall(tmp_path, ["index.json", "index.json.sigstore.json"], filter="data")
+    command = ["cosign", "verify-blob", "--key", str(key.with_suffix(".pub")), "--insecure-ignore-tlog"]
+    command += ["--bundle", "index.json.sigstore.json", "index.json"]
+    assert "Verified OK" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
 
 
 def test_its_manifests_are_what_their_digests_say(carried: Carried) -> None:
