@@ -39,7 +39,10 @@ _HIGHEST_PORT = 65535
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
 """What is set with the caches."""
 
-_SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_")
+_SHOWN = (
+    *("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_"),
+    "QUANT_CONFIG",
+)
 """Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
 
 

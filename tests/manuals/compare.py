@@ -24,7 +24,7 @@ from drydock.matrix import find
 from drydock.record import Record
 from entrypoints.cascade import COMMAND_LINE, ENVIRONMENT
 from entrypoints.command import command
-from entrypoints.model import Facts, ServePlan
+from entrypoints.model import Facts, Reason, ServePlan
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import parse_wishes
 from tests.entrypoints import sample
@@ -120,6 +120,8 @@ class Manual(Record):
     seed: str
     """Its file's name."""
     title: str
+    script: Mapping[str, str] = {}
+    """Its own script's option → the flags, wish or variable that it means; of two, a colon parts the value."""
     serves: tuple[Serve, ...] = ()
     starts: tuple[Start, ...] = ()
     others: tuple[Other, ...] = ()
@@ -151,9 +153,11 @@ def words_of(text: str) -> list[str]:
     return [word for word in shlex.split(joined) if word not in ("export", "$")]
 
 
-def settings(text: str) -> dict[str, str]:
+def settings(text: str, script: Mapping[str, str]) -> dict[str, str]:
     """Return the variables and flags of a command that serves, flags by their whole names; a bare one is `true`."""
     words = words_of(text)
+    if words[0] == "bash":
+        return _translated(words[2:], script)
     found = dict(word.split("=", 1) for word in words if _VARIABLE.match(word))
     start = next((at for at, word in enumerate(words) if word.startswith("-") and word != "-m"), len(words))
     given = parse_given(tuple(words[start:]), {})
@@ -161,6 +165,15 @@ def settings(text: str) -> dict[str, str]:
         name: str(flag.value).lower() if flag.value is True else str(flag.value) for name, flag in given.flags.items()
     }
     return found | {name: value for name, value in flags.items() if name != "--model"}
+
+
+def _translated(words: list[str], script: Mapping[str, str]) -> dict[str, str]:
+    """Return what a script's options mean, each of which has a value."""
+    found: dict[str, str] = {}
+    for option, value in zip(words[::2], words[1::2], strict=True):
+        names = script[option].split()
+        found.update(zip(names, value.split(":") if len(names) > 1 else (value,), strict=True))
+    return {name: value for name, value in found.items() if name != "--model"}
 
 
 def options(words: Iterable[str]) -> set[str]:
@@ -180,16 +193,20 @@ def _option(name: str, value: str) -> str:
     if name == "--mount":
         fields = dict(part.partition("=")[::2] for part in value.split(","))
         return f"--volume={fields['source']}:{fields['target']}"
-    spelt = {"--cap-add": value.upper(), "--shm-size": value.lower(), "--volume": value.rstrip("/").replace("/:", ":")}
+    spelt = {
+        "--cap-add": value.upper().removeprefix("CAP_"),
+        "--shm-size": value.lower(),
+        "--volume": value.rstrip("/").replace("/:", ":"),
+    }
     return f"{name}={spelt.get(name, value)}"
 
 
 # --- ours -----------------------------------------------------------------------------------------------------------
 
 
-def plan(row: Serve) -> ServePlan:
+def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
     """Plan what the row asks for, with nothing said but what is the user's to say."""
-    profile, theirs = _profile(row.target), settings(row.command)
+    profile, theirs = _profile(row.target), settings(row.command, script)
     said = {name: theirs[name] for name in row.yours}
     flags = tuple(f"{name}={value}" for name, value in said.items() if name.startswith("-") and value != "true")
     bare = tuple(name for name, value in said.items() if value == "true")
@@ -232,19 +249,40 @@ def _threaded(plain: Facts, made: Made) -> Facts:
 # --- both -----------------------------------------------------------------------------------------------------------
 
 
-def compare_serve(row: Serve) -> list[Line]:
+def compare_serve(row: Serve, script: Mapping[str, str]) -> list[Line]:
     """Compare a command's every setting with our plan's."""
-    ours = plan(row)
+    ours, manual = plan(row, script), settings(row.command, script)
     reasons = {reason.setting: reason for reason in ours.reasons}
     texts = {name: (reason.because, *reason.instead) for name, reason in reasons.items()}
     texts |= {finding.id: (finding.text, finding.found, finding.expected) for finding in ours.findings}
-    lines = []
-    for name, theirs in settings(row.command).items():
-        reason = reasons.get(name)
-        value = "" if reason is None or (reason.value == "false" and name.startswith("-")) else reason.value
-        said = reason is not None and reason.origin in (COMMAND_LINE, ENVIRONMENT)
-        lines.append(_judged(row, name, theirs, value, said=said, texts=texts))
-    return [*lines, *_unused(row, settings(row.command))]
+    lines = (
+        _wish_line(name, theirs, row.wishes[name])
+        if name in row.wishes
+        else _setting_line(row, name, theirs, reasons.get(name), texts)
+        for name, theirs in manual.items()
+    )
+    return [*lines, *_unused(row, manual)]
+
+
+def _wish_line(name: str, theirs: str, wished: str) -> Line:
+    return Line(name, theirs, wished, YOURS, "", "" if wished == theirs else "not what is wished for")
+
+
+def _setting_line(
+    row: Serve, name: str, theirs: str, reason: Reason | None, texts: Mapping[str, tuple[str, ...]]
+) -> Line:
+    value = "" if reason is None or (reason.value == "false" and name.startswith("-")) else reason.value
+    said = reason is not None and reason.origin in (COMMAND_LINE, ENVIRONMENT)
+    better = row.better.get(name)
+    if name in row.yours:
+        return Line(name, theirs, value, YOURS, "", "" if said and value == theirs else f"not passed on: {value}")
+    if better is None:
+        problem = f"ours is {value or 'not set'}" if value != theirs else "said, not decided" if said else ""
+        return Line(name, theirs, value, SAME, reason.because if reason else "", problem)
+    beginning, cut, _ = better.ours.partition("…")
+    differs = value != better.ours and not (cut and value.startswith(beginning))
+    problem = f"ours is {value or 'not set'}, not {better.ours}" if differs else _untold(better, name, texts)
+    return Line(name, theirs, better.ours, BETTER, better.because, "it is the same" if value == theirs else problem)
 
 
 def compare_start(row: Start) -> list[Line]:
@@ -275,23 +313,6 @@ def _note(option: str, notes: tuple[str, ...]) -> str:
     words = re.sub(r"--volume=([^:]*):.*", r"--mount \1", option).replace("=", " ", 1).lower()
     found = (note.split(": ", 1)[1] for note in notes if re.split(r": | \(where", note)[0].lower() == words)
     return next(found, "")
-
-
-def _judged(
-    row: Serve, name: str, theirs: str, value: str, *, said: bool, texts: Mapping[str, tuple[str, ...]]
-) -> Line:
-    because = "; ".join(texts.get(name, ())[:1])
-    better = row.better.get(name)
-    if name in row.yours:
-        return Line(name, theirs, value, YOURS, "", "" if said and value == theirs else f"not passed on: {value}")
-    if better is None:
-        problem = f"ours is {value or 'not set'}" if value != theirs else "said, not decided" if said else ""
-        return Line(name, theirs, value, SAME, because, problem)
-    beginning, cut, _ = better.ours.partition("…")
-    differs = value != better.ours and not (cut and value.startswith(beginning))
-    problem = f"ours is {value or 'not set'}, not {better.ours}" if differs else _untold(better, name, texts)
-    problem = "it is the same" if value == theirs else problem
-    return Line(name, theirs, better.ours, BETTER, better.because, problem)
 
 
 def _untold(better: Better, name: str, texts: Mapping[str, tuple[str, ...]]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import pytest
 
@@ -10,7 +11,7 @@ from tests.manuals import compare, page
 from tests.manuals.compare import Better, Line, Manual, Serve, Start
 
 MANUALS = compare.manuals()
-SERVES = [row for manual in MANUALS for row in manual.serves]
+SERVES = [(row, manual.script) for manual in MANUALS for row in manual.serves]
 STARTS = [row for manual in MANUALS for row in manual.starts]
 
 
@@ -18,9 +19,11 @@ def wrong(lines: list[Line]) -> list[str]:
     return [f"{line.setting}={line.theirs}: {line.problem}" for line in lines if line.problem]
 
 
-@pytest.mark.parametrize("row", SERVES, ids=lambda row: row.name)
-def test_what_a_manual_starts_a_server_with_is_planned_or_the_plan_says_why_not(row: Serve) -> None:
-    assert wrong(compare.compare_serve(row)) == []
+@pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda each: getattr(each, "name", ""))
+def test_what_a_manual_starts_a_server_with_is_planned_or_the_plan_says_why_not(
+    row: Serve, script: Mapping[str, str]
+) -> None:
+    assert wrong(compare.compare_serve(row, script)) == []
 
 
 @pytest.mark.parametrize("row", STARTS, ids=lambda row: row.name)
@@ -36,11 +39,13 @@ def test_what_starts_no_server_is_where_the_row_says(manual: Manual) -> None:
 
 def test_each_seed_has_its_table() -> None:
     assert {manual.seed for manual in MANUALS} == {
+        "gaudi2e-manual-1.21.md",
+        "gaudi2e-manual-1.22.md",
         "omni-infer-guide.md",
         "vllm-gcu-readme.md",
         "vllm-install-all-hardware.md",
     }
-    assert len(SERVES) + len(STARTS) >= 30
+    assert len(SERVES) + len(STARTS) >= 55
 
 
 @pytest.mark.golden
@@ -50,13 +55,14 @@ def test_the_page_is_what_is_compared() -> None:
 
 # --- the comparison itself can fail ---------------------------------------------------------------------------------
 
-OMNI = SERVES[0]
-IMAGE = STARTS[0]
+OMNI = next(row for row, _ in SERVES if row.name.startswith("Mixed deployment"))
+IMAGE = next(row for row in STARTS if row.target == "cloudmatrix384")
+GAUDI, SCRIPT = next((row, script) for row, script in SERVES if "-a 127.0.0.1" in row.command)
 
 
 def problems(row: Serve | Start, **changes: object) -> str:
     changed = row.model_copy(update=changes)
-    found = compare.compare_serve(changed) if isinstance(changed, Serve) else compare.compare_start(changed)
+    found = compare.compare_serve(changed, {}) if isinstance(changed, Serve) else compare.compare_start(changed)
     return "; ".join(wrong(found))
 
 
@@ -83,6 +89,16 @@ def test_a_reason_that_the_plan_does_not_give_is_a_failure() -> None:
     assert "ours is 14, not 3" in problems(OMNI, better=other)
 
 
+def test_what_a_scripts_options_mean_must_be_what_is_wished_for_and_planned() -> None:
+    longer = GAUDI.model_copy(update={"command": GAUDI.command.replace("800,1024", "800,2048")})
+    more = GAUDI.model_copy(update={"command": GAUDI.command.replace("-t 4", "-t 8")})
+
+    assert wrong(compare.compare_serve(longer, SCRIPT)) == ["--input-range=800,2048: not what is wished for"]
+    assert wrong(compare.compare_serve(more, SCRIPT)) == ["--tensor-parallel-size=8: ours is 4"]
+    with pytest.raises(KeyError, match="-y"):
+        compare.settings("bash script.sh -y 1", SCRIPT)
+
+
 def test_what_is_decided_must_not_be_listed_as_the_users() -> None:
     assert "said, not decided" in problems(OMNI, yours=OMNI.yours, env={"VLLM_USE_V1": "1"})
 
@@ -103,7 +119,7 @@ def test_commands_are_read_as_a_shell_does() -> None:
         "export A=1 # a comment\nB='2 3' python3 -m vllm.entrypoints.openai.api_server \\\n --model m -tp=8 --x_y --z 4"
     )
 
-    assert compare.settings(text) == {
+    assert compare.settings(text, {}) == {
         "A": "1",
         "B": "2 3",
         "--tensor-parallel-size": "8",
