@@ -80,6 +80,8 @@ class Serve(Record):
     """One of tests/hosts, or a machine as the manual describes it."""
     model: str
     """One of tests/models."""
+    converted: bool = False
+    """Whether the vendor's script made its weights for the device."""
     devices: int = 0
     """So many of the host's first device, instead of its own."""
     env: Mapping[str, str] = {}
@@ -212,7 +214,8 @@ def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
     bare = tuple(name for name, value in said.items() if value == "true")
     env = {name: value for name, value in said.items() if not name.startswith("-")}
     given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_wishes(row.wishes))
-    return command(profile, _facts(row, profile), decide.models()[row.model], given)
+    model = decide.models()[row.model]._replace(converted=row.converted)
+    return command(profile, _facts(row, profile), model, given)
 
 
 def _profile(target: str) -> dict[str, Any]:
