@@ -18,6 +18,7 @@ from entrypoints.entries import (
     COMPILED,
     FILL,
     HIT,
+    QUARANTINE,
     Opened,
     Unusable,
     Verdict,
@@ -256,9 +257,11 @@ class Caches:
         return ":".join(opened.path for opened in self.opened if opened.verdict.kind == HIT)
 
     def _condemn(self) -> None:
-        """Set aside what the last start failed with, since this one became ready without."""
+        """Set aside what the last start failed with, since this one became ready without; `repeated` said so."""
         for path in self._suspects:
-            self._say(f"WARN {path}: vLLM fails with it and not without; {_condemned(path)}")
+            left = _condemned(path)
+            if left:
+                self._say(f"WARN {path}: vLLM fails with it and not without; not set aside: {left}")
 
     def hold(self) -> None:
         """Let the locks pass to the program that this process becomes."""
@@ -275,14 +278,24 @@ class Caches:
                 remove(opened.path)
 
 
+def repeated(failure: str, suspects: str) -> str:
+    """Return the one line that says why a start is repeated, without what, and what becomes of that. Pure."""
+    paths = suspects.split(":")
+    names, compiled = " and ".join(os.path.basename(path) for path in paths), os.path.dirname(paths[0])
+    aside = f"{os.path.dirname(compiled)}/{QUARANTINE}"
+    begin = f"WARN {failure}, with caches that it was ready with before: starting once more without them"
+    return f"{begin}; if that becomes ready, {names} of {compiled} are set aside in {aside}"
+
+
 def _condemned(path: str) -> str:
-    """Set an entry aside and say where to, or why not."""
+    """Set an entry aside; return why that was not possible, or nothing."""
     if is_in_use(path):
-        return "not set aside: another server uses it"
+        return "another server uses it"
     try:
-        return f"set aside in {set_aside(path)}"
+        set_aside(path)
     except Unusable as why:
-        return f"not set aside: {why}"
+        return str(why)
+    return ""
 
 
 def fingerprint(env: Mapping[str, str]) -> dict[str, str]:

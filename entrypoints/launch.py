@@ -195,8 +195,8 @@ def _supervised(
 
 def _repeat(failure: str, suspects: str) -> NoReturn:
     """Start over in this very process, without what was kept: this plan was ready with it before, and now it fails."""
-    from entrypoints.keeping import SUSPECT
+    from entrypoints.keeping import SUSPECT, repeated
 
-    say(f"WARN {failure}, with caches that it was ready with before: starting once more without them")
+    say(repeated(failure, suspects))
     own = {**os.environ, SUSPECT: suspects}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], own)  # noqa: S606 -- itself
