@@ -7,7 +7,8 @@ overrode stays visible, so that every value can be traced to who chose it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+
+from entrypoints.lean import Any, NamedTuple
 
 DEFAULT = "default"
 ACCELERATOR = "accelerator"

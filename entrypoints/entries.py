@@ -10,15 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
-import json
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
 
 from entrypoints.caches import changed
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, remove, replace
+from entrypoints.lean import Any, NamedTuple, loads
 from entrypoints.model import Entry
 
 MANIFEST, LOCK = "entry.json", "lock"
@@ -83,7 +82,7 @@ def read(path: str) -> dict[str, Any] | None:
 def parse_manifest(text: str) -> dict[str, Any] | None:
     """Understand a manifest; None for a text that is none. Pure."""
     try:
-        kept = json.loads(text)
+        kept = loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(kept, dict) or not isinstance(kept.get("factors"), dict):
@@ -95,6 +94,8 @@ def parse_manifest(text: str) -> dict[str, Any] | None:
 
 def write(path: str, manifest: Mapping[str, Any]) -> None:
     """Replace an entry's manifest. Raises OSError."""
+    import json
+
     replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any
 
 from entrypoints.commands import Commands
 from entrypoints.host import Host, Run
+from entrypoints.lean import Any
 from entrypoints.model import Facts, Seen
 from entrypoints.parse import parse_fields, parse_line, parse_number
 from entrypoints.probes import acs, cpu, knobs, system

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
 
+from entrypoints.lean import Any
 from entrypoints.model import Facts, Finding, to_json
 
 GIB = 1 << 30

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from entrypoints.findings import FAIL, INFO, WARN
 from entrypoints.fixscript import EPILOGUE, PRELUDE
+from entrypoints.lean import Any
 from entrypoints.model import Finding
 
 WRONG = (FAIL, WARN, INFO)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
 
 from entrypoints.errors import MODEL, EntrypointError
+from entrypoints.lean import TYPE_CHECKING, NamedTuple
 from entrypoints.redact import redact_value
 
 if TYPE_CHECKING:

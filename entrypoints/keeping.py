@@ -11,7 +11,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from entrypoints.caches import short
 from entrypoints.entries import (
@@ -33,6 +32,7 @@ from entrypoints.entries import (
 )
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, make_private, remove, size
+from entrypoints.lean import TYPE_CHECKING
 from entrypoints.model import CachePlan, Entry
 from entrypoints.redact import is_secret
 

@@ -6,19 +6,20 @@ Only what must precede vLLM is imported above; the rest loads while vLLM's inter
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from entrypoints.caches import private_root
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.folders import write
+from entrypoints.lean import TYPE_CHECKING, Any, signals, sockets
 from entrypoints.limits import apply
 from entrypoints.processes import age, is_listening
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from entrypoints.arguments import Options
     from entrypoints.keeping import Caches
     from entrypoints.model import Facts, ServePlan
@@ -103,11 +104,14 @@ def bind(cpus: str) -> None:
 
 def check_port(host: str, port: int) -> None:
     """Raise HOST unless vLLM will be able to bind its address; nothing stays bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe = sockets.socket(family, sockets.SOCK_STREAM)
+        try:
+            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
             probe.bind((host, port))
+        finally:
+            probe.close()
     except OSError as error:
         by = "; another process of this network namespace listens there" if is_listening(port) else ""
         hint = "choose another with --port N, or an address of this host with --host"
@@ -116,9 +120,7 @@ def check_port(host: str, port: int) -> None:
 
 def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
     """Replace this process by vLLM. Raises HOST when its interpreter cannot be run."""
-    import signal
-
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what was blocked while planning is vLLM's to take now
+    signals.pthread_sigmask(signals.SIG_SETMASK, ())  # what was blocked while planning is vLLM's to take now
     try:
         os.execve(plan.argv[0], list(plan.argv), dict(env))  # noqa: S606 -- a list, no shell: what --exec means
     except OSError as error:
@@ -127,7 +129,6 @@ def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
 
 def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
     """Return what starts vLLM, in a session of its own so that a terminal's Ctrl-C reaches only the supervisor."""
-    import signal
 
     def spawn() -> int:
         try:
@@ -137,7 +138,7 @@ def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
                 dict(env),
                 setsid=True,
                 setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them, and vLLM would inherit that
+                setsigdef=(signals.SIGPIPE, signals.SIGXFSZ),  # Python ignores them, and vLLM would inherit that
             )
         except OSError as error:
             raise _cannot_run(plan, error) from error

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+
+from entrypoints.lean import Any, NamedTuple
 
 
 class Cpu(NamedTuple):

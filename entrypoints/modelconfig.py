@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from entrypoints.geometry import text_config
+from entrypoints.lean import Any
 
 
 def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:

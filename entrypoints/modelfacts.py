@@ -6,15 +6,14 @@ then at the hub; where neither tells, nothing is known, and the plan says so.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 from entrypoints.errors import MODEL, EntrypointError
 from entrypoints.geometry import Geometry, parse_geometry, text_config
 from entrypoints.hub import Hub, NotAnswered, absent, fetch, snapshot
+from entrypoints.lean import Any, NamedTuple, loads
 from entrypoints.modelconfig import group_size, modalities, packing, quantization
 from entrypoints.redact import redact_value
 
@@ -193,7 +192,7 @@ def _begun(beginning: bytes) -> dict[str, Any] | None:
     """Parse the header at the beginning of a safetensors file; None where it is none, or longer."""
     length = int.from_bytes(beginning[:8], "little")
     try:
-        header = json.loads(beginning[8 : 8 + length]) if len(beginning) >= 8 + length else None
+        header = loads(beginning[8 : 8 + length].decode()) if len(beginning) >= 8 + length else None
         if isinstance(header, dict):
             _tensors(header)
             return header
@@ -246,7 +245,7 @@ def _read_json(path: str) -> dict[str, Any]:
 
 def _parse_json(text: bytes, where: str) -> dict[str, Any]:
     try:
-        loaded = json.loads(text.decode("utf-8"))
+        loaded = loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise EntrypointError(MODEL, f"{where}: {error}, expected JSON", "fetch the file again") from error
     if not isinstance(loaded, dict):
@@ -334,7 +333,7 @@ def _header(path: str, size: int) -> tuple[dict[str, Any], int]:
         length = int.from_bytes(file.read(8), "little")
         if length > min(size, _HEADER_AT_MOST):
             raise ValueError(f"it announces a header of {length} bytes in a file of {size}")
-        header: dict[str, Any] = json.loads(file.read(length))
+        header: dict[str, Any] = loads(file.read(length).decode())
     return header, 8 + length
 
 

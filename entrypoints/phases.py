@@ -6,7 +6,8 @@ Phases are told from what processes are and hold, never from log lines, whose wo
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+
+from entrypoints.lean import NamedTuple
 
 PLAN = "plan"
 """From the start of the process until vLLM is spawned."""

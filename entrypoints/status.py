@@ -13,9 +13,9 @@ import selectors
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
 from entrypoints.errors import HOST, EntrypointError
+from entrypoints.lean import Any, NamedTuple
 from entrypoints.phases import READY, State, is_ready, phase, seconds, startup_seconds, why_not
 
 HEAD_AT_MOST = 4096

@@ -15,9 +15,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.lean import TYPE_CHECKING, Any, NamedTuple
 from entrypoints.phases import IMPORT, READY, SPAWN, is_ready, phase, seconds
 from entrypoints.processes import children
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from entrypoints.lean import NamedTuple
 
 LONG = 8192
 """Tokens from which the exponential way of vllm-hpu-extension spaces its upper half evenly."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from entrypoints.decide import GIB, does_not_fit, gib
 from entrypoints.decide.demand import LENGTH, Demand, read_demand
@@ -11,6 +10,7 @@ from entrypoints.decide.devices import Pool, choose_pool, free_memory, numbers, 
 from entrypoints.decide.layouts import DATA, EXPERT, TENSOR, Space, space, splits
 from entrypoints.decide.room import Cache, Memory, Room, Rules, Split, room
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
+from entrypoints.lean import NamedTuple
 from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given

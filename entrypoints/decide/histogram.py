@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from entrypoints.decide.buckets import Buckets, Range, doublings, exponential, limited, linear, padded
+from entrypoints.lean import NamedTuple
 from entrypoints.wishes import Request
 
 Sizes = Mapping[int, float]

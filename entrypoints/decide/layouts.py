@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
 from entrypoints.decide import GIB
 from entrypoints.decide.room import Rules, Split
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.lean import NamedTuple
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
 
 from entrypoints.commands import NOT_FOUND
 from entrypoints.host import Host, Result, Run
+from entrypoints.lean import NamedTuple
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_fields
 from entrypoints.probes.nvidia_smi import (

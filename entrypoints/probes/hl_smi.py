@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import NamedTuple
 
+from entrypoints.lean import NamedTuple
 from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.probes.tools import unknown
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
+from entrypoints.lean import Any, NamedTuple
 from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.probes.printed import loaded
 from entrypoints.probes.tools import unknown

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from entrypoints.lean import NamedTuple
 from entrypoints.parse import parse_id_list
 from entrypoints.probes.tools import unknown
 

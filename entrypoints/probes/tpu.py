@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from entrypoints.host import Host, Run
+from entrypoints.lean import NamedTuple
 from entrypoints.model import Device, Seen
 from entrypoints.parse import parse_line
 from entrypoints.probes import pci

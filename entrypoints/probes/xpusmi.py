@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
 
+from entrypoints.lean import Any, NamedTuple
 from entrypoints.parse import parse_id_list
 from entrypoints.probes.printed import bus_of, json_in, number_of, size_of, word_of
 from entrypoints.probes.tools import unknown
