@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
 
 from entrypoints.arguments import FLAGS, VERBS, Arguments, parse_arguments
 from entrypoints.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
-from entrypoints.lean import Any, loads, signals
+from entrypoints.lean import Any, Mapping, loads, signals
 from entrypoints.wishes import Wishes
 
 Env = Mapping[str, str]

@@ -7,17 +7,15 @@ Nothing appears half: entry.json is replaced whole, and what is copied in arrive
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
 
 from entrypoints.caches import changed
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, remove, replace
-from entrypoints.lean import Any, NamedTuple, loads
+from entrypoints.lean import Any, Iterable, Iterator, Mapping, NamedTuple, loads
 from entrypoints.model import Entry
 
 MANIFEST, LOCK = "entry.json", "lock"
@@ -146,8 +144,10 @@ def _locked(path: str) -> tuple[int, bool]:
 
 def share(lock: int) -> None:
     """Let others use an entry too."""
-    with contextlib.suppress(OSError):
+    try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return
 
 
 def is_in_use(path: str) -> bool:
@@ -211,7 +211,7 @@ def arrive(source: str, path: str) -> int:
     make(temporary)
     try:
         copied = copy(source, temporary)
-        with contextlib.suppress(FileNotFoundError):
+        if os.path.lexists(f"{temporary}/{LOCK}"):
             os.unlink(f"{temporary}/{LOCK}")
         os.rename(temporary, path)
     except OSError:

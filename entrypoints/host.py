@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from itertools import groupby
 
-from entrypoints.lean import TYPE_CHECKING, NamedTuple
+from entrypoints.lean import TYPE_CHECKING, Callable, NamedTuple
 from entrypoints.model import Failure
 
 _DIGIT, _DIGITS = "[0-9]", tuple("0123456789")

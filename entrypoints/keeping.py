@@ -7,10 +7,8 @@ it is not, and stays.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
 
 from entrypoints.caches import short
 from entrypoints.entries import (
@@ -32,7 +30,7 @@ from entrypoints.entries import (
 )
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, make_private, remove, size
-from entrypoints.lean import TYPE_CHECKING
+from entrypoints.lean import TYPE_CHECKING, Any, Callable, Mapping
 from entrypoints.model import CachePlan, Entry
 from entrypoints.redact import is_secret
 
@@ -70,8 +68,8 @@ class Caches:
 
     # --- before ----------------------------------------------------------------------------------------------------
 
-    def open(self, *, counted: bool) -> None:
-        """Open the entries, make all folders, say what was found; if `counted`, note it. Raises HOST, USAGE."""
+    def open(self) -> None:
+        """Open the entries, make all folders, say what was found. Raises HOST, USAGE."""
         plan = self._plan
         self._check_settings()
         if plan.why:
@@ -81,8 +79,6 @@ class Caches:
         self._carry()
         for folder in plan.folders.values():
             self._make(folder)
-        if counted:
-            self._count()
         for line in (*self._told, *self._outcome()):
             self._say(line)
 
@@ -135,8 +131,7 @@ class Caches:
         same = (each for each in listed(self._plan.work) if image.items() <= each.kept.get("factors", {}).items())
         found = nearest(same, opened.entry)
         for folder in opened.entry.carry if found else ():
-            with contextlib.suppress(OSError):  # it is found out anew then
-                copy(f"{found[0].path}/{folder}" if found else "", f"{opened.path}/{folder}")
+            _try_to(copy, f"{found[0].path}/{folder}" if found else "", f"{opened.path}/{folder}")
 
     def _make(self, folder: str) -> None:
         """Make one cache's folder; one that cannot be written is replaced by a private one."""
@@ -162,14 +157,14 @@ class Caches:
         placed.pop(SUSPECT, None)
         return placed
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Note in the entries that a start uses them, which is not ready yet."""
         for opened in self.opened:
             if opened.lock >= 0:
                 now = int(time.time())
                 fresh = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, "ready": 0, "attempts": 0}
                 manifest = {**fresh, **opened.kept, "used": now}
-                with contextlib.suppress(OSError):  # a full volume is noticed by whoever writes more than this
-                    write(opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
+                _try_to(write, opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
 
     # --- what is said ----------------------------------------------------------------------------------------------
 
@@ -276,6 +271,14 @@ class Caches:
         for opened in self.opened:
             if opened.path.startswith(f"{self._private}/alone/"):
                 remove(opened.path)
+
+
+def _try_to(do: Callable[..., Any], *what: Any) -> None:
+    """Do what a start can do without: what was not copied is found out anew, and a full volume speaks for itself."""
+    try:
+        do(*what)
+    except OSError:
+        return
 
 
 def repeated(failure: str, suspects: str) -> str:

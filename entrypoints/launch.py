@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
 
 from entrypoints.caches import private_root
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.folders import write
-from entrypoints.lean import TYPE_CHECKING, Any, signals, sockets
+from entrypoints.lean import TYPE_CHECKING, Any, Callable, Mapping, signals
 from entrypoints.limits import apply
-from entrypoints.processes import age, is_listening
+from entrypoints.ports import check_port
+from entrypoints.processes import age
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -67,7 +67,7 @@ def prepare_host(
         check_port(plan.host, plan.port)
     whole = environment(plan, env)
     caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
-    caches.open(counted=not options.exec_)
+    caches.open()
     for path, text in plan.files.items():
         write(path, text)
     if not options.recorded:
@@ -100,22 +100,6 @@ def bind(cpus: str) -> None:
         raise EntrypointError(
             USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "CPUs that the container has, such as 0-9"
         ) from error
-
-
-def check_port(host: str, port: int) -> None:
-    """Raise HOST unless vLLM will be able to bind its address; nothing stays bound."""
-    family = sockets.AF_INET6 if ":" in host else sockets.AF_INET
-    try:
-        probe = sockets.socket(family, sockets.SOCK_STREAM)
-        try:
-            probe.setsockopt(sockets.SOL_SOCKET, sockets.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-        finally:
-            probe.close()
-    except OSError as error:
-        by = "; another process of this network namespace listens there" if is_listening(port) else ""
-        hint = "choose another with --port N, or an address of this host with --host"
-        raise EntrypointError(HOST, f"--host {host or '0.0.0.0'} --port {port}: {error.strerror}{by}", hint) from error  # noqa: S104 -- shown, not bound
 
 
 def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
@@ -170,9 +154,15 @@ def _supervised(
     from entrypoints.supervise import Job, supervise
 
     failures: list[str] = []
+    start = spawner(plan, env)
+
+    def spawn() -> int:
+        leader = start()
+        caches.count()  # while vLLM's interpreter starts: writing JSON takes 5 ms to import
+        return leader
 
     job = Job(
-        spawn=spawner(plan, env),
+        spawn=spawn,
         endpoint=parse_endpoint(plan.argv, plan.host, plan.port, env),
         model=plan.model,
         began=time.monotonic() - age(),

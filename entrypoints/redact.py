@@ -5,7 +5,7 @@ What is executed is never touched.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from entrypoints.lean import Iterable, Mapping
 
 HIDDEN = "<redacted>"
 

@@ -8,10 +8,8 @@ flag, and with `--config FILE` a YAML file of the same names, which its command 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.lean import NamedTuple
+from entrypoints.lean import Iterable, Mapping, NamedTuple
 from entrypoints.wishes import NONE, Wishes
 
 SHORT = {

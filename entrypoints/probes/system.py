@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
 
 from entrypoints.host import Host
-from entrypoints.lean import TYPE_CHECKING, Any, loads
+from entrypoints.lean import TYPE_CHECKING, Any, Iterable, Mapping, loads
 from entrypoints.model import Cgroup, Limits, Memory, Mount
 from entrypoints.parse import (
     cpu_quota,

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from entrypoints.commands import NOT_FOUND
 from entrypoints.host import Host, Result, Run
-from entrypoints.lean import TYPE_CHECKING
+from entrypoints.lean import TYPE_CHECKING, Callable
 
 TIMEOUT = 20.0
 """Seconds that a tool gets: npu-smi and hl-smi take 1 to 5 on a machine with eight cards."""
