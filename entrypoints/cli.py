@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -65,6 +66,7 @@ def _warm(arguments: Arguments, env: Env) -> int:
 
 
 def _start(arguments: Arguments, env: Env, run: Any) -> int:
+    gc.disable()  # until vLLM runs: planning makes many records, and no garbage to speak of
     from entrypoints.command import reasons_text, wrong
     from entrypoints.findings import as_text, failed
 

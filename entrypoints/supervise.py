@@ -11,6 +11,7 @@ finishes what runs and refuses what comes. A second signal, or the end of the ti
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 
@@ -75,6 +76,7 @@ def supervise(job: Job, profile: Mapping[str, Any], say: Say) -> int:
     planned = time.monotonic()
     leader = job.spawn()
     spawned = time.monotonic()
+    gc.enable()
     adopt_orphans()
 
     from threading import get_ident
