@@ -89,7 +89,7 @@ def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> fl
 def floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float:
     """Start an entrypoint that imports modules, decides nothing and becomes the stub; return milliseconds."""
     stub = str(folder / "python3")
-    code = f"import {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
+    code = f"import os, {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
     return _until_stub([sys.executable, "-I", "-S", "-c", code], env)
 
 
