@@ -33,6 +33,7 @@ from drydock.publish import publish
 from drydock.pulled import open_image
 from drydock.record import dump
 from drydock.registry.manifests import Manifest
+from tests.registry.keys import key_pair
 from tests.registry.servers import Registry
 from tests.registry.shelf import PLATFORMS, VARIANT
 from tests.registry.stocked import Stocked
@@ -259,9 +260,7 @@ class Forgery(NamedTuple):
 
 
 def other_key(archive: Archive, folder: Path) -> bytes:
-    environment = {**os.environ, "COSIGN_PASSWORD": ""}
-    subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
-    return signing.sign_data(archive.indexed, str(folder / "cosign.key"))
+    return signing.sign_data(archive.indexed, str(key_pair(folder)))
 
 
 def without_one(archive: Archive) -> bytes:
