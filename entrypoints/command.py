@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
-from typing import Any
 
 from entrypoints.caches import cache_plan, cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
@@ -13,6 +10,7 @@ from entrypoints.decide import Decision, Value, advice
 from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.findings import GIB
 from entrypoints.granted import examine, none_here
+from entrypoints.lean import Any, Callable, Iterable, Mapping, module
 from entrypoints.limits import raised
 from entrypoints.limits import reasons as limit_reasons
 from entrypoints.model import CachePlan, Facts, Finding, Reason, ServePlan, to_json
@@ -53,7 +51,7 @@ def command(
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise nothing
-    decide: Callable[..., Decision] = import_module(DECISIONS[profile["accelerator"]]).decide
+    decide: Callable[..., Decision] = module(DECISIONS[profile["accelerator"]]).decide
     decision = decide(profile, facts, model, given)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | _drain(given, drain_timeout)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from entrypoints.geometry import text_config
+from entrypoints.lean import Any, Mapping
 
 
 def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:

@@ -6,9 +6,6 @@ tables of models and quantisations are the vendor's, and stand in the stack's th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from entrypoints.decide import Decision, Value, advice
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.case import element_bytes
@@ -16,6 +13,7 @@ from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.visible import shown
 from entrypoints.errors import MODEL, EntrypointError
 from entrypoints.findings import FAIL
+from entrypoints.lean import Any, Iterator, Mapping
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list

@@ -6,12 +6,10 @@ manual of 0.7.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from entrypoints.decide import Decision, Thresholds, Value, advice
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.visible import chosen_by, restricted
+from entrypoints.lean import Any, Iterator, Mapping
 from entrypoints.model import Device, Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
