@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from packaging.utils import canonicalize_name
 
 from drydock.checks import AnyHost
+from drydock.distributions import Layer
 from drydock.errors import TargetError, nearest
-from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.model import Accelerator, Matrix, ResolvedSetting, Row, Stack, Variant
 from drydock.quick_yaml import KeyPath
 from drydock.record import Setting
 from drydock.running import Run
@@ -177,7 +178,11 @@ def _merge(oldest_first: Sequence[Stack]) -> Stack:
     for stack in oldest_first:
         for field in stack.model_fields_set:
             value = getattr(stack, field)
-            values[field] = {**values.get(field, {}), **value} if field in _MERGED else value
+            if field in _MERGED:
+                value = {**values.get(field, {}), **value}
+            if field == "trim":
+                value = (*values.get(field, ()), *value)
+            values[field] = value
     return Stack.model_construct(**values)
 
 
@@ -304,6 +309,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 _LISTS = (
     "overrides",
     "exclude",
+    "trim",
     "known_answers",
     "sources",
     "build_requirements",

@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints
 from drydock.bases import Base
 from drydock.caches import Caches
 from drydock.checks import Check, Places
+from drydock.distributions import Exclusion, Layer, Override, Trim
 from drydock.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.running import Run
 
@@ -75,33 +76,6 @@ class Accelerator(Record):
     """Tuning checks of host and container."""
     run: Run | None = None
     """How its containers are started, unless the stack says otherwise."""
-
-
-class Exclusion(Record):
-    """A distribution the resolver wants and the image does without."""
-
-    name: str
-    """Of the distribution, normalised."""
-    reason: str
-    """Why, in one sentence."""
-
-
-class Override(Record):
-    """A requirement forced upon the resolver."""
-
-    requirement: str
-    """As pip writes it, such as numpy==2.3.5."""
-    reason: str
-    """Why, in one sentence."""
-
-
-class Layer(Record):
-    """One image layer of Python distributions; the layer without any takes all the others. Order is build order."""
-
-    name: Identifier
-    """Of the layer."""
-    distributions: tuple[str, ...] = ()
-    """Normalised names; in exactly one layer of a stack there are none."""
 
 
 class Vllm(Record):
@@ -238,6 +212,8 @@ class Stack(Record):
     """Distributions that the resolver wants and the image does without."""
     layers: tuple[Layer, ...] | None = None
     """How its distributions are spread over image layers, in build order; what changes least comes first."""
+    trim: tuple[Trim, ...] | None = None
+    """What the image does without of its distributions; comes beside what the stack inherits."""
     compression: Compression | None = None
     """Of the image's layers."""
     env: Env = {}
@@ -328,6 +304,7 @@ class Variant(Record):
     overrides: tuple[Override, ...]
     exclude: tuple[Exclusion, ...]
     layers: tuple[Layer, ...]
+    trim: tuple[Trim, ...]
     compression: Compression
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
@@ -352,6 +329,15 @@ class Variant(Record):
     def interpreter(self) -> str:
         """Return the interpreter of the base: it runs the entrypoint."""
         return self.base.python if self.base.kind == "image" else "/usr/bin/python3"
+
+    def trims(self, layer: Layer) -> list[Trim]:
+        """Return what is trimmed of the distributions in a layer."""
+        named = {name for each in self.layers for name in each.distributions}
+        return [
+            trim
+            for trim in self.trim
+            if (trim.distribution in layer.distributions if layer.distributions else trim.distribution not in named)
+        ]
 
     @property
     def installs(self) -> bool:

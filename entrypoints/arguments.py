@@ -5,10 +5,8 @@ Own flags are few and end where vLLM's begin by name, not by place: whatever is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.lean import Mapping, NamedTuple
 from entrypoints.wishes import NONE, WISHES, Wishes, parse_wishes
 
 VERBS = {

@@ -13,12 +13,12 @@ import io
 import json
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO
 
 from entrypoints.entries import COMPILED, LOCK, MANIFEST, Found, judge, read, set_aside
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.folders import files, make, remove
+from entrypoints.lean import Any, Iterable, Iterator, Mapping
 
 KIND = "application/vnd.drydock.cache.v1"
 _OCI = "application/vnd.oci.image"

@@ -14,11 +14,9 @@ vLLM 0.32's own key below VLLM_CACHE_ROOT leaves out what changes from pod to po
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
 from entrypoints.cascade import ENVIRONMENT, Chosen
 from entrypoints.decide import Value
+from entrypoints.lean import Any, Iterable, Mapping, NamedTuple, sha256
 from entrypoints.model import CachePlan, Entry, Facts, Mount
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.redact import is_secret, redact_value
@@ -220,8 +218,6 @@ def _digest(factors: Mapping[str, str]) -> str:
 
 def short(text: str) -> str:
     """Return twelve characters that stand for a text."""
-    from hashlib import sha256
-
     return sha256(text.encode()).hexdigest()[:12]
 
 

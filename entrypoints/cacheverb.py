@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from entrypoints.entries import COMPILED, Found, Unusable, is_in_use, listed
 from entrypoints.errors import HOST, OK, USAGE, EntrypointError
 from entrypoints.folders import make, remove
+from entrypoints.lean import Any, Iterable, Mapping, Sequence
 
 Env = Mapping[str, str]
 USAGE_TEXT = "cache list [--json] | export FILE|DIR|- [NAME …] | import FILE|DIR | remove NAME …"

@@ -6,8 +6,7 @@ overrode stays visible, so that every value can be traced to who chose it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from entrypoints.lean import Any, Iterable, Mapping, NamedTuple
 
 DEFAULT = "default"
 ACCELERATOR = "accelerator"

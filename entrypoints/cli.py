@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import gc
 import os
 import sys
-from collections.abc import Mapping
-from typing import Any
 
 from entrypoints.arguments import FLAGS, VERBS, Arguments, parse_arguments
 from entrypoints.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
+from entrypoints.lean import Any, Mapping, loads, signals
 from entrypoints.wishes import Wishes
 
 Env = Mapping[str, str]
@@ -46,6 +45,8 @@ def emit(text: str) -> None:
 
 def emit_json(value: Any) -> None:
     """Write data as sorted JSON."""
+    import json
+
     emit(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
 
 
@@ -65,13 +66,12 @@ def _warm(arguments: Arguments, env: Env) -> int:
 
 
 def _start(arguments: Arguments, env: Env, run: Any) -> int:
-    import signal
-
+    gc.disable()  # until vLLM runs: planning makes many records, and no garbage to speak of
     from entrypoints.command import reasons_text, wrong
     from entrypoints.findings import as_text, failed
 
     # PID 1 loses signals that nobody handles: blocked, one that comes while planning waits for the supervisor.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
+    signals.pthread_sigmask(signals.SIG_BLOCK, (signals.SIGTERM, signals.SIGINT))
     _refuse_unmeasured(arguments, env)
     profile = read_profile(env)
     facts, plan = _plan_for(arguments, env, profile)
@@ -304,7 +304,7 @@ def read_profile(env: Env) -> dict[str, Any]:
     path = profile_path(env)
     try:
         with open(path, encoding="utf-8") as file:
-            profile: dict[str, Any] = json.load(file)
+            profile: dict[str, Any] = loads(file.read())
     except (OSError, ValueError) as error:
         raise EntrypointError(
             USAGE, f"{path}: {error}, expected the image's profile", "unset DRYDOCK_PROFILE"
@@ -333,7 +333,7 @@ def read_environment(env: Env) -> dict[str, Any]:
     path = os.path.join(os.path.dirname(profile_path(env)), "environment.json")
     try:
         with open(path, encoding="utf-8") as file:
-            saved: dict[str, Any] = json.load(file)
+            saved: dict[str, Any] = loads(file.read())
     except FileNotFoundError:
         return {}
     return saved
@@ -344,6 +344,6 @@ def read_flags(env: Env) -> tuple[str, ...]:
     path = os.path.join(os.path.dirname(profile_path(env)), "vllm-flags.json")
     try:
         with open(path, encoding="utf-8") as file:
-            return tuple(json.load(file))
+            return tuple(loads(file.read()))
     except FileNotFoundError:
         return ()

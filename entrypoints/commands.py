@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import IO, TYPE_CHECKING, Any
 
 from entrypoints.host import Host, Result, Run
+from entrypoints.lean import TYPE_CHECKING, Any, loads
 
 if TYPE_CHECKING:
     import subprocess
+    from typing import IO
 
 RECORD = "/commands.json"
 """In a recorded host: `{"tool -flag": {"rc": 0, "stdout": "…", "stderr": "…"}}`."""
@@ -97,10 +98,8 @@ def recorded(host: Host) -> Run:
 
 def parse_answers(text: str) -> dict[str, Result]:
     """Parse commands.json."""
-    import json
-
     try:
-        loaded = json.loads(text)
+        loaded = loads(text)
         return {command: _answer(answer) for command, answer in loaded.items()}
     except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
         raise ValueError('{"command": {"rc": 0, "stdout": "…"}}') from error

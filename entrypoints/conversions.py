@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
-
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.lean import Any, Iterable, Mapping, NamedTuple
 from entrypoints.modelfacts import ModelFacts
 
 ANY = "any"

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 from entrypoints.conversions import Conversion, choose
 from entrypoints.errors import HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.folders import copy, remove
+from entrypoints.lean import Any, Iterator, Mapping, NamedTuple, Sequence
 from entrypoints.modelfacts import MARK, ModelFacts, read_model
 
 Env = Mapping[str, str]

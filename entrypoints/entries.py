@@ -7,18 +7,15 @@ Nothing appears half: entry.json is replaced whole, and what is copied in arrive
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import fcntl
-import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
 
 from entrypoints.caches import changed
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, remove, replace
+from entrypoints.lean import Any, Iterable, Iterator, Mapping, NamedTuple, loads
 from entrypoints.model import Entry
 
 MANIFEST, LOCK = "entry.json", "lock"
@@ -83,7 +80,7 @@ def read(path: str) -> dict[str, Any] | None:
 def parse_manifest(text: str) -> dict[str, Any] | None:
     """Understand a manifest; None for a text that is none. Pure."""
     try:
-        kept = json.loads(text)
+        kept = loads(text)
     except (ValueError, RecursionError):
         return None
     if not isinstance(kept, dict) or not isinstance(kept.get("factors"), dict):
@@ -95,6 +92,8 @@ def parse_manifest(text: str) -> dict[str, Any] | None:
 
 def write(path: str, manifest: Mapping[str, Any]) -> None:
     """Replace an entry's manifest. Raises OSError."""
+    import json
+
     replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
 
 
@@ -145,8 +144,10 @@ def _locked(path: str) -> tuple[int, bool]:
 
 def share(lock: int) -> None:
     """Let others use an entry too."""
-    with contextlib.suppress(OSError):
+    try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return
 
 
 def is_in_use(path: str) -> bool:
@@ -210,7 +211,7 @@ def arrive(source: str, path: str) -> int:
     make(temporary)
     try:
         copied = copy(source, temporary)
-        with contextlib.suppress(FileNotFoundError):
+        if os.path.lexists(f"{temporary}/{LOCK}"):
             os.unlink(f"{temporary}/{LOCK}")
         os.rename(temporary, path)
     except OSError:

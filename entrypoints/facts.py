@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from importlib import import_module
-from typing import Any
-
 from entrypoints.commands import Commands
 from entrypoints.host import Host, Run
+from entrypoints.lean import Any, Callable, Mapping, module
 from entrypoints.model import Facts, Seen
 from entrypoints.parse import parse_fields, parse_line, parse_number
 from entrypoints.probes import acs, cpu, knobs, system
@@ -67,7 +64,7 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
 
 
 def _look(accelerator: str) -> Callable[[Host, Run, Mapping[str, str]], Seen]:
-    look: Callable[[Host, Run, Mapping[str, str]], Seen] = import_module(PROBES[accelerator]).look
+    look: Callable[[Host, Run, Mapping[str, str]], Seen] = module(PROBES[accelerator]).look
     return look
 
 

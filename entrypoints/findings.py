@@ -6,10 +6,9 @@ from several facts at once (see `derive`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any
 
+from entrypoints.lean import Any, Callable, Iterable, Mapping
 from entrypoints.model import Facts, Finding, to_json
 
 GIB = 1 << 30
@@ -35,7 +34,7 @@ def evaluate(
 
     `places` says where a fact is read in a container.
     """
-    values = to_json(facts) | {"derived": derive(facts)}
+    values = facts._asdict() | {"derived": derive(facts)}
     failures = tuple(
         Finding(
             PROBE_FAILED,
@@ -55,7 +54,7 @@ def evaluate(
 def judge(
     checks: Iterable[Mapping[str, Any]], values: Mapping[str, Any], places: Mapping[str, str]
 ) -> tuple[Finding, ...]:
-    """Compare facts, as they print, with every check whose conditions are met."""
+    """Compare facts, records or as they print, with every check whose conditions are met."""
     applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
     return tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
 
@@ -147,12 +146,13 @@ def _gib(size: int) -> float:
 
 
 def lookup(path: str, values: Any) -> Any:
-    """Follow a dotted path; None when a step is missing."""
+    """Follow a dotted path through records and mappings to what is there, as it prints; None when a step is missing."""
     for step in path.split("."):
-        if not isinstance(values, Mapping) or step not in values:
-            return None
-        values = values[step]
-    return values
+        if isinstance(values, Mapping):
+            values = values.get(step)
+        else:
+            values = getattr(values, step) if step in getattr(values, "_fields", ()) else None
+    return to_json(values)
 
 
 def met(condition: Mapping[str, Any], values: Mapping[str, Any]) -> bool | None:

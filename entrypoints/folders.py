@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 
 from entrypoints.errors import HOST, EntrypointError
+from entrypoints.lean import Iterator
 
 SHARED = 0o770
 """Group-writable: an arbitrary UID comes with group 0, and the next start may have another UID."""

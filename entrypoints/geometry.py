@@ -6,10 +6,8 @@ never replaced by a guess.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
 from entrypoints.hybrid import STATE_BYTES, parse_states
+from entrypoints.lean import Any, Mapping, NamedTuple
 
 _NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
 _LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")

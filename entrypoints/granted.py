@@ -6,11 +6,9 @@ groups, environment) is not judged. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
 from entrypoints.errors import HOST, EntrypointError
 from entrypoints.findings import FAIL, GIB, MIB, WARN, evaluate
+from entrypoints.lean import Any, Iterable, Mapping
 from entrypoints.model import Facts, Finding, Limits
 from entrypoints.probes.system import CAPABILITIES
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
 
 from entrypoints.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint
 from entrypoints.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.lean import Any, Callable, Mapping, NamedTuple, Sequence
 from entrypoints.processes import command_line
 
 STATUS_PORT = 8001

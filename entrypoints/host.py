@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
+from itertools import groupby
 
+from entrypoints.lean import TYPE_CHECKING, Callable, NamedTuple
 from entrypoints.model import Failure
+
+_DIGIT, _DIGITS = "[0-9]", tuple("0123456789")
 
 READ_AT_MOST = 64 * 1024
 """Bytes of one file: enough for every file read here, and a bound for a hostile or endless one."""
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 class Result(NamedTuple):
@@ -105,12 +110,7 @@ class Host:
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern, accel2 before accel10; a recorded host answers the same."""
-        import glob
-        import re
-
-        digits = re.compile(r"(\d+)").split
-        found = (path[len(self.root) :] for path in glob.glob(glob.escape(self.root) + pattern))
-        paths = sorted(found, key=lambda path: [part.zfill(20) if part.isdigit() else part for part in digits(path)])
+        paths = sorted((path[len(self.root) :] for path in _matching(self.root, pattern)), key=_by_number)
         self.present.update(paths)
         return tuple(paths)
 
@@ -126,6 +126,42 @@ class Host:
     def fail(self, where: str, found: str, expected: str) -> None:
         """Note something that should have been readable and was not."""
         self.failures.append(Failure(where, found, expected))
+
+
+def _matching(root: str, pattern: str) -> list[str]:
+    """Return the paths below a root that match a shell pattern, as glob.glob does, which takes 3 ms to import."""
+    found = [root]
+    for part in pattern.strip("/").split("/"):
+        if "*" in part or "[" in part or "?" in part:
+            found = [f"{folder}/{name}" for folder in found for name in _names(folder) if _fits(name, part)]
+        else:
+            found = [path for folder in found if os.path.lexists(path := f"{folder}/{part}")]
+    return found
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if not name.startswith(".")]
+    except OSError:
+        return []
+
+
+def _fits(name: str, pattern: str) -> bool:
+    """Tell whether a name matches a pattern; of those, all but the rarest are made of `*` and `[0-9]`."""
+    if "?" in pattern or "[" in pattern.replace(_DIGIT, ""):
+        from fnmatch import fnmatchcase
+
+        return fnmatchcase(name, pattern)
+    if pattern.startswith("*"):
+        return any(_fits(name[start:], pattern[1:]) for start in range(len(name), -1, -1))
+    if pattern.startswith(_DIGIT):
+        return name[:1] in _DIGITS and _fits(name[1:], pattern[len(_DIGIT) :])
+    return name[:1] == pattern[:1] and (not pattern or _fits(name[1:], pattern[1:]))
+
+
+def _by_number(path: str) -> list[str]:
+    """Return what sorts accel2 before accel10."""
+    return ["".join(part).zfill(20) if number else "".join(part) for number, part in groupby(path, str.isdecimal)]
 
 
 def _rights(path: str) -> str:

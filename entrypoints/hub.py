@@ -8,10 +8,9 @@ TRANSFORMERS_OFFLINE, and with VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
 
 from entrypoints.errors import MODEL, EntrypointError
+from entrypoints.lean import TYPE_CHECKING, Mapping, NamedTuple
 from entrypoints.redact import redact_value
 
 if TYPE_CHECKING:

@@ -5,8 +5,7 @@ The state's size follows from keys of config.json, as vLLM computes it in model_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from entrypoints.lean import Any, Callable, Mapping, NamedTuple
 
 STATE_BYTES = 4
 """Of one number of a state: vLLM keeps float32 where the model asks for it, and never more."""

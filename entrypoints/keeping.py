@@ -7,17 +7,15 @@ it is not, and stays.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
 
 from entrypoints.caches import short
 from entrypoints.entries import (
     COMPILED,
     FILL,
     HIT,
+    QUARANTINE,
     Opened,
     Unusable,
     Verdict,
@@ -32,6 +30,7 @@ from entrypoints.entries import (
 )
 from entrypoints.errors import EntrypointError
 from entrypoints.folders import copy, make, make_private, remove, size
+from entrypoints.lean import TYPE_CHECKING, Any, Callable, Mapping
 from entrypoints.model import CachePlan, Entry
 from entrypoints.redact import is_secret
 
@@ -69,8 +68,8 @@ class Caches:
 
     # --- before ----------------------------------------------------------------------------------------------------
 
-    def open(self, *, counted: bool) -> None:
-        """Open the entries, make all folders, say what was found; if `counted`, note it. Raises HOST, USAGE."""
+    def open(self) -> None:
+        """Open the entries, make all folders, say what was found. Raises HOST, USAGE."""
         plan = self._plan
         self._check_settings()
         if plan.why:
@@ -80,8 +79,6 @@ class Caches:
         self._carry()
         for folder in plan.folders.values():
             self._make(folder)
-        if counted:
-            self._count()
         for line in (*self._told, *self._outcome()):
             self._say(line)
 
@@ -134,8 +131,7 @@ class Caches:
         same = (each for each in listed(self._plan.work) if image.items() <= each.kept.get("factors", {}).items())
         found = nearest(same, opened.entry)
         for folder in opened.entry.carry if found else ():
-            with contextlib.suppress(OSError):  # it is found out anew then
-                copy(f"{found[0].path}/{folder}" if found else "", f"{opened.path}/{folder}")
+            _try_to(copy, f"{found[0].path}/{folder}" if found else "", f"{opened.path}/{folder}")
 
     def _make(self, folder: str) -> None:
         """Make one cache's folder; one that cannot be written is replaced by a private one."""
@@ -161,14 +157,14 @@ class Caches:
         placed.pop(SUSPECT, None)
         return placed
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Note in the entries that a start uses them, which is not ready yet."""
         for opened in self.opened:
             if opened.lock >= 0:
                 now = int(time.time())
                 fresh = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, "ready": 0, "attempts": 0}
                 manifest = {**fresh, **opened.kept, "used": now}
-                with contextlib.suppress(OSError):  # a full volume is noticed by whoever writes more than this
-                    write(opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
+                _try_to(write, opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
 
     # --- what is said ----------------------------------------------------------------------------------------------
 
@@ -256,9 +252,11 @@ class Caches:
         return ":".join(opened.path for opened in self.opened if opened.verdict.kind == HIT)
 
     def _condemn(self) -> None:
-        """Set aside what the last start failed with, since this one became ready without."""
+        """Set aside what the last start failed with, since this one became ready without; `repeated` said so."""
         for path in self._suspects:
-            self._say(f"WARN {path}: vLLM fails with it and not without; {_condemned(path)}")
+            left = _condemned(path)
+            if left:
+                self._say(f"WARN {path}: vLLM fails with it and not without; not set aside: {left}")
 
     def hold(self) -> None:
         """Let the locks pass to the program that this process becomes."""
@@ -275,14 +273,32 @@ class Caches:
                 remove(opened.path)
 
 
-def _condemned(path: str) -> str:
-    """Set an entry aside and say where to, or why not."""
-    if is_in_use(path):
-        return "not set aside: another server uses it"
+def _try_to(do: Callable[..., Any], *what: Any) -> None:
+    """Do what a start can do without: what was not copied is found out anew, and a full volume speaks for itself."""
     try:
-        return f"set aside in {set_aside(path)}"
+        do(*what)
+    except OSError:
+        return
+
+
+def repeated(failure: str, suspects: str) -> str:
+    """Return the one line that says why a start is repeated, without what, and what becomes of that. Pure."""
+    paths = suspects.split(":")
+    names, compiled = " and ".join(os.path.basename(path) for path in paths), os.path.dirname(paths[0])
+    aside = f"{os.path.dirname(compiled)}/{QUARANTINE}"
+    begin = f"WARN {failure}, with caches that it was ready with before: starting once more without them"
+    return f"{begin}; if that becomes ready, {names} of {compiled} are set aside in {aside}"
+
+
+def _condemned(path: str) -> str:
+    """Set an entry aside; return why that was not possible, or nothing."""
+    if is_in_use(path):
+        return "another server uses it"
+    try:
+        set_aside(path)
     except Unusable as why:
-        return f"not set aside: {why}"
+        return str(why)
+    return ""
 
 
 def fingerprint(env: Mapping[str, str]) -> dict[str, str]:

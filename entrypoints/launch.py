@@ -6,19 +6,20 @@ Only what must precede vLLM is imported above; the rest loads while vLLM's inter
 from __future__ import annotations
 
 import os
-import socket
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
 
 from entrypoints.caches import private_root
 from entrypoints.client import flag, parse_endpoint
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.folders import write
+from entrypoints.lean import TYPE_CHECKING, Any, Callable, Mapping, signals
 from entrypoints.limits import apply
-from entrypoints.processes import age, is_listening
+from entrypoints.ports import check_port
+from entrypoints.processes import age
 
 if TYPE_CHECKING:
+    from typing import NoReturn
+
     from entrypoints.arguments import Options
     from entrypoints.keeping import Caches
     from entrypoints.model import Facts, ServePlan
@@ -66,7 +67,7 @@ def prepare_host(
         check_port(plan.host, plan.port)
     whole = environment(plan, env)
     caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
-    caches.open(counted=not options.exec_)
+    caches.open()
     for path, text in plan.files.items():
         write(path, text)
     if not options.recorded:
@@ -101,24 +102,9 @@ def bind(cpus: str) -> None:
         ) from error
 
 
-def check_port(host: str, port: int) -> None:
-    """Raise HOST unless vLLM will be able to bind its address; nothing stays bound."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((host, port))
-    except OSError as error:
-        by = "; another process of this network namespace listens there" if is_listening(port) else ""
-        hint = "choose another with --port N, or an address of this host with --host"
-        raise EntrypointError(HOST, f"--host {host or '0.0.0.0'} --port {port}: {error.strerror}{by}", hint) from error  # noqa: S104 -- shown, not bound
-
-
 def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
     """Replace this process by vLLM. Raises HOST when its interpreter cannot be run."""
-    import signal
-
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what was blocked while planning is vLLM's to take now
+    signals.pthread_sigmask(signals.SIG_SETMASK, ())  # what was blocked while planning is vLLM's to take now
     try:
         os.execve(plan.argv[0], list(plan.argv), dict(env))  # noqa: S606 -- a list, no shell: what --exec means
     except OSError as error:
@@ -127,7 +113,6 @@ def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
 
 def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
     """Return what starts vLLM, in a session of its own so that a terminal's Ctrl-C reaches only the supervisor."""
-    import signal
 
     def spawn() -> int:
         try:
@@ -137,7 +122,7 @@ def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
                 dict(env),
                 setsid=True,
                 setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them, and vLLM would inherit that
+                setsigdef=(signals.SIGPIPE, signals.SIGXFSZ),  # Python ignores them, and vLLM would inherit that
             )
         except OSError as error:
             raise _cannot_run(plan, error) from error
@@ -169,9 +154,15 @@ def _supervised(
     from entrypoints.supervise import Job, supervise
 
     failures: list[str] = []
+    start = spawner(plan, env)
+
+    def spawn() -> int:
+        leader = start()
+        caches.count()  # while vLLM's interpreter starts: writing JSON takes 5 ms to import
+        return leader
 
     job = Job(
-        spawn=spawner(plan, env),
+        spawn=spawn,
         endpoint=parse_endpoint(plan.argv, plan.host, plan.port, env),
         model=plan.model,
         began=time.monotonic() - age(),
@@ -195,8 +186,8 @@ def _supervised(
 
 def _repeat(failure: str, suspects: str) -> NoReturn:
     """Start over in this very process, without what was kept: this plan was ready with it before, and now it fails."""
-    from entrypoints.keeping import SUSPECT
+    from entrypoints.keeping import SUSPECT, repeated
 
-    say(f"WARN {failure}, with caches that it was ready with before: starting once more without them")
+    say(repeated(failure, suspects))
     own = {**os.environ, SUSPECT: suspects}
     os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], own)  # noqa: S606 -- itself

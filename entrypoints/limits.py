@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-
 from entrypoints.cascade import DECISION
+from entrypoints.lean import Callable, Mapping
 from entrypoints.model import Limits, Reason
 
 UNLIMITED = -1

@@ -6,9 +6,9 @@ Memory is in bytes, time in seconds, frequencies in kHz as Linux reports them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+
+from entrypoints.lean import Any, Mapping, NamedTuple
 
 
 class Cpu(NamedTuple):

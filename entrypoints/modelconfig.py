@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from entrypoints.geometry import text_config
+from entrypoints.lean import Any, Mapping
 
 
 def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -14,6 +12,12 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
     tables = (config, outer if isinstance(outer, dict) else {})
     found = {"image": "vision_config", "audio": "audio_config"}
     return tuple(kind for kind, key in found.items() if any(isinstance(table.get(key), dict) for table in tables))
+
+
+def stored_type(config: Mapping[str, Any]) -> str:
+    """Return the type that the configuration says its numbers are stored in; empty where it does not."""
+    types = (table.get(key) for table in (config, text_config(config)) for key in ("dtype", "torch_dtype"))
+    return str(next(filter(None, types), ""))
 
 
 # --- hub ids --------------------------------------------------------------------------------------------------------

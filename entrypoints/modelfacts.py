@@ -6,16 +6,13 @@ then at the hub; where neither tells, nothing is known, and the plan says so.
 
 from __future__ import annotations
 
-import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any, NamedTuple
 
 from entrypoints.errors import MODEL, EntrypointError
-from entrypoints.geometry import Geometry, parse_geometry, text_config
+from entrypoints.geometry import Geometry, parse_geometry
 from entrypoints.hub import Hub, NotAnswered, absent, fetch, snapshot
-from entrypoints.modelconfig import group_size, modalities, packing, quantization
+from entrypoints.lean import Any, Iterable, Mapping, NamedTuple, loads
+from entrypoints.modelconfig import group_size, modalities, packing, quantization, stored_type
 from entrypoints.redact import redact_value
 
 FLOAT_SIZES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
@@ -86,6 +83,8 @@ class ModelFacts(NamedTuple):
     """The hub's commit, or a digest of what lies in the folder; empty where neither is known."""
     converted: bool = False
     """Whether the vendor's script made its weights for the device: `convert` says so, or its name (-G2)."""
+    dtype: str = ""
+    """The type that it was stored in, and so trained in as a rule; empty where the configuration does not say."""
 
 
 def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
@@ -125,7 +124,7 @@ def _facts(name: str, config: Mapping[str, Any], where: str) -> ModelFacts:
     return ModelFacts(
         name, False, architecture, quantization(config), None, geometry, unknown, problem, group_size(config),
         *packing(config), modalities=modalities(config), expert_share=share,
-        converted=_CONVERTED in name.rstrip("/").rsplit("/", 1)[-1].lower().split("-"),
+        dtype=stored_type(config), converted=_CONVERTED in name.rstrip("/").rsplit("/", 1)[-1].lower().split("-"),
     )  # fmt: skip
 
 
@@ -193,7 +192,7 @@ def _begun(beginning: bytes) -> dict[str, Any] | None:
     """Parse the header at the beginning of a safetensors file; None where it is none, or longer."""
     length = int.from_bytes(beginning[:8], "little")
     try:
-        header = json.loads(beginning[8 : 8 + length]) if len(beginning) >= 8 + length else None
+        header = loads(beginning[8 : 8 + length].decode()) if len(beginning) >= 8 + length else None
         if isinstance(header, dict):
             _tensors(header)
             return header
@@ -240,13 +239,13 @@ def _refuse_a_path(name: str) -> None:
 
 
 def _read_json(path: str) -> dict[str, Any]:
-    with _reading(path), open(path, "rb") as file:
+    with _Reading(path), open(path, "rb") as file:
         return _parse_json(file.read(), path)
 
 
 def _parse_json(text: bytes, where: str) -> dict[str, Any]:
     try:
-        loaded = json.loads(text.decode("utf-8"))
+        loaded = loads(text.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise EntrypointError(MODEL, f"{where}: {error}, expected JSON", "fetch the file again") from error
     if not isinstance(loaded, dict):
@@ -254,23 +253,28 @@ def _parse_json(text: bytes, where: str) -> dict[str, Any]:
     return loaded
 
 
-@contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Turn what the system says about a file into an error that says what to do."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise EntrypointError(
-            MODEL,
-            f"{path}: no such file",
-            "name the folder that holds config.json and the weights (in a hub cache: …/snapshots/<revision>)",
-        ) from None
-    except OSError as error:
-        raise EntrypointError(
-            MODEL,
-            f"{path}: cannot be read by uid {os.getuid()}, gid {os.getgid()}: {error.strerror}",
-            "make the whole folder readable: chmod -R a+rX FOLDER",
-        ) from error
+class _Reading:
+    """Turns what the system says about a file into an error that says what to do."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, FileNotFoundError):
+            raise EntrypointError(
+                MODEL,
+                f"{self._path}: no such file",
+                "name the folder that holds config.json and the weights (in a hub cache: …/snapshots/<revision>)",
+            ) from None
+        if isinstance(error, OSError):
+            raise EntrypointError(
+                MODEL,
+                f"{self._path}: cannot be read by uid {os.getuid()}, gid {os.getgid()}: {error.strerror}",
+                "make the whole folder readable: chmod -R a+rX FOLDER",
+            ) from error
 
 
 def read_weights(folder: str, config: Mapping[str, Any]) -> Weights:
@@ -278,7 +282,7 @@ def read_weights(folder: str, config: Mapping[str, Any]) -> Weights:
 
     Raises MODEL when there are none, a shard of the index is missing, or a file is shorter than its header says.
     """
-    with _reading(folder):
+    with _Reading(folder):
         names = sorted(os.listdir(folder))
     shards = _shards(folder, names)
     if shards:
@@ -317,7 +321,7 @@ def _shards(folder: str, names: list[str]) -> list[str]:
 def _read_header(path: str) -> Weights:
     """Read one safetensors header and check that the file is as long as it says."""
     try:
-        with _reading(path):
+        with _Reading(path):
             size = os.path.getsize(path)
             tensors, start = _header(path, size)
         weights, end = _tensors(tensors), start + _data_end(tensors)
@@ -334,7 +338,7 @@ def _header(path: str, size: int) -> tuple[dict[str, Any], int]:
         length = int.from_bytes(file.read(8), "little")
         if length > min(size, _HEADER_AT_MOST):
             raise ValueError(f"it announces a header of {length} bytes in a file of {size}")
-        header: dict[str, Any] = json.loads(file.read(length))
+        header: dict[str, Any] = loads(file.read(length).decode())
     return header, 8 + length
 
 
@@ -367,9 +371,7 @@ def _binaries(folder: str, names: list[str], config: Mapping[str, Any]) -> Weigh
 
 def _by_size(on_disk: int, config: Mapping[str, Any]) -> Weights:
     """Take weights by their size and the type that the configuration names."""
-    text = text_config(config)
-    types = (table.get(key) for table in (config, text) for key in ("dtype", "torch_dtype"))
-    stored = str(next(filter(None, types), "float32"))
+    stored = stored_type(config) or "float32"
     if quantization(config) or stored not in _TORCH_SIZES:
         return Weights(on_disk, 0, on_disk)
     return Weights(on_disk, on_disk // _TORCH_SIZES[stored], 0)

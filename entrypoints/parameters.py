@@ -6,10 +6,8 @@ biases and routers, a few thousandths together. Real models are within three hun
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from entrypoints.geometry import Geometry, text_config
+from entrypoints.lean import Any, Mapping
 from entrypoints.modelconfig import group_size, quantization
 from entrypoints.modelfacts import Weights
 

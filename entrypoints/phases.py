@@ -5,8 +5,7 @@ Phases are told from what processes are and hold, never from log lines, whose wo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from entrypoints.lean import Iterable, NamedTuple
 
 PLAN = "plan"
 """From the start of the process until vLLM is spawned."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
 
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.lean import Any, Iterator, Mapping, NamedTuple
 
 
 class Side(NamedTuple):

@@ -6,8 +6,8 @@ A process may end between two reads: it is then simply not among the results.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 
+from entrypoints.lean import Iterator
 from entrypoints.phases import WEIGHTS, Process
 
 _LISTEN = "0A"

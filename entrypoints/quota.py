@@ -8,12 +8,12 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
 
 from entrypoints.caches import ROOM
 from entrypoints.entries import COMPILED, QUARANTINE, is_in_use, listed
 from entrypoints.errors import USAGE, EntrypointError
 from entrypoints.folders import remove, size
+from entrypoints.lean import Callable, Mapping
 
 QUOTA = "DRYDOCK_CACHE_QUOTA"
 _USUAL = "50%"

@@ -10,12 +10,12 @@ import json
 import os
 import shutil
 import tempfile
-from typing import Any
 
 from entrypoints.commands import RECORD, Commands
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.facts import MACHINE
 from entrypoints.host import Host
+from entrypoints.lean import Any
 from entrypoints.model import Facts, to_json
 from entrypoints.probes.system import MOUNTS
 

@@ -5,8 +5,7 @@ What is executed is never touched.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from entrypoints.lean import Iterable, Mapping
 
 HIDDEN = "<redacted>"
 
@@ -18,15 +17,29 @@ _WORDS = frozenset(
 )
 _COUNTS = frozenset(("bucket", "buckets", "padding", "paddings"))
 """Words of names in which a token is what a model reads: NEURON_TOKEN_GEN_BUCKETS."""
-_SPLIT = re.compile(r"[^A-Za-z0-9]+|(?<=[a-z])(?=[A-Z])")
-_JSON_KEY = re.compile(r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4""")
-_URL = re.compile(r"(\w+://)[^/@\s]+@")
+_JSON_KEY = r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
+_URL = r"(\w+://)[^/@\s]+@"
 
 
 def is_secret(name: str) -> bool:
     """Tell whether a flag, variable or key names a secret: HF_TOKEN, --api-key, clientSecret, but not --tokenizer."""
-    words = {word.lower() for word in _SPLIT.split(name)}
+    if not _mentions(name):
+        return False
+    words = set(_spaced(name).lower().split())
     return not words.isdisjoint(_WORDS) and words.isdisjoint(_COUNTS)
+
+
+def _mentions(text: str) -> bool:
+    """Tell whether a text holds any word of a secret at all, in whatever connection: most do not."""
+    lower = text.lower()
+    return any(word in lower for word in _WORDS)
+
+
+def _spaced(name: str) -> str:
+    """Return a name with its words apart: at what is no letter or digit, and where a capital follows a small letter."""
+    pairs = zip(f" {name}", name, strict=False)
+    cut = "".join(f" {each}" if "a" <= before <= "z" and "A" <= each <= "Z" else each for before, each in pairs)
+    return "".join(each if each.isascii() and each.isalnum() else " " for each in cut)
 
 
 def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:
@@ -55,8 +68,14 @@ def redact_value(name: str, value: str) -> str:
 
 def redact_text(text: str) -> str:
     """Hide credentials in URLs and under secret keys of JSON."""
-    text = _URL.sub(rf"\1{HIDDEN}@", text)
-    return _JSON_KEY.sub(
+    address = "://" in text and "@" in text
+    if not address and not (_mentions(text) and ('"' in text or "'" in text)):
+        return text
+    import re  # no setting of a usual start comes as far as this
+
+    text = re.sub(_URL, rf"\1{HIDDEN}@", text)
+    return re.sub(
+        _JSON_KEY,
         lambda match: (
             f"{match[1]}{match[2]}{match[1]}{match[3]}{match[4]}{HIDDEN}{match[4]}" if is_secret(match[2]) else match[0]
         ),

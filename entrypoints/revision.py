@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+
+from entrypoints.lean import TYPE_CHECKING, sha256
 
 if TYPE_CHECKING:
     from entrypoints.hub import Hub
@@ -37,8 +38,6 @@ def read_revision(name: str, hub: Hub) -> str:
 
 
 def _digest(folder: str) -> str:
-    from hashlib import sha256
-
     found = sha256()
     names = sorted(os.listdir(folder))
     for config in [name for name in names if name in _CONFIGS]:

@@ -12,17 +12,15 @@ import json
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
 
-from entrypoints.errors import HOST, EntrypointError
+from entrypoints.lean import Any, Callable, Mapping, NamedTuple
 from entrypoints.phases import READY, State, is_ready, phase, seconds, startup_seconds, why_not
+from entrypoints.ports import CLIENTS_AT_MOST
 
 HEAD_AT_MOST = 4096
 """Bytes of a request's head."""
 CLIENT_SECONDS = 5.0
 """From connecting to the whole answer being taken."""
-CLIENTS_AT_MOST = 64
 
 _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
@@ -88,34 +86,6 @@ def _object(**fields: Any) -> str:
     return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
-def listen(port: int) -> socket.socket:
-    """Bind the status port on every address, IPv6 and IPv4; 0 lets the kernel choose. Raises HOST."""
-    try:
-        return _bound(socket.AF_INET6, port)
-    except OSError:  # no IPv6 here, or the port is taken: IPv4 tells which
-        pass
-    try:
-        return _bound(socket.AF_INET, port)
-    except OSError as error:
-        hint = "choose another with --status-port N"
-        raise EntrypointError(HOST, f"status port {port}: cannot listen: {error.strerror}", hint) from error
-
-
-def _bound(family: socket.AddressFamily, port: int) -> socket.socket:
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))  # noqa: S104 -- kubelet asks the pod's address
-        listener.listen(CLIENTS_AT_MOST)
-        listener.setblocking(False)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
 class _Client:
     """One connection: what it sent so far, what it has still to take, and until when."""
 
@@ -132,13 +102,14 @@ class StatusServer:
     def __init__(
         self, listener: socket.socket, answer: Callable[[str], Response], patience: float = CLIENT_SECONDS
     ) -> None:
-        self._listener = listener
+        self._listener = socket.socket(fileno=listener.detach())
+        self._listener.setblocking(False)
         self._answer = answer
         self._patience = patience
         self._selector = selectors.DefaultSelector()
         self._clients: dict[int, _Client] = {}
         """By file descriptor, oldest first."""
-        self._selector.register(listener, selectors.EVENT_READ)
+        self._selector.register(self._listener, selectors.EVENT_READ)
 
     def run(self) -> None:
         """Serve for ever; meant for a daemon thread."""

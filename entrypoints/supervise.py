@@ -11,13 +11,12 @@ finishes what runs and refuses what comes. A second signal, or the end of the ti
 
 from __future__ import annotations
 
+import gc
 import os
-import signal
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.lean import TYPE_CHECKING, Any, Callable, Mapping, NamedTuple, signals
 from entrypoints.phases import IMPORT, READY, SPAWN, is_ready, phase, seconds
 from entrypoints.processes import children
 
@@ -25,14 +24,14 @@ if TYPE_CHECKING:
     from entrypoints.client import Endpoint
     from entrypoints.watch import Board
 
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-TAKEN = (*STOPS, *FORWARDED, signal.SIGCHLD)
+STOPS = (signals.SIGTERM, signals.SIGINT, signals.SIGQUIT)
+FORWARDED = (signals.SIGHUP, signals.SIGUSR1, signals.SIGUSR2, signals.SIGWINCH)
+TAKEN = (*STOPS, *FORWARDED, signals.SIGCHLD)
 
 TEARDOWN = 4.0
 """Seconds that vLLM gets to end once its requests have: measured 2 to 3 on cpu. Less if the drain timeout is less."""
 FOREVER = 3600.0
-KILLED = 128 + signal.SIGKILL
+KILLED = 128 + signals.SIGKILL
 _SET_CHILD_SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
@@ -68,14 +67,16 @@ Say = Callable[[str], None]
 
 def supervise(job: Job, profile: Mapping[str, Any], say: Say) -> int:
     """Run vLLM to its end and return the exit code. Raises HOST, before the start."""
-    from entrypoints.status import listen
+    from entrypoints.ports import listen
 
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
+    signals.signal(signals.SIGCHLD, signals.SIG_DFL)
+    signals.pthread_sigmask(signals.SIG_BLOCK, TAKEN)
     listener = listen(job.status_port)
+    port = listener.getsockname()[1]
     planned = time.monotonic()
     leader = job.spawn()
     spawned = time.monotonic()
+    gc.enable()
     adopt_orphans()
 
     from threading import get_ident
@@ -83,11 +84,11 @@ def supervise(job: Job, profile: Mapping[str, Any], say: Say) -> int:
     from entrypoints.watch import Board
 
     main = get_ident()
-    board = Board(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
+    board = Board(job.began, wake=lambda: signals.pthread_kill(main, signals.SIGCHLD))
     board.enter(SPAWN, planned - job.began)
     board.enter(IMPORT, spawned - job.began)
     _start_watching(job, board, leader, profile, listener)
-    say(f"status on port {listener.getsockname()[1]}, vLLM is process {leader}")
+    say(f"status on port {port}, vLLM is process {leader}")
     return Supervisor(job, board, leader, say).run()
 
 
@@ -144,12 +145,12 @@ class Supervisor:
     def run(self) -> int:
         """Wait for signals and for what the watches find, until vLLM has ended; return the exit code."""
         while True:
-            received = signal.sigtimedwait(TAKEN, self._patience())
+            received = signals.sigtimedwait(TAKEN, self._patience())
             ended = reap(self._leader)
             if ended is not None:
                 self._sweep()
                 return self._conclude(os.waitstatus_to_exitcode(ended))
-            if received and received.si_signo != signal.SIGCHLD:
+            if received and received.si_signo != signals.SIGCHLD:
                 self._handle(received.si_signo)
             self._act(time.monotonic())
 
@@ -160,6 +161,8 @@ class Supervisor:
         return max(0.0, due - time.monotonic())
 
     def _handle(self, number: int) -> None:
+        import signal
+
         name = signal.Signals(number).name
         if number not in STOPS:
             _signal(self._leader, number)
@@ -194,7 +197,7 @@ class Supervisor:
         early = state.idle or (state.unseen and self._job.drains_itself)
         if self._termed is None and (early or now >= self._stop.term_at):
             self._termed = now
-            _signal(self._leader, signal.SIGTERM)
+            _signal(self._leader, signals.SIGTERM)
         if self._termed is not None and now >= self._stop.kill_at:
             self._say("vLLM did not end in time: killing it")
             self._kill()
@@ -221,14 +224,14 @@ class Supervisor:
 
     def _kill(self) -> None:
         self._killed = True
-        _signal(-self._leader, signal.SIGKILL)
+        _signal(-self._leader, signals.SIGKILL)
 
     def _sweep(self) -> None:
         """End what vLLM left behind; what those processes leave behind comes to us in turn."""
-        _signal(-self._leader, signal.SIGKILL)
+        _signal(-self._leader, signals.SIGKILL)
         while left := children(os.getpid()):
             for pid in left:
-                _signal(pid, signal.SIGKILL)
+                _signal(pid, signals.SIGKILL)
             time.sleep(0.01)
             reap(self._leader)
 
@@ -257,7 +260,7 @@ def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
         return stop.code
     if cut:
         return KILLED
-    return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
+    return OK if passed in (OK, 128 + signals.SIGTERM, 128 + signals.SIGINT) else passed
 
 
 def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, Any], listener: Any) -> None:

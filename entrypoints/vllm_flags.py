@@ -8,11 +8,8 @@ flag, and with `--config FILE` a YAML file of the same names, which its command 
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
-
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.lean import Iterable, Mapping, NamedTuple
 from entrypoints.wishes import NONE, Wishes
 
 SHORT = {
@@ -26,10 +23,7 @@ SHORT = {
 }
 """Short names of the flags that a decision looks at; others pass under their own."""
 
-_VALUE = re.compile(r"[^-]|-$|-[0-9.]")
-_COUNT = re.compile(r"(\d+)([kKmMgGtT]?)|(\d+\.\d+)([kmgt])")
-_POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
-_ENTRY = re.compile(r"([A-Za-z][\w.-]*)\s*:(?:\s+(.*))?$")
+_POWERS = " kmgt"
 
 
 class Flag(NamedTuple):
@@ -75,7 +69,7 @@ def parse_given(
 
     With `known`, vLLM's own option strings, a flag that is not among them is refused, naming the nearest. Raises USAGE.
     """
-    if tokens and _VALUE.match(tokens[0]):
+    if tokens and _is_value(tokens[0]):
         tokens = ("--model", *tokens)
     names = frozenset(known)
     flags: dict[str, Flag] = {}
@@ -90,11 +84,16 @@ def parse_given(
     return Given(flags, env, tokens, names, wishes)
 
 
+def _is_value(word: str) -> bool:
+    """Tell a value from a flag; a negative number and a dash alone are values, an empty word is neither."""
+    return bool(word) and (not word.startswith("-") or word == "-" or word[1] in "0123456789.")
+
+
 def _groups(tokens: tuple[str, ...]) -> Iterable[list[str]]:
     """Group each flag with the words that follow it."""
     group: list[str] = []
     for token in tokens:
-        if _VALUE.match(token) or not token:
+        if _is_value(token) or not token:
             group.append(token)
             continue
         if group:
@@ -162,9 +161,11 @@ def read_config(path: str) -> dict[str, Flag]:
 
 def parse_config(text: str, path: str) -> dict[str, Flag]:
     """Parse the top-level keys of a YAML mapping."""
+    import re
+
     flags: dict[str, Flag] = {}
     for line in text.splitlines():
-        entry = _ENTRY.match(line)
+        entry = re.match(r"([A-Za-z][\w.-]*)\s*:(?:\s+(.*))?$", line)
         if entry:
             key, value = entry[1].replace("_", "-"), (entry[2] or "").split(" #")[0].strip().strip("\"'")
             switch = {"true": True, "false": False}.get(value.lower(), value)
@@ -174,12 +175,15 @@ def parse_config(text: str, path: str) -> dict[str, Flag]:
 
 def parse_count(text: str, given: str, least: int = 1) -> int:
     """Parse a whole number as vLLM does: 4096, 4K (4096), 4k (4000), 2.5k (2500). Raises USAGE."""
-    match = _COUNT.fullmatch(text.strip())
-    if match and match[1]:
-        suffix = match[2]
-        number = int(match[1]) * int((1000 if suffix.islower() else 1024) ** _POWER[suffix.lower()])
-    elif match:
-        number = int(float(match[3]) * 1000 ** _POWER[match[4]])
+    word = text.strip()
+    suffix = word[-1:] if word[-1:].lower() in _POWERS else ""
+    factor = int((1000 if suffix.islower() else 1024) ** _POWERS.index(suffix.lower() or " "))
+    digits = word.removesuffix(suffix)
+    whole, _, part = digits.partition(".")
+    if digits.isdecimal():
+        number = int(digits) * factor
+    elif whole.isdecimal() and part.isdecimal() and suffix.islower():
+        number = int(float(digits) * factor)
     else:
         number = least - 1
     if number < least:

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Any
 
 from entrypoints.client import Endpoint, Unreachable, ask
 from entrypoints.health import HTTP_OK, UNANSWERED, WRONG, verify_answers
+from entrypoints.lean import Any, Callable, Mapping
 from entrypoints.phases import KNOWN_ANSWER, READY, State, enter, maps_weights, observed_phase, phase
 from entrypoints.processes import session
 

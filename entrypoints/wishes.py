@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.lean import Mapping, NamedTuple
 from entrypoints.parse import parse_id_list, parse_number
 
 Request = tuple[int, int, float]

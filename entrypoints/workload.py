@@ -6,8 +6,8 @@ Every layout becomes (tokens of the prompt, tokens of the answer, how often), in
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 
+from entrypoints.lean import Iterable, Mapping
 from entrypoints.wishes import Request
 
 _PROMPTS = (

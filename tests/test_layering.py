@@ -40,7 +40,7 @@ PLUGIN = sorted(ROOT.glob("entrypoints/plugin/**/*.py"))
 @pytest.mark.parametrize("path", sorted({*ROOT.glob("entrypoints/**/*.py")} - {*PLUGIN}), ids=name)
 def test_the_image_side_imports_the_standard_library_and_itself(path: Path) -> None:
     roots = {module.partition(".")[0] for module in imports(path)}
-    assert roots <= {*sys.stdlib_module_names, "entrypoints"}
+    assert roots <= {*sys.stdlib_module_names, "entrypoints", "_sha2"}  # which 3.12 has in _sha256's place
 
 
 @pytest.mark.parametrize("path", PLUGIN, ids=name)

@@ -89,7 +89,7 @@ def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> fl
 def floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float:
     """Start an entrypoint that imports modules, decides nothing and becomes the stub; return milliseconds."""
     stub = str(folder / "python3")
-    code = f"import {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
+    code = f"import os, {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
     return _until_stub([sys.executable, "-I", "-S", "-c", code], env)
 
 
@@ -108,8 +108,9 @@ def _serve(folder: Path, paths: Mapping[str, Path]) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints"), "serve", "--model", str(paths["model"])]
-    return [*entrypoint, "--root", str(paths["host"]), "--exec", "--host", "127.0.0.1", "--port", port]
+    entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints" / "__main__.py")]
+    served = ["serve", "--model", str(paths["model"]), "--exec", "--host", "127.0.0.1", "--port", port]
+    return [*entrypoint, *served, "--root", str(paths["host"])]
 
 
 def _until_stub(command: Sequence[str], env: Mapping[str, str]) -> float:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
 
 from entrypoints.errors import DOES_NOT_FIT, EntrypointError
+from entrypoints.lean import Any, Mapping, NamedTuple
 from entrypoints.model import Finding
 
 GIB = 1 << 30

@@ -5,9 +5,6 @@ What vllm-ascend makes of the settings was read in its platform.py, cpu_binding.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from entrypoints.decide import Decision, Thresholds, Value, advice
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.case import element_bytes
@@ -15,6 +12,7 @@ from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.fit import SEQUENCES, Fit, Rules, fit
 from entrypoints.decide.layouts import DATA, EXECUTOR, EXPERT, NODES
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.lean import Any, Iterator, Mapping
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list, parse_id_list
@@ -276,6 +274,7 @@ def _omniinfer(case: Case) -> Decision:
         **found.values,
         **_chips(case, found),
         EXECUTOR: Value("mp", f"{GUIDE} starts it so, with one device too"),
+        DATA: Value("1", f"{GUIDE} supports one engine in the mixed deployment"),
         **_gloo(case),
         **_profiling(case),
     }

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from entrypoints.decide import Thresholds
+from entrypoints.lean import NamedTuple
 from entrypoints.model import Facts
 from entrypoints.parse import format_id_list
 

@@ -9,8 +9,8 @@ vllm-hpu-extension before it), exponential (exponential.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import NamedTuple
+
+from entrypoints.lean import Iterator, NamedTuple
 
 LONG = 8192
 """Tokens from which the exponential way of vllm-hpu-extension spaces its upper half evenly."""

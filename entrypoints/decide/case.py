@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
-
 from entrypoints.decide import Thresholds
+from entrypoints.lean import Any, Mapping, NamedTuple
 from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import NamedTuple
-
 from entrypoints.decide import GIB, does_not_fit, gib
 from entrypoints.decide.demand import LENGTH, Demand, read_demand
 from entrypoints.decide.devices import Pool, choose_pool, free_memory, numbers, widest
 from entrypoints.decide.layouts import DATA, EXPERT, TENSOR, Space, space, splits
 from entrypoints.decide.room import Cache, Memory, Room, Rules, Split, room
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
+from entrypoints.lean import Iterator, NamedTuple
 from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given

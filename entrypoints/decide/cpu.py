@@ -6,9 +6,6 @@ utils/ompmultiprocessing.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
-
 from entrypoints.decide import Decision, Value, advice, does_not_fit, gib
 from entrypoints.decide import binding as bind
 from entrypoints.decide import cpuwishes as wish
@@ -19,6 +16,7 @@ from entrypoints.decide.executor import choose_executor, unbound
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.findings import GIB
 from entrypoints.geometry import Geometry
+from entrypoints.lean import Any, Iterator, Mapping, NamedTuple
 from entrypoints.model import Facts, Finding, Processor
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import parse_id_list

@@ -5,12 +5,11 @@ What vLLM 0.32 makes of them was read in its engine/arg_utils.py (get_batch_defa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from entrypoints.decide import Value, advice
 from entrypoints.decide.demand import LENGTH, Demand
 from entrypoints.findings import GIB
 from entrypoints.geometry import Geometry
+from entrypoints.lean import Mapping
 from entrypoints.model import Finding
 from entrypoints.vllm_flags import Given
 

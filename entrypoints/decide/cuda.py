@@ -6,13 +6,11 @@ distributed/device_communicators/custom_all_reduce.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from entrypoints.decide import Decision, Value, advice
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.findings import derive
+from entrypoints.lean import Any, Iterator, Mapping
 from entrypoints.model import Device, Facts, Finding, Link
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from entrypoints.errors import DOES_NOT_FIT, EntrypointError
+from entrypoints.lean import NamedTuple
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import NamedTuple
-
 from entrypoints.decide import advice, gib
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.lean import Callable, Iterable, NamedTuple
 from entrypoints.model import Device, Facts, Finding, Link
 from entrypoints.parse import format_id_list
 

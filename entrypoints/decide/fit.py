@@ -6,9 +6,6 @@ config/parallel.py, config/cache.py, v1/core/kv_cache_utils.py and v1/worker/gpu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
-
 from entrypoints.decide import GIB, Value, gib
 from entrypoints.decide.choice import (
     BATCHED,
@@ -38,6 +35,7 @@ from entrypoints.decide.layouts import (
 )
 from entrypoints.decide.room import Rules, Split
 from entrypoints.findings import INFO, WARN
+from entrypoints.lean import Iterator, Mapping, NamedTuple
 from entrypoints.model import Device, Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
@@ -142,7 +140,7 @@ def _because(case: Case, choice: Choice) -> str:
     if choice.length != case.demand.length:
         first = "no way holds the full length, this one the longest"
     length = choice.length or case.rules.shortest_context
-    if case.model.estimated:
+    if case.model.estimated and case.model.unknown:
         first = f"{first}; {case.model.unknown}"
     return f"{first}; {account.words()}, one sequence of {length} tokens {gib(case.cache.bytes(length, split))}"
 

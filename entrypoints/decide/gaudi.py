@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from entrypoints.conversions import conversions, others, result, suitable, typed
 from entrypoints.decide import Value, advice
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.fit import Fit
 from entrypoints.decide.layouts import EXECUTOR, EXPERT
+from entrypoints.lean import Iterator
 from entrypoints.model import Device, Finding
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"

@@ -6,14 +6,12 @@ ranges, at 17a7946f without), and vllm-gaudi's docs/features/bucketing_mechanism
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from entrypoints.caches import short
 from entrypoints.decide import Thresholds, Value
 from entrypoints.decide import buckets as spaced
 from entrypoints.decide import histogram as hist
 from entrypoints.decide.buckets import Buckets, Range
+from entrypoints.lean import Mapping, NamedTuple
 from entrypoints.wishes import Wishes
 
 BLOCK = 128

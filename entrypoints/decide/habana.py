@@ -7,9 +7,6 @@ between stacks is in their thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from entrypoints.caches import places
 from entrypoints.decide import Decision, Value
 from entrypoints.decide.choice import UTILISATION
@@ -33,6 +30,7 @@ from entrypoints.decide.graphs import BLOCK, Asked, Warmup, choose_graphs, up
 from entrypoints.decide.layouts import EXPERT
 from entrypoints.decide.room import Rules
 from entrypoints.errors import DOES_NOT_FIT, USAGE, EntrypointError
+from entrypoints.lean import Any, Mapping
 from entrypoints.model import Device, Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list, parse_id_list

@@ -9,10 +9,9 @@ inequality, so dividing and conquering takes n·log n for each bucket instead of
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 
 from entrypoints.decide.buckets import Buckets, Range, doublings, exponential, limited, linear, padded
+from entrypoints.lean import Callable, Iterable, Mapping, NamedTuple
 from entrypoints.wishes import Request
 
 Sizes = Mapping[int, float]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import NamedTuple
-
 from entrypoints.decide import GIB
 from entrypoints.decide.room import Rules, Split
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.lean import Iterable, Iterator, NamedTuple
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 

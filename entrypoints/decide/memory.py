@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from entrypoints.decide import GIB, Thresholds, gib
 from entrypoints.decide.binding import Rank
 from entrypoints.geometry import Geometry
+from entrypoints.lean import NamedTuple
 from entrypoints.model import Facts
 from entrypoints.modelfacts import Weights
 

@@ -8,12 +8,10 @@ NxD Inference, and vLLM Neuron's configuration options.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
-
 from entrypoints.decide import Decision, Thresholds, Value, advice, gib
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.neuroncores import COUNT, as_cores, choose_cores
+from entrypoints.lean import Any, Callable, Mapping, NamedTuple
 from entrypoints.model import Device, Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list

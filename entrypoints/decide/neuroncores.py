@@ -7,11 +7,9 @@ environment variables, NEURON_RT_VISIBLE_CORES.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
-
 from entrypoints.decide import Value
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.lean import Iterable, Mapping, NamedTuple
 from entrypoints.model import Device, Facts, Link
 from entrypoints.parse import format_id_list, parse_id_list, parse_number
 from entrypoints.vllm_flags import Given

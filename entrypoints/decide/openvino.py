@@ -6,15 +6,13 @@ one socket or one GPU, neither tensor nor pipeline parallelism; its KV cache is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from entrypoints.decide import GIB, Decision, Value, advice, does_not_fit, gib
 from entrypoints.decide import memory as mem
 from entrypoints.decide.binding import domains
 from entrypoints.decide.case import Case as Question
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.geometry import Geometry
+from entrypoints.lean import Any, Iterator, Mapping
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given

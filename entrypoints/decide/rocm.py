@@ -5,14 +5,12 @@ What vLLM 0.27 makes of these settings was read in its platforms/rocm.py, _aiter
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from entrypoints.decide import Decision, Thresholds, Value, advice
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.visible import chosen_by, left_out, restricted
 from entrypoints.errors import HOST, EntrypointError
 from entrypoints.findings import derive
+from entrypoints.lean import Any, Iterator, Mapping
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from entrypoints.decide import gib
 from entrypoints.geometry import Geometry
+from entrypoints.lean import NamedTuple
 from entrypoints.modelfacts import ModelFacts
 
 ESTIMATE_MARGIN = 1.03

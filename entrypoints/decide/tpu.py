@@ -6,15 +6,13 @@ runner/tpu_runner.py and runner/utils.py (0.21, and 0.27 to 0.32).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
-
 from entrypoints.decide import Decision, Thresholds, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.visible import shown
 from entrypoints.errors import HOST, MODEL, EntrypointError
 from entrypoints.findings import INFO
+from entrypoints.lean import Any, Iterator, Mapping
 from entrypoints.model import Device, Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list

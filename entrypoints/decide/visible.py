@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
 from entrypoints.decide import advice
 from entrypoints.errors import HOST, USAGE, EntrypointError
+from entrypoints.lean import Callable, Iterable
 from entrypoints.model import Device, Facts, Finding
 from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.vllm_flags import Given

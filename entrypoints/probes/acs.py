@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 
 from entrypoints.host import Host
+from entrypoints.lean import Callable
 
 _BRIDGES = "/sys/class/pci_bus/*/device/config"
 """The configuration space of each bridge, by the bus behind it."""

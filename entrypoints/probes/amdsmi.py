@@ -7,9 +7,8 @@ holds it, or indented text; rocm-smi prints an object, `GPU[0] : key: value` lin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
 
+from entrypoints.lean import Any, Iterable, Mapping, NamedTuple
 from entrypoints.probes.printed import bus_of, json_in, loaded, number_of, size_of, word_of
 from entrypoints.probes.tools import unknown
 

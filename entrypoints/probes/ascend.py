@@ -6,9 +6,8 @@ A device here is what torch_npu counts: a chip, or die. An A3 card has two, a 30
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from entrypoints.host import Host, Run
+from entrypoints.lean import Iterable, Mapping
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_id_list
 from entrypoints.probes import npu_smi, pci

@@ -5,9 +5,8 @@ Every accelerator's facts take these three from here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from entrypoints.host import Host, Run
+from entrypoints.lean import Mapping
 from entrypoints.model import Cpu, Memory, Node, Processor, Seen
 from entrypoints.parse import parse_fields, parse_id_list, parse_line, parse_meminfo, parse_number
 

@@ -7,12 +7,11 @@ numbers them anew.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 from itertools import pairwise
-from typing import NamedTuple
 
 from entrypoints.commands import NOT_FOUND
 from entrypoints.host import Host, Result, Run
+from entrypoints.lean import Iterable, Mapping, NamedTuple
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_fields
 from entrypoints.probes.nvidia_smi import (

@@ -7,10 +7,9 @@ headers and frames differ between its versions; each parser goes by the names it
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
 
 from entrypoints.host import Host, Run
+from entrypoints.lean import Mapping, NamedTuple
 from entrypoints.model import Device, Seen
 from entrypoints.parse import parse_line
 from entrypoints.probes import pci

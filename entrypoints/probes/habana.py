@@ -7,10 +7,9 @@ machine: which cards are ours is what `hl-smi` lists, or else which device files
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from entrypoints.host import Host, Run
+from entrypoints.lean import Iterable, Mapping, NamedTuple
 from entrypoints.model import Device, Seen
 from entrypoints.parse import parse_line, parse_number
 from entrypoints.probes import pci

@@ -6,9 +6,8 @@ Layouts seen: 1.4.1 (units written Mib), 1.14 to 1.18, 1.20 and later (a line fo
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import NamedTuple
 
+from entrypoints.lean import Mapping, NamedTuple
 from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.probes.tools import unknown
 

@@ -6,10 +6,8 @@ GPU, the kernel refuses to show that GPU's node (linux, drivers/gpu/drm/amd/amdk
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
 from entrypoints.host import Host
+from entrypoints.lean import Mapping, NamedTuple
 from entrypoints.model import Link
 from entrypoints.probes.tools import unknown
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from entrypoints.host import Host
+from entrypoints.lean import Mapping
 from entrypoints.parse import parse_bracketed, parse_fields, parse_line, parse_number, parse_words
 from entrypoints.probes.system import given
 

@@ -8,10 +8,10 @@ Neuron Sysfs User Guide and Neuron LS User Guide.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
 
 from entrypoints.commands import NOT_FOUND
 from entrypoints.host import Host, Result, Run
+from entrypoints.lean import Iterable, Mapping
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_line, parse_number
 from entrypoints.probes import pci

@@ -7,9 +7,8 @@ whether processes hold devices; the words of a column's heading stand above each
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, NamedTuple
 
+from entrypoints.lean import Any, Mapping, NamedTuple
 from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.probes.printed import loaded
 from entrypoints.probes.tools import unknown

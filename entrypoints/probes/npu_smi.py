@@ -8,9 +8,8 @@ change. So every cell is read by the name in its header, and a name that is not 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import NamedTuple
 
+from entrypoints.lean import Iterable, Iterator, Mapping, NamedTuple
 from entrypoints.parse import parse_id_list
 from entrypoints.probes.tools import unknown
 

@@ -8,9 +8,8 @@ line that it does not understand. Memory is in bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
+from entrypoints.lean import Iterator, Mapping, NamedTuple
 from entrypoints.model import Link
 from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.probes.tools import plain, unknown

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from entrypoints.host import Host
+from entrypoints.lean import NamedTuple
 from entrypoints.parse import parse_id_list, parse_line
 
 _DEVICES = "/sys/bus/pci/devices"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-from typing import Any
 
+from entrypoints.lean import Any
 from entrypoints.probes.tools import unknown
 
 _JSON = re.compile(r"^\s*[\[{]", re.MULTILINE)

@@ -6,9 +6,8 @@ HIP's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-
 from entrypoints.host import Host, Run
+from entrypoints.lean import Iterable, Mapping
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_fields
 from entrypoints.probes import kfd, pci

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
 
 from entrypoints.host import Host
+from entrypoints.lean import TYPE_CHECKING, Any, Iterable, Mapping, loads
 from entrypoints.model import Cgroup, Limits, Memory, Mount
 from entrypoints.parse import (
     cpu_quota,
@@ -24,7 +23,10 @@ MOUNTS = "/mounts.json"
 
 _CGROUP = "/sys/fs/cgroup"
 
-N = TypeVar("N", int, float)
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    N = TypeVar("N", int, float)
 
 
 def memory(host: Host) -> Memory:
@@ -184,10 +186,8 @@ def _filesystem(path: str) -> str:
 
 def parse_mounts(text: str) -> dict[str, Mount]:
     """Parse a recorded host's mounts.json."""
-    import json
-
     try:
-        return {role: _recorded_mount({"path": "", **fields}) for role, fields in json.loads(text).items()}
+        return {role: _recorded_mount({"path": "", **fields}) for role, fields in loads(text).items()}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError('{"cache": {"path": …, "exists": …, "writable": …, "free": …, …}}') from error
 

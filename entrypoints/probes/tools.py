@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeVar
 
 from entrypoints.commands import NOT_FOUND
 from entrypoints.host import Host, Result, Run
+from entrypoints.lean import TYPE_CHECKING, Callable
 
 TIMEOUT = 20.0
 """Seconds that a tool gets: npu-smi and hl-smi take 1 to 5 on a machine with eight cards."""
@@ -18,7 +17,10 @@ _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?
 _LITTLE = 240
 """Characters: nvidia-smi says in two sentences that its library is missing, the cause in the first."""
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    T = TypeVar("T")
 
 
 def ask(host: Host, run: Run, argv: tuple[str, ...], parse: Callable[[str], T]) -> T | None:

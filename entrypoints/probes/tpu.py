@@ -6,10 +6,9 @@ A chip's generation decides its memory, so the files suffice; tpu-info tells mem
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 from entrypoints.host import Host, Run
+from entrypoints.lean import Iterator, Mapping, NamedTuple
 from entrypoints.model import Device, Seen
 from entrypoints.parse import parse_line
 from entrypoints.probes import pci

@@ -7,10 +7,8 @@ no device to serve with.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
-
 from entrypoints.host import Host, Run
+from entrypoints.lean import Iterable, Mapping, NamedTuple
 from entrypoints.model import Device, Link, Seen
 from entrypoints.parse import parse_line, parse_number
 from entrypoints.probes import pci

@@ -7,9 +7,8 @@ as nvidia-smi does when nothing is asked, and its exporter writes Prometheus lin
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
 
+from entrypoints.lean import Any, Iterable, Mapping, NamedTuple
 from entrypoints.parse import parse_id_list
 from entrypoints.probes.printed import bus_of, json_in, number_of, size_of, word_of
 from entrypoints.probes.tools import unknown

@@ -15,7 +15,8 @@ from entrypoints.client import Reply, Unreachable
 from entrypoints.errors import NOT_READY, OK, WRONG_ANSWER
 from entrypoints.health import RIGHT, TOKENS, UNANSWERED, WRONG, Ask, compare, config_sha256, disagreement, health
 from entrypoints.phases import READY, State
-from entrypoints.status import StatusServer, listen, respond
+from entrypoints.ports import listen
+from entrypoints.status import StatusServer, respond
 
 TOKEN_IDS = list(range(4, 4 + TOKENS))
 VALUES = [-0.1] * TOKENS
@@ -185,9 +186,10 @@ def test_a_model_folder_is_known_by_its_config(tmp_path: Path) -> None:
 def status_port(request: pytest.FixtureRequest) -> int:
     """A status server that shows one state."""
     listener = listen(0)
+    port = int(listener.getsockname()[1])
     shown = StatusServer(listener, lambda path: respond(path, request.param, {}, 1.0))
     Thread(target=shown.run, daemon=True).start()
-    return int(listener.getsockname()[1])
+    return port
 
 
 READY_STATE = State(entered=(("plan", 0.0), (READY, 1.0)), healthy=True, verified=True)

@@ -104,10 +104,12 @@ def test_a_poisoned_cache_ends_in_a_served_answer(run: Run, tmp_path: Path, pois
     entry = warmed(run, tmp_path)
     (entry / GRAPH).write_text(poison)
     server = run()
-    server.until(lambda: "set aside in" in server.said(), "the poisoned entry's end")
-    said = served(server)
-    assert f"WARN {failure}, with caches that it was ready with before" in said
-    assert f"WARN {entry}: vLLM fails with it and not without; set aside in {tmp_path}/cache/quarantine/plan." in said
+    aside = tmp_path / "cache" / "quarantine"
+    server.until(lambda: aside.exists() and len(list(aside.iterdir())) == 2, "the poisoned entries' end")
+    (line,) = warnings(served(server))
+    assert f"WARN {failure}, with caches that it was ready with before: starting once more without them" in line
+    assert line.endswith(f"if that becomes ready, device and plan of {entry.parent} are set aside in {aside}")
+    assert sorted(each.name.partition(".")[0] for each in aside.iterdir()) == ["device", "plan"]
     assert not entry.exists()
     assert not list((tmp_path / "tmp").rglob("graph")), "what was for that start only is gone"
     assert "cache miss" in served(run())

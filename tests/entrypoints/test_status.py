@@ -13,7 +13,8 @@ import pytest
 
 from entrypoints.errors import HOST, EntrypointError
 from entrypoints.phases import IMPORT, READY, State
-from entrypoints.status import CLIENTS_AT_MOST, HEAD_AT_MOST, Response, StatusServer, listen, metrics, respond
+from entrypoints.ports import CLIENTS_AT_MOST, listen
+from entrypoints.status import HEAD_AT_MOST, Response, StatusServer, metrics, respond
 from tests.entrypoints.running import get
 
 STARTING = State(entered=(("plan", 0.0), (IMPORT, 0.1)))
@@ -24,9 +25,10 @@ READY_STATE = State(entered=(("plan", 0.0), (IMPORT, 0.1), (READY, 9.0)), health
 def port() -> int:
     """A server that answers every path with its own name, and gives each client 0.2 s."""
     listener = listen(0)
+    port = int(listener.getsockname()[1])
     server = StatusServer(listener, lambda path: Response(200, f'"{path}"'), patience=0.2)
     threading.Thread(target=server.run, daemon=True).start()
-    return int(listener.getsockname()[1])
+    return port
 
 
 def connect(port: int) -> socket.socket:

@@ -161,7 +161,7 @@ def test_a_port_in_use_is_named(run: Run) -> None:
         "import socket, subprocess, sys; taken = socket.socket(); taken.bind(('0.0.0.0', 8000)); taken.listen();"
         "sys.exit(subprocess.call(sys.argv[1:]))"
     )
-    entrypoint = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
+    entrypoint = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__.py"]
     ran = run("/usr/bin/python3", "-c", listen, *entrypoint, "serve", "--model", "/models/smollm2")
 
     assert ran.code == errors.HOST, ran

@@ -16,7 +16,7 @@ from drydock.run import Here, require
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
-ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
+ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__.py"]
 
 
 @pytest.fixture(scope="module")
