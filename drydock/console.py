@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import sys
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+if TYPE_CHECKING:  # imported by what shows something: most verbs say nothing
+    from rich.console import Console
+    from rich.progress import Progress
 
-ERRORS = Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
+
+@functools.cache
+def errors() -> Console:
+    """Return standard error as rich writes to it."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
+    return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 def log(text: str) -> None:
     """Say one line to the person at the terminal."""
-    ERRORS.print(text)
+    errors().print(text)
 
 
 def emit(text: str) -> None:
@@ -26,12 +35,20 @@ def emit(text: str) -> None:
 
 def byte_progress() -> Progress:
     """Return a progress display in bytes; drawn on a terminal only."""
+    from rich.progress import (  # noqa: PLC0415 - see above
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TransferSpeedColumn,
+    )
+
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         DownloadColumn(),
         TransferSpeedColumn(),
-        console=ERRORS,
-        disable=not ERRORS.is_terminal,
+        console=errors(),
+        disable=not errors().is_terminal,
         transient=True,
     )

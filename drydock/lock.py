@@ -10,20 +10,23 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from drydock import pinning, supplied
+import drydock
 from drydock.bases import DebianBase
 from drydock.console import log
 from drydock.errors import StaleError
 from drydock.files import checksum, dumps, exclusive, write_atomically
-from drydock.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform
+from drydock.locked import NOTHING, Brought, Lock, LockedDebianBase, LockedImageBase, LockedPlatform
 from drydock.model import Variant
 from drydock.paths import cache_home
-from drydock.pinning import NOTHING, Brought
 from drydock.record import dump
+
+if TYPE_CHECKING:  # half of the time of a verb that only reads locks: imported when they are named
+    import drydock.pinning
+    import drydock.supplied
 
 COMPATIBILITY_VERSION = 20
 """BuildKit's docs/build-repro.md: the exporter of v0.15 to v0.31. Later ones reproduce it when told to; until v0.31 it
@@ -134,7 +137,8 @@ def resolve_variant(
     old = previous.platforms if previous else {}
     pinned = next((pins.supplied for pins in old.values()), {})
     platforms = {
-        platform: pinning.resolve_platform(variant, platform, brought, pinned, env) for platform in variant.platforms
+        platform: drydock.pinning.resolve_platform(variant, platform, brought, pinned, env)
+        for platform in variant.platforms
     }
     lock = Lock(
         schema_=1,
@@ -166,7 +170,7 @@ def resolve_and_write(
 ) -> list[Path]:
     """Lock variants anew; return the files that changed. Until a lock is whole the old one stays."""
     variants = tuple(variants)
-    supplied.refuse_foreign(variants, brought)
+    drydock.supplied.refuse_foreign(variants, brought)
     with exclusive(cache_home(env) / "resolve.lock"):
         return [path for path in (_lock_one(root, variant, brought, env) for variant in variants) if path]
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from drydock.record import Digest, Identifier, Platform, Record, Sha256
+
+Brought = Mapping[str, Path]
+"""Context → the folder that an operator brought for it."""
+NOTHING: Brought = MappingProxyType({})
 
 
 class LockedDeb(Record):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import importlib.metadata
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 from drydock import apt, fetch, oci, resolve, rootfs, sources, supplied
@@ -14,6 +12,7 @@ from drydock.bases import DebianBase
 from drydock.console import log
 from drydock.errors import DrydockError, FetchError, InputError
 from drydock.locked import (
+    Brought,
     LockedDebianBase,
     LockedFile,
     LockedImageBase,
@@ -26,10 +25,6 @@ from drydock.resolve import Environment
 from drydock.store import Store, default_store
 
 BOOTSTRAP = ("apt", "mmdebstrap")
-
-Brought = Mapping[str, Path]
-"""Context → the folder that an operator brought for it."""
-NOTHING: Brought = MappingProxyType({})
 
 
 class Place(NamedTuple):

@@ -18,7 +18,7 @@ Source = Annotated[str, Field(description="Manual, vendor page or measurement th
 class Record(BaseModel):
     """Immutable, and an unknown key is an error. The text below a field becomes its description in the JSON Schema."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
 
 class Setting(Record):

@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
 
 from drydock.bundle.contents import Bundle
 from drydock.checks import AnyHost
@@ -42,8 +52,47 @@ def check(root: Path) -> None:
         raise StaleError(*(f"{name}: does not match drydock/model.py" for name in stale), hint="run `invoke schema`")
 
 
+class Described(GenerateJsonSchema):
+    """Takes the texts below fields as their descriptions.
+
+    pydantic can do that itself (use_attribute_docstrings), but reads the sources whenever a record is imported: that
+    is a tenth of a second for every verb.
+    """
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return a record's schema."""
+        made = super().model_schema(schema)
+        record: type[BaseModel] = schema["cls"]
+        for name, text in descriptions(record).items():
+            field = made["properties"].get(record.model_fields[name].alias or name)
+            if field is not None:
+                field.setdefault("description", text)
+        return made
+
+
+def descriptions(record: type[BaseModel]) -> dict[str, str]:
+    """Return the texts below a record's fields, its own and those that it inherits."""
+    classes = [each for each in reversed(record.__mro__) if issubclass(each, Record)]
+    texts = {name: text for each in classes for name, text in _module_texts(each.__module__)[each.__name__].items()}
+    return {name: text for name, text in texts.items() if name in record.model_fields}
+
+
+@functools.cache
+def _module_texts(module: str) -> dict[str, dict[str, str]]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: dict(_texts(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _texts(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, text in pairwise(node.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                yield name, inspect.cleandoc(words)
+
+
 def _schema(record: type[Record]) -> dict[str, Any]:
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **record.model_json_schema(mode="validation")}
+    made = record.model_json_schema(mode="validation", schema_generator=Described)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
 
 
 def _same(path: Path, text: str) -> bool:

@@ -6,13 +6,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from drydock.bench import building, facts, page, plain, serve, ship, size, start, tool
+import drydock
 from drydock.bench.records import Part, Phase, Report, Row
 from drydock.errors import InputError, nearest
 from drydock.files import dumps
 from drydock.record import dump
+
+if TYPE_CHECKING:
+    import drydock.bench.building
+    import drydock.bench.facts
+    import drydock.bench.page
+    import drydock.bench.plain
+    import drydock.bench.serve
+    import drydock.bench.ship
+    import drydock.bench.size
+    import drydock.bench.start
+    import drydock.bench.tool
 
 
 class Measured(NamedTuple):
@@ -31,12 +42,12 @@ class Bench(NamedTuple):
 
 
 BENCHES: Mapping[str, Bench] = {
-    "build": Bench(lambda rounds: Measured(building.rows(rounds)), 2),
-    "start": Bench(lambda rounds: Measured(*start.rows(rounds)), 3),
-    "serve": Bench(lambda rounds: Measured(serve.rows(rounds)), 2),
-    "size": Bench(lambda rounds: Measured(size.rows(rounds)), 1),
-    "ship": Bench(lambda rounds: Measured(ship.rows(rounds)), 2),
-    "tool": Bench(lambda rounds: Measured(tool.rows(rounds)), 7),
+    "build": Bench(lambda rounds: Measured(drydock.bench.building.rows(rounds)), 2),
+    "start": Bench(lambda rounds: Measured(*drydock.bench.start.rows(rounds)), 3),
+    "serve": Bench(lambda rounds: Measured(drydock.bench.serve.rows(rounds)), 2),
+    "size": Bench(lambda rounds: Measured(drydock.bench.size.rows(rounds)), 1),
+    "ship": Bench(lambda rounds: Measured(drydock.bench.ship.rows(rounds)), 2),
+    "tool": Bench(lambda rounds: Measured(drydock.bench.tool.rows(rounds)), 7),
 }
 """Part → how it is measured, in the order of the page."""
 
@@ -54,16 +65,16 @@ def run(name: str, rounds: int) -> dict[str, Part]:
         return {each: measure(BENCHES[each], rounds) for each in BENCHES if name in ("", each)}
     finally:
         if name != "tool":
-            plain.forget()
+            drydock.bench.plain.forget()
 
 
 def measure(bench: Bench, rounds: int) -> Part:
     """Measure one part."""
-    machine, begin = facts.machine(), time.monotonic()
+    machine, begin = drydock.bench.facts.machine(), time.monotonic()
     count = rounds or bench.rounds
     measured = bench.measure(count)
     return Part(
-        commit=facts.commit(),
+        commit=drydock.bench.facts.commit(),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         machine=machine,
         rounds=count,
@@ -77,10 +88,10 @@ def text(parts: Mapping[str, Part], *, json: bool) -> str:
     """Return what was measured: as JSON, or as a table."""
     if json:
         return dumps(dump(Report(parts=parts)))
-    return page.table([row for part in parts.values() for row in part.rows])
+    return drydock.bench.page.table([row for part in parts.values() for row in part.rows])
 
 
 def bench(root: Path, name: str, rounds: int, *, record: bool) -> tuple[dict[str, Part], list[Path]]:
     """Measure; return the parts, and the files that recording them changed."""
     parts = run(name, rounds)
-    return parts, page.record(root, parts) if record else []
+    return parts, drydock.bench.page.record(root, parts) if record else []

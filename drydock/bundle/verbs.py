@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from drydock.bundle import create as creating
-from drydock.bundle import load as loading
+import drydock
 from drydock.errors import InputError
 from drydock.files import dumps
 from drydock.record import dump
 
-Load = loading.Wish
+if TYPE_CHECKING:
+    import drydock.bundle.create
+    import drydock.bundle.load
+
 CREATE = {
     "target": "variant id, alias or accelerator; repeatable",
     "output": "the file",
@@ -29,11 +32,11 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", json: bool = 
     """Return what was bundled. Raises InputError without a target."""
     if not targets:
         raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
-    created = creating.create(targets, output, key=key)
-    return dumps(dump(created)) if json else creating.report(created)
+    created = drydock.bundle.create.create(targets, output, key=key)
+    return dumps(dump(created)) if json else drydock.bundle.create.report(created)
 
 
-def load(file: Path, wish: loading.Wish, *, json: bool = False) -> str:
+def load(file: Path, wish: drydock.bundle.load.Wish, *, json: bool = False) -> str:
     """Return what was loaded."""
-    loaded = loading.load(file, wish)
-    return dumps(dump(loaded)) if json else loading.report(loaded)
+    loaded = drydock.bundle.load.load(file, wish)
+    return dumps(dump(loaded)) if json else drydock.bundle.load.report(loaded)

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from invoke.collection import Collection
 from invoke.context import Context
 
-from drydock import publish
-from drydock.ci import changed, proposal, release, workflow
+import drydock
 from drydock.console import emit
 from drydock.files import dumps
 from drydock.matrix import read_matrix
 from drydock.paths import ROOT
 from drydock.record import dump
 from drydock.verbs import report, verb
+
+if TYPE_CHECKING:
+    import drydock.ci.changed
+    import drydock.ci.proposal
+    import drydock.ci.release
+    import drydock.ci.workflow
+    import drydock.publish
 
 JSON = {"json": "print the result as JSON on standard output"}
 FORMAT = {"format": "github or gitlab; both when left out"}
@@ -23,9 +31,9 @@ def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002
     """Write the CI server's workflow from the matrix: test, build what changed, verify, publish, look for drift."""
     variants = read_matrix(ROOT)
     if check:
-        workflow.check(ROOT, variants, format)
+        drydock.ci.workflow.check(ROOT, variants, format)
     else:
-        report(workflow.write(ROOT, variants, format))
+        report(drydock.ci.workflow.write(ROOT, variants, format))
 
 
 SINCE = {"since": "a commit; an empty one, or one that git lacks, means that everything changed"}
@@ -46,8 +54,8 @@ def ci_changed(
     _: Context, since: str, target: str = "", only: str = "changed", json: bool = False, github: bool = False
 ) -> None:
     """Print the variants that CI builds whose inputs changed since a commit, by their checksum."""
-    asked = changed.Asked(target, only)
-    emit(changed.report(ROOT, since, asked, json=json, github=github))
+    asked = drydock.ci.changed.Asked(target, only)
+    emit(drydock.ci.changed.report(ROOT, since, asked, json=json, github=github))
 
 
 @verb(
@@ -62,14 +70,14 @@ def ci_changed(
 )
 def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", json: bool = False) -> None:
     """Log in with what the environment holds, publish what was built under the tags of a git ref, and sign it."""
-    published = release.release(target, registry, ref, key)
-    emit(dumps(dump(published)) if json else publish.report(published))
+    published = drydock.ci.release.release(target, registry, ref, key)
+    emit(dumps(dump(published)) if json else drydock.publish.report(published))
 
 
 @verb(name="propose", help={"format": "github or gitlab"})
 def ci_propose(_: Context, format: str) -> None:  # noqa: A002 - the option's name
     """Lock anew what has drifted of the variants that CI builds, push that as a branch, and ask for its merge."""
-    emit(proposal.propose(ROOT, proposal.server(format)))
+    emit(drydock.ci.proposal.propose(ROOT, drydock.ci.proposal.server(format)))
 
 
 VERBS = Collection(ci, ci_changed, ci_publish, ci_propose)
