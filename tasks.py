@@ -10,7 +10,6 @@ from invoke.collection import Collection
 from invoke.context import Context
 
 import drydock
-import drydock.smollm2
 from drydock.console import emit
 from drydock.errors import InputError
 from drydock.files import dumps
@@ -41,6 +40,7 @@ if TYPE_CHECKING:  # imported by the verb that names it: drydock/submodules.py
     import drydock.render
     import drydock.run
     import drydock.schema
+    import drydock.smollm2
     import drydock.standins
     import drydock.tables
     import drydock.verify

@@ -13,12 +13,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import docker
-import docker.errors
-
-from drydock import engine, fetch, loading, lock, matrix, oci, plan, render, rewriting, standins
+import drydock
+from drydock import lock, matrix, oci, plan, render, rewriting, standins
 from drydock.console import log
 from drydock.errors import InputError
 from drydock.files import exclusive
@@ -27,6 +25,11 @@ from drydock.model import Variant
 from drydock.paths import ROOT, cache_home
 from drydock.record import Record
 from drydock.store import default_store, whole_folder
+
+if TYPE_CHECKING:  # what builds; other verbs ask for a build's inputs alone
+    import drydock.engine
+    import drydock.fetch
+    import drydock.loading
 
 ARCHITECTURES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64", "s390x": "linux/s390x", "ppc64le": "linux/ppc64le"}
 
@@ -101,7 +104,9 @@ def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> s
 
 def inputs(job: Job) -> dict[str, str]:
     """Bring every input of a job into the store and return them as named build contexts."""
-    pinned = fetch.fetch(job.variant, job.lock, job.platform, offline=job.offline, without=job.contexts, root=job.root)
+    pinned = drydock.fetch.fetch(
+        job.variant, job.lock, job.platform, offline=job.offline, without=job.contexts, root=job.root
+    )
     return {
         **pinned,
         "entrypoints": str(default_store().folder({}, entrypoint_files(job.root))),
@@ -146,7 +151,7 @@ def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_
     """
     clock = Clock()
     if into_engine or builder is None:
-        engine.ensure()
+        drydock.engine.ensure()
         clock.lap("engine")
     with turn(job.variant.id, job.platform):
         layout = _make_layout(job, clock, builder=builder, no_cache=no_cache)
@@ -174,10 +179,10 @@ def name_of(variant: str, digest: str) -> str:
 
 def offer(layout: Path, image: str) -> bool:
     """Load a layout into the engine, as its variant's newest, unless it is there; tell whether it was not."""
-    if _engine_has(image, oci.read_digest(layout)):
+    if drydock.loading.has(image, oci.read_digest(layout)):
         return False
-    loading.load(layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json")))
-    _supersede(image)
+    drydock.loading.load(layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json")))
+    drydock.loading.supersede(image)
     return True
 
 
@@ -225,28 +230,6 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
         rewriting.export(bake_file(job, contexts, temporary), temporary, like, builder=builder, no_cache=no_cache)
     clock.lap("build")
     return final
-
-
-def _engine_has(image: str, digest: str) -> bool:
-    try:
-        found = docker.from_env().images.get(image)
-    except docker.errors.ImageNotFound:
-        return False
-    known = (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
-    return digest in known and loading.is_whole(digest)
-
-
-def _supersede(image: str) -> None:
-    """Move the tag latest, and drop the images of the same variant that it replaces, except where a container runs."""
-    images = docker.from_env().images
-    repository = image.rpartition(":")[0]
-    images.get(image).tag(repository, "latest")
-    for old in images.list(name=repository):
-        for tag in set(old.tags) - {image, f"{repository}:latest"}:
-            try:
-                images.remove(tag)
-            except docker.errors.APIError as error:
-                log(f"{tag}: kept, {error.explanation}")
 
 
 def _forget_all_but(layout: Path) -> None:

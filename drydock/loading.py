@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 import docker
+import docker.errors
 
 from drydock import oci
 from drydock.console import log
@@ -50,6 +51,29 @@ def is_whole(digest: str) -> bool:
     """
     whole = _whole()
     return whole is None or digest in whole
+
+
+def has(image: str, digest: str) -> bool:
+    """Tell whether the engine holds an image whole, under its name and by its digest."""
+    try:
+        found = docker.from_env().images.get(image)
+    except docker.errors.ImageNotFound:
+        return False
+    known = (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
+    return digest in known and is_whole(digest)
+
+
+def supersede(image: str) -> None:
+    """Move the tag latest, and drop the images of the same variant that it replaces, except where a container runs."""
+    images = docker.from_env().images
+    repository = image.rpartition(":")[0]
+    images.get(image).tag(repository, "latest")
+    for old in images.list(name=repository):
+        for tag in set(old.tags) - {image, f"{repository}:latest"}:
+            try:
+                images.remove(tag)
+            except docker.errors.APIError as error:
+                log(f"{tag}: kept, {error.explanation}")
 
 
 def held(layouts: Iterable[Path]) -> frozenset[str]:
