@@ -255,17 +255,23 @@ def publish(
 
 
 @verb(name="create", default=True, iterable=["target"], help=JSON | drydock.bundle.verbs.CREATE)
-def bundle(_: Context, target: Words, output: str, json: bool = False) -> None:
+def bundle(_: Context, target: Words, output: str, sign: str = "", json: bool = False) -> None:
     """Write all that targets need into one file: images, what is said of them, what they are rebuilt from."""
-    emit(drydock.bundle.verbs.create(target, Path(output), json=json))
+    emit(drydock.bundle.verbs.create(target, Path(output), key=sign, json=json))
 
 
 @verb(name="load", positional=["file"], iterable=["context"], help=JSON | drydock.bundle.verbs.LOAD)
 def bundle_load(
-    _: Context, file: str, engine: bool = False, digest: str = "", context: Words = NONE, json: bool = False
+    _: Context,
+    file: str,
+    engine: bool = False,
+    digest: str = "",
+    key: str = "",
+    context: Words = NONE,
+    json: bool = False,
 ) -> None:
     """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
-    wish = drydock.bundle.verbs.Load(engine, digest, parse(context))
+    wish = drydock.bundle.verbs.Load(engine, digest, parse(context), key)
     emit(drydock.bundle.verbs.load(Path(file), wish, json=json))
 
 

@@ -19,7 +19,7 @@ from drydock.bases import DebianBase
 from drydock.console import log
 from drydock.errors import StaleError
 from drydock.files import checksum, dumps, exclusive, write_atomically
-from drydock.locked import Lock, LockedDebianBase, LockedPlatform
+from drydock.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform
 from drydock.model import Variant
 from drydock.paths import cache_home
 from drydock.pinning import NOTHING, Brought
@@ -127,8 +127,9 @@ def resolve_variant(
 ) -> Lock:
     """Resolve a variant to exact packages, make its base, and return the lock.
 
-    `brought` gives the folders of supplied files by context; files that an earlier lock pinned stay pinned. A digest
-    that two builds agreed upon is kept where nothing that it was made from changed.
+    `brought` gives the folders of supplied files by context; files that an earlier lock pinned stay pinned, and so does
+    a base that its registry confirmed and cannot be asked for now. A digest that two builds agreed upon is kept where
+    nothing that it was made from changed.
     """
     old = previous.platforms if previous else {}
     pinned = next((pins.supplied for pins in old.values()), {})
@@ -202,14 +203,27 @@ def _problems(root: Path, variant: Variant) -> tuple[str, ...]:
 
 
 def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:
-    """Keep the time of the snapshot while the packages stay, and the image's digest while everything does."""
+    """Keep a registry's word, the snapshot's time while the packages stay, and the image's digest while all does."""
     if old is None:
         return pins
+    pins = _keep_word(pins, old)
     if isinstance(pins.base, LockedDebianBase) and isinstance(old.base, LockedDebianBase):
         same = pins.base.model_copy(update={"snapshot": old.base.snapshot})
         pins = pins.model_copy(update={"base": same}) if same == old.base else pins
     same_pins = pins == old.model_copy(update={"image": None})
     return old if same_pins else pins
+
+
+def _keep_word(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
+    """Keep the digest that a registry once confirmed where it gives no answer now, and say so."""
+    base, known = pins.base, old.base
+    if not (isinstance(base, LockedImageBase) and isinstance(known, LockedImageBase)):
+        return pins
+    if base.verified or not known.verified or base.reference != known.reference:
+        return pins
+    log(f"{known.reference}: {known.source} gave no answer; {known.digest}, which it confirmed before, stays locked")
+    unresolved = {name: reason for name, reason in pins.unresolved.items() if name != "base"}
+    return pins.model_copy(update={"base": known, "unresolved": unresolved})
 
 
 def _changes(variant: Variant, lock: Lock) -> Iterator[str]:

@@ -177,7 +177,11 @@ def _merge(oldest_first: Sequence[Stack]) -> Stack:
     for stack in oldest_first:
         for field in stack.model_fields_set:
             value = getattr(stack, field)
-            values[field] = {**values.get(field, {}), **value} if field in _MERGED else value
+            if field in _MERGED:
+                value = {**values.get(field, {}), **value}
+            if field == "trim":
+                value = (*values.get(field, ()), *value)
+            values[field] = value
     return Stack.model_construct(**values)
 
 
@@ -304,6 +308,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 _LISTS = (
     "overrides",
     "exclude",
+    "trim",
     "known_answers",
     "sources",
     "build_requirements",

@@ -104,6 +104,19 @@ class Layer(Record):
     """Normalised names; in exactly one layer of a stack there are none."""
 
 
+class Trim(Record):
+    """What the image does without of a distribution; patterns match paths as its RECORD has them, `*` slashes too."""
+
+    distribution: str
+    """Normalised name."""
+    drop: tuple[str, ...] = ()
+    """Globs of files that are removed."""
+    strip: tuple[str, ...] = ()
+    """Globs of ELF files that lose symbols and debugging information; what is loaded stays byte for byte."""
+    reason: str
+    """Why nothing misses it, in one sentence."""
+
+
 class Vllm(Record):
     """Which vLLM, and whose."""
 
@@ -238,6 +251,8 @@ class Stack(Record):
     """Distributions that the resolver wants and the image does without."""
     layers: tuple[Layer, ...] | None = None
     """How its distributions are spread over image layers, in build order; what changes least comes first."""
+    trim: tuple[Trim, ...] | None = None
+    """What the image does without of its distributions; comes beside what the stack inherits."""
     compression: Compression | None = None
     """Of the image's layers."""
     env: Env = {}
@@ -328,6 +343,7 @@ class Variant(Record):
     overrides: tuple[Override, ...]
     exclude: tuple[Exclusion, ...]
     layers: tuple[Layer, ...]
+    trim: tuple[Trim, ...]
     compression: Compression
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
@@ -352,6 +368,15 @@ class Variant(Record):
     def interpreter(self) -> str:
         """Return the interpreter of the base: it runs the entrypoint."""
         return self.base.python if self.base.kind == "image" else "/usr/bin/python3"
+
+    def trims(self, layer: Layer) -> list[Trim]:
+        """Return what is trimmed of the distributions in a layer."""
+        named = {name for each in self.layers for name in each.distributions}
+        return [
+            trim
+            for trim in self.trim
+            if (trim.distribution in layer.distributions if layer.distributions else trim.distribution not in named)
+        ]
 
     @property
     def installs(self) -> bool:

@@ -54,6 +54,8 @@ CLEAN = (
     '"$1"/var/lib/dpkg/*-old "$1"/usr/share/info/* "$1"/usr/share/lintian "$1"/usr/share/linda; '
     ': > "$1/etc/machine-id"'
 )
+UNPRIVILEGE = 'find "$1" -xdev -type f -perm /6000 -exec chmod ug-s {} +'
+"""Takes setuid and setgid away from su, mount, chage and their like: who serves never changes his user."""
 EXCLUDED = (
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
@@ -254,5 +256,6 @@ def mmdebstrap(source: Packages) -> list[str]:
         f"--setup-hook={MERGE_USR}",
         f"--customize-hook={COMPILE}",
         f"--customize-hook={CLEAN}",
+        f"--customize-hook={UNPRIVILEGE}",
         *(source.suite, "-", f"deb [trusted=yes] copy:///{REPOSITORY} ./"),
     ]

@@ -1,18 +1,32 @@
-"""The scripts that run inside a build: bytecode that depends on the sources alone, and vLLM's own list of flags."""
+"""The scripts that run inside a build: bytecode by the sources alone, vLLM's own list of flags, what is trimmed."""
 
 from __future__ import annotations
 
+import base64
+import ctypes
+import hashlib
+import importlib.util
 import json
 import os
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from drydock.paths import ROOT
 
 TOOLS = ROOT / "templates" / "tools"
+
+spec = importlib.util.spec_from_file_location("trim", TOOLS / "trim.py")
+assert spec
+assert spec.loader
+trim = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(trim)
 
 SOURCES = {
     "a/one.py": "def encode(name):\n    return {'x', 'y', name}\n",
@@ -149,3 +163,108 @@ def test_a_vllm_that_asks_for_a_device_tells_its_flags_as_on_a_cpu(tmp_path: Pat
     (tmp_path / "vllm" / "platforms" / "cpu.py").write_text("class CpuPlatform: pass\n")
     run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
     assert json.loads((tmp_path / "flags.json").read_text()) == ["--help", "--model", "-h"]
+
+
+# --- trim -----------------------------------------------------------------------------------------------------------
+
+SECTION = "IIQQQQIIQQ"
+NAMES = b"\0.text\0.symtab\0.shstrtab\0"
+
+
+def elf(order: str = "<", *, moved: bool = False) -> bytes:
+    """Return a small ELF file: a loaded section, debugging information, and names; `moved` puts the loaded one last."""
+    loaded, debug = b"loaded bytes", b"D" * 4000
+    first, second = (debug, loaded) if moved else (loaded, debug)
+    at = {first: 64 + 56, second: 64 + 56 + len(first)}
+    names = at[second] + len(second)
+    table = names + len(NAMES)
+    ident = b"\x7fELF\x02" + (b"\1" if order == "<" else b"\2") + bytes(10)
+    head = ident + struct.pack(f"{order}HHIQQQIHHHHHH", 3, 62, 1, 0, 64, table, 0, 64, 56, 1, 64, 4, 3)
+    segment = struct.pack(f"{order}IIQQQQQQ", 1, 5, at[loaded], 0, 0, len(loaded), len(loaded), 8)
+    headers = [
+        (0,) * 10,
+        (1, 1, 2, 0, at[loaded], len(loaded), 2, 0, 1, 0),
+        (7, 2, 0, 0, at[debug], len(debug), 0, 0, 1, 0),
+        (15, 3, 0, 0, names, len(NAMES), 0, 0, 1, 0),
+    ]
+    packed = b"".join(struct.pack(order + SECTION, *header) for header in headers)
+    return head + segment + first + second + NAMES + packed
+
+
+def sections(content: bytes, order: str) -> dict[bytes, bytes]:
+    """Read an ELF file's sections by name, as a linker would."""
+    table, (count, names) = *struct.unpack_from(f"{order}Q", content, 40), struct.unpack_from(f"{order}HH", content, 60)
+    headers = [struct.unpack_from(order + SECTION, content, table + 64 * number) for number in range(count)]
+    text = content[headers[names][4] :][: headers[names][5]]
+    return {text[each[0] :].split(b"\0")[0]: content[each[4] : each[4] + each[5]] for each in headers}
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_an_elf_file_keeps_what_is_loaded_and_loses_the_rest(order: str) -> None:
+    small = trim.stripped(elf(order))
+    assert sections(elf(order), order)[b".symtab"] == b"D" * 4000
+    assert sections(small, order) == {b"": b"", b".text": b"loaded bytes", b".shstrtab": NAMES}
+    assert len(small) < 500
+    assert small[:40] == elf(order)[:40]
+    assert trim.stripped(small) == small
+
+
+def test_what_lies_before_a_loaded_section_stays() -> None:
+    small = trim.stripped(elf(moved=True))
+    assert b"D" * 4000 in small
+    assert sections(small, "<") == {b"": b"", b".text": b"loaded bytes", b".shstrtab": NAMES}
+
+
+@given(st.integers(0, 4400), st.binary(max_size=64), st.integers(0, 4300))
+def test_what_only_looks_like_elf_never_fails_and_never_grows(cut: int, noise: bytes, at: int) -> None:
+    damaged = (elf()[:at] + noise + elf()[at + len(noise) :])[:cut]
+    assert len(trim.stripped(damaged)) <= len(damaged)
+
+
+def test_a_library_of_this_machine_is_loaded_as_before(tmp_path: Path) -> None:
+    library = Path(orjson.orjson.__file__)
+    (tmp_path / "copy.so").write_bytes(trim.stripped(library.read_bytes()))
+    ctypes.CDLL(str(tmp_path / "copy.so"))
+    assert (tmp_path / "copy.so").stat().st_size <= library.stat().st_size
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    files = {
+        "big/tests/one.py": b"1",
+        "big/tests/deep/two.py": b"22",
+        "big/core.so": elf(),
+        "big/a.py": b"",
+        "x.py": b"",
+    }
+    info = "Big_Thing-1.0.dist-info"
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / info).mkdir()
+    rows = [f"{name},sha256=old,{len(content)}" for name, content in files.items() if name != "x.py"]
+    (tmp_path / info / "RECORD").write_text("\n".join([*rows, f"{info}/RECORD,,", ""]))
+    (tmp_path / "big" / "core.so").chmod(0o755)
+    return tmp_path
+
+
+def test_a_distribution_is_trimmed_and_its_record_says_so(site: Path) -> None:
+    said = run("trim.py", site, "big-thing", "--drop", "*/tests/*", "x.py", "--strip", "big/*.so")
+    assert said == "big-thing: 0.0 MB dropped, 0.0 MB stripped\n"
+    content = (site / "big" / "core.so").read_bytes()
+    assert content == trim.stripped(elf())
+    assert (site / "big" / "core.so").stat().st_mode & 0o777 == 0o755
+    assert sorted(path.name for path in site.rglob("*") if path.is_file()) == ["RECORD", "a.py", "core.so", "x.py"]
+    assert not (site / "big" / "tests").exists()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    assert (site / "Big_Thing-1.0.dist-info" / "RECORD").read_text().splitlines() == [
+        f"big/core.so,sha256={digest},{len(content)}",
+        "big/a.py,sha256=old,0",
+        "Big_Thing-1.0.dist-info/RECORD,,",
+    ]
+
+
+def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(site: Path) -> None:
+    before = sorted(site.rglob("*"))
+    assert run("trim.py", site, "other", "--drop", "*") == "other: not installed here, nothing to trim\n"
+    assert sorted(site.rglob("*")) == before

@@ -21,6 +21,7 @@ from drydock.errors import InputError, RegistryError, UntrustedError
 from drydock.registry.reference import Reference, is_loopback
 
 HOW = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
+PASSWORD = "COSIGN_PASSWORD holds its password"  # noqa: S105 - a hint
 TIMEOUT = 300
 """Seconds for one call: keyless signing may wait for a person's browser."""
 
@@ -58,10 +59,9 @@ def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = 
     missing = _unsigned(digests, signer, env) if signer.key else tuple(digests)
     if not missing:
         return
-    # without a transparency log, which a key needs none of and which would be told the image's name
     who: tuple[str, ...] = ("--signing-config", signer.config) if signer.config else ()
     if signer.key:
-        who = ("--key", signer.key, "--use-signing-config=false", "--tlog-upload=false")
+        who = _with_key(signer.key)
     plain = _plain(missing[0], insecure=signer.insecure)
     done = _cosign(("sign", "--yes", *who, *plain, *map(_bare, missing)), env)
     if done.returncode:
@@ -85,6 +85,37 @@ def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -
         raise UntrustedError(f"{where}: cosign found a signature of something else")
 
 
+def sign_data(data: bytes, key: str, env: Mapping[str, str] = os.environ) -> bytes:
+    """Return the signature of these bytes, as a Sigstore bundle. Needs no network.
+
+    Raises InputError where it is no key, or not with this password.
+    """
+    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
+        signed, signature = Path(folder, "data"), Path(folder, "signature")
+        signed.write_bytes(data)
+        done = _cosign(("sign-blob", "--yes", *_with_key(key), "--bundle", str(signature), str(signed)), env)
+        if done.returncode:
+            raise InputError(f"--sign {key}: {_last(done.stderr)}", hint=PASSWORD)
+        return signature.read_bytes()
+
+
+def check_data(data: bytes, signature: bytes, key: str, env: Mapping[str, str] = os.environ) -> None:
+    """Raise UntrustedError unless this is a signature of these bytes by a public key's owner. Needs no network."""
+    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
+        signed, beside = Path(folder, "data"), Path(folder, "signature")
+        signed.write_bytes(data)
+        beside.write_bytes(signature)
+        who = ("--key", key, "--insecure-ignore-tlog=true")
+        done = _cosign(("verify-blob", *who, "--bundle", str(beside), str(signed)), env)
+        if done.returncode:
+            raise UntrustedError(f"no signature that counts: {_last(done.stderr)}")
+
+
+def _with_key(key: str) -> tuple[str, ...]:
+    """Return how cosign signs with a key: no transparency log is told the name, since a key needs none."""
+    return ("--key", key, "--use-signing-config=false", "--tlog-upload=false")
+
+
 def _root(file: str) -> tuple[str, ...]:
     """Return how cosign uses a trusted root: a log or an authority that it does not name cannot be asked for.
 
@@ -106,7 +137,7 @@ def _unsigned(digests: Sequence[Reference], signer: Signer, env: Mapping[str, st
     """Return those that the key has not signed. Raises InputError where it is no key, or not with this password."""
     public = _cosign(("public-key", "--key", signer.key), env)
     if public.returncode:
-        raise InputError(f"--key {signer.key}: {_last(public.stderr)}", hint="COSIGN_PASSWORD holds its password")
+        raise InputError(f"--key {signer.key}: {_last(public.stderr)}", hint=PASSWORD)
     with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
         file.write(public.stdout)
         file.flush()

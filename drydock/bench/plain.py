@@ -25,8 +25,8 @@ from drydock.paths import ROOT
 FOLDER = ROOT / "bench" / "plain"
 LOCK = FOLDER / "lock.json"
 PACKAGES = ("g++", "python3-dev", "python3-venv")
-PIP_BRINGS = ("triton",)
-"""What drydock's row leaves out and pip installs; torchvision, torchaudio and torchcodec stay out of both."""
+NOBODY_HAS = ("torchaudio", "torchcodec", "torchvision")
+"""What no index has for a CPU: out of both. All else that drydock's row leaves out is what pip installs."""
 PLATFORM = "linux/amd64"
 LABEL = "io.drydock.bench=plain"
 ALL = "all"
@@ -39,15 +39,15 @@ def variant() -> Variant:
     if not isinstance(ours.base, DebianBase):
         raise TypeError(ours.base.kind)
     base = ours.base.model_copy(update={"packages": (*ours.base.packages, *PACKAGES)})
-    kept = tuple(exclusion for exclusion in ours.exclude if exclusion.name not in PIP_BRINGS)
+    kept = tuple(exclusion for exclusion in ours.exclude if exclusion.name in NOBODY_HAS)
     update = {"id": "plain", "base": base, "exclude": kept, "layers": (Layer(name=ALL),), "platforms": (PLATFORM,)}
     return ours.model_copy(update=update)
 
 
 def relock() -> bool:
     """Resolve anew what the plain image has beside our wheels; return whether its lock changed."""
-    resolved = lock.resolve_variant(variant(), None)
-    return lock.write_lock(LOCK, with_wheels(resolved, [each for each in wheels(resolved) if each.name in PIP_BRINGS]))
+    resolved, own = lock.resolve_variant(variant(), None), {wheel.name for wheel in wheels(ours())}
+    return lock.write_lock(LOCK, with_wheels(resolved, [each for each in wheels(resolved) if each.name not in own]))
 
 
 def wheels(of: Lock) -> list[LockedWheel]:
@@ -61,11 +61,15 @@ def with_wheels(of: Lock, instead: Sequence[LockedWheel]) -> Lock:
     return of.model_copy(update={"platforms": {PLATFORM: pins}})
 
 
+def ours() -> Lock:
+    """Return the lock of the CPU variant."""
+    return lock.read_lock(lock.path_of(ROOT, find(read_matrix(ROOT), "cpu").id))
+
+
 def pinned() -> Lock:
     """Return what the plain image is made of: our own wheels, whatever they are today, and what its lock adds."""
-    ours = lock.read_lock(lock.path_of(ROOT, find(read_matrix(ROOT), "cpu").id))
     added = lock.read_lock(LOCK)
-    return with_wheels(added, [*wheels(ours), *wheels(added)])
+    return with_wheels(added, [*wheels(ours()), *wheels(added)])
 
 
 def contexts() -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The archive itself: written whole or not at all, always the same bytes; read with every blob against its digest. IO.
 
-A tar file of an OCI layout: oci-layout, index.json, blobs/sha256/…, sorted, with one owner, mode and time.
+A tar file of an OCI layout: oci-layout, index.json, blobs/sha256/…, sorted, with one owner, mode and time. A signature
+of index.json, which leads to every byte, lies beside it: in it, it would have to sign itself.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,13 +26,15 @@ from drydock.registry.manifests import LARGEST
 from drydock.registry.reference import DIGEST
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
+INDEX = "index.json"
+SIGNATURE = "index.json.sigstore.json"
 BLOBS = "blobs/sha256/"
 CHUNK = 1 << 20
 SLACK = 1 << 20
 """Bytes for folders and a file system's own."""
 
 
-def write(output: Path, index: bytes, blobs: Iterable[Blob]) -> None:
+def write(output: Path, index: bytes, blobs: Iterable[Blob], signature: bytes = b"") -> None:
     """Write an archive, replacing what was there when it is whole.
 
     Raises DiskFullError, and FetchError where the disk changed a blob's bytes meanwhile.
@@ -38,7 +42,8 @@ def write(output: Path, index: bytes, blobs: Iterable[Blob]) -> None:
     wanted = sorted({blob.digest: blob for blob in blobs}.values())
     total = sum(blob.size for blob in wanted)
     with _whole_file(output, total) as file, tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        for name, data in (("oci-layout", LAYOUT), ("index.json", index)):
+        signed = ((SIGNATURE, signature),) if signature else ()
+        for name, data in (("oci-layout", LAYOUT), (INDEX, index), *signed):
             tar.addfile(_entry(name, len(data)), io.BytesIO(data))
         with byte_progress() as bar:
             task = bar.add_task(f"writing {len(wanted)} blobs", total=total)
@@ -127,11 +132,21 @@ class Archive:
     @property
     def digest(self) -> str:
         """Return what names the whole bundle: the digest of its index, which leads to every byte by digest."""
-        return f"sha256:{hashlib.sha256(self._raw('index.json')).hexdigest()}"
+        return f"sha256:{hashlib.sha256(self.indexed).hexdigest()}"
+
+    @cached_property
+    def indexed(self) -> bytes:
+        """Return index.json's bytes; read once, so that what was checked is what is used."""
+        return self._raw(INDEX)
+
+    @property
+    def signature(self) -> bytes:
+        """Return the signature of index.json; nothing where there is none."""
+        return self._raw(SIGNATURE) if SIGNATURE in self._places else b""
 
     def index(self) -> dict[str, Any]:
         """Return index.json."""
-        return self._json(self._raw("index.json"), "index.json")
+        return self._json(self.indexed, INDEX)
 
     def size(self, digest: str) -> int:
         """Return a blob's size. Raises InputError where it is not there."""
@@ -196,7 +211,7 @@ class Archive:
 
 def _known(name: str) -> bool:
     hexadecimal = name.removeprefix(BLOBS)
-    return name in ("oci-layout", "index.json") or (
+    return name in ("oci-layout", INDEX, SIGNATURE) or (
         name.startswith(BLOBS) and len(hexadecimal) == 64 and set(hexadecimal) <= set("0123456789abcdef")  # noqa: PLR2004 - of a sha256
     )
 

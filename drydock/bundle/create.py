@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock import build, matrix, publish
+from drydock.attest import signing
 from drydock.bundle import archive
 from drydock.bundle.contents import (
     BUNDLE,
@@ -48,6 +49,7 @@ class Created(Record):
     blobs: int
     not_included: tuple[str, ...]
     """Files that only their vendor may hand out."""
+    signed: bool
     seconds: float
 
 
@@ -65,8 +67,8 @@ Listed = dict[str, dict[str, Any]]
 """Digest → its entry in the index."""
 
 
-def create(targets: Sequence[str], output: Path, *, root: Path = ROOT) -> Created:
-    """Write one archive of everything that targets need.
+def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = ROOT) -> Created:
+    """Write one archive of everything that targets need, signed where a key is given.
 
     Raises InputError for what was not built, FetchError for what cannot be had, LicenceError or UntrustedError for
     what `publish` would refuse, DiskFullError.
@@ -81,7 +83,7 @@ def create(targets: Sequence[str], output: Path, *, root: Path = ROOT) -> Create
         parts = [_part(layout, Path(folder)) for found in layouts.values() for layout in found]
         listed, blobs = _assemble(parts, layouts, root)
         index = archive.index_of(listed)
-        archive.write(output, index, blobs)
+        archive.write(output, index, blobs, signing.sign_data(index, key) if key else b"")
     return Created(
         file=str(output),
         bundle=blob(index).digest,
@@ -89,13 +91,15 @@ def create(targets: Sequence[str], output: Path, *, root: Path = ROOT) -> Create
         images=_images(parts),
         blobs=len({item.digest for item in blobs}),
         not_included=tuple(line for part in parts for line in left_out(part.record)),
+        signed=bool(key),
         seconds=round(time.monotonic() - started, 1),
     )
 
 
 def report(created: Created) -> str:
     """Return what people read."""
-    lines = [f"{created.file} ({created.size / 1e6:.0f} MB, {created.blobs} blobs)", f"bundle {created.bundle}"]
+    signed = " (signed)" if created.signed else ""
+    lines = [f"{created.file} ({created.size / 1e6:.0f} MB, {created.blobs} blobs)", f"bundle {created.bundle}{signed}"]
     lines += [f"{name} ({platform}) {digest}" for name, found in created.images.items()
               for platform, digest in found.items()]  # fmt: skip
     lines += [f"not included, bring it yourself: {line}" for line in created.not_included]

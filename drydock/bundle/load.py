@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple, cast
 from pydantic import ValidationError
 
 from drydock import build, engine, fetch, oci, supplied
+from drydock.attest import signing
 from drydock.bundle.archive import Archive, refuse_too_little_room
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, Origin
 from drydock.bundle.create import left_out
@@ -51,6 +52,8 @@ class Loaded(Record):
     files_new: int
     """Files of the store that were not there before."""
     not_included: tuple[str, ...]
+    signed: bool
+    """Whether --key asked who made it, and its owner did."""
     seconds: float
 
 
@@ -63,6 +66,8 @@ class Wish(NamedTuple):
     """What the bundle's digest must be."""
     contexts: Mapping[str, str] = MappingProxyType({})
     """Folders of files that only their vendor may hand out, by the context they are for."""
+    key: str = ""
+    """Public key whose owner must have signed it."""
 
 
 PLAIN = Wish()
@@ -74,6 +79,8 @@ def load(path: Path, wish: Wish = PLAIN, *, root: Path = ROOT) -> Loaded:
     archive = Archive(path)
     if wish.digest and archive.digest != wish.digest:
         raise UntrustedError(f"{path}: is {archive.digest}, expected {wish.digest}", hint="it is another bundle")
+    if wish.key:
+        _refuse_unsigned(archive, wish.key)
     bundle = read_bundle(archive)
     for image in bundle.images:
         _refuse_another(image)
@@ -88,13 +95,15 @@ def load(path: Path, wish: Wish = PLAIN, *, root: Path = ROOT) -> Loaded:
         images=images,
         files_new=loading.files_new,
         not_included=tuple(line for image in bundle.images for line in left_out(image, loading.store)),
+        signed=bool(wish.key),
         seconds=round(time.monotonic() - started, 1),
     )
 
 
 def report(loaded: Loaded) -> str:
     """Return what people read."""
-    lines = [f"bundle {loaded.bundle}: {loaded.files_new} files new in the store"]
+    signed = ", signed by the key's owner" if loaded.signed else ""
+    lines = [f"bundle {loaded.bundle}{signed}: {loaded.files_new} files new in the store"]
     for image in loaded.images:
         engine = f", in the engine as {image.reference}" if image.reference else ""
         lines.append(f"{image.variant} ({image.platform}) {image.digest}{engine}")
@@ -106,6 +115,17 @@ def report(loaded: Loaded) -> str:
         )
     lines += [f"not included, bring it yourself to rebuild: {line}" for line in loaded.not_included]
     return "\n".join(lines) + "\n"
+
+
+def _refuse_unsigned(archive: Archive, key: str) -> None:
+    """Raise UntrustedError unless the owner of a public key signed the index, and so every byte."""
+    hint = "nothing was loaded; ask who made it, and get it anew"
+    if not archive.signature:
+        raise UntrustedError(f"{archive.path}: carries no signature, and --key {key} wants one", hint=hint)
+    try:
+        signing.check_data(archive.indexed, archive.signature, key)
+    except UntrustedError as error:
+        raise UntrustedError(*(f"{archive.path}: {problem}" for problem in error.problems), hint=hint) from error
 
 
 def _bring_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:

@@ -12,19 +12,24 @@ from drydock.files import dumps
 from drydock.record import dump
 
 Load = loading.Wish
-CREATE = {"target": "variant id, alias or accelerator; repeatable", "output": "the file"}
+CREATE = {
+    "target": "variant id, alias or accelerator; repeatable",
+    "output": "the file",
+    "sign": "cosign's private key: a file, env://NAME, or a key service's URI",
+}
 LOAD = {
     "engine": "load its images into the engine, too",
     "digest": "what the bundle's digest must be: sha256:…",
+    "key": "public key whose owner must have signed it",
     "context": "NAME=FOLDER: files that only their vendor may hand out, by their hashes; repeatable",
 }
 
 
-def create(targets: Sequence[str], output: Path, *, json: bool = False) -> str:
+def create(targets: Sequence[str], output: Path, *, key: str = "", json: bool = False) -> str:
     """Return what was bundled. Raises InputError without a target."""
     if not targets:
         raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
-    created = creating.create(targets, output)
+    created = creating.create(targets, output, key=key)
     return dumps(dump(created)) if json else creating.report(created)
 
 

@@ -104,7 +104,7 @@ def propose(root: Path, to: Server, world: World | None = None) -> str:
 def renew(root: Path, variants: Sequence[Variant]) -> list[Path]:
     """Lock variants anew, render them, drop the proofs of what they no longer are; return the locks that changed.
 
-    A lock that would pin less than the old one, since a registry or a git host is away tonight, stays as it was.
+    A lock that would pin less than the old one, since an index or a git host is away tonight, stays as it was.
     """
     changed = []
     for variant in variants:
@@ -124,10 +124,9 @@ def renew(root: Path, variants: Sequence[Variant]) -> list[Path]:
 
 
 def pins_less(old: Lock, new: Lock) -> bool:
-    """Tell whether a lock leaves open what an older one pinned, or no longer has a registry's word for it. Pure."""
+    """Tell whether a lock leaves open what an older one pinned. Pure."""
     return any(
         set(pins.unresolved) - set(old.platforms[platform].unresolved)
-        or (getattr(old.platforms[platform].base, "verified", False) and not getattr(pins.base, "verified", True))
         for platform, pins in new.platforms.items()
         if platform in old.platforms
     )

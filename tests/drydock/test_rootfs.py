@@ -10,6 +10,7 @@ import pytest
 
 from drydock import apt, fetch, oci, rootfs
 from drydock.errors import StaleError
+from drydock.hardening import SETID
 from drydock.lock import path_of, read_lock
 from drydock.locked import LockedDeb, LockedDebianBase
 from drydock.paths import ROOT
@@ -110,4 +111,8 @@ def test_the_locked_base_made_anew_is_the_locked_one_bit_for_bit(tmp_path: Path)
     source = fetch.rootfs_packages(base, "linux/amd64", lock.source_date_epoch)
     fresh = Store(tmp_path)
     apt.fetch_packages((*source.packages, *source.bootstrap), base.snapshot, fresh, os.environ)
-    assert oci.read_digest(rootfs.make(source, fresh)) == base.digest
+    layout = rootfs.make(source, fresh)
+    assert oci.read_digest(layout) == base.digest
+    layer = max((layout / "blobs" / "sha256").iterdir(), key=lambda blob: blob.stat().st_size)
+    with tarfile.open(layer) as tar:
+        assert [member.name for member in tar if member.mode & SETID and not member.isdir()] == []

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from drydock import debian
+from tests.registry.keys import key_pair
 from tests.registry.servers import Registry
 from tests.registry.shelf import Shelf
 
@@ -49,9 +47,4 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
 @pytest.fixture(scope="session")
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key pair of cosign's, which is installed where it is missing."""
-    folder = tmp_path_factory.mktemp("keys")
-    if not any((Path(path) / "cosign").exists() for path in os.environ["PATH"].split(":")):
-        debian.install("cosign", minimum={"cosign": (2, 6)})
-    environment = {**os.environ, "COSIGN_PASSWORD": ""}
-    subprocess.run(["cosign", "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
-    return folder / "cosign.key"
+    return key_pair(tmp_path_factory.mktemp("keys"))

@@ -1,16 +1,18 @@
-"""A machine without a network: an engine with a data root of its own, and commands, all in empty network namespaces.
+"""A second engine with a data root of its own, and so empty: another machine, as far as images go.
 
-In such a namespace there is no interface but a loopback that is down: every connect fails, even one to this machine.
-The engine's socket is a file, and so is reached all the same.
+`CutOff` is one without a network: engine and commands are in empty network namespaces, where there is no interface but
+a loopback that is down, so that every connect fails, even one to this machine. The engine's socket is a file, and so
+is reached all the same.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -20,18 +22,30 @@ from drydock.files import dumps
 
 CUT = ("unshare", "--net")
 PROBE = "import socket; socket.create_connection(('127.0.0.1', {port}), timeout=2)"
+PYTHON = ("/usr/bin/python3", "-I")
+HEALTH = (*PYTHON, "-S", "/opt/drydock/entrypoints", "health")
+ASK = """
+import json, sys, urllib.request
+said = {"model": "smollm2", "messages": [{"role": "user", "content": sys.argv[1]}], "temperature": 0, "max_tokens": 32}
+where, kind = "http://127.0.0.1:8000/v1/chat/completions", {"Content-Type": "application/json"}
+with urllib.request.urlopen(urllib.request.Request(where, json.dumps(said).encode(), kind), timeout=120) as answer:
+    print(json.load(answer)["choices"][0]["message"]["content"])
+"""
+"""A request from inside a container: those of such an engine have no network, and so no port outside."""
 
 
-class CutOff:
-    """The second engine; skips the test where namespaces may not be made."""
+class SecondEngine:
+    """The second engine; skips the test where none may be started."""
+
+    namespace: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-"))  # short: sockets' paths have 107 bytes at most
+        self.folder = Path(tempfile.mkdtemp(prefix="drydock-two-"))  # short: sockets' paths have 107 bytes at most
         if os.geteuid() != 0 or subprocess.run([*CUT, "true"], check=False).returncode:
             pytest.skip("only root can make a network namespace and start a second engine")
         (self.folder / "daemon.json").write_text(dumps(SNAPSHOTTER))
         options = {"config-file": "daemon.json", "data-root": "data", "exec-root": "exec", "pidfile": "pid"}
-        command = [*CUT, "dockerd", *(f"--{name}={self.folder / value}" for name, value in options.items())]
+        command = [*self.namespace, "dockerd", *(f"--{name}={self.folder / value}" for name, value in options.items())]
         command += [f"--host={self.host}", "--bridge=none", "--iptables=false", "--ip6tables=false"]
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -45,14 +59,61 @@ class CutOff:
         return f"unix://{self.folder / 'engine.sock'}"
 
     def run(self, *command: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a command without network, with this engine."""
+        """Run a command where this engine is, with this engine."""
         environment = {**env, "DOCKER_HOST": self.host}
         return subprocess.run(
-            [*CUT, *command], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=900
+            [*self.namespace, *command],
+            cwd=cwd,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=900,
         )
+
+    def docker(self, *arguments: str) -> str:
+        """Return what a docker command prints."""
+        done = self.run("docker", *arguments, cwd=self.folder, env=os.environ)
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout.strip()
+
+    @contextlib.contextmanager
+    def serving(self, image: str, model: Path) -> Iterator[str]:
+        """Serve a model in a container without any network; yield the container's id when it is ready."""
+        serve = ("serve", "--model", "/models/smollm2", "--served-model-name", "smollm2")
+        folder = f"--volume={model}:/models/smollm2:ro"
+        container = self.docker(
+            "run", "--detach", "--network=none", "--read-only", "--tmpfs=/tmp", folder, image, *serve
+        )
+        try:
+            ready = wait_for(lambda: self._ends_well(container, *HEALTH) or not self._runs(container), 300)
+            assert ready, self.docker("logs", "--tail=20", container)
+            assert self._runs(container), self.run("docker", "logs", container, cwd=model, env=os.environ).stderr[
+                -3000:
+            ]
+            yield container
+        finally:
+            self.docker("rm", "--force", "--volumes", container)
+
+    def ask(self, container: str, question: str) -> str:
+        """Return the greedy answer of what `serving` serves."""
+        return self.docker("exec", container, *PYTHON, "-c", ASK, question)
+
+    def _ends_well(self, container: str, *command: str) -> bool:
+        done = self.run("docker", "exec", container, *command, cwd=self.folder, env=os.environ)
+        return done.returncode == 0
+
+    def _runs(self, container: str) -> bool:
+        return self.docker("inspect", "--format={{.State.Running}}", container) == "true"
 
     def stop(self) -> None:
         """End it by its pid, and remove its images."""
         self._process.terminate()
         self._process.wait(timeout=60)
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class CutOff(SecondEngine):
+    """One without a network, and so are the commands that are run with it."""
+
+    namespace = CUT

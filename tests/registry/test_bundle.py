@@ -12,12 +12,14 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from drydock import build, debian
+from drydock.attest import signing
 from drydock.bundle import load as loading
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
@@ -31,6 +33,7 @@ from drydock.publish import publish
 from drydock.pulled import open_image
 from drydock.record import dump
 from drydock.registry.manifests import Manifest
+from tests.registry.keys import key_pair
 from tests.registry.servers import Registry
 from tests.registry.shelf import PLATFORMS, VARIANT
 from tests.registry.stocked import Stocked
@@ -211,6 +214,94 @@ def test_what_was_not_built_is_not_bundled(carried: Carried, tmp_path: Path) -> 
     assert not (tmp_path / "a.tar").exists()
 
 
+@pytest.fixture(scope="module")
+def signed(carried: Carried, key: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same bundle, signed."""
+    file = tmp_path_factory.mktemp("signed") / "signed.tar"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
+        created = create([VARIANT], file, key=str(key), root=carried.here.root)
+    assert (created.signed, created.bundle) == (True, carried.created.bundle)
+    return file
+
+
+def resigned(signed: Path, output: Path, index: bytes = b"", signature: bytes = b"") -> Path:
+    """Write the bundle with another index, or with another signature or none."""
+    archive = Archive(signed)
+    with tarfile.open(signed) as tar:
+        names = [name for name in tar.getnames() if name.startswith("blobs")]
+        blobs = [blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
+    write(output, index or archive.indexed, blobs, signature)
+    return output
+
+
+def test_who_made_it_is_asked_by_his_key(carried: Carried, signed: Path, key: Path, there: Path) -> None:
+    loaded = load(signed, Wish(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+    assert loaded.signed
+    assert "signed by the key's owner" in report(loaded)
+    assert loaded.files_new == whole(there)
+
+
+def test_a_signed_one_is_loaded_without_a_key_and_nothing_is_claimed(
+    carried: Carried, signed: Path, there: Path
+) -> None:
+    loaded = load(signed, root=carried.here.root)
+    assert not loaded.signed
+    assert "signed" not in report(loaded)
+    assert loaded.files_new == whole(there)
+
+
+class Forgery(NamedTuple):
+    """What somebody on the way makes of a signed bundle, and why it is refused."""
+
+    index: Callable[[Archive], bytes]
+    signature: Callable[[Archive, Path], bytes]
+    said: str
+
+
+def other_key(archive: Archive, folder: Path) -> bytes:
+    return signing.sign_data(archive.indexed, str(key_pair(folder)))
+
+
+def without_one(archive: Archive) -> bytes:
+    entries = archive.index()["manifests"]
+    return index_of({item["digest"]: item for item in entries if item.get("artifactType") != INPUTS})
+
+
+FORGERIES = {
+    "stripped": Forgery(lambda archive: archive.indexed, lambda *_: b"", "carries no signature, and --key"),
+    "of somebody else": Forgery(
+        lambda archive: archive.indexed, other_key, "no signature that counts: .*invalid signature"
+    ),
+    "of another index": Forgery(
+        without_one, lambda archive, _: archive.signature, "no signature that counts: .*invalid signature"
+    ),
+    "no signature": Forgery(lambda archive: archive.indexed, lambda *_: b"{}", "no signature that counts"),
+}
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_one_is_refused_with_the_reason_before_anything_is_written(
+    name: str, carried: Carried, signed: Path, key: Path, there: Path, tmp_path: Path
+) -> None:
+    forgery, archive = FORGERIES[name], Archive(signed)
+    forged = resigned(signed, tmp_path / "f.tar", forgery.index(archive), forgery.signature(archive, tmp_path))
+    before = contents(there)
+    with pytest.raises(UntrustedError, match=rf"f\.tar: {forgery.said}"):
+        load(forged, Wish(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+    assert contents(there) == before
+
+
+def test_what_cannot_be_signed_is_not_written(
+    carried: Carried, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(carried.here.cache))
+    monkeypatch.setenv("COSIGN_PASSWORD", "wrong")
+    with pytest.raises(InputError, match=r"--sign .*cosign\.key: .*decryption failed"):
+        create([VARIANT], tmp_path / "a.tar", key=str(key), root=carried.here.root)
+    assert list(tmp_path.glob("*.tar")) == []
+
+
 @pytest.fixture
 def vendored(carried: Carried, there: Path, tmp_path: Path) -> Path:
     """The same bundle, of an image that was built with a vendor's file."""
@@ -258,21 +349,29 @@ def oras() -> str:
     return shutil.which("oras") or "oras"
 
 
-def test_a_stock_client_reads_it(carried: Carried, oras: str, tmp_path: Path) -> None:
+def test_a_stock_client_reads_it(carried: Carried, signed: Path, oras: str, tmp_path: Path) -> None:
     def ask(*arguments: str) -> str:
         return subprocess.run([oras, *arguments], check=True, capture_output=True, text=True, cwd=tmp_path).stdout
 
-    index = json.loads(ask("manifest", "fetch", "--oci-layout", f"{carried.file}:{VARIANT}"))
+    index = json.loads(ask("manifest", "fetch", "--oci-layout", f"{signed}:{VARIANT}"))
     assert {item["digest"] for item in index["manifests"]} == set(carried.created.images[VARIANT].values())
     amd64 = carried.created.images[VARIANT]["linux/amd64"]
-    found = ask("discover", "--format", "json", "--oci-layout", f"{carried.file}@{amd64}")
+    found = ask("discover", "--format", "json", "--oci-layout", f"{signed}@{amd64}")
     assert {INPUTS, "application/spdx+json", "application/vnd.in-toto+json"} <= set(
         re.findall(r"application/[^\"]+", found)
     )
-    ask("pull", "--oci-layout", f"{carried.file}:{VARIANT}-linux-amd64-inputs", "--output", "files")
-    manifest = Archive(carried.file).json(loading.read_bundle(Archive(carried.file)).images[0].inputs)
+    ask("pull", "--oci-layout", f"{signed}:{VARIANT}-linux-amd64-inputs", "--output", "files")
+    manifest = Archive(signed).json(loading.read_bundle(Archive(signed)).images[0].inputs)
     assert {item["mediaType"] for item in manifest["layers"]} == {DEB, WHEEL}
     assert len([path for path in (tmp_path / "files").rglob("*") if path.is_file()]) == len(manifest["layers"])
+
+
+def test_cosign_alone_says_whose_it_is(signed: Path, key: Path, tmp_path: Path) -> None:
+    with tarfile.open(signed) as tar:
+        tar.extractall(tmp_path, ["index.json", "index.json.sigstore.json"], filter="data")
+    command = ["cosign", "verify-blob", "--key", str(key.with_suffix(".pub")), "--insecure-ignore-tlog"]
+    command += ["--bundle", "index.json.sigstore.json", "index.json"]
+    assert "Verified OK" in subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True).stderr
 
 
 def test_its_manifests_are_what_their_digests_say(carried: Carried) -> None:

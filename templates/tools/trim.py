@@ -1,0 +1,158 @@
+"""Take out of an installed distribution what never runs: files by glob, and the symbols that only debuggers read.
+
+Its RECORD says so afterwards: dropped files are no longer in it, stripped ones are in it with their new hash and size.
+binutils' strip does the same to these files; here it would have to come into every vendor's base just for building.
+Source: Python packaging specifications, "Recording installed projects"; System V ABI, gABI 4.1, chapters 4 and 5.
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import csv
+import hashlib
+import io
+import re
+import struct
+import sys
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import NamedTuple
+
+SHF_ALLOC = 2
+SHT_NOBITS = 8
+
+
+class Section(NamedTuple):
+    """A section header of a 64-bit ELF file, in its order."""
+
+    name: int
+    type: int
+    flags: int
+    address: int
+    offset: int
+    size: int
+    link: int
+    info: int
+    alignment: int
+    entry_size: int
+
+    @property
+    def end(self) -> int:
+        """Return where its bytes end in the file."""
+        return self.offset + (0 if self.type == SHT_NOBITS else self.size)
+
+
+EMPTY = Section(*[0] * 10)
+
+
+def stripped(content: bytes) -> bytes:
+    """Return a 64-bit ELF file without what no program loads; anything else, or what cannot be cut off, as it is.
+
+    What is loaded keeps its place and its bytes, so this only cuts the end: symbols and debugging information lie
+    there unless a tool moved sections behind them.
+    """
+    try:
+        smaller = _cut(content) if content[:5] == b"\x7fELF\x02" else content
+    except (struct.error, IndexError, OverflowError):  # it calls itself ELF and is not
+        return content
+    return smaller if len(smaller) < len(content) else content
+
+
+def _cut(content: bytes) -> bytes:
+    """Return the file up to what is loaded last, then the names of its sections, then the headers up to that one.
+
+    Headers keep their numbers, by which others refer to them; one in between that goes leaves an empty header.
+    """
+    order = "<" if content[5] == 1 else ">"
+    program, table = struct.unpack_from(f"{order}QQ", content, 32)
+    program_size, programs, _, count, names = struct.unpack_from(f"{order}5H", content, 54)
+    sections = [Section(*struct.unpack_from(f"{order}IIQQQQIIQQ", content, table + 64 * i)) for i in range(count)]
+    segments = [struct.unpack_from(f"{order}QQQQ", content, program + program_size * i + 8) for i in range(programs)]
+    last = max((number for number, section in enumerate(sections) if section.flags & SHF_ALLOC), default=0)
+    ends = [program + program_size * programs, *(offset + size for offset, _, _, size in segments)]
+    end = max([*ends, *(section.end for section in sections if section.flags & SHF_ALLOC)])
+    text = sections[names]
+    kept = [s._replace(link=s.link if s.link <= last else 0) if s.flags & SHF_ALLOC else EMPTY for s in sections]
+    body = content[:end] + content[text.offset : text.end]
+    body += bytes(-len(body) % 8)
+    headers = [*kept[: last + 1], text._replace(offset=end)]
+    result = bytearray(body + b"".join(struct.pack(f"{order}IIQQQQIIQQ", *header) for header in headers))
+    struct.pack_into(f"{order}Q", result, 40, len(body))
+    struct.pack_into(f"{order}HH", result, 60, len(headers), len(headers) - 1)
+    return bytes(result)
+
+
+def trim(site: Path, record: Path, drop: list[str], strip: list[str]) -> tuple[int, int]:
+    """Trim the distribution of a RECORD in its site-packages folder; return the bytes dropped and the bytes stripped.
+
+    A pattern is matched against paths as RECORD has them; `*` stands for slashes too.
+    """
+    rows, gone, cut = [], 0, 0
+    for path, checksum, size in csv.reader(record.read_text().splitlines()):
+        file = site / path
+        if any(fnmatchcase(path, pattern) for pattern in drop):
+            gone += file.stat().st_size
+            remove(file, site)
+        elif any(fnmatchcase(path, pattern) for pattern in strip):
+            before, after = strip_file(file)
+            cut += before - len(after)
+            rows.append((path, f"sha256={_encoded(after)}", str(len(after))))
+        else:
+            rows.append((path, checksum, size))
+    lines = io.StringIO()
+    csv.writer(lines, lineterminator="\n").writerows(rows)
+    record.write_text(lines.getvalue())
+    return gone, cut
+
+
+def record_of(site: Path, distribution: str) -> Path | None:
+    """Return the RECORD of a distribution by its normalised name; None where it is not installed."""
+    for folder in site.glob("*.dist-info"):
+        if re.sub(r"[-_.]+", "-", folder.name.partition("-")[0]).lower() == distribution:
+            return folder / "RECORD"
+    return None
+
+
+def remove(file: Path, site: Path) -> None:
+    """Remove a file, and the folders that are empty then."""
+    file.unlink()
+    for folder in file.parents:
+        if folder == site or any(folder.iterdir()):
+            return
+        folder.rmdir()
+
+
+def strip_file(file: Path) -> tuple[int, bytes]:
+    """Strip a file in place, with its mode as before; return its size before, and its content after."""
+    content = file.read_bytes()
+    after = stripped(content)
+    new = file.with_name(f"{file.name}.stripped")
+    new.write_bytes(after)
+    new.chmod(file.stat().st_mode)
+    new.replace(file)
+    return len(content), after
+
+
+def _encoded(content: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
+
+
+def main() -> None:
+    """Trim what the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("site", type=Path, help="the site-packages folder")
+    parser.add_argument("distribution", help="its normalised name")
+    parser.add_argument("--drop", nargs="+", default=[], metavar="GLOB", help="files to remove")
+    parser.add_argument("--strip", nargs="+", default=[], metavar="GLOB", help="ELF files to strip")
+    wanted = parser.parse_args()
+    record = record_of(wanted.site, wanted.distribution)
+    if record is None:
+        sys.stderr.write(f"{wanted.distribution}: not installed here, nothing to trim\n")
+        return
+    gone, cut = trim(wanted.site, record, wanted.drop, wanted.strip)
+    sys.stderr.write(f"{wanted.distribution}: {gone / 1e6:.1f} MB dropped, {cut / 1e6:.1f} MB stripped\n")
+
+
+if __name__ == "__main__":
+    main()
