@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 from packaging.utils import canonicalize_name
 
 from drydock.checks import AnyHost
+from drydock.distributions import Layer
 from drydock.errors import TargetError, nearest
-from drydock.model import Accelerator, Layer, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.model import Accelerator, Matrix, ResolvedSetting, Row, Stack, Variant
 from drydock.quick_yaml import KeyPath
 from drydock.record import Setting
 from drydock.running import Run

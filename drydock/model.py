@@ -13,6 +13,7 @@ from pydantic import Field, StringConstraints
 from drydock.bases import Base
 from drydock.caches import Caches
 from drydock.checks import Check, Places
+from drydock.distributions import Exclusion, Layer, Override, Trim
 from drydock.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.running import Run
 
@@ -75,46 +76,6 @@ class Accelerator(Record):
     """Tuning checks of host and container."""
     run: Run | None = None
     """How its containers are started, unless the stack says otherwise."""
-
-
-class Exclusion(Record):
-    """A distribution the resolver wants and the image does without."""
-
-    name: str
-    """Of the distribution, normalised."""
-    reason: str
-    """Why, in one sentence."""
-
-
-class Override(Record):
-    """A requirement forced upon the resolver."""
-
-    requirement: str
-    """As pip writes it, such as numpy==2.3.5."""
-    reason: str
-    """Why, in one sentence."""
-
-
-class Layer(Record):
-    """One image layer of Python distributions; the layer without any takes all the others. Order is build order."""
-
-    name: Identifier
-    """Of the layer."""
-    distributions: tuple[str, ...] = ()
-    """Normalised names; in exactly one layer of a stack there are none."""
-
-
-class Trim(Record):
-    """What the image does without of a distribution; patterns match paths as its RECORD has them, `*` slashes too."""
-
-    distribution: str
-    """Normalised name."""
-    drop: tuple[str, ...] = ()
-    """Globs of files that are removed."""
-    strip: tuple[str, ...] = ()
-    """Globs of ELF files that lose symbols and debugging information; what is loaded stays byte for byte."""
-    reason: str
-    """Why nothing misses it, in one sentence."""
 
 
 class Vllm(Record):

@@ -37,7 +37,10 @@ _HIGHEST_PORT = 65535
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
 """What is set with the caches."""
 
-_SHOWN = ("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_")
+_SHOWN = (
+    *("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_"),
+    "QUANT_CONFIG",
+)
 """Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
 
 
@@ -51,7 +54,7 @@ def command(
     decide: Callable[..., Decision] = module(DECISIONS[profile["accelerator"]]).decide
     decision = decide(profile, facts, model, given)
     exported = _exported(profile, given.env)
-    defaults = exported | _defaults(model) | _drain(given, drain_timeout)
+    defaults = exported | _defaults(model, given) | _drain(given, drain_timeout)
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
@@ -106,14 +109,23 @@ def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tup
 # --- layers ---------------------------------------------------------------------------------------------------------
 
 
-def _defaults(model: ModelFacts) -> dict[str, Value]:
+def _defaults(model: ModelFacts, given: Given) -> dict[str, Value]:
     name = model.name.rstrip("/").rsplit("/", 1)[-1] if model.local else model.name
     named = "the folder's name" if model.local else "the hub id"
     return {
         "--served-model-name": Value(name, f"{named}: what clients write as `model`"),
         "--host": Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
         "--port": Value("8000", "vLLM's usual port"),
+        **_own_code(given),
     }
+
+
+def _own_code(given: Given) -> dict[str, Value]:
+    """Run no code that comes with a model, as vLLM does not either where nothing is said."""
+    if given.known and "--trust-remote-code" not in given.known:
+        return {}
+    because = "a model may bring Python code, which runs only when you say so; vLLM has most families' code itself"
+    return {"--trust-remote-code": Value(False, because, ("true: for models that vLLM's start asks it for",))}
 
 
 def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:

@@ -14,6 +14,12 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(kind for kind, key in found.items() if any(isinstance(table.get(key), dict) for table in tables))
 
 
+def stored_type(config: Mapping[str, Any]) -> str:
+    """Return the type that the configuration says its numbers are stored in; empty where it does not."""
+    types = (table.get(key) for table in (config, text_config(config)) for key in ("dtype", "torch_dtype"))
+    return str(next(filter(None, types), ""))
+
+
 # --- hub ids --------------------------------------------------------------------------------------------------------
 
 

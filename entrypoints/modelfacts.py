@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 
 from entrypoints.errors import MODEL, EntrypointError
-from entrypoints.geometry import Geometry, parse_geometry, text_config
+from entrypoints.geometry import Geometry, parse_geometry
 from entrypoints.hub import Hub, NotAnswered, absent, fetch, snapshot
 from entrypoints.lean import Any, Iterable, Mapping, NamedTuple, loads
-from entrypoints.modelconfig import group_size, modalities, packing, quantization
+from entrypoints.modelconfig import group_size, modalities, packing, quantization, stored_type
 from entrypoints.redact import redact_value
 
 FLOAT_SIZES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
@@ -83,6 +83,8 @@ class ModelFacts(NamedTuple):
     """The hub's commit, or a digest of what lies in the folder; empty where neither is known."""
     converted: bool = False
     """Whether the vendor's script made its weights for the device: `convert` says so, or its name (-G2)."""
+    dtype: str = ""
+    """The type that it was stored in, and so trained in as a rule; empty where the configuration does not say."""
 
 
 def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
@@ -122,7 +124,7 @@ def _facts(name: str, config: Mapping[str, Any], where: str) -> ModelFacts:
     return ModelFacts(
         name, False, architecture, quantization(config), None, geometry, unknown, problem, group_size(config),
         *packing(config), modalities=modalities(config), expert_share=share,
-        converted=_CONVERTED in name.rstrip("/").rsplit("/", 1)[-1].lower().split("-"),
+        dtype=stored_type(config), converted=_CONVERTED in name.rstrip("/").rsplit("/", 1)[-1].lower().split("-"),
     )  # fmt: skip
 
 
@@ -369,9 +371,7 @@ def _binaries(folder: str, names: list[str], config: Mapping[str, Any]) -> Weigh
 
 def _by_size(on_disk: int, config: Mapping[str, Any]) -> Weights:
     """Take weights by their size and the type that the configuration names."""
-    text = text_config(config)
-    types = (table.get(key) for table in (config, text) for key in ("dtype", "torch_dtype"))
-    stored = str(next(filter(None, types), "float32"))
+    stored = stored_type(config) or "float32"
     if quantization(config) or stored not in _TORCH_SIZES:
         return Weights(on_disk, 0, on_disk)
     return Weights(on_disk, on_disk // _TORCH_SIZES[stored], 0)

@@ -16,10 +16,11 @@ import docker
 from drydock import fetch, lock
 from drydock.bases import DebianBase
 from drydock.console import log
+from drydock.distributions import Layer
 from drydock.errors import EngineError
 from drydock.locked import Lock, LockedWheel
 from drydock.matrix import find, read_matrix
-from drydock.model import Layer, Variant
+from drydock.model import Variant
 from drydock.paths import ROOT
 
 FOLDER = ROOT / "bench" / "plain"

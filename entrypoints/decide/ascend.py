@@ -274,6 +274,7 @@ def _omniinfer(case: Case) -> Decision:
         **found.values,
         **_chips(case, found),
         EXECUTOR: Value("mp", f"{GUIDE} starts it so, with one device too"),
+        DATA: Value("1", f"{GUIDE} supports one engine in the mixed deployment"),
         **_gloo(case),
         **_profiling(case),
     }

@@ -120,6 +120,12 @@ def _bad_pair(case: Case) -> Iterator[Problem]:
     yield "not supported by the vendor", found, " or ".join(_SCHEMES[name] for name in ticked), f"see {TABLE}"
 
 
+_FLOATS = {
+    "float16": ("bfloat16: three bits less of each number",),
+    "bfloat16": ("float16: what a bfloat16 model computes can exceed its range",),
+}
+"""Type → why not the other."""
+
 _SCHEMES = {
     "float16": "FP16",
     "bfloat16": "BF16",
@@ -144,6 +150,10 @@ def choose_dtype(case: Case) -> Value:
         return Value("float16", because, ("bfloat16: not how the vendor runs quantised models",))
     if not _is_listed(case):
         return Value("float16", f"the vendor's usual type; {TABLE} does not name {case.model.architecture or 'it'}")
+    own = {"half": "float16"}.get(case.model.dtype, case.model.dtype)
+    if own in _FLOATS and case.lists(own):
+        because = f"{TABLE}: {case.model.architecture} is validated in {_SCHEMES[own]}, in which it is stored"
+        return Value(own, because, _FLOATS[own])
     if case.lists("float16"):
         return Value(
             "float16", f"{TABLE}: {case.model.architecture} is validated in FP16, with which the vendor serves"

@@ -140,7 +140,7 @@ def _because(case: Case, choice: Choice) -> str:
     if choice.length != case.demand.length:
         first = "no way holds the full length, this one the longest"
     length = choice.length or case.rules.shortest_context
-    if case.model.estimated:
+    if case.model.estimated and case.model.unknown:
         first = f"{first}; {case.model.unknown}"
     return f"{first}; {account.words()}, one sequence of {length} tokens {gib(case.cache.bytes(length, split))}"
 

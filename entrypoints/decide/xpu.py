@@ -31,7 +31,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
         **chosen.values,
         **_executor(chosen, thresholds),
         **_visible(facts, chosen, given),
-        **_dtype(chosen, thresholds),
+        **_dtype(profile, chosen, thresholds),
     }
     return Decision(values, (*chosen.findings, *_advice(chosen, model, given, thresholds)))
 
@@ -72,11 +72,14 @@ def _visible(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
 # --- type -----------------------------------------------------------------------------------------------------------
 
 
-def _dtype(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
-    """Choose float16 where bfloat16 goes wrong; elsewhere vLLM takes the model's own type."""
+def _dtype(profile: Mapping[str, Any], chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
+    """Choose float16 where bfloat16 goes wrong, elsewhere the stack's type, else the model's own."""
     without = [device for device in chosen.devices if not computes_bfloat16(device, thresholds)]
-    if not without:
+    if not without and any(item["setting"] == DTYPE for item in profile["settings"]):
         return {}
+    if not without:
+        because = f"the type that the model is stored in: {chosen.devices[0].name} computes float16 and bfloat16"
+        return {DTYPE: Value("auto", because, ("another 16-bit type: it rounds the weights and computes no faster",))}
     because = f"{without[0].name} does not compute bfloat16 rightly in this version"
     return {
         DTYPE: Value("float16", because, ("bfloat16: vLLM refuses it, or answers wrongly", "float32: twice the memory"))

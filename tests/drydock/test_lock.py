@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from drydock.bases import DebianBase
+from drydock.distributions import Exclusion, Override
 from drydock.errors import StaleError
 from drydock.lock import (
     _keep_history,
@@ -24,7 +25,7 @@ from drydock.lock import (
 )
 from drydock.locked import Lock, LockedDebianBase, LockedImage, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.matrix import read_matrix
-from drydock.model import Exclusion, Override, Variant
+from drydock.model import Variant
 from drydock.paths import ROOT
 from drydock.pinning import split
 

@@ -79,6 +79,23 @@ def test_host_port_and_served_name_have_defaults_that_can_be_changed() -> None:
     assert (plan("--host", "::1", "--port", "9").host, plan("--port", "9").port) == ("::1", 9)
 
 
+def test_code_of_a_model_runs_only_when_the_user_says_so() -> None:
+    asked = plan("--trust-remote-code")
+
+    assert "--trust-remote-code" not in plan().argv
+    assert "only when you say so" in reason(plan(), "--trust-remote-code").because
+    assert asked.argv[-1] == "--trust-remote-code"
+    assert reason(asked, "--trust-remote-code").origin == "command line"
+
+
+def test_a_vllm_without_a_flag_is_told_nothing_of_it() -> None:
+    given = parse_given((SMOLLM2.name,), {}, ("--model", "--port"))
+
+    made = command.command(PROFILE, facts(), SMOLLM2, given)
+
+    assert "--trust-remote-code" not in {reason.setting for reason in made.reasons}
+
+
 def test_findings_come_from_the_checks_and_the_users_choices() -> None:
     profile = {**PROFILE, "checks": [check(expected="powersave")]}
 

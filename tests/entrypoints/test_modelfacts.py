@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from entrypoints.errors import MODEL, EntrypointError
-from entrypoints.modelconfig import quantization
+from entrypoints.modelconfig import quantization, stored_type
 from entrypoints.modelfacts import Weights, read_model
 from tests.entrypoints.sample import CONFIG, write_model, write_safetensors
 
@@ -32,6 +32,19 @@ def test_a_folder_tells_weights_and_geometry(tmp_path: Path) -> None:
     assert (model.local, model.architecture, model.problem, model.unknown) == (True, "LlamaForCausalLM", "", "")
 
 
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"torch_dtype": "float16", "text_config": {"dtype": "float32"}}, "float16"),
+        ({"text_config": {"hidden_size": 8, "torch_dtype": "float32"}}, "float32"),
+        ({}, ""),
+    ],
+)
+def test_the_type_that_a_model_is_stored_in(config: dict[str, object], dtype: str) -> None:
+    assert stored_type(config) == dtype
+
+
 def test_numbers_take_the_size_they_are_loaded_with_and_quantised_bytes_stay(tmp_path: Path) -> None:
     folder = write_model(tmp_path)
     write_safetensors(folder / "model.safetensors", {"a": ("F32", 400), "b": ("BF16", 20), "c": ("I8", 7)})
@@ -40,6 +53,10 @@ def test_numbers_take_the_size_they_are_loaded_with_and_quantised_bytes_stay(tmp
     assert weights is not None
     assert (weights.elements, weights.other) == (110, 7)
     assert weights.loaded(2) == 227
+
+
+def test_the_type_is_a_fact_of_a_folder(tmp_path: Path) -> None:
+    assert read_model(str(write_model(tmp_path / "m"))).dtype == CONFIG["dtype"]
 
 
 def test_a_hub_id_is_not_here_and_says_so() -> None:

@@ -10,7 +10,7 @@ import docker
 import pytest
 
 from drydock import build
-from drydock.model import Trim
+from drydock.distributions import Trim
 from drydock.store import default_store
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")

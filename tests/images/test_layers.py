@@ -8,7 +8,7 @@ from pathlib import Path
 
 from drydock import build, buildx, fetch, oci, plan, render
 from drydock.bench import images
-from drydock.model import Layer
+from drydock.distributions import Layer
 from drydock.store import default_store
 from tests.images.small import locked, stub_vllm
 

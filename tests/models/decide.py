@@ -22,7 +22,7 @@ from entrypoints.decide.fit import Fit, Rules, fit  # noqa: E402
 from entrypoints.errors import HOST, EntrypointError  # noqa: E402
 from entrypoints.geometry import parse_geometry  # noqa: E402
 from entrypoints.model import Device, Facts, Link  # noqa: E402
-from entrypoints.modelconfig import group_size, modalities, quantization  # noqa: E402
+from entrypoints.modelconfig import group_size, modalities, quantization, stored_type  # noqa: E402
 from entrypoints.modelfacts import ModelFacts, Weights  # noqa: E402
 from entrypoints.parameters import estimate, expert_share  # noqa: E402
 from entrypoints.vllm_flags import Given, parse_given  # noqa: E402
@@ -78,6 +78,7 @@ def _model(path: Path) -> ModelFacts:
     return ModelFacts(
         name, False, str(config.get("architectures", [""])[0]), quantization(config), weights, geometry, unknown,
         group=group_size(config), estimated=not body["parameters"], modalities=modalities(config), expert_share=share,
+        dtype=stored_type(config),
     )  # fmt: skip
 
 

@@ -120,6 +120,24 @@ def test_the_type_is_one_that_the_vendor_has_validated(architecture: str, quanti
     assert ("PLAN-031" in {finding.id for finding in decision.findings}) == architecture.startswith("Something")
 
 
+@pytest.mark.parametrize(
+    ("architecture", "stored", "dtype", "words"),
+    [
+        ("LlamaForCausalLM", "bfloat16", "bfloat16", "validated in BF16, in which it is stored"),
+        ("LlamaForCausalLM", "half", "float16", "validated in FP16, in which it is stored"),
+        ("LlamaForCausalLM", "float32", "float16", "validated in FP16"),
+        ("DeepseekV3ForCausalLM", "float16", "bfloat16", "validated in BF16, not in FP16"),
+    ],
+)
+def test_the_models_own_type_is_taken_where_it_is_validated(
+    architecture: str, stored: str, dtype: str, words: str
+) -> None:
+    value = plan(model(architecture, dtype=stored)).values["--dtype"]
+
+    assert value.value == dtype
+    assert words in value.because
+
+
 def test_quantised_experts_need_their_kernels_named() -> None:
     experts = model(
         "Qwen3MoeForCausalLM", quantization="awq", bits=4, group=64, geometry=QWEN_32B._replace(experts=128)

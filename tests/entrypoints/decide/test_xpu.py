@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
+from drydock.paths import ROOT
 from entrypoints.command import command
 from entrypoints.decide import xpu
 from entrypoints.model import Facts, ServePlan
@@ -82,29 +84,33 @@ def test_the_manuals_own_command_is_planned_as_it_stands() -> None:
 
 
 def test_data_center_gpus_keep_the_models_type() -> None:
-    assert flag(plan("xpu-flex170-1x"), "--dtype") is None
-    assert flag(plan("xpu-max1100-1x"), "--dtype") is None
+    assert flag(plan("xpu-flex170-1x"), "--dtype") == "auto"
+    assert flag(plan("xpu-max1100-1x"), "--dtype") == "auto"
+
+
+def test_a_type_of_the_stacks_stands_where_the_card_computes_it() -> None:
+    _, facts = host("xpu-arc-pro-b60-2x")
+    profile = json.loads((ROOT / "images" / "xpu-llm-scaler-vllm0.21" / "profile.json").read_text())
+
+    assert "--dtype" not in xpu.decide(profile, facts, SMOLLM2, parse_given((SMOLLM2.name,), {})).values
 
 
 @pytest.mark.parametrize(
     ("target", "name", "architecture", "dtype"),
     [
         ("xpu-max1100-1x", "Intel Arc A770", "acm-g10", "float16"),
-        ("xpu-max1100-1x", "Intel Arc B580", "bmg-g21", None),
+        ("xpu-max1100-1x", "Intel Arc B580", "bmg-g21", "auto"),
         ("xpu-flex170-1x", "Intel Arc B580", "bmg-g21", "float16"),
-        ("xpu-flex170-1x", "Intel Data Center GPU Flex 170", "acm-g10", None),
+        ("xpu-flex170-1x", "Intel Data Center GPU Flex 170", "acm-g10", "auto"),
     ],
 )
-def test_arc_takes_float16_where_bfloat16_goes_wrong(
-    target: str, name: str, architecture: str, dtype: str | None
-) -> None:
+def test_arc_takes_float16_where_bfloat16_goes_wrong(target: str, name: str, architecture: str, dtype: str) -> None:
     profile, facts = host(target)
     card = facts.devices[0]._replace(name=name, architecture=architecture)
 
     decision = xpu.decide(profile, facts._replace(devices=(card,)), SMOLLM2, parse_given((SMOLLM2.name,), {}))
 
-    value = decision.values.get("--dtype")
-    assert (value.value if value else None) == dtype
+    assert decision.values["--dtype"].value == dtype
 
 
 def test_bfloat16_that_the_user_wants_is_kept_and_said() -> None:

@@ -1,0 +1,134 @@
+"""The vendors' own commands, word for word: our plan gives what they set, or says why it does not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import pytest
+
+from tests.manuals import compare, page
+from tests.manuals.compare import Better, Line, Manual, Serve, Start
+
+MANUALS = compare.manuals()
+SERVES = [(row, manual.script) for manual in MANUALS for row in manual.serves]
+STARTS = [row for manual in MANUALS for row in manual.starts]
+
+
+def wrong(lines: list[Line]) -> list[str]:
+    return [f"{line.setting}={line.theirs}: {line.problem}" for line in lines if line.problem]
+
+
+@pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda each: getattr(each, "name", ""))
+def test_what_a_manual_starts_a_server_with_is_planned_or_the_plan_says_why_not(
+    row: Serve, script: Mapping[str, str]
+) -> None:
+    assert wrong(compare.compare_serve(row, script)) == []
+
+
+@pytest.mark.parametrize("row", STARTS, ids=lambda row: row.name)
+def test_what_a_manual_starts_a_container_with_is_given_or_the_reason_is_told(row: Start) -> None:
+    assert wrong(compare.compare_start(row)) == []
+
+
+@pytest.mark.parametrize("manual", MANUALS, ids=lambda manual: manual.seed)
+def test_what_starts_no_server_is_where_the_row_says(manual: Manual) -> None:
+    for other in manual.others:
+        assert other.says in (compare.ROOT / other.page).read_text(), other.what
+
+
+def test_each_seed_has_its_table() -> None:
+    assert {manual.seed for manual in MANUALS} == {
+        "gaudi2e-manual-1.21.md",
+        "gaudi2e-manual-1.22.md",
+        "omni-infer-guide.md",
+        "vllm-gcu-readme.md",
+        "vllm-install-all-hardware.md",
+    }
+    assert len(SERVES) + len(STARTS) >= 60
+
+
+@pytest.mark.golden
+def test_the_page_is_what_is_compared() -> None:
+    assert page.PAGE.read_text() == page.page(), "read the difference, then run page.py"
+
+
+# --- the comparison itself can fail ---------------------------------------------------------------------------------
+
+OMNI = next(row for row, _ in SERVES if row.name.startswith("Mixed deployment"))
+IMAGE = next(row for row in STARTS if row.target == "cloudmatrix384")
+GAUDI, SCRIPT = next((row, script) for row, script in SERVES if "-a 127.0.0.1" in row.command)
+
+
+def problems(row: Serve | Start, **changes: object) -> str:
+    changed = row.model_copy(update=changes)
+    found = compare.compare_serve(changed, {}) if isinstance(changed, Serve) else compare.compare_start(changed)
+    return "; ".join(wrong(found))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("VLLM_ENABLE_MC2=0", "VLLM_ENABLE_MC2=1", "VLLM_ENABLE_MC2=1: ours is 0"),
+        ("--tensor-parallel-size 1", "--tensor-parallel-size 2", "--tensor-parallel-size=2: ours is 1"),
+        ("--enforce-eager", "--enforce-eager --swap-space 4", "--swap-space=4: ours is not set"),
+        ("--trust_remote_code", "", "--trust-remote-code=: the manual's command has no such setting"),
+        ("VISIBLE_DEVICES=0", "VISIBLE_DEVICES=14", "ASCEND_RT_VISIBLE_DEVICES=14: it is the same"),
+    ],
+)
+def test_a_difference_that_no_row_explains_is_a_failure(old: str, new: str, problem: str) -> None:
+    assert problem in problems(OMNI, command=OMNI.command.replace(old, new))
+
+
+def test_a_reason_that_the_plan_does_not_give_is_a_failure() -> None:
+    chosen = OMNI.better["ASCEND_RT_VISIBLE_DEVICES"]
+    untold = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"because": "it is Tuesday"})}
+    other = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"ours": "3"})}
+
+    assert "does not say 'it is Tuesday'" in problems(OMNI, better=untold)
+    assert "ours is 14, not 3" in problems(OMNI, better=other)
+
+
+def test_what_a_scripts_options_mean_must_be_what_is_wished_for_and_planned() -> None:
+    longer = GAUDI.model_copy(update={"command": GAUDI.command.replace("800,1024", "800,2048")})
+    more = GAUDI.model_copy(update={"command": GAUDI.command.replace("-t 4", "-t 8")})
+
+    assert wrong(compare.compare_serve(longer, SCRIPT)) == ["--input-range=800,2048: not what is wished for"]
+    assert wrong(compare.compare_serve(more, SCRIPT)) == ["--tensor-parallel-size=8: ours is 4"]
+    with pytest.raises(KeyError, match="-y"):
+        compare.settings("bash script.sh -y 1", SCRIPT)
+
+
+def test_what_is_decided_must_not_be_listed_as_the_users() -> None:
+    assert "said, not decided" in problems(OMNI, yours=OMNI.yours, env={"VLLM_USE_V1": "1"})
+
+
+def test_options_of_a_container_fail_likewise() -> None:
+    more = IMAGE.command.replace("-u root", "-u root --cap-add=sys_admin")
+    wide = {**IMAGE.better, "--privileged": Better(ours="--device=/dev/davinci99", because="a die each")}
+
+    assert "--cap-add=SYS_ADMIN: ours has no such option" in problems(IMAGE, command=more)
+    assert "ours has no --device=/dev/davinci99" in problems(IMAGE, better=wide)
+    assert "--device=/dev/devmm_svm: ours has it as well" in re.sub(
+        "=--device=[^:]*", "", problems(IMAGE, yours=(*IMAGE.yours, "--device=/dev/devmm_svm"))
+    )
+
+
+def test_commands_are_read_as_a_shell_does() -> None:
+    text = (
+        "export A=1 # a comment\nB='2 3' python3 -m vllm.entrypoints.openai.api_server \\\n --model m -tp=8 --x_y --z 4"
+    )
+
+    assert compare.settings(text, {}) == {
+        "A": "1",
+        "B": "2 3",
+        "--tensor-parallel-size": "8",
+        "--x-y": "true",
+        "--z": "4",
+    }
+    assert compare.options(["-it", "--net", "host", "--privileged=true", "-v", "/a/:/b", "image", "--not", "mine"]) == {
+        "-it",
+        "--network=host",
+        "--privileged",
+        "--volume=/a:/b",
+    }
