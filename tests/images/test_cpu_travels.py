@@ -20,7 +20,7 @@ from drydock.publish import Published, Wish, publish
 from drydock.trust import Wish as Wanted
 from drydock.trust import verify_reference
 from tests.images.small import VARIANT, Small
-from tests.registry.cut_off import CutOff, SecondEngine
+from tests.registry.cut_off import CutOff
 from tests.registry.keys import key_pair
 from tests.registry.servers import Registry
 
@@ -31,6 +31,7 @@ RELEASE = "1.0.0"
 class Sent(NamedTuple):
     """A variant in the registry."""
 
+    registry: Registry
     done: Published
     root: Path
 
@@ -55,14 +56,14 @@ def sent(
     registry.start()
     wish = Wish(registry.host, release=RELEASE, key=str(signer))
     try:
-        found = {job.variant.id: Sent(publish(built.variant, wish), ROOT)}
+        found = {job.variant.id: Sent(registry, publish(built.variant, wish), ROOT)}
         build.inputs(job)  # the base of the small ones
         for row in STAND_INS:
             small = Small(folder / row, job.lock, row)
             small.build()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("DRYDOCK_CACHE", str(small.cache))
-                found[row] = Sent(publish(VARIANT, wish, root=small.root), small.root)
+                found[row] = Sent(registry, publish(VARIANT, wish, root=small.root), small.root)
         yield found
     finally:
         registry.stop()
@@ -74,10 +75,11 @@ def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
 ) -> None:
     image = sent[built.variant].done.image
     assert image.endswith(f"@{built.digest}")
-    engine = SecondEngine()
+    engine = CutOff()
     try:
         assert engine.docker("images", "--quiet") == ""
-        engine.docker("pull", "--quiet", image)
+        with engine.beside(sent[built.variant].registry):
+            engine.docker("pull", "--quiet", image)
         with engine.serving(image, model) as container:
             assert demo.EXPECTED in engine.ask(container, demo.QUESTION)
     finally:

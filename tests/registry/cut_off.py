@@ -1,8 +1,8 @@
-"""A second engine with a data root of its own, and so empty: another machine, as far as images go.
+"""A machine without a network: an engine with a data root of its own, and commands, all in empty network namespaces.
 
-`CutOff` is one without a network: engine and commands are in empty network namespaces, where there is no interface but
-a loopback that is down, so that every connect fails, even one to this machine. The engine's socket is a file, and so
-is reached all the same.
+In such a namespace there is no interface but a loopback that is down: every connect fails, even one to this machine.
+The engine's socket is a file, and so is reached all the same. Nor may it be outside of one: an engine that is told
+--bridge=none removes the machine's docker0, and so takes the network of another engine's containers.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 from drydock.engine import SNAPSHOTTER, wait_for
 from drydock.files import dumps
+from tests.registry.servers import Registry
 
 CUT = ("unshare", "--net")
 PROBE = "import socket; socket.create_connection(('127.0.0.1', {port}), timeout=2)"
@@ -34,18 +36,16 @@ with urllib.request.urlopen(urllib.request.Request(where, json.dumps(said).encod
 """A request from inside a container: those of such an engine have no network, and so no port outside."""
 
 
-class SecondEngine:
-    """The second engine; skips the test where none may be started."""
-
-    namespace: tuple[str, ...] = ()
+class CutOff:
+    """The second engine, which holds no image; skips the test where namespaces may not be made."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="drydock-two-"))  # short: sockets' paths have 107 bytes at most
+        self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-"))  # short: sockets' paths have 107 bytes at most
         if os.geteuid() != 0 or subprocess.run([*CUT, "true"], check=False).returncode:
             pytest.skip("only root can make a network namespace and start a second engine")
         (self.folder / "daemon.json").write_text(dumps(SNAPSHOTTER))
         options = {"config-file": "daemon.json", "data-root": "data", "exec-root": "exec", "pidfile": "pid"}
-        command = [*self.namespace, "dockerd", *(f"--{name}={self.folder / value}" for name, value in options.items())]
+        command = [*CUT, "dockerd", *(f"--{name}={self.folder / value}" for name, value in options.items())]
         command += [f"--host={self.host}", "--bridge=none", "--iptables=false", "--ip6tables=false"]
         with (self.folder / "log").open("wb") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
@@ -59,16 +59,10 @@ class SecondEngine:
         return f"unix://{self.folder / 'engine.sock'}"
 
     def run(self, *command: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a command where this engine is, with this engine."""
+        """Run a command without network, with this engine."""
         environment = {**env, "DOCKER_HOST": self.host}
         return subprocess.run(
-            [*self.namespace, *command],
-            cwd=cwd,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=900,
+            [*CUT, *command], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=900
         )
 
     def docker(self, *arguments: str) -> str:
@@ -76,6 +70,19 @@ class SecondEngine:
         done = self.run("docker", *arguments, cwd=self.folder, env=os.environ)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout.strip()
+
+    @contextlib.contextmanager
+    def beside(self, registry: Registry) -> Iterator[None]:
+        """Serve what a registry holds on the engine's own loopback too, under the same address: all that it reaches."""
+        inside = ("nsenter", f"--net=/proc/{self._process.pid}/ns/net")
+        subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
+        answers = [*inside, sys.executable, "-c", PROBE.format(port=registry.port)]
+        with subprocess.Popen([*inside, *registry.command], stderr=subprocess.DEVNULL) as process:
+            try:
+                assert wait_for(lambda: not subprocess.run(answers, capture_output=True, check=False).returncode, 30)
+                yield
+            finally:
+                process.kill()
 
     @contextlib.contextmanager
     def serving(self, image: str, model: Path) -> Iterator[str]:
@@ -111,9 +118,3 @@ class SecondEngine:
         self._process.terminate()
         self._process.wait(timeout=60)
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class CutOff(SecondEngine):
-    """One without a network, and so are the commands that are run with it."""
-
-    namespace = CUT

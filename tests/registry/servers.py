@@ -55,10 +55,15 @@ class Registry:
             f"http: {{addr: '{self.host}', secret: tests}}\n{auth}"
         )
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What serves its folder."""
+        return (program(), "serve", str(self._config))
+
     def start(self) -> None:
         """Start it and wait until it answers."""
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen([program(), "serve", str(self._config)], stdout=log, stderr=log)
+            self._process = subprocess.Popen(self.command, stdout=log, stderr=log)
         for _ in range(200):
             try:
                 requests.get(f"http://{self.host}/v2/", timeout=1)
