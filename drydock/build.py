@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import docker
 import docker.errors
 
-from drydock import buildx, engine, fetch, lock, matrix, oci, plan, render, standins
+from drydock import engine, fetch, loading, lock, matrix, oci, plan, render, rewriting, standins
 from drydock.console import log
 from drydock.errors import InputError
 from drydock.files import exclusive
@@ -176,7 +176,7 @@ def offer(layout: Path, image: str) -> bool:
     """Load a layout into the engine, as its variant's newest, unless it is there; tell whether it was not."""
     if _engine_has(image, oci.read_digest(layout)):
         return False
-    buildx.load(layout, image)
+    loading.load(layout, image, (index.parent for index in cache_home().glob("images/*/*/[!.]*/index.json")))
     _supersede(image)
     return True
 
@@ -219,8 +219,10 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     clock.lap("fetch")
     for broken_off in final.parent.glob(".*"):
         shutil.rmtree(broken_off)
+    before = (index.parent for index in final.parent.glob("[!.]*/index.json"))
+    like = None if no_cache else next(filter(oci.readable, before), None)
     with whole_folder(final, replace=True) as temporary:
-        buildx.bake(bake_file(job, contexts, temporary), builder=builder, no_cache=no_cache)
+        rewriting.export(bake_file(job, contexts, temporary), temporary, like, builder=builder, no_cache=no_cache)
     clock.lap("build")
     return final
 
@@ -230,7 +232,8 @@ def _engine_has(image: str, digest: str) -> bool:
         found = docker.from_env().images.get(image)
     except docker.errors.ImageNotFound:
         return False
-    return digest in (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
+    known = (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
+    return digest in known and loading.is_whole(digest)
 
 
 def _supersede(image: str) -> None:

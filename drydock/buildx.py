@@ -1,14 +1,12 @@
-"""Runs `docker buildx bake`, shows its progress, and loads the OCI layout it made into the engine. IO."""
+"""Runs `docker buildx bake`, and shows its progress. IO."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
-import tarfile
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,68 +15,37 @@ from drydock.errors import BuildError, DiskFullError, EngineError
 from drydock.files import dumps
 from drydock.plan import folders
 
+WHOLE_STORY = {"BUILDX_METADATA_PROVENANCE": "max"}
+"""What buildx says of a target then includes the layers that BuildKit holds of each step."""
 
-def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> None:
-    """Build a plan; progress goes to standard error. Raises BuildError, DiskFullError or EngineError."""
+
+def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> dict[str, Any]:
+    """Build a plan, and return what buildx says of each target; progress goes to standard error.
+
+    Raises BuildError, DiskFullError or EngineError.
+    """
     with tempfile.TemporaryDirectory(prefix="drydock-plan-") as folder:
         file = Path(folder) / "docker-bake.json"
+        said = file.with_name("metadata.json")
         file.write_text(dumps(plan))
         options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
         options += [f"--allow=fs={path}" for path in folders(plan)]
-        code, lines = _follow(["docker", "buildx", "bake", "--file", str(file), "--progress", _progress(), *options])
-    if code:
-        _fail(code, lines)
-
-
-def load(layout: Path, reference: str) -> None:
-    """Load an OCI layout into the engine under a name, keeping its digest.
-
-    The layout on disk stays as it is: only the stream carries the name. Raises EngineError.
-    """
-    process = subprocess.Popen(
-        ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
-    broken = ""
-    try:
-        _stream(layout, reference, process)
-    except (BrokenPipeError, ConnectionResetError) as error:
-        broken = str(error)
-    _, stderr = process.communicate()
-    if process.returncode or broken:
-        reason = stderr.decode(errors="replace").strip() or broken
-        raise EngineError(f"docker load {reference}: {reason}", hint="invoke engine; then run the same command again")
-
-
-def _stream(layout: Path, reference: str, process: subprocess.Popen[bytes]) -> None:
-    with tarfile.open(fileobj=process.stdin, mode="w|", format=tarfile.PAX_FORMAT) as archive:
-        for name, content in _named_layout(layout, reference):
-            entry = tarfile.TarInfo(name)
-            entry.size = content.seek(0, os.SEEK_END)
-            content.seek(0)
-            archive.addfile(entry, content)
-
-
-def _named_layout(layout: Path, reference: str) -> Iterator[tuple[str, io.BufferedReader | io.BytesIO]]:
-    index = json.loads((layout / "index.json").read_bytes())
-    for manifest in index["manifests"]:
-        manifest["annotations"] = {
-            "io.containerd.image.name": f"docker.io/{reference}",
-            "org.opencontainers.image.ref.name": reference.rpartition(":")[2],
-        }
-    yield "oci-layout", io.BytesIO((layout / "oci-layout").read_bytes())
-    yield "index.json", io.BytesIO(json.dumps(index).encode())
-    for blob in sorted((layout / "blobs" / "sha256").iterdir()):
-        with blob.open("rb") as file:
-            yield f"blobs/sha256/{blob.name}", file
+        options += ["--file", str(file), "--metadata-file", str(said), "--progress", _progress()]
+        code, lines = _follow(["docker", "buildx", "bake", *options])
+        if code:
+            _fail(code, lines)
+        found: dict[str, Any] = json.loads(said.read_bytes()) if said.is_file() else {}
+    return found
 
 
 def _follow(command: Sequence[str]) -> tuple[int, list[str]]:
     """Run a command whose progress people watch; on a terminal buildx draws it itself, and nothing is collected."""
+    env = {**os.environ, **WHOLE_STORY}
     if ERRORS.is_terminal:
-        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode, []
+        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=env).returncode, []
     lines: list[str] = []
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=env
     ) as process:
         for line in process.stderr or ():
             lines.append(line.rstrip())

@@ -49,6 +49,38 @@ def read_digest(folder: Path) -> str:
     return str(index["manifests"][0]["digest"])
 
 
+def blob(folder: Path, digest: str) -> Path:
+    """Return a blob's file."""
+    return folder / "blobs" / digest.replace(":", "/")
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Return a layout's one manifest."""
+    found: dict[str, Any] = json.loads(blob(folder, read_digest(folder)).read_bytes())
+    return found
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the config of a layout's one manifest."""
+    found: dict[str, Any] = json.loads(blob(folder, read_manifest(folder)["config"]["digest"]).read_bytes())
+    return found
+
+
+def descriptors(folder: Path) -> list[dict[str, Any]]:
+    """Return the descriptors of a layout's manifest, of its config, and of its layers."""
+    manifest = read_manifest(folder)
+    index = json.loads((folder / "index.json").read_text())
+    return [index["manifests"][0], manifest["config"], *manifest["layers"]]
+
+
+def readable(folder: Path) -> bool:
+    """Tell whether a layout's index, manifest and config are there, with the bytes that their names promise."""
+    try:
+        return all(file_sha256(blob(folder, item["digest"])) == item["digest"][7:] for item in descriptors(folder)[:2])
+    except (OSError, ValueError, LookupError):
+        return False
+
+
 def intact(folder: Path) -> bool:
     """Tell whether a layout is there whole: its index, and every blob with the bytes that its name promises."""
     if not (folder / "index.json").is_file() or not (folder / "oci-layout").is_file():

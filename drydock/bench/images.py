@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shutil
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock import build, buildx, engine, oci
+from drydock import build, engine, loading, oci, rewriting
 from drydock.bench import plain
 from drydock.errors import EngineError
 from drydock.ocidiff import decompressed
@@ -38,8 +37,7 @@ class Content(NamedTuple):
 
 def read(layout: Path) -> list[Content]:
     """Read each layer of an OCI layout to its end; the config comes last."""
-    digest = oci.read_digest(layout)
-    manifest = json.loads(blob(layout, digest).read_bytes())
+    manifest = oci.read_manifest(layout)
     config = manifest["config"]
     layers = [_layer(layout, layer["digest"], layer["mediaType"], layer["size"]) for layer in manifest["layers"]]
     return [*layers, Content(config["digest"], config["size"], 0, vllm=True)]
@@ -48,18 +46,13 @@ def read(layout: Path) -> list[Content]:
 def _layer(layout: Path, digest: str, media_type: str, size: int) -> Content:
     unpacked, vllm = 0, False
     with (
-        closing(decompressed(blob(layout, digest), media_type)) as stream,
+        closing(decompressed(oci.blob(layout, digest), media_type)) as stream,
         tarfile.open(fileobj=stream, mode="r|") as archive,
     ):
         for member in archive:
             unpacked += tarfile.BLOCKSIZE + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
             vllm = vllm or any(part in member.name for part in VLLM)
     return Content(digest, size, unpacked, vllm)
-
-
-def blob(layout: Path, digest: str) -> Path:
-    """Return a blob's file."""
-    return layout / "blobs" / digest.replace(":", "/")
 
 
 @contextlib.contextmanager
@@ -102,11 +95,13 @@ def edited_plain(where: Path, number: int) -> Path:
     return copy
 
 
-def make_ours(of: Ours, output: Path, entrypoints: Path | None = None, *, no_cache: bool = False) -> None:
-    """Build ours into an OCI layout."""
+def make_ours(
+    of: Ours, output: Path, entrypoints: Path | None = None, like: Path | None = None, *, no_cache: bool = False
+) -> None:
+    """Build ours into an OCI layout as `build` does, given the layout of the build before it where there is one."""
     output.mkdir(parents=True)  # bake asks for leave to write to a folder that is not there, and nobody answers
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
-    buildx.bake(build.bake_file(of.job, contexts, output), no_cache=no_cache)
+    rewriting.export(build.bake_file(of.job, contexts, output), output, like, no_cache=no_cache)
 
 
 def make_plain(inputs: dict[str, str], output: Path, source: Path = plain.FOLDER) -> None:
@@ -114,10 +109,10 @@ def make_plain(inputs: dict[str, str], output: Path, source: Path = plain.FOLDER
     run(plain.command(source, inputs, "--output", f"type=oci,tar=false,dest={output}"))
 
 
-def load(layout: Path, tag: str) -> str:
-    """Load a layout into the engine under a name of its own, which is returned."""
+def load(layout: Path, tag: str, others: Iterable[Path] = ()) -> str:
+    """Load a layout into the engine as `build` does, under a name of its own, which is returned."""
     name = f"{NAME}:{tag}"
-    buildx.load(layout, name)
+    loading.load(layout, name, others)
     return name
 
 

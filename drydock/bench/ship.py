@@ -34,7 +34,6 @@ def rows(rounds: int) -> list[Row]:
         content = images.read(first)
         push_ours(of.job, first, host, folder)
         ours = [_edit_ours(of, folder, host, number) for number in range(1, rounds + 1)]
-        shutil.rmtree(first)
         push_plain(plain.build(inputs), host)
         theirs = [_edit_plain(inputs, folder, host, number) for number in range(1, rounds + 1)]
     return [_edit(ours, theirs), _bump(of.job, content)]
@@ -70,7 +69,7 @@ def _bump(job: build.Job, content: list[images.Content]) -> Row:
 
 def _edit_ours(of: images.Ours, folder: Path, host: str, number: int) -> float:
     output = folder / f"ours-{number}"
-    images.make_ours(of, output, images.edited(folder, number))
+    images.make_ours(of, output, images.edited(folder, number), folder / "ours")
     before = stored(folder / "registry")
     push_ours(of.job, output, host, folder)
     shutil.rmtree(output)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
 import json
 import stat
 import tarfile
@@ -22,6 +19,7 @@ from drydock.matrix import read_matrix
 from drydock.model import Variant
 from drydock.paths import ROOT
 from drydock.record import dump
+from tests.drydock import layouts
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 PASSWD = f"root:*:0:0:root:/root:/bin/bash\n{ACCOUNT}\n"
@@ -64,31 +62,16 @@ def job() -> build.Job:
 
 
 def image(folder: Path, *layers: list[Put], config: Mapping[str, Any] = CONFIG) -> Path:
-    """Write an OCI layout."""
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def blob(data: bytes) -> dict[str, Any]:
-        sha256 = hashlib.sha256(data).hexdigest()
-        (blobs / sha256).write_bytes(data)
-        return {"digest": f"sha256:{sha256}", "size": len(data)}
-
-    media_type = "application/vnd.oci.image.layer.v1.tar+gzip"
-    described = [{**blob(gzip.compress(tar(layer))), "mediaType": media_type} for layer in layers]
-    manifest = blob(json.dumps({"config": blob(json.dumps(config).encode()), "layers": described}).encode())
-    (folder / "index.json").write_text(json.dumps({"manifests": [manifest]}))
-    return folder
+    return layouts.write(folder, *map(tar, layers), config=config, suffix="+gzip")
 
 
 def tar(entries: list[Put]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for put in entries:
-            info = tarfile.TarInfo(f"./{put.path}")
-            info.size, info.mode, info.type = len(put.text), put.mode, put.kind
-            (info.uid, info.gid), info.pax_headers = put.owner, dict(put.attributes)
-            archive.addfile(info, io.BytesIO(put.text.encode()))
-    return buffer.getvalue()
+    return layouts.tar((f"./{put.path}", put.text.encode(), fields(put)) for put in entries)
+
+
+def fields(put: Put) -> dict[str, Any]:
+    uid, gid = put.owner
+    return {"mode": put.mode, "type": put.kind, "uid": uid, "gid": gid, "pax_headers": dict(put.attributes)}
 
 
 def look(job: build.Job, folder: Path, *planted: Put, **changes: Any) -> Audited:

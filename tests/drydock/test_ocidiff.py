@@ -2,68 +2,33 @@
 
 from __future__ import annotations
 
-import gzip
-import hashlib
-import io
-import json
 import tarfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import zstandard
 
 from drydock.ocidiff import Difference, compare
+from tests.drydock import layouts
 
 Files = Mapping[str, tuple[bytes, Mapping[str, Any]]]
 SAME: Files = {"opt": (b"", {"type": tarfile.DIRTYPE, "mode": 0o755}), "opt/file": (b"content", {"mtime": 1})}
-COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
-    "": bytes,
-    "+gzip": lambda data: gzip.compress(data, mtime=0),
-    "+zstd": zstandard.ZstdCompressor().compress,
-}
-
-
-def layer(files: Files) -> bytes:
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for name, (content, fields) in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            for field, value in fields.items():
-                setattr(entry, field, value)
-            archive.addfile(entry, io.BytesIO(content))
-    return stream.getvalue()
 
 
 def layout(folder: Path, *layers: Files, config: Mapping[str, Any] | None = None, suffix: str = "+zstd") -> Path:
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-
-    def put(data: bytes) -> dict[str, Any]:
-        name = hashlib.sha256(data).hexdigest()
-        (blobs / name).write_bytes(data)
-        return {"digest": f"sha256:{name}", "size": len(data)}
-
-    compress = COMPRESSIONS[suffix]
-    entries = [
-        {**put(compress(layer(files))), "mediaType": f"application/vnd.oci.image.layer.v1.tar{suffix}"}
-        for files in layers
-    ]
-    manifest = {"config": put(json.dumps(config or {}).encode()), "layers": entries}
-    (folder / "index.json").write_text(json.dumps({"manifests": [put(json.dumps(manifest).encode())]}))
-    return folder
+    tars = [layouts.tar((name, *rest) for name, rest in files.items()) for files in layers]
+    return layouts.write(folder, *tars, config=config, suffix=suffix)
 
 
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
+@pytest.mark.parametrize("suffix", layouts.COMPRESSIONS)
 def test_equal_images_have_no_differences(tmp_path: Path, suffix: str) -> None:
     first, second = (layout(tmp_path / name, SAME, suffix=suffix) for name in "ab")
 
     assert compare(first, second) == ()
 
 
-@pytest.mark.parametrize("suffix", COMPRESSIONS)
+@pytest.mark.parametrize("suffix", layouts.COMPRESSIONS)
 @pytest.mark.parametrize(
     ("path", "content", "fields", "field"),
     [

@@ -1,14 +1,14 @@
 from __future__ import annotations
 
-import io
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import zstandard
 
+from drydock import oci
 from drydock.attest.contents import Contents, read_contents
+from tests.drydock import layouts
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 TEXTS = {
@@ -42,25 +42,15 @@ FILES = {
 
 
 def layer(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, target in (links or {}).items():
-            entry = tarfile.TarInfo(f"./{name}")
-            entry.type, entry.linkname = tarfile.SYMTYPE, target
-            archive.addfile(entry)
-        for name, data in files.items():
-            entry = tarfile.TarInfo(f"./{name}")
-            entry.size = len(data)
-            archive.addfile(entry, io.BytesIO(data))
-    return buffer.getvalue()
+    linked = [
+        (f"./{name}", b"", {"type": tarfile.SYMTYPE, "linkname": target}) for name, target in (links or {}).items()
+    ]
+    return layouts.tar([*linked, *((f"./{name}", data, {}) for name, data in files.items())])
 
 
 def contents(folder: Path, *layers: bytes) -> Contents:
-    for number, data in enumerate(layers):
-        (folder / str(number)).write_bytes(zstandard.ZstdCompressor().compress(data))
-    media_type = "application/vnd.oci.image.layer.v1.tar+zstd"
-    manifest = {"layers": [{"digest": str(number), "mediaType": media_type} for number in range(len(layers))]}
-    return read_contents(manifest, lambda digest: folder / digest)
+    layout = layouts.write(folder, *layers)
+    return read_contents(oci.read_manifest(layout), lambda digest: oci.blob(layout, digest))
 
 
 @pytest.fixture

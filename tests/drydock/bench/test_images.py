@@ -42,7 +42,7 @@ def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) 
     content, config = images.read(layout)
 
     assert content.unpacked == 512 + 1024
-    assert content.size == images.blob(layout, content.digest).stat().st_size
+    assert content.size == oci.blob(layout, content.digest).stat().st_size
     assert content.vllm
     assert config.unpacked == 0
 

@@ -1,0 +1,114 @@
+"""An OCI layout in, an image of the engine out: only what the engine lacks is sent. IO.
+
+An engine that keeps its images in containerd takes an archive without the blobs that it has already. Whether it has
+them is known of images that it holds whole and whose layouts lie here; the classic image store is sent everything.
+Sources: Docker's Engine API 1.47, GET /images/json with `manifests`; containerd's core/images/archive/importer.go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import subprocess
+import tarfile
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+import docker
+
+from drydock import oci
+from drydock.console import log
+from drydock.errors import EngineError
+
+API = "v1.47"
+"""Of the engine: the first to say which of an image's manifests are there whole."""
+
+
+def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
+    """Load an OCI layout into the engine under a name, keeping its digest; `others` are layouts it may hold already.
+
+    The layout on disk stays as it is: only the stream carries the name. Raises EngineError.
+    """
+    there = held(others)
+    if there:
+        try:
+            send(layout, reference, there)
+        except EngineError as error:
+            log(f"{error}: sending all of it")
+        else:
+            if is_whole(oci.read_digest(layout)):
+                return
+    send(layout, reference, ())
+
+
+def is_whole(digest: str) -> bool:
+    """Tell whether the engine has every blob of an image that it knows; true where it does not say.
+
+    It takes an archive that lacks blobs without a word.
+    """
+    whole = _whole()
+    return whole is None or digest in whole
+
+
+def held(layouts: Iterable[Path]) -> frozenset[str]:
+    """Return the blobs of those layouts that the engine holds whole."""
+    whole, found = _whole() or (), set()
+    for layout in layouts:
+        with contextlib.suppress(FileNotFoundError):  # another run has dropped it
+            if oci.read_digest(layout) in whole:
+                found |= {item["digest"] for item in oci.descriptors(layout)}
+    return frozenset(found)
+
+
+def _whole() -> frozenset[str] | None:
+    """Return the manifests whose blobs the engine has all of; none where it does not say."""
+    with contextlib.closing(docker.from_env()) as client:
+        answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params={"manifests": "true"})
+    images = answer.json() if answer.ok else [{}]
+    if not all(image.get("Manifests") for image in images):
+        return None
+    return frozenset(item["ID"] for image in images for item in image["Manifests"] if item["Available"])
+
+
+def send(layout: Path, reference: str, there: Collection[str]) -> None:
+    """Stream a layout to the engine without some of its blobs. Raises EngineError."""
+    process = subprocess.Popen(
+        ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+    )
+    broken = ""
+    try:
+        _stream(_named_layout(layout, reference, there), process)
+    except (BrokenPipeError, ConnectionResetError) as error:
+        broken = str(error)
+    _, stderr = process.communicate()
+    if process.returncode or broken:
+        reason = stderr.decode(errors="replace").strip() or broken
+        raise EngineError(f"docker load {reference}: {reason}", hint="invoke engine; then run the same command again")
+
+
+def _stream(files: Iterable[tuple[str, io.BufferedReader | io.BytesIO]], process: subprocess.Popen[bytes]) -> None:
+    with tarfile.open(fileobj=process.stdin, mode="w|", format=tarfile.PAX_FORMAT) as archive:
+        for name, content in files:
+            entry = tarfile.TarInfo(name)
+            entry.size = content.seek(0, os.SEEK_END)
+            content.seek(0)
+            archive.addfile(entry, content)
+
+
+def _named_layout(
+    layout: Path, reference: str, there: Collection[str]
+) -> Iterator[tuple[str, io.BufferedReader | io.BytesIO]]:
+    index = json.loads((layout / "index.json").read_bytes())
+    for manifest in index["manifests"]:
+        manifest["annotations"] = {
+            "io.containerd.image.name": f"docker.io/{reference}",
+            "org.opencontainers.image.ref.name": reference.rpartition(":")[2],
+        }
+    yield "oci-layout", io.BytesIO((layout / "oci-layout").read_bytes())
+    yield "index.json", io.BytesIO(json.dumps(index).encode())
+    for blob in sorted((layout / "blobs" / "sha256").iterdir()):
+        if f"sha256:{blob.name}" not in there:
+            with blob.open("rb") as file:
+                yield f"blobs/sha256/{blob.name}", file
