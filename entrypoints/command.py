@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from entrypoints.caches import cache_plan, cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.decide import Decision, Value, advice
@@ -141,7 +139,11 @@ def _drain(given: Given, timeout: float) -> dict[str, Value]:
     if not timeout or "--shutdown-timeout" not in given.known:
         return {}
     because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
-    return {"--shutdown-timeout": Value(str(math.ceil(timeout)), because, ("0, vLLM's own: aborts them all",))}
+    return {"--shutdown-timeout": Value(str(_rounded_up(timeout)), because, ("0, vLLM's own: aborts them all",))}
+
+
+def _rounded_up(seconds: float) -> int:
+    return int(seconds) + (seconds > int(seconds))
 
 
 def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:

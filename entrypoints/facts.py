@@ -7,7 +7,7 @@ from entrypoints.host import Host, Run
 from entrypoints.lean import Any, Callable, Mapping, module
 from entrypoints.model import Facts, Seen
 from entrypoints.parse import parse_fields, parse_line, parse_number
-from entrypoints.probes import acs, cpu, knobs, system
+from entrypoints.probes import cpu, knobs, system
 
 PROBES = {
     "ascend": "entrypoints.probes.ascend",
@@ -40,6 +40,8 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
     kernel = knobs.knobs(host, status) | ({"governor": governor} if governor else {})
     seen = _look(profile["accelerator"])(host, commands.run, env)
     if len(seen.devices) > 1:
+        from entrypoints.probes import acs
+
         kernel |= acs.redirecting_ports(host)
     facts = Facts(
         accelerator=profile["accelerator"],

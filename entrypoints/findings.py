@@ -6,9 +6,7 @@ from several facts at once (see `derive`).
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
-from entrypoints.lean import Any, Callable, Iterable, Mapping
+from entrypoints.lean import Any, Callable, Iterable, Mapping, MappingProxyType
 from entrypoints.model import Facts, Finding, to_json
 
 GIB = 1 << 30
@@ -26,9 +24,11 @@ UNKNOWN = "UNKNOWN"
 PROBE_FAILED = "PROBE-001"
 """Every failure of a probe: what should have been readable and was not."""
 
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+
 
 def evaluate(
-    checks: Iterable[Mapping[str, Any]], facts: Facts, places: Mapping[str, str] = MappingProxyType({})
+    checks: Iterable[Mapping[str, Any]], facts: Facts, places: Mapping[str, str] = _NOWHERE
 ) -> tuple[Finding, ...]:
     """Compare facts with every check whose conditions are met, in order; failures of the probe come first.
 

@@ -18,12 +18,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from hashlib import sha256
     from json import loads
+    from types import MappingProxyType
     from typing import Any, NamedTuple
 else:
     from _collections_abc import Callable, Iterable, Iterator, Mapping, Sequence
     from _operator import itemgetter
 
     Any = object
+    MappingProxyType = type(type.__dict__)
 
     try:
         import _signal as signals
@@ -119,6 +121,7 @@ __all__ = [
     "Iterable",
     "Iterator",
     "Mapping",
+    "MappingProxyType",
     "NamedTuple",
     "Sequence",
     "loads",

@@ -6,9 +6,7 @@ Memory is in bytes, time in seconds, frequencies in kHz as Linux reports them.
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
-from entrypoints.lean import Any, Mapping, NamedTuple
+from entrypoints.lean import Any, Mapping, MappingProxyType, NamedTuple
 
 
 class Cpu(NamedTuple):

@@ -15,6 +15,8 @@ _WORDS = frozenset(
         *("password", "passwd", "passphrase", "credential", "credentials"),
     )
 )
+_STEMS = ("key", "token", "bearer", "secret", "auth", "passw", "passphrase", "credential")
+"""Each of those words has one of these in it."""
 _COUNTS = frozenset(("bucket", "buckets", "padding", "paddings"))
 """Words of names in which a token is what a model reads: NEURON_TOKEN_GEN_BUCKETS."""
 _JSON_KEY = r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
@@ -31,8 +33,7 @@ def is_secret(name: str) -> bool:
 
 def _mentions(text: str) -> bool:
     """Tell whether a text holds any word of a secret at all, in whatever connection: most do not."""
-    lower = text.lower()
-    return any(word in lower for word in _WORDS)
+    return any(map(text.lower().__contains__, _STEMS))
 
 
 def _spaced(name: str) -> str:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-
 from entrypoints.errors import DOES_NOT_FIT, EntrypointError
-from entrypoints.lean import Any, Mapping, NamedTuple
+from entrypoints.lean import Any, Mapping, MappingProxyType, NamedTuple
 from entrypoints.model import Finding
 
 GIB = 1 << 30

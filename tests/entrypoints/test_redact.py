@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.redact import HIDDEN, is_secret, redact_argv, redact_env, redact_text
+from entrypoints.redact import _WORDS, HIDDEN, is_secret, redact_argv, redact_env, redact_text
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,9 @@ def test_secrets_inside_json_and_urls_are_hidden_and_their_surroundings_stay() -
 
 def test_variables_are_hidden_by_name() -> None:
     assert redact_env({"HF_TOKEN": "x", "HF_HOME": "/c"}) == {"HF_TOKEN": HIDDEN, "HF_HOME": "/c"}
+
+
+@pytest.mark.parametrize("word", sorted(_WORDS))
+def test_every_word_of_a_secret_is_noticed_in_a_name_and_in_json(word: str) -> None:
+    assert is_secret(f"MY_{word.upper()}")
+    assert redact_text(f'{{"{word}": "x"}}') == f'{{"{word}": "{HIDDEN}"}}'
