@@ -29,6 +29,10 @@ MINIMUM_BUILDX = (0, 13)
 """The first release with rewrite-timestamp in its BuildKit and `network` and `contexts` in bake files."""
 DAEMON_CONFIG = Path("/etc/docker/daemon.json")
 SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
+ROOM = {"all": True, "minFreeSpace": "10GB", "maxUsedSpace": "1000TB"}
+SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [ROOM]}}}
+"""Of an engine that drydock sets up. By default BuildKit keeps a fifth of the disk free: on one that is fuller, it drops
+after each build the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
 HOW_TO_GET_ONE = (
     "install Docker Engine 25 or newer with buildx 0.13 or newer, and switch its containerd image store on: "
     f'{DAEMON_CONFIG} holds {{"features": {{"containerd-snapshotter": true}}}}; then restart the engine'
@@ -154,8 +158,8 @@ def _install() -> None:
     if os.geteuid() != 0 or not debian.is_debian():
         raise EngineError("no Docker engine answers, and none is installed", hint=HOW_TO_GET_ONE)
     if not DAEMON_CONFIG.exists():
-        log(f"writing {DAEMON_CONFIG}: switches the containerd image store on")
-        write_atomically(DAEMON_CONFIG, dumps(SNAPSHOTTER))
+        log(f"writing {DAEMON_CONFIG}: switches the containerd image store on, and lets BuildKit keep its layers")
+        write_atomically(DAEMON_CONFIG, dumps(SETTINGS))
     packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
     debian.install(*packages, minimum={"docker.io": MINIMUM_ENGINE, "docker-buildx": MINIMUM_BUILDX})
 
@@ -169,7 +173,7 @@ def _start() -> Engine:
     state.mkdir(parents=True, exist_ok=True)
     command = ["dockerd", "--pidfile", str(state / "dockerd.pid")]
     if not DAEMON_CONFIG.exists():
-        write_atomically(state / "daemon.json", dumps(SNAPSHOTTER))
+        write_atomically(state / "daemon.json", dumps(SETTINGS))
         command += ["--config-file", str(state / "daemon.json")]
     log_file = state / "dockerd.log"
     log(f"starting {' '.join(command)} (log: {log_file}; `invoke engine --stop` ends it)")

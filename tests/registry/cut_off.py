@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.engine import SNAPSHOTTER, wait_for
+from drydock.engine import SETTINGS, wait_for
 from drydock.files import dumps
 from tests.registry.servers import Registry
 
@@ -43,7 +43,7 @@ class CutOff:
         self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-"))  # short: sockets' paths have 107 bytes at most
         if os.geteuid() != 0 or subprocess.run([*CUT, "true"], check=False).returncode:
             pytest.skip("only root can make a network namespace and start a second engine")
-        (self.folder / "daemon.json").write_text(dumps(SNAPSHOTTER))
+        (self.folder / "daemon.json").write_text(dumps(SETTINGS))
         options = {"config-file": "daemon.json", "data-root": "data", "exec-root": "exec", "pidfile": "pid"}
         command = [*CUT, "dockerd", *(f"--{name}={self.folder / value}" for name, value in options.items())]
         command += [f"--host={self.host}", "--bridge=none", "--iptables=false", "--ip6tables=false"]
