@@ -52,7 +52,7 @@ def test_the_same_variant_gives_the_same_files(root: Path, variant: Variant) -> 
 
 def test_every_run_step_is_without_network(variant: Variant) -> None:
     steps = [line for line in render.render(ROOT, variant)["Dockerfile"].splitlines() if line.startswith("RUN")]
-    assert len(steps) == 3 + len(variant.layers)
+    assert len(steps) == 4 + len(variant.layers)
     assert all(step.startswith("RUN --network=none ") for step in steps)
 
 
