@@ -31,8 +31,8 @@ DAEMON_CONFIG = Path("/etc/docker/daemon.json")
 SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
 ROOM = {"all": True, "minFreeSpace": "10GB", "maxUsedSpace": "1000TB"}
 SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [ROOM]}}}
-"""Of an engine that drydock sets up. By default BuildKit keeps a fifth of the disk free: on one that is fuller, it drops
-after each build the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
+"""Of an engine that drydock sets up. By default BuildKit keeps a fifth of the disk free: where less is, it drops after
+each build the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
 HOW_TO_GET_ONE = (
     "install Docker Engine 25 or newer with buildx 0.13 or newer, and switch its containerd image store on: "
     f'{DAEMON_CONFIG} holds {{"features": {{"containerd-snapshotter": true}}}}; then restart the engine'

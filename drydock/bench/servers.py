@@ -9,6 +9,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import docker
@@ -36,6 +37,7 @@ class Way(NamedTuple):
     command: tuple[str, ...]
     shared_memory: str | None = None
     """What docker run is told of it. Docker's own 64 MiB end a plain vLLM; its manual for CPUs says 4g."""
+    environment: Mapping[str, str] = MappingProxyType({})
 
 
 class Ways(NamedTuple):
@@ -66,6 +68,7 @@ def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None 
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
         "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **(volumes or {})},
         "shm_size": way.shared_memory,
+        "environment": dict(way.environment),
         "labels": {"io.drydock.bench": way.name},
     }
     container = docker.from_env().containers.run(way.image, list(way.command), detach=True, **options)
