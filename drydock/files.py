@@ -27,10 +27,14 @@ def dumps(value: Any) -> str:
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
 
 
+def compact(value: Any) -> str:
+    """Return a JSON value's one canonical form: sorted, without spaces; for what programs read and registries hold."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
 def checksum(value: Any) -> str:
     """Return the sha256 of a JSON value's one canonical form."""
-    canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(compact(value).encode()).hexdigest()
 
 
 def file_sha256(path: Path) -> str:

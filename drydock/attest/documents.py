@@ -9,7 +9,7 @@ from typing import NamedTuple
 from drydock import build, lock, proof
 from drydock.attest import components, contents, licences, provenance, sbom
 from drydock.errors import UntrustedError
-from drydock.files import dumps
+from drydock.files import compact, dumps
 from drydock.record import dump
 from drydock.registry.manifests import Manifest
 
@@ -66,8 +66,8 @@ def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) ->
     )
     return (
         Attached(LOCK, lock.path_of(job.root, job.variant.id).read_bytes()),
-        Attached(LICENCES, dumps(dump(inventory)).encode()),
-        Attached(PROVENANCE, dumps(provenance.statement(job, layout, manifest.digest, subject, os.environ)).encode()),
+        Attached(LICENCES, compact(dump(inventory)).encode()),
+        Attached(PROVENANCE, compact(provenance.statement(job, layout, manifest.digest, subject, os.environ)).encode()),
         *_bills(job, manifest, parts),
         *_proof(job),
     )

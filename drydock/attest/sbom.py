@@ -45,6 +45,7 @@ from spdx_tools.spdx.writer.json.json_writer import write_document_to_stream
 
 from drydock.attest.components import Component
 from drydock.attest.licences import SPDX, is_spdx
+from drydock.files import compact
 
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "drydock.sbom")
 """Of the identifiers that are made of an image's digest."""
@@ -86,7 +87,7 @@ def cyclonedx(subject: Subject, components: Sequence[Component]) -> str:
     bom.metadata.timestamp = subject.moment
     bom.metadata.component = root
     bom.register_dependency(root, list(bom.components))
-    return str(make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string(indent=2))
+    return compact(json.loads(make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()))
 
 
 def cyclonedx_problems(text: str) -> tuple[str, ...]:
@@ -124,7 +125,7 @@ def spdx(subject: Subject, components: Sequence[Component]) -> str:
     document = _document(subject, components)
     stream = StringIO()
     write_document_to_stream(document, stream, validate=False)  # what is wrong is for spdx_problems to say
-    return json.dumps(json.loads(stream.getvalue()), indent=2, sort_keys=True) + "\n"
+    return compact(json.loads(stream.getvalue()))
 
 
 def spdx_problems(text: str) -> tuple[str, ...]:
