@@ -210,7 +210,7 @@ def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPla
     """Keep a registry's word, the snapshot's time while the packages stay, and the image's digest while all does."""
     if old is None:
         return pins
-    pins = _keep_word(pins, old)
+    pins = _keep_fetched(_keep_word(pins, old), old)
     if isinstance(pins.base, LockedDebianBase) and isinstance(old.base, LockedDebianBase):
         same = pins.base.model_copy(update={"snapshot": old.base.snapshot})
         pins = pins.model_copy(update={"base": same}) if same == old.base else pins
@@ -228,6 +228,16 @@ def _keep_word(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
     log(f"{known.reference}: {known.source} gave no answer; {known.digest}, which it confirmed before, stays locked")
     unresolved = {name: reason for name, reason in pins.unresolved.items() if name != "base"}
     return pins.model_copy(update={"base": known, "unresolved": unresolved})
+
+
+def _keep_fetched(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
+    """Keep that a commit was fetched once, which this machine's store may not know."""
+    fetched = {(source.repository, source.commit) for source in old.sources if source.verified and source.commit}
+    sources = tuple(
+        source.model_copy(update={"verified": source.verified or (source.repository, source.commit) in fetched})
+        for source in pins.sources
+    )
+    return pins.model_copy(update={"sources": sources})
 
 
 def _changes(variant: Variant, lock: Lock) -> Iterator[str]:

@@ -70,10 +70,10 @@ class Ours(NamedTuple):
     contexts: dict[str, str]
 
 
-def ours() -> Ours:
+def ours(target: str = "cpu") -> Ours:
     """Bring our image's inputs into the store."""
     engine.ensure()
-    job = build.prepare("cpu")
+    job = build.prepare(target)
     return Ours(job, build.inputs(job))
 
 

@@ -17,7 +17,10 @@ from drydock.model import Variant
 from drydock.paths import ROOT
 
 COMMAND = "./inv bench size"
+TEXT = "cpu-text"
+"""The row for text alone."""
 HALF = Goal(compares="ratio", sense="at most", limit=0.5)
+TWO_FIFTHS = Goal(compares="ratio", sense="at most", limit=0.4)
 SHARED = Goal(compares="ratio", sense="at least", limit=0.6)
 PLATFORM = "linux/amd64"
 """Not named in a row's title."""
@@ -26,23 +29,31 @@ Key = tuple[str, ...]
 
 
 def rows(_: int) -> list[Row]:
-    """Build both where they are not there, and measure them; once, since a size does not vary."""
-    inputs, of = plain.contexts(), images.ours()
-    with images.folder() as folder:
-        images.make_ours(of, folder / "ours")
-        mine = images.read(folder / "ours")
-    with images.folder() as folder:
-        images.make_plain(inputs, folder / "plain")
-        theirs = images.read(folder / "plain")
-    return [*_sizes(mine, theirs), *shared(read_matrix(ROOT))]
+    """Build all where they are not there, and measure them; once, since a size does not vary."""
+    mine, text, theirs = _made("cpu"), _made(TEXT), _made(None)
+    return [
+        *_sizes("image", mine, theirs, HALF),
+        *_sizes("image for text alone", text, theirs, TWO_FIFTHS),
+        *shared(read_matrix(ROOT)),
+    ]
 
 
-def _sizes(mine: list[images.Content], theirs: list[images.Content]) -> Iterator[Row]:
-    for what, ours, plains in (
-        ("image, uncompressed", sum(each.unpacked for each in mine), sum(each.unpacked for each in theirs)),
-        ("image, as pulled", sum(each.size for each in mine), sum(each.size for each in theirs)),
+def _made(target: str | None) -> list[images.Content]:
+    """Build a target of ours, or the plain image; return what is in it."""
+    with images.folder() as folder:
+        if target:
+            images.make_ours(images.ours(target), folder / "image")
+        else:
+            images.make_plain(plain.contexts(), folder / "image")
+        return images.read(folder / "image")
+
+
+def _sizes(what: str, mine: list[images.Content], theirs: list[images.Content], goal: Goal) -> Iterator[Row]:
+    for how, ours, plains in (
+        ("uncompressed", sum(each.unpacked for each in mine), sum(each.unpacked for each in theirs)),
+        ("as pulled", sum(each.size for each in mine), sum(each.size for each in theirs)),
     ):
-        yield _row(what, "plain", (ours, plains), HALF, "")
+        yield _row(f"{what}, {how}", "plain", (ours, plains), goal, "")
 
 
 def _row(what: str, against: str, bytes_of: tuple[float, float], goal: Goal, note: str) -> Row:

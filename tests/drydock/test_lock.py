@@ -23,7 +23,15 @@ from drydock.lock import (
     resolve_variant,
     write_lock,
 )
-from drydock.locked import Lock, LockedDebianBase, LockedImage, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.locked import (
+    Lock,
+    LockedDebianBase,
+    LockedImage,
+    LockedImageBase,
+    LockedPlatform,
+    LockedSource,
+    LockedWheel,
+)
 from drydock.matrix import read_matrix
 from drydock.model import Variant
 from drydock.paths import ROOT
@@ -195,6 +203,19 @@ def _upon(reference: str, digest: str | None, source: str) -> LockedPlatform:
     unresolved = {} if digest else {"base": "the machine that locked did not reach its registry"}
     pins = read_lock(path_of(ROOT, XPU)).platforms[AMD64]
     return pins.model_copy(update={"base": base, "unresolved": unresolved})
+
+
+def _from(commit: str, *, fetched: bool) -> LockedPlatform:
+    source = LockedSource(name="vllm", repository="git.example/vllm", commit=commit, verified=fetched, source="a tag")
+    return read_lock(path_of(ROOT, XPU)).platforms[AMD64].model_copy(update={"sources": (source,)})
+
+
+@pytest.mark.parametrize(("now", "fetched"), [("1" * 40, True), ("2" * 40, False)], ids=["same", "another"])
+def test_a_commit_that_was_fetched_once_stays_so(now: str, fetched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.pinning.resolve_platform", lambda *_: _from(now, fetched=False))
+    row = next(variant for variant in read_matrix(ROOT) if variant.id == XPU)
+    previous = read_lock(path_of(ROOT, XPU)).model_copy(update={"platforms": {AMD64: _from("1" * 40, fetched=True)}})
+    assert resolve_variant(row, previous).platforms[AMD64] == _from(now, fetched=fetched)
 
 
 CONFIRMED = _upon("vendor/base:1", f"sha256:{'1' * 64}", "a mirror of the registry")
