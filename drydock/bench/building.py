@@ -24,8 +24,10 @@ CASES = {
     "build after an entrypoint edit": (
         "plain after an edit of its script",
         0.05,
-        "The floor is the next row: what buildx takes when there is nothing to do. The first of ours also asks BuildKit "
-        "what it holds of the layers, and so takes twice as long as the others.",
+        (
+            "The floor is the next row's buildx, which has nothing to do. The first of ours also asks BuildKit what it "
+            "holds of the layers, and takes twice as long as the others."
+        ),
     ),
     "build after nothing": ("docker buildx build, all cached", 1.2, ""),
 }
