@@ -99,8 +99,8 @@ else:
             import _json
 
             value, end = _json.make_scanner(_Decoder)(text, len(text) - len(text.lstrip(_BLANK)))
-        except (ImportError, AttributeError, ValueError, StopIteration):
-            end = 0
+        except (ImportError, AttributeError, ValueError, StopIteration, SystemError):
+            end = 0  # SystemError: the scanner takes its exception from json.decoder, which nobody has imported
         if end and not text[end:].strip(_BLANK):
             return value
         import json

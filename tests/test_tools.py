@@ -272,6 +272,14 @@ def test_a_distribution_is_trimmed_and_its_record_says_so(site: Path) -> None:
     ]
 
 
+def test_what_was_trimmed_is_not_written_again(site: Path) -> None:
+    words = ["big-thing", "--drop", "*/tests/*", "--strip", "big/*.so"]
+    run("trim.py", site, *words)
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files(site)}
+    run("trim.py", site, *words)
+    assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files(site)} == before
+
+
 def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(site: Path) -> None:
     before = sorted(site.rglob("*"))
     assert run("trim.py", site, "other", "--drop", "*") == "other: not installed here, nothing to trim\n"

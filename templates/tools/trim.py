@@ -100,6 +100,8 @@ def trim(site: Path, record: Path, drop: list[str], strip: list[str]) -> tuple[i
             rows.append((path, f"sha256={_encoded(after)}", str(len(after))))
         else:
             rows.append((path, checksum, size))
+    if not gone and not cut:  # a file written again would be in the layer again
+        return 0, 0
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows(rows)
     record.write_text(lines.getvalue())
@@ -127,6 +129,8 @@ def strip_file(file: Path) -> tuple[int, bytes]:
     """Strip a file in place, with its mode as before; return its size before, and its content after."""
     content = file.read_bytes()
     after = stripped(content)
+    if len(after) == len(content):
+        return len(content), content
     new = file.with_name(f"{file.name}.stripped")
     new.write_bytes(after)
     new.chmod(file.stat().st_mode)

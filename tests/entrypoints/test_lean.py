@@ -119,6 +119,17 @@ def test_what_is_no_json_is_refused_in_jsons_own_words(text: str) -> None:
     assert found == expected
 
 
+@pytest.mark.parametrize("text", ["{", "", '{"a": nope}', "[1, 2", '"open', '{"a": 1} trailing', "\ufeff{}"])
+def test_it_is_refused_so_where_nobody_imported_json_before(text: str) -> None:
+    """The scanner takes its exception from json's own modules, without which it breaks."""
+    program = "import sys\nfrom entrypoints.lean import loads\nassert 'json' not in sys.modules\nloads(sys.argv[1])"
+    command = [sys.executable, "-c", program, text]
+    ran = subprocess.run(command, cwd=PACKAGE.parent, env={}, capture_output=True, text=True, check=False)
+    with pytest.raises(ValueError) as expected:  # noqa: PT011 - its words are compared
+        json.loads(text)
+    assert ran.stderr.splitlines()[-1] == f"json.decoder.JSONDecodeError: {expected.value}"
+
+
 def test_digests_are_hashlibs() -> None:
     assert lean.sha256(b"drydock").hexdigest() == hashlib.sha256(b"drydock").hexdigest()
 
