@@ -6,7 +6,6 @@ whoever pulls the image has the layer below too.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -55,7 +54,7 @@ class Subject(NamedTuple):
 
     def blob(self, digest: str) -> Path:
         """Return a blob's file."""
-        return self.layout / "blobs" / digest.replace(":", "/")
+        return oci.blob(self.layout, digest)
 
 
 def audit(job: build.Job, env: Mapping[str, str] = os.environ) -> Audited:
@@ -141,11 +140,7 @@ def read(subject: Subject, policy: Policy) -> Seen:
 
 
 def _open(job: build.Job, layout: Path) -> Subject:
-    def value(digest: str) -> Any:
-        return json.loads((layout / "blobs" / digest.replace(":", "/")).read_bytes())
-
-    manifest = value(oci.read_digest(layout))
-    return Subject(job, layout, manifest, value(manifest["config"]["digest"]))
+    return Subject(job, layout, oci.read_manifest(layout), oci.read_config(layout))
 
 
 def _node(entry: layers.Entry, nodes: Mapping[str, Node]) -> Node:

@@ -171,6 +171,9 @@ def _lineage(name: str, stacks: Mapping[str, Stack]) -> tuple[list[str], Problem
 
 
 _MERGED = ("env", "serve", "caches", "thresholds")
+"""Tables: what is inherited stays, key by key."""
+_ADDED = ("trim",)
+"""Lists that come beside what is inherited; the others replace it."""
 
 
 def _merge(oldest_first: Sequence[Stack]) -> Stack:
@@ -180,7 +183,7 @@ def _merge(oldest_first: Sequence[Stack]) -> Stack:
             value = getattr(stack, field)
             if field in _MERGED:
                 value = {**values.get(field, {}), **value}
-            if field == "trim":
+            elif field in _ADDED:
                 value = (*values.get(field, ()), *value)
             values[field] = value
     return Stack.model_construct(**values)

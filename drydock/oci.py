@@ -45,8 +45,13 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
 
 def read_digest(folder: Path) -> str:
     """Return the digest of a layout's one manifest."""
-    index = json.loads((folder / "index.json").read_text())
-    return str(index["manifests"][0]["digest"])
+    return str(_entry(folder)["digest"])
+
+
+def _entry(folder: Path) -> dict[str, Any]:
+    """Return the descriptor of a layout's one manifest."""
+    found: dict[str, Any] = json.loads((folder / "index.json").read_text())["manifests"][0]
+    return found
 
 
 def blob(folder: Path, digest: str) -> Path:
@@ -69,8 +74,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 def descriptors(folder: Path) -> list[dict[str, Any]]:
     """Return the descriptors of a layout's manifest, of its config, and of its layers."""
     manifest = read_manifest(folder)
-    index = json.loads((folder / "index.json").read_text())
-    return [index["manifests"][0], manifest["config"], *manifest["layers"]]
+    return [_entry(folder), manifest["config"], *manifest["layers"]]
 
 
 def readable(folder: Path) -> bool:

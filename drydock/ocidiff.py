@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from drydock.oci import read_digest
+from drydock import oci
 
 
 class Difference(NamedTuple):
@@ -48,17 +48,18 @@ FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
 
 def compare(first: Path, second: Path) -> tuple[Difference, ...]:
     """Return all differences of two layouts that hold one image each; empty if and only if the digests are equal."""
-    digests = [read_digest(layout) for layout in (first, second)]
+    digests = [oci.read_digest(layout) for layout in (first, second)]
     if digests[0] == digests[1]:
         return ()
-    manifests = [_manifest(layout) for layout in (first, second)]
+    manifests = oci.read_manifest(first), oci.read_manifest(second)
     found = [Difference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
-    configs = [_json(layout, manifest["config"]) for layout, manifest in zip((first, second), manifests, strict=True)]
-    found += _compare_values("config", *configs)
+    found += _compare_values("config", oci.read_config(first), oci.read_config(second))
     layers = zip_longest(manifests[0]["layers"], manifests[1]["layers"])
     for number, (one, other) in enumerate(layers):
         if one and other and one["digest"] != other["digest"]:
-            found += _compare_layers(f"layer {number}", (_blob(first, one), one), (_blob(second, other), other))
+            found += _compare_layers(
+                f"layer {number}", (oci.blob(first, one["digest"]), one), (oci.blob(second, other["digest"]), other)
+            )
     return tuple(found)
 
 
@@ -113,19 +114,6 @@ def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iter
             yield from _compare_values(where, one, other, f"{path}[{number}]")
     elif first != second:
         yield Difference(where, path, "value", json.dumps(first), json.dumps(second))
-
-
-def _manifest(layout: Path) -> Any:
-    index = json.loads((layout / "index.json").read_bytes())
-    return _json(layout, index["manifests"][0])
-
-
-def _json(layout: Path, descriptor: Mapping[str, Any]) -> Any:
-    return json.loads(_blob(layout, descriptor).read_bytes())
-
-
-def _blob(layout: Path, descriptor: Mapping[str, Any]) -> Path:
-    return layout / "blobs" / str(descriptor["digest"]).replace(":", "/")
 
 
 def _presence(entry: object) -> str:

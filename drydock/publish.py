@@ -99,7 +99,7 @@ class Layout(NamedTuple):
 
     def blob(self, digest: str) -> Path:
         """Return a blob's file."""
-        return self.folder / "blobs" / digest.replace(":", "/")
+        return oci.blob(self.folder, digest)
 
 
 class Repository:
@@ -243,7 +243,7 @@ def read_layout(job: build.Job, folder: Path) -> Layout:
     """Return a build's layout. Raises RegistryError where the disk changed any of its bytes."""
     digest = oci.read_digest(folder)
     index = json.loads((folder / "index.json").read_bytes())
-    data = (folder / "blobs" / digest.replace(":", "/")).read_bytes()
+    data = oci.blob(folder, digest).read_bytes()
     manifest = Manifest(data, index["manifests"][0]["mediaType"])
     if manifest.digest != digest:
         raise RegistryError(

@@ -103,7 +103,7 @@ def export(
 
 def _known(plan: Mapping[str, Any], like: Path, made_by: str, bake: Bake) -> tuple[Layer, ...]:
     memory = read(like, made_by)
-    if memory and sum(layer.descriptor["size"] for layer in memory.layers[len(memory.usable) :]) >= WORTH_ASKING:
+    if memory and _unasked(memory) >= WORTH_ASKING:
         memory = _ask(plan, like.parent, memory, bake)
     return memory.usable if memory else ()
 
@@ -204,6 +204,7 @@ def held(said: Mapping[str, Any], count: int) -> list[str] | None:
 
 
 def _unasked(memory: Memory) -> int:
+    """Return the bytes of the layers that BuildKit cannot be told to leave alone yet."""
     return sum(layer.descriptor["size"] for layer in memory.layers[len(memory.usable) :])
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock import build, lock, proof
+from drydock import build, lock, oci, proof
 from drydock.attest import components, contents, licences, provenance, sbom
 from drydock.errors import UntrustedError
 from drydock.files import compact, dumps
@@ -52,7 +53,7 @@ def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) ->
     Raises LicenceError, and UntrustedError where image and lock disagree or a document breaks its own format's rules.
     """
     pins = job.lock.platforms[job.platform]
-    found = contents.read_contents(manifest.content, lambda digest: layout / "blobs" / digest.replace(":", "/"))
+    found = contents.read_contents(manifest.content, partial(oci.blob, layout))
     _agree(job, components.disagreements(job.variant, pins, found))
     policy = licences.read_policy(job.root)
     inventory = licences.inventory(manifest.digest, found, policy)

@@ -36,13 +36,18 @@ ALL = "all"
 
 def variant() -> Variant:
     """Return what the plain image is resolved from."""
-    ours = find(read_matrix(ROOT), "cpu")
-    if not isinstance(ours.base, DebianBase):
-        raise TypeError(ours.base.kind)
-    base = ours.base.model_copy(update={"packages": (*ours.base.packages, *PACKAGES)})
-    kept = tuple(exclusion for exclusion in ours.exclude if exclusion.name in NOBODY_HAS)
+    row = _row()
+    if not isinstance(row.base, DebianBase):
+        raise TypeError(row.base.kind)
+    base = row.base.model_copy(update={"packages": (*row.base.packages, *PACKAGES)})
+    kept = tuple(exclusion for exclusion in row.exclude if exclusion.name in NOBODY_HAS)
     update = {"id": "plain", "base": base, "exclude": kept, "layers": (Layer(name=ALL),), "platforms": (PLATFORM,)}
-    return ours.model_copy(update=update)
+    return row.model_copy(update=update)
+
+
+def _row() -> Variant:
+    """Return the CPU variant."""
+    return find(read_matrix(ROOT), "cpu")
 
 
 def relock() -> bool:
@@ -64,7 +69,7 @@ def with_wheels(of: Lock, instead: Sequence[LockedWheel]) -> Lock:
 
 def ours() -> Lock:
     """Return the lock of the CPU variant."""
-    return lock.read_lock(lock.path_of(ROOT, find(read_matrix(ROOT), "cpu").id))
+    return lock.read_lock(lock.path_of(ROOT, _row().id))
 
 
 def pinned() -> Lock:

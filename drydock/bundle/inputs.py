@@ -141,10 +141,9 @@ def bring_base(base: LockedImageBase, platform: str, store: Store) -> Path:
     manifest = image.platforms[platform]
     with whole_folder(final, replace=True) as layout:
         for described in (manifest.content["config"], *manifest.content["layers"]):
-            target = layout / "blobs" / described["digest"].replace(":", "/")
-            place(image.blob(described["digest"]), target, executable=False)
+            place(image.blob(described["digest"]), oci.blob(layout, described["digest"]), executable=False)
         for item in {image.manifest.digest: image.manifest, manifest.digest: manifest}.values():
-            (layout / "blobs" / item.digest.replace(":", "/")).write_bytes(item.data)
+            oci.blob(layout, item.digest).write_bytes(item.data)
         write_index(layout, image.manifest.descriptor())
     return final
 

@@ -311,7 +311,7 @@ class _Loading:
         (layout / "blobs" / "sha256").mkdir(parents=True)
         for item in self._reachable(digest, platform):
             self.archive.size(item)  # or it is no digest, and no part of a path
-            with (layout / "blobs" / item.replace(":", "/")).open("wb") as file:
+            with oci.blob(layout, item).open("wb") as file:
                 file.writelines(self.archive.chunks(item))
                 file.flush()
                 os.fsync(file.fileno())

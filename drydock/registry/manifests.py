@@ -17,7 +17,7 @@ from urllib.parse import urljoin
 import requests
 
 from drydock.errors import RegistryError
-from drydock.files import exclusive
+from drydock.files import compact, exclusive
 from drydock.registry.client import Asked, Client, Cut, RefusedError
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -57,8 +57,7 @@ class Manifest(NamedTuple):
 
 def made(content: Mapping[str, Any]) -> Manifest:
     """Return the manifest with this content, in its one canonical form."""
-    data = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
-    return Manifest(data, str(content["mediaType"]))
+    return Manifest(compact(content).encode(), str(content["mediaType"]))
 
 
 class Manifests:

@@ -13,7 +13,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -26,6 +25,7 @@ from drydock.files import checksum
 from drydock.locked import Lock, LockedDebianBase, LockedPlatform, LockedWheel
 from drydock.model import Variant
 from drydock.paths import ROOT
+from tests.drydock import layouts
 from tests.images.standin import wheel
 
 VARIANT = "cpu-vllm0.32"
@@ -131,35 +131,22 @@ class Shelf:
 
 def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, labels: Mapping[str, str]) -> None:
     """Write an OCI layout as BuildKit does, of layers given as path → content."""
-    blobs = folder / "blobs" / "sha256"
-    blobs.mkdir(parents=True)
-    tars = [_tar(files) for files in layers]
+    fields = {"mtime": EPOCH, "mode": 0o644}
+    tars = [layouts.tar((name, data, fields) for name, data in files.items()) for files in layers]
     system, _, architecture = platform.partition("/")
     diff_ids = [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in tars]
     config = {"os": system, "architecture": architecture, "config": {"Labels": dict(labels)}}
     config |= {"rootfs": {"type": "layers", "diff_ids": diff_ids}, "created": "2026-11-21T00:00:00Z"}
-    described = [_blob(blobs, "layer.v1.tar+zstd", zstandard.ZstdCompressor().compress(tar)) for tar in tars]
+    described = [_blob(folder, "layer.v1.tar+zstd", zstandard.ZstdCompressor().compress(tar)) for tar in tars]
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": described}
-    manifest["config"] = _blob(blobs, "config.v1+json", json.dumps(config, sort_keys=True).encode())
-    index = {"schemaVersion": 2, "manifests": [_blob(blobs, "manifest.v1+json", json.dumps(manifest).encode())]}
+    manifest["config"] = _blob(folder, "config.v1+json", json.dumps(config, sort_keys=True).encode())
+    index = {"schemaVersion": 2, "manifests": [_blob(folder, "manifest.v1+json", json.dumps(manifest).encode())]}
     (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
     (folder / "index.json").write_text(json.dumps(index))
 
 
-def _blob(blobs: Path, kind: str, data: bytes) -> dict[str, Any]:
-    sha256 = hashlib.sha256(data).hexdigest()
-    (blobs / sha256).write_bytes(data)
-    return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{sha256}", "size": len(data)}
-
-
-def _tar(files: Mapping[str, bytes]) -> bytes:
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w") as archive:
-        for name, data in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size, entry.mtime, entry.mode = len(data), EPOCH, 0o644
-            archive.addfile(entry, io.BytesIO(data))
-    return buffer.getvalue()
+def _blob(folder: Path, kind: str, data: bytes) -> dict[str, Any]:
+    return {"mediaType": f"application/vnd.oci.image.{kind}", **layouts.put(folder, data)}
 
 
 def _debian(pins: LockedPlatform) -> dict[str, bytes]:

@@ -81,9 +81,9 @@ def on_image(real: build.Job, registry: Registry, tmp_path_factory: pytest.TempP
     layout = base_of(real)
     repository = Repository(parse(f"{registry.host}/mirror/bases/debian"), Access())
     digest = oci.read_digest(layout)
-    manifest = Manifest((layout / "blobs" / digest.replace(":", "/")).read_bytes(), MANIFEST)
+    manifest = Manifest(oci.blob(layout, digest).read_bytes(), MANIFEST)
     for item in (manifest.content["config"], *manifest.content["layers"]):
-        repository.push_blob(layout / "blobs" / item["digest"].replace(":", "/"), item["digest"])
+        repository.push_blob(oci.blob(layout, item["digest"]), item["digest"])
     repository.manifests.push(manifest, "1")
     return OnImage(tmp_path_factory.mktemp("image"), real.lock, layout, f"{registry.host}/mirror")
 
