@@ -1,6 +1,7 @@
 """Target in, image in the engine out: lock → fetch → plan → BuildKit → OCI layout → engine. IO.
 
-The OCI layout of the newest build of each variant is kept: `verify` compares with it.
+Kept of each variant are the OCI layout of its newest build, with which `verify` compares, and that of its foundation,
+on which the next build stands.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ import hashlib
 import platform as host
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import drydock
-from drydock import lock, matrix, oci, plan, render, rewriting, standins
+from drydock import foundation, lock, matrix, oci, plan, render, standins
 from drydock.console import log
 from drydock.errors import InputError
 from drydock.files import exclusive
@@ -102,10 +103,11 @@ def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> s
     return asked or (own if own in variant.platforms else variant.platforms[0])
 
 
-def inputs(job: Job) -> dict[str, str]:
-    """Bring every input of a job into the store and return them as named build contexts."""
+def inputs(job: Job, without: Collection[str] = ()) -> dict[str, str]:
+    """Bring the inputs of a job into the store, but for some, and return them as named build contexts."""
+    skipped = {*job.contexts, *without}
     pinned = drydock.fetch.fetch(
-        job.variant, job.lock, job.platform, offline=job.offline, without=job.contexts, root=job.root
+        job.variant, job.lock, job.platform, offline=job.offline, without=skipped, root=job.root
     )
     return {
         **pinned,
@@ -124,9 +126,20 @@ def inputs_sha256(job: Job) -> str:
     """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
     folder = job.root / "images" / job.variant.id
     sources = {name: (folder / name).read_bytes() for name in ("Dockerfile", "profile.json")}
-    sources |= {f"entrypoints/{name}": content for name, content in entrypoint_files(job.root).items()}
-    sources |= {f"tools/{path.name}": path.read_bytes() for path in (job.root / "templates" / "tools").glob("*.py")}
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sources.items()}
+    return _checksum(job, sources | {f"entrypoints/{name}": text for name, text in entrypoint_files(job.root).items()})
+
+
+def foundation_of(job: Job) -> Path:
+    """Return where the OCI layout of a job's foundation lies, or would lie: by everything that it depends on."""
+    dockerfile = (job.root / "images" / job.variant.id / "Dockerfile").read_text()
+    key = _checksum(job, {"Dockerfile": foundation.recipe(dockerfile).encode()})
+    return home_of(job.variant.id, job.platform, "foundations") / key
+
+
+def _checksum(job: Job, files: Mapping[str, bytes]) -> str:
+    """Return the checksum of some of the repository's files and of what else goes into any image of a job."""
+    tools = {f"tools/{path.name}": path.read_bytes() for path in (job.root / "templates" / "tools").glob("*.py")}
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in {**files, **tools}.items()}
     hashes |= {f"context {name}": standins.identity(value) for name, value in job.contexts.items()}
     return plan.inputs_sha256(job.variant, job.lock, job.platform, hashes)
 
@@ -150,21 +163,31 @@ def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_
     Raises FetchError, EngineError, BuildError or DiskFullError; a build that breaks off leaves nothing half-made.
     """
     clock = Clock()
+    before = None if no_cache else kept(job)
+    if before and into_engine and drydock.loading.holds(_image_of(job, before), oci.read_digest(before)):
+        log(f"{job.variant.id}: built before from the same inputs, and in the engine")
+        return _built(job, before, clock)
     if into_engine or builder is None:
         drydock.engine.ensure()
         clock.lap("engine")
     with turn(job.variant.id, job.platform):
         layout = _make_layout(job, clock, builder=builder, no_cache=no_cache)
-        digest = oci.read_digest(layout)
-        image = name_of(job.variant.id, digest)
-        if into_engine and offer(layout, image):
+        if into_engine and offer(layout, _image_of(job, layout)):
             clock.lap("load")
         _forget_all_but(layout)
+    return _built(job, layout, clock)
+
+
+def _image_of(job: Job, layout: Path) -> str:
+    return name_of(job.variant.id, oci.read_digest(layout))
+
+
+def _built(job: Job, layout: Path, clock: Clock) -> Built:
     return Built(
         variant=job.variant.id,
         platform=job.platform,
-        image=image,
-        digest=digest,
+        image=_image_of(job, layout),
+        digest=oci.read_digest(layout),
         inputs_sha256=layout.name,
         layout=str(layout),
         seconds=clock.total(),
@@ -186,9 +209,9 @@ def offer(layout: Path, image: str) -> bool:
     return True
 
 
-def home_of(variant: str, platform: str) -> Path:
+def home_of(variant: str, platform: str, what: str = "images") -> Path:
     """Return the folder of the layouts that are kept of a variant; none is written but under its lock."""
-    return cache_home() / "images" / variant / platform.replace("/", "-")
+    return cache_home() / what / variant / platform.replace("/", "-")
 
 
 def turn(variant: str, platform: str) -> contextlib.AbstractContextManager[None]:
@@ -220,14 +243,22 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     if (final / "index.json").is_file() and not no_cache:
         log(f"{job.variant.id}: built before from the same inputs")
         return final
-    contexts = inputs(job)
+    below = foundation_of(job)
+    there = not no_cache and oci.sound(below)
+    unread = foundation.contexts(job.variant) if there else ()
+    contexts = inputs(job, unread)
+    contexts |= dict.fromkeys(unread, contexts["entrypoints"])  # steps name them that are not run
     clock.lap("fetch")
-    for broken_off in final.parent.glob(".*"):
+    for broken_off in (*final.parent.glob(".*"), *below.parent.glob(".*")):
         shutil.rmtree(broken_off)
-    before = (index.parent for index in final.parent.glob("[!.]*/index.json"))
-    like = None if no_cache else next(filter(oci.readable, before), None)
+    if not there:
+        with whole_folder(below, replace=True) as temporary:
+            foundation.make(bake_file(job, contexts, temporary), temporary, builder=builder, no_cache=no_cache)
+        _forget_all_but(below)
+        clock.lap("foundation")
     with whole_folder(final, replace=True) as temporary:
-        rewriting.export(bake_file(job, contexts, temporary), temporary, like, builder=builder, no_cache=no_cache)
+        bake = bake_file(job, contexts, temporary)
+        foundation.complete(bake, temporary, below, builder=builder, no_cache=no_cache)
     clock.lap("build")
     return final
 

@@ -63,6 +63,14 @@ def has(image: str, digest: str) -> bool:
     return digest in known and is_whole(digest)
 
 
+def holds(image: str, digest: str) -> bool:
+    """Tell as `has` does, but false where no engine answers."""
+    try:
+        return has(image, digest)
+    except docker.errors.DockerException:
+        return False
+
+
 def supersede(image: str) -> None:
     """Move the tag latest, and drop the images of the same variant that it replaces, except where a container runs."""
     images = docker.from_env().images

@@ -77,10 +77,10 @@ def descriptors(folder: Path) -> list[dict[str, Any]]:
     return [_entry(folder), manifest["config"], *manifest["layers"]]
 
 
-def readable(folder: Path) -> bool:
-    """Tell whether a layout's index, manifest and config are there, with the bytes that their names promise."""
+def sound(folder: Path) -> bool:
+    """Tell whether a layout's manifest, config and layers are there, with the bytes that their names promise."""
     try:
-        return all(file_sha256(blob(folder, item["digest"])) == item["digest"][7:] for item in descriptors(folder)[:2])
+        return all(file_sha256(blob(folder, item["digest"])) == item["digest"][7:] for item in descriptors(folder))
     except (OSError, ValueError, LookupError):
         return False
 

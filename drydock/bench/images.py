@@ -12,9 +12,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock import build, engine, loading, oci, rewriting
+from drydock import build, engine, foundation, loading, oci
 from drydock.bench import plain
-from drydock.errors import EngineError
+from drydock.errors import BuildError, EngineError
 from drydock.ocidiff import decompressed
 from drydock.paths import ROOT, cache_home
 
@@ -64,17 +64,21 @@ def folder() -> Iterator[Path]:
 
 
 class Ours(NamedTuple):
-    """Our image's inputs, brought once."""
+    """Our image's inputs, brought once, and what was built of them."""
 
     job: build.Job
     contexts: dict[str, str]
+    layout: Path
+    below: Path
+    """The foundation's layout."""
 
 
 def ours(target: str = "cpu") -> Ours:
-    """Bring our image's inputs into the store."""
+    """Bring our image's inputs into the store, and build it, so that its foundation is there."""
     engine.ensure()
     job = build.prepare(target)
-    return Ours(job, build.inputs(job))
+    layout = Path(build.build(job, into_engine=False).layout)
+    return Ours(job, build.inputs(job), layout, build.foundation_of(job))
 
 
 def edited(where: Path, number: int) -> Path:
@@ -95,13 +99,19 @@ def edited_plain(where: Path, number: int) -> Path:
     return copy
 
 
-def make_ours(
-    of: Ours, output: Path, entrypoints: Path | None = None, like: Path | None = None, *, no_cache: bool = False
-) -> None:
-    """Build ours into an OCI layout as `build` does, given the layout of the build before it where there is one."""
+def make_foundation(of: Ours, output: Path) -> None:
+    """Build the foundation of ours into an OCI layout as `build` does, with nothing in BuildKit."""
     output.mkdir(parents=True)  # bake asks for leave to write to a folder that is not there, and nobody answers
+    foundation.make(build.bake_file(of.job, of.contexts, output), output, no_cache=True)
+
+
+def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = None, *, no_cache: bool = False) -> None:
+    """Build ours into an OCI layout as `build` does, on a foundation that is there."""
+    if not oci.sound(below):  # as `build` asks each time
+        raise BuildError(f"{below}: is not whole", hint="invoke build --target cpu --no-cache")
+    output.mkdir(parents=True)
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
-    rewriting.export(build.bake_file(of.job, contexts, output), output, like, no_cache=no_cache)
+    foundation.complete(build.bake_file(of.job, contexts, output), output, below, no_cache=no_cache)
 
 
 def make_plain(inputs: dict[str, str], output: Path, source: Path = plain.FOLDER) -> None:

@@ -29,10 +29,8 @@ def rows(rounds: int) -> list[Row]:
     """Push, edit, push again; the rounds are edits."""
     of, inputs = images.ours(), plain.contexts()
     with images.folder() as folder, registry(folder / "registry") as host:
-        first = folder / "ours"
-        images.make_ours(of, first)
-        content = images.read(first)
-        push_ours(of.job, first, host, folder)
+        content = images.read(of.layout)
+        push_ours(of.job, of.layout, host, folder)
         ours = [_edit_ours(of, folder, host, number) for number in range(1, rounds + 1)]
         push_plain(plain.build(inputs), host)
         theirs = [_edit_plain(inputs, folder, host, number) for number in range(1, rounds + 1)]
@@ -69,7 +67,7 @@ def _bump(job: build.Job, content: list[images.Content]) -> Row:
 
 def _edit_ours(of: images.Ours, folder: Path, host: str, number: int) -> float:
     output = folder / f"ours-{number}"
-    images.make_ours(of, output, images.edited(folder, number), folder / "ours")
+    images.make_ours(of, output, of.below, images.edited(folder, number))
     before = stored(folder / "registry")
     push_ours(of.job, output, host, folder)
     shutil.rmtree(output)

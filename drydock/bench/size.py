@@ -40,11 +40,10 @@ def rows(_: int) -> list[Row]:
 
 def _made(target: str | None) -> list[images.Content]:
     """Build a target of ours, or the plain image; return what is in it."""
+    if target:
+        return images.read(images.ours(target).layout)
     with images.folder() as folder:
-        if target:
-            images.make_ours(images.ours(target), folder / "image")
-        else:
-            images.make_plain(plain.contexts(), folder / "image")
+        images.make_plain(plain.contexts(), folder / "image")
         return images.read(folder / "image")
 
 

@@ -74,12 +74,13 @@ def _cut(content: bytes) -> bytes:
     end = max([*ends, *(section.end for section in sections if section.flags & SHF_ALLOC)])
     text = sections[names]
     kept = [s._replace(link=s.link if s.link <= last else 0) if s.flags & SHF_ALLOC else EMPTY for s in sections]
-    body = content[:end] + content[text.offset : text.end]
-    body += bytes(-len(body) % 8)
+    result = bytearray(memoryview(content)[:end])  # hundreds of megabytes: not to be copied for each part
+    result += content[text.offset : text.end]
+    result += bytes(-len(result) % 8)
     headers = [*kept[: last + 1], text._replace(offset=end)]
-    result = bytearray(body + b"".join(struct.pack(f"{order}IIQQQQIIQQ", *header) for header in headers))
-    struct.pack_into(f"{order}Q", result, 40, len(body))
+    struct.pack_into(f"{order}Q", result, 40, len(result))
     struct.pack_into(f"{order}HH", result, 60, len(headers), len(headers) - 1)
+    result += b"".join(struct.pack(f"{order}IIQQQQIIQQ", *header) for header in headers)
     return bytes(result)
 
 
@@ -88,12 +89,13 @@ def trim(site: Path, record: Path, drop: list[str], strip: list[str]) -> tuple[i
 
     A pattern is matched against paths as RECORD has them; `*` stands for slashes too.
     """
-    rows, gone, cut = [], 0, 0
+    rows, gone, cut, left = [], 0, 0, set()
     for path, checksum, size in csv.reader(record.read_text().splitlines()):
         file = site / path
         if any(fnmatchcase(path, pattern) for pattern in drop):
             gone += file.stat().st_size
-            remove(file, site)
+            file.unlink()
+            left.add(file.parent)
         elif any(fnmatchcase(path, pattern) for pattern in strip):
             before, after = strip_file(file)
             cut += before - len(after)
@@ -102,6 +104,7 @@ def trim(site: Path, record: Path, drop: list[str], strip: list[str]) -> tuple[i
             rows.append((path, checksum, size))
     if not gone and not cut:  # a file written again would be in the layer again
         return 0, 0
+    remove_empty(left, site)
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows(rows)
     record.write_text(lines.getvalue())
@@ -116,13 +119,13 @@ def record_of(site: Path, distribution: str) -> Path | None:
     return None
 
 
-def remove(file: Path, site: Path) -> None:
-    """Remove a file, and the folders that are empty then."""
-    file.unlink()
-    for folder in file.parents:
-        if folder == site or any(folder.iterdir()):
-            return
-        folder.rmdir()
+def remove_empty(folders: set[Path], site: Path) -> None:
+    """Remove those folders that are empty, and what is empty then; each is listed once, however many files it had."""
+    while folders:
+        empty = {folder for folder in folders if folder != site and not any(folder.iterdir())}
+        for folder in empty:
+            folder.rmdir()
+        folders = {folder.parent for folder in empty}
 
 
 def strip_file(file: Path) -> tuple[int, bytes]:

@@ -119,5 +119,5 @@ class Small:
         return result
 
     def leftovers(self) -> list[str]:
-        """Return what a broken-off build left in the folder of images, after a good one has tidied up."""
-        return [path.name for path in (self.cache / "images").rglob(".*")]
+        """Return what a broken-off build left among the layouts, after a good one has tidied up."""
+        return [path.name for kept in ("images", "foundations") for path in (self.cache / kept).rglob(".*")]
