@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from drydock import build
-from drydock.console import emit, errors
+from drydock.console import emit, log
 from drydock.errors import DrydockError
 from drydock.files import dumps
 from drydock.record import dump
@@ -18,7 +18,7 @@ def main(arguments: list[str]) -> int:
         job = build.prepare(target, build.Wish(platform=platform, offline=True))
         built = build.build(job, builder=builder[0] if builder else None, no_cache=True, into_engine=False)
     except DrydockError as error:
-        errors().print(str(error))
+        log(str(error))
         return error.code
     emit(dumps(dump(built)))
     return 0

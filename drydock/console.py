@@ -21,8 +21,9 @@ def errors() -> Console:
 
 
 def log(text: str) -> None:
-    """Say one line to the person at the terminal."""
-    errors().print(text)
+    """Say one line to the person at the terminal; a progress display that is up makes room for it."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
 
 
 def emit(text: str) -> None:

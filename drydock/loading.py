@@ -15,6 +15,7 @@ import subprocess
 import tarfile
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import docker
 import docker.errors
@@ -55,12 +56,12 @@ def is_whole(digest: str) -> bool:
 
 def has(image: str, digest: str) -> bool:
     """Tell whether the engine holds an image whole, under its name and by its digest."""
-    try:
-        found = docker.from_env().images.get(image)
-    except docker.errors.ImageNotFound:
-        return False
-    known = (found.id, *(name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()))
-    return digest in known and is_whole(digest)
+    for found in _images(image):
+        known = (found["Id"], *(name.rpartition("@")[2] for name in found.get("RepoDigests") or ()))
+        whole = [item["ID"] for item in found.get("Manifests") or [{"ID": digest}] if item.get("Available", True)]
+        if digest in known and digest in whole:
+            return True
+    return False
 
 
 def holds(image: str, digest: str) -> bool:
@@ -96,12 +97,18 @@ def held(layouts: Iterable[Path]) -> frozenset[str]:
 
 def _whole() -> frozenset[str] | None:
     """Return the manifests whose blobs the engine has all of; none where it does not say."""
-    with contextlib.closing(docker.from_env()) as client:
-        answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params={"manifests": "true"})
-    images = answer.json() if answer.ok else [{}]
+    images = _images()
     if not all(image.get("Manifests") for image in images):
         return None
     return frozenset(item["ID"] for image in images for item in image["Manifests"] if item["Available"])
+
+
+def _images(name: str | None = None) -> list[dict[str, Any]]:
+    """Return what the engine says of its images, or of one; of each one's manifests too, where it can."""
+    params = {"manifests": "true", "filters": json.dumps({"reference": [name]} if name else {})}
+    with contextlib.closing(docker.from_env()) as client:
+        answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params=params)
+        return answer.json() if answer.ok else [image.attrs for image in client.images.list(name)]
 
 
 def send(layout: Path, reference: str, there: Collection[str]) -> None:

@@ -18,11 +18,13 @@ from drydock.bench.turns import in_turns, timed
 
 COMMAND = "./inv bench build"
 PLAIN = "plain with a filled pip cache"
+BUILDX = "docker buildx build, all cached"
 THIRD = Goal(compares="ratio", sense="at most", limit=0.35)
 EMPTY = "build, store filled, BuildKit empty"
 FIRST = "build, only wheels and base in the store, BuildKit empty"
 EDITED = "build after an entrypoint edit"
 NOTHING = "build after nothing"
+PROCESS = "build after nothing, as a process"
 NOTES = {
     EMPTY: (
         "The store holds the foundation too, as any build before has left it: all of the image but the entrypoint. "
@@ -34,7 +36,8 @@ NOTES = {
         "builds have one digest without."
     ),
     EDITED: "The floor is the next row's buildx, which has nothing to do, and the engine's taking of the image.",
-    NOTHING: "Ours is a process too, `invoke build`, which starts Python and reads the whole matrix.",
+    NOTHING: "Theirs is a process from start to end, ours the work in one that is up; the next row has the rest.",
+    PROCESS: "The floor is Python's start, and its import of what reads the matrix and of the engine's client, 0.3 s.",
 }
 
 
@@ -45,14 +48,16 @@ def rows(rounds: int) -> list[Row]:
         try:
             whole = in_turns({"ours": builds.ours, "first": builds.first, "plain": builds.plain}, rounds, "s")
             edited = in_turns({"ours": builds.ours_edited, "plain": builds.plain_edited}, rounds, "s")
-            again = in_turns({"ours": builds.ours_again, "plain": builds.plain_again}, rounds, "s")
+            measures = {"ours": builds.ours_again, "process": builds.process_again, "plain": builds.plain_again}
+            again = in_turns(measures, rounds, "s")
         finally:
             builds.forget()
     return [
         _row(EMPTY, PLAIN, THIRD, (whole["ours"], whole["plain"])),
         _row(FIRST, PLAIN, THIRD, (whole["first"], whole["plain"])),
         _row(EDITED, "plain after an edit of its script", _at_most(0.05), (edited["ours"], edited["plain"])),
-        _row(NOTHING, "docker buildx build, all cached", _at_most(1.2), (again["ours"], again["plain"])),
+        _row(NOTHING, BUILDX, _at_most(1.2), (again["ours"], again["plain"])),
+        _row(PROCESS, BUILDX, _at_most(1.2), (again["process"], again["plain"])),
     ]
 
 
@@ -91,6 +96,11 @@ class _Builds:
 
     def ours_again(self) -> float:
         """Ask for a build that was made before."""
+        build.build(self.of.job)
+        return timed(lambda: build.build(build.prepare(self.of.job.variant.id)))
+
+    def process_again(self) -> float:
+        """Ask for it on the command line."""
         build.build(self.of.job)
         return timed(lambda: images.run([sys.executable, "-m", "invoke", "build", "--target", self.of.job.variant.id]))
 

@@ -121,7 +121,7 @@ def test_a_registry_holds_what_was_stored(tmp_path: Path) -> None:
 
 def test_every_part_of_the_page_can_be_measured() -> None:
     assert set(run.BENCHES) == set(page.TITLES)
-    assert set(building.NOTES) == {building.EMPTY, building.FIRST, building.EDITED, building.NOTHING}
+    assert set(building.NOTES) == {building.EMPTY, building.FIRST, building.EDITED, building.NOTHING, building.PROCESS}
 
 
 def test_clients_have_enough_prompts_and_no_two_are_alike() -> None:
