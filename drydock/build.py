@@ -131,8 +131,9 @@ def inputs_sha256(job: Job) -> str:
 
 def foundation_of(job: Job) -> Path:
     """Return where the OCI layout of a job's foundation lies, or would lie: by everything that it depends on."""
-    dockerfile = (job.root / "images" / job.variant.id / "Dockerfile").read_text()
-    key = _checksum(job, {"Dockerfile": foundation.recipe(dockerfile).encode()})
+    recipe = foundation.recipe((job.root / "images" / job.variant.id / "Dockerfile").read_text())
+    contexts = {name: value for name, value in job.contexts.items() if name != "entrypoints"}
+    key = _checksum(job.model_copy(update={"contexts": contexts}), {"Dockerfile": recipe.encode()})
     return home_of(job.variant.id, job.platform, "foundations") / key
 
 

@@ -51,3 +51,19 @@ def test_the_inputs_checksum_needs_neither_store_nor_network() -> None:
     job = build.prepare("cpu", root=ROOT)
 
     assert build.inputs_sha256(job) == build.inputs_sha256(job)
+
+
+def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tmp_path: Path) -> None:
+    job = build.prepare("cpu", root=ROOT)
+    (tmp_path / "Dockerfile").write_text("FROM scratch")
+
+    def below(**contexts: str) -> Path:
+        return build.foundation_of(job.model_copy(update={"contexts": contexts}))
+
+    assert below() == below(entrypoints=str(tmp_path))
+    assert below() != below(wheels=str(tmp_path))
+    assert build.inputs_sha256(job) != below().name
+    newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
+    assert below() != build.foundation_of(job.model_copy(update={"lock": newer}))
+    text = build.prepare("cpu-text", root=ROOT)
+    assert build.foundation_of(text).parent != below().parent
