@@ -347,10 +347,13 @@ def bench_of(part: str) -> Any:
     @verb(name=part or "all", default=not part, help=JSON | RECORD)
     def bench(_: Context, json: bool = False, record: bool = False, rounds: int = 0) -> None:
         """Measure ours beside the plain way, in turns, and show by how much it is faster or smaller."""
-        parts = drydock.bench.run.run(part, rounds)
-        if record:
-            report(drydock.bench.page.record(ROOT, parts))
-        emit(drydock.bench.run.text(parts, json=json))
+        parts: dict[str, Any] = {}
+        try:
+            drydock.bench.run.run(part, rounds, parts)
+        finally:
+            if record:
+                report(drydock.bench.page.record(ROOT, parts))
+            emit(drydock.bench.run.text(parts, json=json))
 
     return bench
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -52,17 +51,18 @@ BENCHES: Mapping[str, Bench] = {
 """Part → how it is measured, in the order of the page."""
 
 
-def run(name: str, rounds: int) -> dict[str, Part]:
+def run(name: str, rounds: int, parts: dict[str, Part]) -> None:
     """Measure one part, or all of them in the order of the page; 0 rounds are each part's own number.
 
-    Raises InputError for a part that there is not.
+    `parts` takes what was measured, also where a later part fails. Raises InputError for a part that there is not.
     """
     if name and name not in BENCHES:
         raise InputError(f"unknown part {name!r}", hint=nearest(name, BENCHES))
     if rounds < 0:
         raise InputError(f"--rounds {rounds}: expected 1 or more")
     try:
-        return {each: measure(BENCHES[each], rounds) for each in BENCHES if name in ("", each)}
+        for each in (name,) if name else BENCHES:
+            parts[each] = measure(BENCHES[each], rounds)
     finally:
         if name != "tool":
             drydock.bench.plain.forget()
@@ -89,9 +89,3 @@ def text(parts: Mapping[str, Part], *, json: bool) -> str:
     if json:
         return dumps(dump(Report(parts=parts)))
     return drydock.bench.page.table([row for part in parts.values() for row in part.rows])
-
-
-def bench(root: Path, name: str, rounds: int, *, record: bool) -> tuple[dict[str, Part], list[Path]]:
-    """Measure; return the parts, and the files that recording them changed."""
-    parts = run(name, rounds)
-    return parts, drydock.bench.page.record(root, parts) if record else []

@@ -141,10 +141,23 @@ def test_longer_is_drawn_longer() -> None:
 
 def test_an_unknown_part_is_refused() -> None:
     with pytest.raises(InputError, match="unknown part 'tol'"):
-        run.run("tol", 1)
+        run.run("tol", 1, {})
 
 
 @pytest.mark.golden
 def test_the_committed_page_is_what_the_committed_figures_give() -> None:
     assert page.stale(ROOT) == []
     assert page.read(ROOT).parts
+
+
+def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: int) -> run.Measured:
+        raise InputError("no room")
+
+    benches = {"size": run.Bench(lambda _: run.Measured([]), 3), "ship": run.Bench(fails, 1)}
+    monkeypatch.setattr(run, "BENCHES", benches)
+    monkeypatch.setattr("drydock.bench.plain.forget", lambda: None)
+    parts: dict[str, Part] = {}
+    with pytest.raises(InputError, match="no room"):
+        run.run("", 0, parts)
+    assert [(name, part.rounds) for name, part in parts.items()] == [("size", 3)]
