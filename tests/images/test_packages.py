@@ -58,16 +58,29 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 @pytest.fixture(scope="module")
 def image(variant: Variant) -> Iterator[build.Built]:
     """Build a variant's image; remove it again, and what BuildKit kept of just this build."""
-    before = cached()
-    built = build.build(build.prepare(variant.id, build.Wish(platform="linux/amd64")))
-    yield built
-    if not variant.default or variant.accelerator != "cpu":
-        images = docker.from_env().images
-        images.remove(images.get(built.image).id, force=True)  # by id: `latest` names it too
-        shutil.rmtree(built.layout)
-    for record in sorted(cached() - before):
-        command = ["docker", "buildx", "prune", "--all", "--force", "--filter", f"id={record}"]
-        subprocess.run(command, check=False, capture_output=True)
+    before, job = cached(), build.prepare(variant.id, build.Wish(platform="linux/amd64"))
+    try:
+        built = build.build(job)
+        yield built
+        if not variant.default or variant.accelerator != "cpu":
+            images = docker.from_env().images
+            images.remove(images.get(built.image).id, force=True)  # by id: `latest` names it too
+            shutil.rmtree(built.layout)
+            shutil.rmtree(build.foundation_of(job), ignore_errors=True)  # not there where the image was kept
+    finally:
+        forget(cached() - before)
+
+
+def forget(records: set[str]) -> None:
+    """Let BuildKit drop records; one on which others stand goes after them."""
+    while records:
+        for record in sorted(records):
+            command = ["docker", "buildx", "prune", "--all", "--force", "--filter", f"id={record}"]
+            subprocess.run(command, check=False, capture_output=True)
+        left = cached() & records
+        if left == records:
+            return
+        records = left
 
 
 def cached() -> set[str]:
