@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -15,37 +13,30 @@ from drydock.errors import BuildError, DiskFullError, EngineError
 from drydock.files import dumps
 from drydock.plan import folders
 
-WHOLE_STORY = {"BUILDX_METADATA_PROVENANCE": "max"}
-"""What buildx says of a target then includes the layers that BuildKit holds of each step."""
 
-
-def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> dict[str, Any]:
-    """Build a plan, and return what buildx says of each target; progress goes to standard error.
+def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> None:
+    """Build a plan; progress goes to standard error.
 
     Raises BuildError, DiskFullError or EngineError.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-plan-") as folder:
         file = Path(folder) / "docker-bake.json"
-        said = file.with_name("metadata.json")
         file.write_text(dumps(plan))
         options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
         options += [f"--allow=fs={path}" for path in folders(plan)]
-        options += ["--file", str(file), "--metadata-file", str(said), "--progress", _progress()]
+        options += ["--file", str(file), "--progress", _progress()]
         code, lines = _follow(["docker", "buildx", "bake", *options])
         if code:
             _fail(code, lines)
-        found: dict[str, Any] = json.loads(said.read_bytes()) if said.is_file() else {}
-    return found
 
 
 def _follow(command: Sequence[str]) -> tuple[int, list[str]]:
     """Run a command whose progress people watch; on a terminal buildx draws it itself, and nothing is collected."""
-    env = {**os.environ, **WHOLE_STORY}
     if errors().is_terminal:
-        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL, env=env).returncode, []
+        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode, []
     lines: list[str] = []
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace", env=env
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
     ) as process:
         for line in process.stderr or ():
             lines.append(line.rstrip())
