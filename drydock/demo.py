@@ -165,11 +165,11 @@ def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
 def _report(job: build.Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
     committed = verify.committed_digest(job.lock, job.platform, built.inputs_sha256)
     same = {None: "no committed digest for these inputs", True: "as committed", False: f"committed: {committed}"}
-    lines = [
-        f"question  {QUESTION}",
-        f"answer    {answer}",
-        f"image     {built.image}",
-        f"digest    {built.digest} ({same[None if committed is None else committed == built.digest]})",
-        *(f"{name:<9} {seconds:.1f} s" for name, seconds in phases.items()),
-    ]
-    return "\n".join(lines) + "\n"
+    lines = {
+        "question": QUESTION,
+        "answer": answer,
+        "image": built.image,
+        "digest": f"{built.digest} ({same[None if committed is None else committed == built.digest]})",
+        "seconds": ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items()),
+    }
+    return "".join(f"{name:<9} {value}\n" for name, value in lines.items())
