@@ -308,7 +308,7 @@ def vendored(carried: Carried, there: Path, tmp_path: Path) -> Path:
     archive = Archive(carried.file)
     bundle = loading.read_bundle(archive)
     pin = LockedFile(filename="installer.run", size=7, sha256=hashlib.sha256(b"install").hexdigest())
-    images = [image.model_copy(update={"supplied": {"vendor": (pin,)}}) for image in bundle.images]
+    images = tuple(image.model_copy(update={"supplied": {"vendor": (pin,)}}) for image in bundle.images)
     config = blob(dumps(dump(bundle.model_copy(update={"images": images}))).encode())
     own = artifact(BUNDLE, [], config=config.described(BUNDLE))
     entries = {item["digest"]: item for item in archive.index()["manifests"] if item.get("artifactType") != BUNDLE}
