@@ -13,7 +13,7 @@ import json
 import os
 import subprocess
 import tarfile
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,8 @@ def has(image: str, digest: str) -> bool:
     """Tell whether the engine holds an image whole, under its name and by its digest."""
     for found in _images(image):
         known = (found["Id"], *(name.rpartition("@")[2] for name in found.get("RepoDigests") or ()))
-        whole = [item["ID"] for item in found.get("Manifests") or [{"ID": digest}] if item.get("Available", True)]
-        if digest in known and digest in whole:
+        whole = _available(found)
+        if digest in known and (whole is None or digest in whole):
             return True
     return False
 
@@ -97,10 +97,19 @@ def held(layouts: Iterable[Path]) -> frozenset[str]:
 
 def _whole() -> frozenset[str] | None:
     """Return the manifests whose blobs the engine has all of; none where it does not say."""
-    images = _images()
-    if not all(image.get("Manifests") for image in images):
-        return None
-    return frozenset(item["ID"] for image in images for item in image["Manifests"] if item["Available"])
+    found: set[str] = set()
+    for image in _images():
+        whole = _available(image)
+        if whole is None:
+            return None
+        found |= whole
+    return frozenset(found)
+
+
+def _available(image: Mapping[str, Any]) -> set[str] | None:
+    """Return an image's manifests whose blobs are all there; none where the engine does not say."""
+    manifests = image.get("Manifests")
+    return {item["ID"] for item in manifests if item["Available"]} if manifests else None
 
 
 def _images(name: str | None = None) -> list[dict[str, Any]]:
