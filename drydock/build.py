@@ -12,12 +12,13 @@ import platform as host
 import shutil
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import drydock
-from drydock import foundation, lock, matrix, oci, plan, render, standins
+from drydock import buildx, foundation, lock, matrix, oci, plan, render, standins
 from drydock.console import log
 from drydock.errors import InputError
 from drydock.files import exclusive
@@ -252,14 +253,14 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     clock.lap("fetch")
     for broken_off in (*final.parent.glob(".*"), *below.parent.glob(".*")):
         shutil.rmtree(broken_off)
+    bake = partial(buildx.bake, builder=builder, no_cache=no_cache)
     if not there:
         with whole_folder(below, replace=True) as temporary:
-            foundation.make(bake_file(job, contexts, temporary), temporary, builder=builder, no_cache=no_cache)
+            foundation.make(bake_file(job, contexts, temporary), temporary, bake)
         _forget_all_but(below)
         clock.lap("foundation")
     with whole_folder(final, replace=True) as temporary:
-        bake = bake_file(job, contexts, temporary)
-        foundation.complete(bake, temporary, below, builder=builder, no_cache=no_cache)
+        foundation.complete(bake_file(job, contexts, temporary), temporary, below, bake)
     clock.lap("build")
     return final
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from drydock import buildx, oci
+from drydock import oci
 from drydock.console import log
 from drydock.model import Variant
 
@@ -30,8 +30,8 @@ REST = "\nFROM base AS entrypoint\n"
 """The line of a Dockerfile after which nothing belongs to the foundation."""
 BASE_CONFIG = "containerimage.base.config"
 """What tells an export which layers are the base's; the Dockerfile's frontend says it of images, not of stages."""
-Bake = Callable[..., object]
-"""Builds a plan."""
+Bake = Callable[[Mapping[str, Any]], object]
+"""Builds a plan: buildx.bake, which may be told of a builder, or to use no cache."""
 
 
 def recipe(dockerfile: str) -> str:
@@ -45,30 +45,15 @@ def contexts(variant: Variant) -> tuple[str, ...]:
     return ("wheels", *(source.name for source in variant.sources), *(item.name for item in variant.supplied))
 
 
-def make(
-    plan: Mapping[str, Any],
-    layout: Path,
-    *,
-    builder: str | None = None,
-    no_cache: bool = False,
-    bake: Bake = buildx.bake,
-) -> None:
+def make(plan: Mapping[str, Any], layout: Path, bake: Bake) -> None:
     """Bake the foundation of a plan of one target into a folder. Raises BuildError, DiskFullError or EngineError."""
     asked = copy.deepcopy(dict(plan))
     (target,) = asked["target"].values()
     target |= {"target": STAGE, "output": [f"{_export(target)},dest={layout}"]}
-    bake(asked, builder=builder, no_cache=no_cache)
+    bake(asked)
 
 
-def complete(
-    plan: Mapping[str, Any],
-    layout: Path,
-    foundation: Path,
-    *,
-    builder: str | None = None,
-    no_cache: bool = False,
-    bake: Bake = buildx.bake,
-) -> None:
+def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake) -> None:
     """Bake a plan of one target into a folder, its output, on a foundation that lies in another.
 
     Raises BuildError, DiskFullError or EngineError.
@@ -80,11 +65,11 @@ def complete(
     target["contexts"][STAGE] = f"oci-layout://{foundation}@{oci.read_digest(foundation)}"
     target["output"] = [f'{_export(target)},"{BASE_CONFIG}={base}",dest={layout}']
     _seed(layout, foundation)
-    bake(asked, builder=builder, no_cache=no_cache)
+    bake(asked)
     if not _settle(layout, foundation):
         log("this BuildKit changes the times in what it is given as a base: building all in one go")
         _empty(layout)
-        bake(plan, builder=builder, no_cache=no_cache)
+        bake(plan)
 
 
 def _export(target: Mapping[str, Any]) -> str:

@@ -9,10 +9,11 @@ import tarfile
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock import build, engine, foundation, loading, oci
+from drydock import build, buildx, engine, foundation, loading, oci
 from drydock.bench import plain
 from drydock.errors import BuildError, EngineError
 from drydock.ocidiff import decompressed
@@ -102,7 +103,7 @@ def edited_plain(where: Path, number: int) -> Path:
 def make_foundation(of: Ours, output: Path) -> None:
     """Build the foundation of ours into an OCI layout as `build` does, with nothing in BuildKit."""
     output.mkdir(parents=True)  # bake asks for leave to write to a folder that is not there, and nobody answers
-    foundation.make(build.bake_file(of.job, of.contexts, output), output, no_cache=True)
+    foundation.make(build.bake_file(of.job, of.contexts, output), output, partial(buildx.bake, no_cache=True))
 
 
 def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = None, *, no_cache: bool = False) -> None:
@@ -111,7 +112,8 @@ def make_ours(of: Ours, output: Path, below: Path, entrypoints: Path | None = No
         raise BuildError(f"{below}: is not whole", hint="invoke build --target cpu --no-cache")
     output.mkdir(parents=True)
     contexts = {**of.contexts, **({"entrypoints": str(entrypoints)} if entrypoints else {})}
-    foundation.complete(build.bake_file(of.job, contexts, output), output, below, no_cache=no_cache)
+    bake = partial(buildx.bake, no_cache=no_cache)
+    foundation.complete(build.bake_file(of.job, contexts, output), output, below, bake)
 
 
 def make_plain(inputs: dict[str, str], output: Path, source: Path = plain.FOLDER) -> None:

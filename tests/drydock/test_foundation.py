@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def buildkit() -> BuildKit:
 def made(buildkit: BuildKit, tmp_path: Path) -> Path:
     layout = tmp_path / "foundation"
     layout.mkdir()
-    foundation.make(plan(tmp_path / "elsewhere"), layout, bake=buildkit)
+    foundation.make(plan(tmp_path / "elsewhere"), layout, buildkit)
     buildkit.rewritten, buildkit.sent = [], []
     return layout
 
@@ -104,7 +105,7 @@ def made(buildkit: BuildKit, tmp_path: Path) -> Path:
 def completed(buildkit: BuildKit, made: Path, name: str) -> Path:
     layout = made.parent / name
     layout.mkdir()
-    foundation.complete(plan(layout), layout, made, bake=buildkit)
+    foundation.complete(plan(layout), layout, made, buildkit)
     return layout
 
 
@@ -149,8 +150,9 @@ def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> 
     made, layout = tmp_path / "made", tmp_path / "image"
     made.mkdir()
     layout.mkdir()
-    foundation.make(plan(layout), made, builder="b", no_cache=True, bake=buildkit)
-    foundation.complete(plan(layout), layout, made, builder="b", no_cache=True, bake=buildkit)
+    bake = partial(buildkit, builder="b", no_cache=True)
+    foundation.make(plan(layout), made, bake)
+    foundation.complete(plan(layout), layout, made, bake)
 
     assert buildkit.asked == [{"builder": "b", "no_cache": True}] * 2
 
