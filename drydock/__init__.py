@@ -1,11 +1,1 @@
 """The build side: one matrix in, reproducible serving images out."""
-
-from __future__ import annotations
-
-from functools import partial
-from typing import TYPE_CHECKING
-
-from drydock.submodules import submodule
-
-if not TYPE_CHECKING:
-    __getattr__ = partial(submodule, __name__)

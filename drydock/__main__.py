@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from drydock import build
-from drydock.console import emit, log
-from drydock.errors import DrydockError
-from drydock.files import dumps
-from drydock.record import dump
+from drydock.build import build
+from drydock.core.console import emit, log
+from drydock.core.errors import DrydockError
+from drydock.core.files import dumps
+from drydock.model.record import dump
 
 
 def main(arguments: list[str]) -> int:

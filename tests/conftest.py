@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pytest
 
-from drydock import build, docs, proof
-from drydock import engine as docker_engine
-from drydock.console import log
-from drydock.matrix import read_matrix
-from drydock.paths import ROOT
+from drydock.build import build
+from drydock.config.matrix import read_matrix
+from drydock.core.console import log
+from drydock.core.paths import ROOT
+from drydock.engine import daemon as docker_engine
+from drydock.lock import proof
+from drydock.repo import docs
 
 KINDS = ("unit", "golden", "fuzz", "packages", "engine")
 

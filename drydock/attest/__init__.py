@@ -1,1 +1,1 @@
-"""What is said of an image beside it: bills of materials, provenance, licences, signatures, as OCI referrers."""
+"""Documents about an image: bill of materials, licences, provenance, signatures."""

@@ -10,8 +10,8 @@ from packaging.utils import canonicalize_name
 
 from drydock.attest.contents import Contents, Package
 from drydock.attest.licences import Inventory
-from drydock.locked import LockedDebianBase, LockedPlatform
-from drydock.model import Variant
+from drydock.model.locked import LockedDebianBase, LockedPlatform
+from drydock.model.variant import Variant
 
 ENVIRONMENT = "opt/venv/"
 """Where everything is installed that drydock adds to a base."""

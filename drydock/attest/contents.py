@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from drydock import layers
+from drydock.oci import layers
 
 KEPT = (
     "var/lib/dpkg/status",

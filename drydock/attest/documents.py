@@ -7,11 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock import build, lock, oci, proof
-from drydock.attest import components, contents, licences, provenance, sbom
-from drydock.errors import UntrustedError
-from drydock.files import compact, dumps
-from drydock.record import dump
+from drydock.attest import bom, components, contents, licences, provenance
+from drydock.build import build
+from drydock.core.errors import UntrustedError
+from drydock.core.files import compact, dumps
+from drydock.lock import lockfile, proof
+from drydock.model.record import dump
+from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
 
 LOCK = "application/vnd.drydock.lock.v1+json"
@@ -66,7 +68,7 @@ def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) ->
         *components.ingredients(pins),
     )
     return (
-        Attached(LOCK, lock.path_of(job.root, job.variant.id).read_bytes()),
+        Attached(LOCK, lockfile.path_of(job.root, job.variant.id).read_bytes()),
         Attached(LICENCES, compact(dump(inventory)).encode()),
         Attached(PROVENANCE, compact(provenance.statement(job, layout, manifest.digest, subject, os.environ)).encode()),
         *_bills(job, manifest, parts),
@@ -87,9 +89,9 @@ def release(digest: str, repository: str, tag: str) -> Attached:
 
 
 def _bills(job: build.Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> tuple[Attached, ...]:
-    subject = sbom.Subject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
-    cyclonedx, spdx = sbom.cyclonedx(subject, parts), sbom.spdx(subject, parts)
-    problems = (*sbom.cyclonedx_problems(cyclonedx), *sbom.spdx_problems(spdx))
+    subject = bom.Subject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
+    cyclonedx, spdx = bom.cyclonedx(subject, parts), bom.spdx(subject, parts)
+    problems = (*bom.cyclonedx_problems(cyclonedx), *bom.spdx_problems(spdx))
     if problems:
         raise UntrustedError(*(f"{job.variant.id}: bill of materials: {problem}" for problem in problems))
     return Attached(CYCLONEDX, cyclonedx.encode()), Attached(SPDX, spdx.encode())

@@ -10,11 +10,11 @@ from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_
 from pydantic import Field
 
 from drydock.attest.contents import Contents, Package
-from drydock.console import log
-from drydock.errors import LicenceError
-from drydock.record import Because, Record
-from drydock.strict_yaml import read_yaml
-from drydock.validation import validate
+from drydock.config.strict_yaml import read_yaml
+from drydock.config.validation import validate
+from drydock.core.console import log
+from drydock.core.errors import LicenceError
+from drydock.model.record import Because, Record
 
 FILE = "licences.yaml"
 SPDX = get_spdx_licensing()

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock import build, plan
 from drydock.attest.components import ingredients, locked
-from drydock.locked import LockedDebianBase, LockedPlatform
-from drydock.transfer import redact
+from drydock.build import build, plan
+from drydock.inputs.transfer import redact
+from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.errors import InputError, RegistryError, UntrustedError
-from drydock.registry.reference import Reference, is_loopback
+from drydock.core.errors import InputError, RegistryError, UntrustedError
+from drydock.oci.reference import Reference, is_loopback
 
 HOW = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
 PASSWORD = "COSIGN_PASSWORD holds its password"  # noqa: S105 - a hint

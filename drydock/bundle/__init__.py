@@ -2,13 +2,3 @@
 
 Source of the format: OCI image specification 1.1, image-layout.md, and its guidance for artifacts in manifest.md.
 """
-
-from __future__ import annotations
-
-from functools import partial
-from typing import TYPE_CHECKING
-
-from drydock.submodules import submodule
-
-if not TYPE_CHECKING:
-    __getattr__ = partial(submodule, __name__)

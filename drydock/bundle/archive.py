@@ -18,12 +18,12 @@ from pathlib import Path
 from typing import IO, Any
 
 from drydock.bundle.contents import Blob
-from drydock.console import byte_progress
-from drydock.errors import DiskFullError, FetchError, InputError
-from drydock.files import disk_full, exclusive, temporary_prefix, whole_file
-from drydock.paths import cache_home
+from drydock.core.console import byte_progress
+from drydock.core.errors import DiskFullError, FetchError, InputError
+from drydock.core.files import disk_full, exclusive, temporary_prefix, whole_file
+from drydock.core.paths import cache_home
+from drydock.oci.reference import DIGEST
 from drydock.registry.manifests import LARGEST
-from drydock.registry.reference import DIGEST
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 INDEX = "index.json"

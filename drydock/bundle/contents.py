@@ -13,8 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from drydock.locked import LockedFile
-from drydock.record import Digest, Identifier, Platform, Record, Sha256
+from drydock.model.locked import LockedFile
+from drydock.model.record import Digest, Identifier, Platform, Record, Sha256
 from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, made
 
 BUNDLE = "application/vnd.drydock.bundle.v1+json"

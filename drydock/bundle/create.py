@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock import build, matrix, publish
 from drydock.attest import signing
+from drydock.build import build
 from drydock.bundle import archive
 from drydock.bundle.contents import (
     BUNDLE,
@@ -28,13 +28,15 @@ from drydock.bundle.contents import (
     titled,
 )
 from drydock.bundle.inputs import Gathered, gather
-from drydock.errors import InputError
-from drydock.files import disk_full, dumps
-from drydock.locked import LockedImageBase
-from drydock.paths import ROOT, cache_home
-from drydock.record import Record, dump
+from drydock.config import matrix
+from drydock.core.errors import InputError
+from drydock.core.files import disk_full, dumps
+from drydock.core.paths import ROOT, cache_home
+from drydock.inputs.store import Store, default_store
+from drydock.model.locked import LockedImageBase
+from drydock.model.record import Record, dump
+from drydock.publish import push
 from drydock.registry.manifests import Manifest
-from drydock.store import Store, default_store
 
 
 class Created(Record):
@@ -57,7 +59,7 @@ class Part(NamedTuple):
     """One image of a bundle."""
 
     record: BundledImage
-    layout: publish.Layout
+    layout: push.Layout
     documents: tuple[Manifest, ...]
     inputs: Gathered
     blobs: tuple[Blob, ...]
@@ -78,7 +80,7 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = 
         raise InputError(f"--output {output}: a folder, expected a file's name")
     variants = matrix.read_matrix(root)
     chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
-    layouts = {name: publish.built(variant, root) for name, variant in sorted(chosen.items())}
+    layouts = {name: push.built(variant, root) for name, variant in sorted(chosen.items())}
     with disk_full(cache_home()), tempfile.TemporaryDirectory(prefix="drydock-bundle-", dir=_roomy()) as folder:
         parts = [_part(layout, Path(folder)) for found in layouts.values() for layout in found]
         listed, blobs = _assemble(parts, layouts, root)
@@ -116,7 +118,7 @@ def left_out(image: BundledImage, store: Store | None = None) -> list[str]:
     ]
 
 
-def _part(layout: publish.Layout, folder: Path) -> Part:
+def _part(layout: push.Layout, folder: Path) -> Part:
     from drydock.attest import documents  # noqa: PLC0415 - half a second of import that no other verb needs
 
     job = layout.job
@@ -149,13 +151,13 @@ def _base_blobs(layout: Path | None) -> list[Blob]:
 
 
 def _assemble(
-    parts: Sequence[Part], layouts: Mapping[str, Sequence[publish.Layout]], root: Path
+    parts: Sequence[Part], layouts: Mapping[str, Sequence[push.Layout]], root: Path
 ) -> tuple[Listed, list[Blob]]:
     """Return the index's entries and all blobs. Names are what `oras` and `skopeo` call things by."""
     listed: Listed = {}
     blobs = [blob(b"{}"), *(item for part in parts for item in part.blobs)]
     for variant, found in layouts.items():
-        image = publish.combined(found)
+        image = push.combined(found)
         blobs.append(blob(image.data))
         _list(listed, image, variant)
     for part in parts:

@@ -10,14 +10,25 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock import apt, build, fetch, oci, pulled, resolve, sources
+from drydock.build import build
 from drydock.bundle.contents import COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
-from drydock.errors import FetchError, InputError
-from drydock.files import dumps
-from drydock.locked import LockedDeb, LockedDebianBase, LockedImageBase, LockedPlatform, LockedSource, LockedWheel
-from drydock.mirrors import read_mirrors, registry
+from drydock.config.mirrors import read_mirrors, registry
+from drydock.core.errors import FetchError, InputError
+from drydock.core.files import dumps
+from drydock.examine import pulled
+from drydock.inputs import debs as apt
+from drydock.inputs import fetch, sources, wheels
+from drydock.inputs.store import Store, default_store, mtime_of, place, whole_folder
+from drydock.model.locked import (
+    LockedDeb,
+    LockedDebianBase,
+    LockedImageBase,
+    LockedPlatform,
+    LockedSource,
+    LockedWheel,
+)
+from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
-from drydock.store import Store, default_store, mtime_of, place, whole_folder
 
 PLAIN, EXECUTABLE = 0o644, 0o755
 
@@ -57,10 +68,10 @@ Entry = tuple[str, tuple[Blob, str, dict[str, str]]]
 
 def _bring(job: build.Job, pins: LockedPlatform, store: Store) -> None:
     """Fetch what the store lacks: more than a build needs, whose base may have been made before."""
-    target = resolve.environment(job.variant.python, job.platform, job.variant.base)
+    target = wheels.environment(job.variant.python, job.platform, job.variant.base)
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(_debs(pins.base), pins.base.snapshot, store, os.environ)
-    resolve.fetch_wheels(_wheels(pins), target, store, os.environ)
+    wheels.fetch_wheels(_wheels(pins), target, store, os.environ)
     for source in pins.sources:
         sources.folder(source, target, store)
 

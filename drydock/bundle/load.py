@@ -18,17 +18,27 @@ from typing import IO, Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from drydock import build, engine, fetch, oci, supplied
 from drydock.attest import signing
+from drydock.build import build
 from drydock.bundle.archive import Archive, refuse_too_little_room
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, Origin
 from drydock.bundle.create import left_out
 from drydock.bundle.inputs import write_index
-from drydock.console import byte_progress
-from drydock.errors import DrydockError, FetchError, InputError, NotReproducibleError, UntrustedError, nearest
-from drydock.paths import ROOT, cache_home
-from drydock.record import Record
-from drydock.store import Store, default_store, whole_folder
+from drydock.core.console import byte_progress
+from drydock.core.errors import (
+    DrydockError,
+    FetchError,
+    InputError,
+    NotReproducibleError,
+    UntrustedError,
+    nearest,
+)
+from drydock.core.paths import ROOT, cache_home
+from drydock.engine import daemon
+from drydock.inputs import fetch, supplied
+from drydock.inputs.store import Store, default_store, whole_folder
+from drydock.model.record import Record
+from drydock.oci import layout as oci
 
 
 class LoadedImage(Record):
@@ -195,7 +205,7 @@ def _image(loading: _Loading, image: BundledImage, wish: Wish, own: Mapping[str,
     engines = wish.engine and image.platform == own[image.variant]
     reference = build.name_of(image.variant, image.digest) if engines else ""
     if reference:
-        engine.ensure()
+        daemon.ensure()
         build.offer(_kept(image), reference)
     return LoadedImage(
         variant=image.variant,

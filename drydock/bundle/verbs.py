@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import drydock
-from drydock.errors import InputError
-from drydock.files import dumps
-from drydock.record import dump
+from drydock.core.errors import InputError
+from drydock.core.files import dumps
+from drydock.model.record import dump
 
 if TYPE_CHECKING:
-    import drydock.bundle.create
-    import drydock.bundle.load
+    from drydock.bundle.load import Wish
 
 CREATE = {
     "target": "variant id, alias or accelerator; repeatable",
@@ -32,11 +30,15 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", json: bool = 
     """Return what was bundled. Raises InputError without a target."""
     if not targets:
         raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
-    created = drydock.bundle.create.create(targets, output, key=key)
-    return dumps(dump(created)) if json else drydock.bundle.create.report(created)
+    from drydock.bundle import create as creating
+
+    created = creating.create(targets, output, key=key)
+    return dumps(dump(created)) if json else creating.report(created)
 
 
-def load(file: Path, wish: drydock.bundle.load.Wish, *, json: bool = False) -> str:
+def load(file: Path, wish: Wish, *, json: bool = False) -> str:
     """Return what was loaded."""
-    loaded = drydock.bundle.load.load(file, wish)
-    return dumps(dump(loaded)) if json else drydock.bundle.load.report(loaded)
+    from drydock.bundle import load as loading
+
+    loaded = loading.load(file, wish)
+    return dumps(dump(loaded)) if json else loading.report(loaded)

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import requests
 
-from drydock.errors import RegistryError
-from drydock.files import exclusive, write_atomically
+from drydock.core.errors import RegistryError
+from drydock.core.files import exclusive, write_atomically
 from drydock.registry.client import ATTEMPTS, Asked, Client, Cut, RefusedError, reason
 
 CHUNK = 64 << 20

@@ -22,11 +22,11 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 import requests
 import requests.auth
 
-from drydock.console import log
-from drydock.errors import CredentialsError, InputError, RegistryError
+from drydock.core.console import log
+from drydock.core.errors import CredentialsError, InputError, RegistryError
+from drydock.inputs.transfer import RETRIED, Access, redact
+from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
-from drydock.registry.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
-from drydock.transfer import RETRIED, Access, redact
 
 ATTEMPTS = 8
 """Attempts in a row that bring nothing."""

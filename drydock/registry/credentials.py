@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.errors import CredentialsError
-from drydock.registry.reference import DOCKER_HUB
+from drydock.core.errors import CredentialsError
+from drydock.oci.reference import DOCKER_HUB
 
 DOCKER_HUB_KEY = "https://index.docker.io/v1/"
 """What docker login files Docker Hub under."""

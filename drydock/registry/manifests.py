@@ -16,8 +16,8 @@ from urllib.parse import urljoin
 
 import requests
 
-from drydock.errors import RegistryError
-from drydock.files import compact, exclusive
+from drydock.core.errors import RegistryError
+from drydock.core.files import compact, exclusive
 from drydock.registry.client import Asked, Client, Cut, RefusedError
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -13,7 +13,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from drydock.matrix import find, read_matrix  # noqa: E402 - after the path is set
+from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
 from entrypoints.command import as_json, command  # noqa: E402 - after the path is set
 from entrypoints.commands import Commands  # noqa: E402
 from entrypoints.errors import EntrypointError  # noqa: E402

@@ -17,19 +17,18 @@ from typing import Any, NamedTuple
 import yaml
 from pydantic import Field
 
-from drydock.container import Request, container
-from drydock.machine import Machine
-from drydock.manifests import docker_argv
-from drydock.matrix import find
-from drydock.record import Record
+from drydock.config.matrix import find
+from drydock.model.record import Record
+from drydock.run.container import Request, container
+from drydock.run.docker import docker_argv
+from drydock.run.machine import Machine
 from entrypoints.cascade import COMMAND_LINE, ENVIRONMENT
 from entrypoints.command import command
 from entrypoints.model import Facts, Reason, ServePlan
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import parse_wishes
-from tests.entrypoints import sample
 from tests.hosts import expect
-from tests.models import decide
+from tests.support import decisions, sample
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -214,7 +213,7 @@ def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
     bare = tuple(name for name, value in said.items() if value == "true")
     env = {name: value for name, value in said.items() if not name.startswith("-")}
     given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_wishes(row.wishes))
-    model = decide.models()[row.model]._replace(converted=row.converted)
+    model = decisions.models()[row.model]._replace(converted=row.converted)
     return command(profile, _facts(row, profile), model, given)
 
 

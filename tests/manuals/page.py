@@ -25,7 +25,7 @@ from tests.manuals.compare import (  # noqa: E402 - after the path is set
     compare_start,
     manuals,
 )
-from tests.models.decide import table  # noqa: E402 - after the path is set
+from tests.support.decisions import table  # noqa: E402 - after the path is set
 
 PAGE = ROOT / "docs" / "manuals.md"
 

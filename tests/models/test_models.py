@@ -9,9 +9,9 @@ import pytest
 
 from entrypoints.geometry import parse_geometry
 from entrypoints.parameters import estimate
-from tests.models import decide
+from tests.support import decisions
 
-FILES = sorted((decide.HERE / "configs").glob("*.json"))
+FILES = sorted((decisions.HERE / "configs").glob("*.json"))
 COUNTED = [path for path in FILES if json.loads(path.read_text())["parameters"]]
 WITHIN = 0.03
 
@@ -49,11 +49,11 @@ def test_there_are_forty_models() -> None:
 
 @pytest.mark.golden
 def test_the_page_is_what_is_decided() -> None:
-    assert (decide.HERE / "decisions.md").read_text() == decide.page(), "read the difference, then run decide.py"
+    assert (decisions.HERE / "decisions.md").read_text() == decisions.page(), "read the difference, then run decide.py"
 
 
 def test_every_disagreement_with_a_published_recommendation_is_explained() -> None:
-    compared = decide.comparisons()
+    compared = decisions.comparisons()
 
     assert [item.model for item in compared if not item.agrees and not item.differs] == []
     assert sum(item.agrees for item in compared) >= 17
@@ -74,7 +74,7 @@ def test_every_disagreement_with_a_published_recommendation_is_explained() -> No
 def test_what_is_special_of_a_family_is_seen(
     name: str, cacheless: int, sliding: int, experts: int, latent: int
 ) -> None:
-    geometry = decide.models()[name].geometry
+    geometry = decisions.models()[name].geometry
 
     assert geometry
     found = (geometry.cacheless, geometry.sliding_layers, geometry.experts, geometry.latent)
@@ -82,7 +82,7 @@ def test_what_is_special_of_a_family_is_seen(
 
 
 def test_modalities_are_named() -> None:
-    known = decide.models()
+    known = decisions.models()
 
     assert known["Qwen/Qwen2.5-Omni-7B"].modalities == ("image", "audio")
     assert known["Qwen/Qwen2.5-VL-7B-Instruct"].modalities == ("image",)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.registry.keys import key_pair
-from tests.registry.servers import Registry
-from tests.registry.shelf import Shelf
+from tests.support.keys import key_pair
+from tests.support.local_registry import Shelf
+from tests.support.servers import Registry
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,26 +18,27 @@ from typing import NamedTuple
 
 import pytest
 
-from drydock import build, debian
 from drydock.attest import signing
+from drydock.build import build
 from drydock.bundle import load as loading
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
 from drydock.bundle.create import Created, create
 from drydock.bundle.load import Wish, load, report
-from drydock.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
-from drydock.files import dumps
-from drydock.locked import LockedFile
-from drydock.publish import Wish as PublishWish
-from drydock.publish import publish
-from drydock.pulled import open_image
-from drydock.record import dump
+from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
+from drydock.core.files import dumps
+from drydock.engine import debian
+from drydock.examine.pulled import open_image
+from drydock.model.locked import LockedFile
+from drydock.model.record import dump
+from drydock.publish.push import Wish as PublishWish
+from drydock.publish.push import publish
 from drydock.registry.manifests import Manifest
-from tests.registry.keys import key_pair
-from tests.registry.servers import Registry
-from tests.registry.shelf import PLATFORMS, VARIANT
-from tests.registry.stocked import Stocked
-from tests.small_disk import small_disk
+from tests.support.filled_registry import Stocked
+from tests.support.keys import key_pair
+from tests.support.local_registry import PLATFORMS, VARIANT
+from tests.support.servers import Registry
+from tests.support.small_disk import small_disk
 
 
 class Carried:

@@ -11,18 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from drydock import build, fetch, lock, oci, rootfs
-from drydock.bases import ImageBase
-from drydock.drift.ask import Machine
-from drydock.locked import Lock, LockedDebianBase, LockedImageBase
-from drydock.publish import Repository
+from drydock.build import build
+from drydock.inputs import fetch, rootfs
+from drydock.inputs.store import default_store
+from drydock.inputs.transfer import Access
+from drydock.lock import lockfile
+from drydock.lock.drift.ask import Machine
+from drydock.model.bases import ImageBase
+from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
+from drydock.oci import layout as oci
+from drydock.oci.reference import parse
+from drydock.publish.push import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
-from drydock.registry.reference import parse
-from drydock.store import default_store
-from drydock.transfer import Access
-from tests.images.small import VARIANT, Small
-from tests.registry.cut_off import PROBE, CutOff
-from tests.registry.servers import Registry
+from tests.support.cut_off import PROBE, CutOff
+from tests.support.servers import Registry
+from tests.support.small_image import VARIANT, Small
 
 REFERENCE = "registry.example/bases/debian:1"
 
@@ -149,6 +152,6 @@ def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: 
     texts = [path.read_text() for path in (on_image.root / "images" / VARIANT).iterdir()]
     config = json.loads((Path(built["layout"]) / "index.json").read_text())
     assert not [text for text in (*texts, json.dumps(config)) if registry.host in text]
-    assert lock.read_lock(lock.path_of(on_image.root, VARIANT)).platforms["linux/amd64"].base.digest == oci.read_digest(
-        on_image.base
-    )
+    assert lockfile.read_lock(lockfile.path_of(on_image.root, VARIANT)).platforms[
+        "linux/amd64"
+    ].base.digest == oci.read_digest(on_image.base)

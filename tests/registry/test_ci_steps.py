@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import yaml
 
-from drydock import build
-from drydock.ci import workflow
-from drydock.ci.release import PASSWORD, USER
-from tests.images.small import VARIANT, Small
-from tests.registry.servers import PASSWORD as RIGHT
-from tests.registry.servers import Registry
+from drydock.build import build
+from drydock.repo.ci import workflow
+from drydock.repo.ci.release import PASSWORD, USER
+from tests.support.servers import PASSWORD as RIGHT
+from tests.support.servers import Registry
+from tests.support.small_image import VARIANT, Small
 
 
 class Runner:

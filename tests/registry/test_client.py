@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from drydock.errors import CredentialsError, RegistryError
+from drydock.core.errors import CredentialsError, RegistryError
+from drydock.inputs.transfer import Access
+from drydock.oci.reference import parse
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
 from drydock.registry.client import Client
 from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, fallback_tag, made
-from drydock.registry.reference import parse
-from drydock.transfer import Access
-from tests.registry.servers import PASSWORD, FaultyProxy, Registry
+from tests.support.servers import PASSWORD, FaultyProxy, Registry
 
 QUICK = Access(pause=0.01, timeout=10)
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from drydock.drift.ask import Machine, Tag
-from drydock.errors import GoneError, RegistryError
+from drydock.core.errors import GoneError, RegistryError
+from drydock.lock.drift.ask import Machine, Tag
 from drydock.registry.manifests import INDEX, Manifest, made
-from tests.registry.servers import Registry, free_port
 from tests.registry.test_client import blobs, image, manifests
+from tests.support.servers import Registry, free_port
 
 AMD64 = "linux/amd64"
 

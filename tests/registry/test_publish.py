@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from drydock.errors import InputError, RegistryError, TagError
-from drydock.publish import Published, Repository, Wish, built, publish, push_blobs
+from drydock.core.errors import InputError, RegistryError, TagError
+from drydock.inputs.transfer import Access
+from drydock.oci.reference import parse
+from drydock.publish.push import Published, Repository, Wish, built, publish, push_blobs
 from drydock.registry import client
 from drydock.registry.manifests import INDEX
-from drydock.registry.reference import parse
-from drydock.transfer import Access
-from tests.registry.servers import FaultyProxy, Registry
-from tests.registry.shelf import VARIANT, Shelf
-from tests.small_disk import small_disk
+from tests.support.local_registry import VARIANT, Shelf
+from tests.support.servers import FaultyProxy, Registry
+from tests.support.small_disk import small_disk
 
 QUICK = Access(pause=0.01, timeout=10)
 

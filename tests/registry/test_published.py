@@ -10,19 +10,21 @@ from typing import Any
 
 import pytest
 
-from drydock import imagediff, inspection, lock, trust
-from drydock.attest import documents, sbom
+from drydock.attest import bom, documents
 from drydock.attest.signing import Trust
-from drydock.errors import UntrustedError
-from drydock.locked import LockedImage
-from drydock.publish import Published, Repository, Wish, publish
-from drydock.pulled import open_image
+from drydock.core.errors import UntrustedError
+from drydock.examine import diff, trust
+from drydock.examine import image as inspection
+from drydock.examine.pulled import open_image
+from drydock.inputs.transfer import Access
+from drydock.lock import lockfile
+from drydock.model.locked import LockedImage
+from drydock.oci.reference import parse
+from drydock.publish.push import Published, Repository, Wish, publish
 from drydock.registry.manifests import INDEX, fallback_tag, made
-from drydock.registry.reference import parse
-from drydock.transfer import Access
-from tests.registry.servers import Registry
-from tests.registry.shelf import VARIANT, Shelf
-from tests.registry.sigstore import ISSUER, Sigstore, token
+from tests.support.local_registry import VARIANT, Shelf
+from tests.support.servers import Registry
+from tests.support.sigstore import ISSUER, Sigstore, token
 
 AMD64 = "linux/amd64"
 
@@ -104,11 +106,11 @@ def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) ->
 
 
 def test_a_digest_that_was_recorded_later_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
-    path = lock.path_of(signed.shelf.root, VARIANT)
+    path = lockfile.path_of(signed.shelf.root, VARIANT)
     pins = signed.shelf.lock.platforms[AMD64]
     image = LockedImage(digest=signed.digest, inputs_sha256="a" * 64, buildkit="1", buildx="1")
     platforms = {AMD64: pins.model_copy(update={"image": image})}
-    lock.write_lock(path, signed.shelf.lock.model_copy(update={"platforms": platforms}))
+    lockfile.write_lock(path, signed.shelf.lock.model_copy(update={"platforms": platforms}))
     publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.shelf.root)
     found = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
     assert len(found) == 2
@@ -118,8 +120,8 @@ def test_a_digest_that_was_recorded_later_makes_no_liar_of_the_first_lock(signed
 def test_documents_are_valid_and_agree(signed: Signed) -> None:
     found = signed.documents()
     cyclonedx, spdx = (found[kind].data.decode() for kind in (documents.CYCLONEDX, documents.SPDX))
-    assert (sbom.cyclonedx_problems(cyclonedx), sbom.spdx_problems(spdx)) == ((), ())
-    packages = sbom.cyclonedx_packages(json.loads(cyclonedx))
+    assert (bom.cyclonedx_problems(cyclonedx), bom.spdx_problems(spdx)) == ((), ())
+    packages = bom.cyclonedx_packages(json.loads(cyclonedx))
     pins = signed.shelf.lock.platforms[AMD64]
     wheels = [wheel for layer in pins.layers.values() for wheel in layer]
     hashes = {wheel.sha256 for wheel in wheels} | {deb.sha256 for deb in pins.base.packages}  # type: ignore[union-attr]
@@ -260,9 +262,9 @@ def test_diff(signed: Signed, tmp_path: Path) -> None:
     other = Shelf(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
     later = publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
-    found = imagediff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
+    found = diff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
     assert (found.old, found.new, found.same) == (signed.done.digest, later.digest, False)
     assert {change.name.rpartition("/")[2] for change in found.files} >= {"tiny_torch.py", "vllm_cpu.py"}
     assert found.flags == ()
-    assert "tiny_torch.py" in imagediff.report(found)
-    assert imagediff.report(imagediff.diff(signed.image, signed.image)) == f"the same: {signed.done.digest}\n"
+    assert "tiny_torch.py" in diff.report(found)
+    assert diff.report(diff.diff(signed.image, signed.image)) == f"the same: {signed.done.digest}\n"

@@ -11,17 +11,19 @@ from typing import Any
 
 import pytest
 
-from drydock import audit, build, demo
-from drydock.errors import NotReproducibleError
-from drydock.locked import Lock
-from drydock.publish import Published, Wish, publish
-from drydock.trust import Wish as Wanted
-from drydock.trust import verify_reference
-from tests.entrypoints.sample import write_model
-from tests.images.small import VARIANT, Small
-from tests.images.standin import SERVED
-from tests.images.test_standins import MODEL, run
-from tests.registry.servers import Registry
+from drydock.build import build
+from drydock.core.errors import NotReproducibleError
+from drydock.examine import audit
+from drydock.examine.trust import Wish as Wanted
+from drydock.examine.trust import verify_reference
+from drydock.model.locked import Lock
+from drydock.prove import demo
+from drydock.publish.push import Published, Wish, publish
+from tests.engine.test_standins import MODEL, run
+from tests.support.sample import write_model
+from tests.support.servers import Registry
+from tests.support.small_image import VARIANT, Small
+from tests.support.standin_contexts import SERVED
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,151 @@
+"""How long builds take: from nothing, after an edit of the entrypoint, after nothing. IO.
+
+Each ends with an image that the engine can run. Downloads count for nobody: our store is filled, and the plain build
+finds its wheels in a folder, where a filled pip cache would still ask an index for each.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import images, plain_image
+from bench.records import Figure, Goal, Row
+from bench.turns import in_turns, timed
+from drydock.build import build
+
+COMMAND = "./inv bench build"
+PLAIN = "plain with a filled pip cache"
+BUILDX = "docker buildx build, all cached"
+EMPTY = "build, store filled, BuildKit empty"
+FIRST = "build, only wheels and base in the store, BuildKit empty"
+EDITED = "build after an entrypoint edit"
+NOTHING = "build after nothing"
+PROCESS = "build after nothing, as a process"
+NOTES = {
+    EMPTY: (
+        "The store holds the foundation too, as any build before has left it: all of the image but the entrypoint. "
+        "Layers that the engine holds of another image, of either kind, are not unpacked again."
+    ),
+    FIRST: (
+        "Two thirds are the steps themselves: installing, bytecode for all, and vLLM's import for the list of its "
+        "flags. The rest is BuildKit's: compressing all layers, and again with the times changed, on all cores; no two "
+        "builds have one digest without."
+    ),
+    EDITED: "The floor is the next row's buildx, which has nothing to do, and the engine's taking of the image.",
+    NOTHING: "Theirs is a process from start to end, ours the work in one that is up; the next row has the rest.",
+    PROCESS: "The floor is Python's start, and its import of what reads the matrix and of the engine's client, 0.3 s.",
+}
+
+
+def rows(rounds: int) -> list[Row]:
+    """Measure builds, each kind in turns with its peer."""
+    with images.folder() as folder:
+        builds = _Builds(folder)
+        try:
+            whole = in_turns({"ours": builds.ours, "first": builds.first, "plain": builds.plain}, rounds, "s")
+            edited = in_turns({"ours": builds.ours_edited, "plain": builds.plain_edited}, rounds, "s")
+            measures = {"ours": builds.ours_again, "process": builds.process_again, "plain": builds.plain_again}
+            again = in_turns(measures, rounds, "s")
+        finally:
+            builds.forget()
+    return [
+        _row(EMPTY, PLAIN, _at_most(0.35), (whole["ours"], whole["plain"])),
+        _row(FIRST, PLAIN, _at_most(0.35), (whole["first"], whole["plain"])),
+        _row(EDITED, "plain after an edit of its script", _at_most(0.05), (edited["ours"], edited["plain"])),
+        _row(NOTHING, BUILDX, _at_most(1.2), (again["ours"], again["plain"])),
+        _row(PROCESS, BUILDX, _at_most(1.2), (again["process"], again["plain"])),
+    ]
+
+
+def _at_most(limit: float) -> Goal:
+    return Goal(compares="ratio", sense="at most", limit=limit)
+
+
+def _row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) -> Row:
+    ours, theirs = figures
+    return Row(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=NOTES[what])
+
+
+class _Builds:
+    """Builds both, forgets what it built, and leaves BuildKit's cache as a next build would find it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.inputs = plain_image.contexts()
+        self.of = images.ours()
+        self.number = itertools.count(1)
+        self.newest: Path | None = None
+
+    def ours(self) -> float:
+        """Build ours with nothing in BuildKit, and none of its kind in the engine, on the foundation that is there."""
+        self.forget()
+        return self._ours(lambda _: self.of.below, no_cache=True)
+
+    def first(self) -> float:
+        """Build ours with nothing in BuildKit, and none of its kind in the engine, foundation and all."""
+        self.forget()
+        return self._ours(self._foundation, no_cache=True)
+
+    def ours_edited(self) -> float:
+        """Build ours after one more edit; as for any user, layout and image of the build before it are there."""
+        return self._ours(lambda _: self.of.below, images.edited(self.folder, next(self.number)))
+
+    def ours_again(self) -> float:
+        """Ask for a build that was made before."""
+        build.build(self.of.job)
+        return timed(lambda: build.build(build.prepare(self.of.job.variant.id)))
+
+    def process_again(self) -> float:
+        """Ask for it on the command line."""
+        build.build(self.of.job)
+        return timed(lambda: images.run([sys.executable, "-m", "invoke", "build", "--target", self.of.job.variant.id]))
+
+    def _foundation(self, number: int) -> Path:
+        below = self.folder / f"foundation-{number}"
+        images.make_foundation(self.of, below)
+        return below
+
+    def _ours(
+        self, foundation: Callable[[int], Path], entrypoints: Path | None = None, *, no_cache: bool = False
+    ) -> float:
+        before, number = self.newest, next(self.number)
+        output = self.folder / f"ours-{number}"
+
+        def make() -> None:
+            images.make_ours(self.of, output, foundation(number), entrypoints, no_cache=no_cache)
+            images.load(output, str(number), [before] if before else [])
+
+        seconds = timed(make)
+        self.forget()
+        self.newest = output
+        return seconds
+
+    def forget(self) -> None:
+        """Drop the newest image of ours, and its layout."""
+        if self.newest:
+            number = self.newest.name.rpartition("-")[2]
+            images.run(["docker", "image", "rm", "--force", f"{images.NAME}:{number}"])
+            images.run(["rm", "-rf", str(self.newest), str(self.folder / f"foundation-{number}")])
+        self.newest = None
+
+    def plain(self) -> float:
+        """Build the plain image with nothing in BuildKit."""
+        return self._plain(plain_image.FOLDER, "--no-cache")
+
+    def plain_edited(self) -> float:
+        """Build the plain image after one more edit of its own script, which a careful author copies last."""
+        return self._plain(images.edited_plain(self.folder, next(self.number)))
+
+    def plain_again(self) -> float:
+        """Build the plain image again."""
+        return self._plain(plain_image.FOLDER)
+
+    def _plain(self, source: Path, *options: str) -> float:
+        images_made: list[str] = []
+        seconds = timed(lambda: images_made.append(plain_image.build(self.inputs, source, *options)))
+        if source != plain_image.FOLDER:
+            images.run(["docker", "image", "rm", "--force", *images_made])
+        return seconds

@@ -1,0 +1,53 @@
+"""What a benchmark ran on: machine, engine and commit. IO."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from pathlib import Path
+
+from bench.records import Machine
+from drydock.core.paths import ROOT
+
+
+def machine() -> Machine:
+    """Read what this machine is."""
+    return Machine(
+        processor=_field("/proc/cpuinfo", "model name", ":") or platform.machine(),
+        cpus=len(os.sched_getaffinity(0)),
+        memory=int(_field("/proc/meminfo", "MemTotal", ":").partition(" ")[0] or 0) * 1024,
+        kernel=platform.release(),
+        system=_field("/etc/os-release", "PRETTY_NAME", "=").strip('"'),
+        python=platform.python_version(),
+        engine=_engine(),
+        load=round(os.getloadavg()[0], 2),
+    )
+
+
+def commit() -> str:
+    """Return the commit that is checked out, with a + where files differ from it; empty outside a clone."""
+    name = _output("git", "rev-parse", "--short=12", "HEAD")
+    return f"{name}+" if name and _output("git", "status", "--porcelain", "--untracked-files=no") else name
+
+
+def _field(path: str, name: str, separator: str) -> str:
+    for line in Path(path).read_text(errors="replace").splitlines() if Path(path).is_file() else ():
+        key, found, value = line.partition(separator)
+        if found and key.strip() == name:
+            return value.strip()
+    return ""
+
+
+def _engine() -> str:
+    if not shutil.which("docker"):
+        return ""
+    server = _output("docker", "version", "--format", "{{.Server.Version}}")
+    buildx = _output("docker", "buildx", "version").split()
+    return " ".join([f"Docker {server}", *([f"buildx {buildx[1]}"] if len(buildx) > 1 else [])]) if server else ""
+
+
+def _output(*command: str) -> str:
+    ran = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    return ran.stdout.strip() if ran.returncode == 0 else ""

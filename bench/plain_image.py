@@ -1,0 +1,112 @@
+"""The plain way: bench/plain/Dockerfile, built by stock buildx from inputs that a lock of its own pins. IO.
+
+It is the CPU variant without what makes it drydock's: the compiler and the headers that vLLM's default needs at start
+are in the base, nothing that pip brings is left out, and all wheels are one layer. `python -m bench.plain_image`
+locks anew what it has beside our own wheels.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import docker
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.console import log
+from drydock.core.errors import EngineError
+from drydock.core.paths import ROOT
+from drydock.inputs import fetch
+from drydock.lock import lockfile
+from drydock.model.bases import DebianBase
+from drydock.model.distributions import Layer
+from drydock.model.locked import Lock, LockedWheel
+from drydock.model.variant import Variant
+
+FOLDER = ROOT / "bench" / "plain"
+LOCK = FOLDER / "lock.json"
+PACKAGES = ("g++", "python3-dev", "python3-venv")
+NOBODY_HAS = ("torchaudio", "torchcodec", "torchvision")
+"""What no index has for a CPU: out of both. All else that drydock's row leaves out is what pip installs."""
+PLATFORM = "linux/amd64"
+LABEL = "io.drydock.bench=plain"
+ALL = "all"
+"""The one layer of wheels."""
+
+
+def variant() -> Variant:
+    """Return what the plain image is resolved from."""
+    row = _row()
+    if not isinstance(row.base, DebianBase):
+        raise TypeError(row.base.kind)
+    base = row.base.model_copy(update={"packages": (*row.base.packages, *PACKAGES)})
+    kept = tuple(exclusion for exclusion in row.exclude if exclusion.name in NOBODY_HAS)
+    update = {"id": "plain", "base": base, "exclude": kept, "layers": (Layer(name=ALL),), "platforms": (PLATFORM,)}
+    return row.model_copy(update=update)
+
+
+def _row() -> Variant:
+    """Return the CPU variant."""
+    return find(read_matrix(ROOT), "cpu")
+
+
+def relock() -> bool:
+    """Resolve anew what the plain image has beside our wheels; return whether its lock changed."""
+    resolved, own = lockfile.resolve_variant(variant(), None), {wheel.name for wheel in wheels(ours())}
+    return lockfile.write_lock(LOCK, with_wheels(resolved, [each for each in wheels(resolved) if each.name not in own]))
+
+
+def wheels(of: Lock) -> list[LockedWheel]:
+    """Return all wheels of a lock, for the one platform."""
+    return [wheel for layer in of.platforms[PLATFORM].layers.values() for wheel in layer]
+
+
+def with_wheels(of: Lock, instead: Sequence[LockedWheel]) -> Lock:
+    """Return a lock with other wheels."""
+    pins = of.platforms[PLATFORM].model_copy(update={"layers": {ALL: tuple(instead)}})
+    return of.model_copy(update={"platforms": {PLATFORM: pins}})
+
+
+def ours() -> Lock:
+    """Return the lock of the CPU variant."""
+    return lockfile.read_lock(lockfile.path_of(ROOT, _row().id))
+
+
+def pinned() -> Lock:
+    """Return what the plain image is made of: our own wheels, whatever they are today, and what its lock adds."""
+    added = lockfile.read_lock(LOCK)
+    return with_wheels(added, [*wheels(ours()), *wheels(added)])
+
+
+def contexts() -> dict[str, str]:
+    """Bring the plain image's inputs into the store; return them as build contexts. Raises StaleError or FetchError."""
+    found = fetch.fetch(variant(), pinned(), PLATFORM)
+    return {name: found[name] for name in ("base", "wheels")}
+
+
+def command(folder: Path, inputs: dict[str, str], *options: str) -> list[str]:
+    """Return the command that builds the plain image from a folder with its Dockerfile."""
+    given = [word for name, value in inputs.items() for word in ("--build-context", f"{name}={value}")]
+    return ["docker", "buildx", "build", "--quiet", *given, *options, str(folder)]
+
+
+def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
+    """Build the plain image into the engine; return its id. Raises EngineError with buildx's last line."""
+    ran = subprocess.run(
+        command(folder, inputs, "--load", "--label", LABEL, *options),
+        check=False, capture_output=True, text=True,
+    )  # fmt: skip
+    if ran.returncode:
+        raise EngineError(f"docker buildx build {folder}: {ran.stderr.strip().splitlines()[-1]}", hint="invoke engine")
+    return ran.stdout.strip()
+
+
+def forget() -> None:
+    """Remove every plain image from the engine, by its id; BuildKit's own cache makes the next one quick."""
+    for image in docker.from_env().images.list(all=True, filters={"label": LABEL}):
+        docker.from_env().images.remove(str(image.id), force=True)
+
+
+if __name__ == "__main__":
+    log("changed" if relock() else "nothing new")

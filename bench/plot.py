@@ -1,0 +1,99 @@
+"""Figures → SVG pictures: bars with their spread, and a start's phases on a line of time. Pure.
+
+Written by hand, since a picture of bars is thirty lines, and the same figures must give the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from html import escape
+
+from bench.records import Figure, Phase, Row
+
+WIDTH, LABEL, LINE, BAR = 860, 390, 44, 14
+OURS, THEIRS, INK, GOAL = "#2563a8", "#b9b4a8", "#1b1b1b", "#c2410c"
+COLOURS = ("#2563a8", "#5b8f3a", "#c2410c", "#8a5aa8", "#b08a1e", "#3f8f8a", "#a83250", "#6b6b6b")
+
+
+def bars(title: str, rows: Sequence[Row]) -> str:
+    """Return a picture of rows: ours above theirs, each row on a scale of its own."""
+    body = [_row(row, 40 + number * LINE) for number, row in enumerate(rows)]
+    legend = (
+        f'<rect x="{LABEL}" y="10" width="10" height="10" fill="{OURS}"/><text x="{LABEL + 14}" y="19">ours</text>'
+        f'<rect x="{LABEL + 60}" y="10" width="10" height="10" fill="{THEIRS}"/>'
+        f'<text x="{LABEL + 74}" y="19">theirs</text>'
+        f'<rect x="{LABEL + 128}" y="8" width="2" height="14" fill="{GOAL}"/><text x="{LABEL + 136}" y="19">goal</text>'
+    )
+    return _svg(title, 50 + len(rows) * LINE, legend + "".join(body))
+
+
+def _row(row: Row, top: int) -> str:
+    figures = [row.ours, *([row.theirs] if row.theirs else [])]
+    limit = _limit(row)
+    scale = (WIDTH - LABEL - 90) / (max(limit, *(max(figure.values) for figure in figures)) or 1)
+    mark = LABEL + limit * scale
+    drawn = [
+        _bar(figure, top + place * (BAR + 2), scale, colour)
+        for place, (figure, colour) in enumerate(zip(figures, (OURS, THEIRS), strict=False))
+    ]
+    line = f'<rect x="{mark:.1f}" y="{top - 2}" width="2" height="{2 * BAR + 6}" fill="{GOAL}"/>'
+    return "".join([*_label(row, top), *drawn, line])
+
+
+def _limit(row: Row) -> float:
+    """Return the goal on the scale of the row's figures."""
+    return row.goal.limit * (row.theirs.median if row.theirs and row.goal.compares == "ratio" else 1)
+
+
+def _label(row: Row, top: int) -> Iterator[str]:
+    for place, text in enumerate((row.what, row.against)):
+        short = text if len(text) <= 62 else f"{text[:61]}…"  # noqa: PLR2004 - what fits
+        yield f'<text x="{LABEL - 8}" y="{top + 11 + place * 16}" text-anchor="end">{escape(short)}</text>'
+
+
+def _bar(figure: Figure, top: int, scale: float, colour: str) -> str:
+    width, low, high = (value * scale for value in (figure.median, min(figure.values), max(figure.values)))
+    unit = "MB" if figure.unit == "B" else figure.unit
+    value = figure.median / 1e6 if figure.unit == "B" else figure.median
+    middle = top + BAR / 2
+    whisker = f'<path d="M{LABEL + low:.1f} {middle}H{LABEL + high:.1f}" stroke="{INK}"/>' if low != high else ""
+    return (
+        f'<rect x="{LABEL}" y="{top}" width="{max(width, 1):.1f}" height="{BAR}" fill="{colour}"/>{whisker}'
+        f'<text x="{LABEL + max(width, high) + 6:.1f}" y="{top + 11}">{value:.3g} {unit}</text>'
+    )
+
+
+def timeline(title: str, phases: Sequence[Phase]) -> str:
+    """Return a picture of who did what when: a lane for each process, seconds from left to right."""
+    lanes = list(dict.fromkeys(phase.process for phase in phases))
+    names = list(dict.fromkeys(phase.phase for phase in phases))
+    colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
+    end = max(phase.begin + phase.seconds for phase in phases)
+    scale = (WIDTH - 170) / end
+    drawn = [_stretch(phase, lanes.index(phase.process), scale, colours) for phase in phases]
+    heads = [f'<text x="142" y="{52 + 26 * n}" text-anchor="end">{escape(lane)}</text>' for n, lane in enumerate(lanes)]
+    bottom = 46 + 26 * len(lanes)
+    axis = [
+        f'<text x="{150 + second * scale:.1f}" y="{bottom + 14}" text-anchor="middle">{second} s</text>'
+        for second in range(0, int(end) + 1, max(1, int(end) // 8))
+    ]
+    legend = [
+        f'<rect x="150" y="{bottom + 24 + 16 * n}" width="10" height="10" fill="{colours[name]}"/>'
+        f'<text x="166" y="{bottom + 33 + 16 * n}">{escape(name)}</text>'
+        for n, name in enumerate(names)
+    ]
+    return _svg(title, bottom + 40 + 16 * len(names), "".join([*heads, *drawn, *axis, *legend]))
+
+
+def _stretch(phase: Phase, lane: int, scale: float, colours: dict[str, str]) -> str:
+    title = f"<title>{escape(f'{phase.phase}: {phase.seconds:.1f} s')}</title>"
+    place = f'x="{150 + phase.begin * scale:.1f}" y="{40 + 26 * lane}" width="{max(phase.seconds * scale, 0.5):.1f}"'
+    return f'<rect {place} height="16" fill="{colours[phase.phase]}">{title}</rect>'
+
+
+def _svg(title: str, height: int, body: str) -> str:
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" '
+        f'font-family="sans-serif" font-size="11" fill="{INK}"><rect width="100%" height="100%" fill="#ffffff"/>'
+        f'<text x="8" y="19" font-size="14" font-weight="bold">{escape(title)}</text>{body}</svg>\n'
+    )

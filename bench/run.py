@@ -1,0 +1,80 @@
+"""`invoke bench`: measure parts, show the table, and record it where asked. IO."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+from bench import building, facts, page, plain_image, serve, ship, size, start, tool
+from bench.records import Part, Phase, Report, Row
+from drydock.core.errors import InputError, nearest
+from drydock.core.files import dumps
+from drydock.model.record import dump
+
+
+class Measured(NamedTuple):
+    """What a part gives."""
+
+    rows: Sequence[Row]
+    profile: Mapping[str, tuple[Phase, ...]] = MappingProxyType({})
+
+
+class Bench(NamedTuple):
+    """How a part is measured."""
+
+    measure: Callable[[int], Measured]
+    rounds: int
+    """By default."""
+
+
+BENCHES: Mapping[str, Bench] = {
+    "build": Bench(lambda rounds: Measured(building.rows(rounds)), 2),
+    "start": Bench(lambda rounds: Measured(*start.rows(rounds)), 3),
+    "serve": Bench(lambda rounds: Measured(serve.rows(rounds)), 2),
+    "size": Bench(lambda rounds: Measured(size.rows(rounds)), 1),
+    "ship": Bench(lambda rounds: Measured(ship.rows(rounds)), 2),
+    "tool": Bench(lambda rounds: Measured(tool.rows(rounds)), 7),
+}
+"""Part → how it is measured, in the order of the page."""
+
+
+def run(name: str, rounds: int, parts: dict[str, Part]) -> None:
+    """Measure one part, or all of them in the order of the page; 0 rounds are each part's own number.
+
+    `parts` takes what was measured, also where a later part fails. Raises InputError for a part that there is not.
+    """
+    if name and name not in BENCHES:
+        raise InputError(f"unknown part {name!r}", hint=nearest(name, BENCHES))
+    if rounds < 0:
+        raise InputError(f"--rounds {rounds}: expected 1 or more")
+    try:
+        for each in (name,) if name else BENCHES:
+            parts[each] = measure(BENCHES[each], rounds)
+    finally:
+        if name != "tool":
+            plain_image.forget()
+
+
+def measure(bench: Bench, rounds: int) -> Part:
+    """Measure one part."""
+    machine, begin = facts.machine(), time.monotonic()
+    count = rounds or bench.rounds
+    measured = bench.measure(count)
+    return Part(
+        commit=facts.commit(),
+        date=time.strftime("%Y-%m-%d", time.gmtime()),
+        machine=machine,
+        rounds=count,
+        seconds=round(time.monotonic() - begin, 1),
+        rows=tuple(measured.rows),
+        profile=dict(measured.profile),
+    )
+
+
+def text(parts: Mapping[str, Part], *, json: bool) -> str:
+    """Return what was measured: as JSON, or as a table."""
+    if json:
+        return dumps(dump(Report(parts=parts)))
+    return page.table([row for part in parts.values() for row in part.rows])

@@ -1,0 +1,103 @@
+"""Output tokens a second at several numbers of clients, and whether the answers are the same. IO.
+
+Servers take turns, each alone on the machine: two at once would share its memory, of which a plain vLLM takes most.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from docker.models.containers import Container
+
+from bench.records import Figure, Goal, Row
+from bench.servers import Way, complete, first_answer, running, ways
+from drydock.core.console import log
+
+COMMAND = "./inv bench serve"
+CLIENTS = (1, 8, 32)
+REQUESTS = {1: 4, 8: 24, 32: 64}
+"""Requests for each number of clients: some ten seconds of work on two cores."""
+TOKENS = 64
+SUBJECTS = ("tides", "bread", "maps", "bridges", "clocks", "paper", "glass", "rivers", "bees", "salt", "wheels",
+            "rain", "ink", "stars", "ships", "corn")  # fmt: skip
+FORMS = ("Explain in plain words how {} came to be what they are today:", "A short story for children about {}:",
+         "Three questions about {}, and their answers.", "List what everyone should know about {}.")  # fmt: skip
+PROMPTS = tuple(form.format(subject) for form in FORMS for subject in SUBJECTS)
+COMPARED = PROMPTS[::4]
+"""Of each form and many subjects."""
+AGAINST = {"plain eager": 1.4, "plain default": 1.05}
+
+
+def rows(rounds: int) -> list[Row]:
+    """Measure throughput; return a row for each number of clients and each plain way."""
+    compared = ways()
+    order = (compared.ours, compared.eager, compared.default)
+    visits = [visit(way, compared.model) for number in range(rounds) for way in order[:: 1 if number % 2 == 0 else -1]]
+    return told(visits)
+
+
+class Visit(NamedTuple):
+    """What one start of one server gave."""
+
+    name: str
+    answers: tuple[str, ...]
+    """To the first prompts, one at a time."""
+    speeds: Mapping[int, float]
+    """Clients → output tokens a second."""
+
+
+def visit(way: Way, model: Path) -> Visit:
+    """Start a server, let it warm up over the prompts whose answers are compared, and measure it."""
+    with running(way, model) as container:
+        log(f"{way.name}: {first_answer(container)!r}")
+        _, answers = _asked(container, 1, COMPARED)
+        _asked(container, max(CLIENTS), PROMPTS[: max(CLIENTS)])
+        speeds = {clients: _speed(container, clients) for clients in CLIENTS}
+    log(f"{way.name}: " + ", ".join(f"{speed:.1f} tok/s to {clients}" for clients, speed in speeds.items()))
+    return Visit(way.name, tuple(answers), speeds)
+
+
+def _speed(container: Container, clients: int) -> float:
+    prompts = PROMPTS[: REQUESTS[clients]]
+    seconds, _ = _asked(container, clients, prompts)
+    return round(len(prompts) * TOKENS / seconds, 3)
+
+
+def _asked(container: Container, clients: int, prompts: Sequence[str]) -> tuple[float, list[str]]:
+    """Ask so many at a time; return the seconds until the last answer, and the answers in order."""
+    begin = time.monotonic()
+    with ThreadPoolExecutor(clients) as pool:
+        answers = list(pool.map(lambda prompt: complete(container, prompt, TOKENS), prompts))
+    return time.monotonic() - begin, answers
+
+
+def told(visits: Sequence[Visit]) -> list[Row]:
+    """Return the rows of all visits. Pure."""
+    return [_row(clients, name, visits) for clients in CLIENTS for name in AGAINST]
+
+
+def _row(clients: int, name: str, visits: Sequence[Visit]) -> Row:
+    return Row(
+        what=f"output tokens a second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
+        against=name,
+        goal=Goal(compares="ratio", sense="at least", limit=AGAINST[name]),
+        ours=_figure("ours", clients, visits),
+        theirs=_figure(name, clients, visits),
+        command=COMMAND,
+        note=same(name, visits) if clients == CLIENTS[0] else "",
+    )
+
+
+def _figure(name: str, clients: int, visits: Sequence[Visit]) -> Figure:
+    return Figure(unit="tok/s", values=tuple(each.speeds[clients] for each in visits if each.name == name))
+
+
+def same(name: str, visits: Sequence[Visit]) -> str:
+    """Say how many greedy answers are the same as ours."""
+    ours, theirs = (next(each.answers for each in visits if each.name == wanted) for wanted in ("ours", name))
+    count = sum(one == other for one, other in zip(ours, theirs, strict=True))
+    return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are the same to the letter."

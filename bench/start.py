@@ -1,0 +1,104 @@
+"""From `docker run` to the first right answer: ours, cold and with its cache, beside the plain ways. IO."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import docker
+
+from bench import profile
+from bench.records import Goal, Phase, Row
+from bench.servers import Way, Ways, first_answer, right, running, ways
+from bench.turns import in_turns
+from drydock.core.console import log
+
+COMMAND = "./inv bench start"
+WHAT = "container start → first answer, CPU, SmolLM2"
+
+
+LITTLE_KEPT = (
+    "Nothing is compiled for this model, so that all a cold start leaves in /cache is what vLLM found out about it, "
+    "1 kB. Two thirds of a start are imports of PyTorch, transformers and vLLM, which no cache holds."
+)
+
+
+def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
+    """Measure starts; return the rows, and where the seconds of one start of each went."""
+    starts = _Starts(ways())
+    measures = {
+        "ours": lambda: starts.seconds(starts.ways.ours, fresh=True),
+        "ours again": lambda: starts.seconds(starts.ways.ours),
+        "plain default": lambda: starts.seconds(starts.ways.default),
+        "plain eager": lambda: starts.seconds(starts.ways.eager),
+    }
+    try:
+        figures = in_turns(measures, rounds, "s")
+    finally:
+        starts.forget()
+    cold, again = figures["ours"], figures["ours again"]
+    made = [
+        Row(
+            what=f"{WHAT}, cold cache",
+            against=name,
+            goal=Goal(compares="ratio", sense="at most", limit=limit),
+            ours=cold,
+            theirs=figures[name],
+            command=COMMAND,
+            note=starts.said(name),
+        )
+        for name, limit in (("plain default", 0.15), ("plain eager", 0.40))
+    ]
+    goal = Goal(compares="ratio", sense="at most", limit=0.85)
+    made.append(
+        Row(what=f"{WHAT}, second start with /cache", against="ours, cold", goal=goal, ours=again, theirs=cold,
+            command=COMMAND, note=LITTLE_KEPT)
+    )  # fmt: skip
+    return made, starts.profiles
+
+
+class _Starts:
+    """Starts containers and remembers what they said; the volume of ours is kept from a cold start to the next one."""
+
+    def __init__(self, compared: Ways) -> None:
+        self.ways = compared
+        self.profiles: dict[str, tuple[Phase, ...]] = {}
+        self.answers: dict[str, list[str]] = {}
+        self.volume = f"drydock-bench-{time.time_ns()}"
+
+    def seconds(self, way: Way, *, fresh: bool = False) -> float:
+        """Return the seconds until a way answers; ours with the cache of the last one, unless it is to be fresh."""
+        ours = way is self.ways.ours
+        if fresh or (ours and self.volume not in self._volumes()):
+            self.forget()
+            if not fresh:
+                self.seconds(way, fresh=True)  # every second round begins with the start that needs a cache
+        volumes = {self.volume: {"bind": "/cache", "mode": "rw"}} if ours else None
+        begin = time.monotonic()
+        with running(way, self.ways.model, volumes) as container:
+            with profile.sampled(container) as phases:
+                answer = first_answer(container)
+                took = time.monotonic() - begin
+                told = profile.own_phases(container) if ours else []
+            container.stop(timeout=30)
+        self.answers.setdefault(way.name, []).append(answer)
+        if not right(answer):
+            log(f"{way.name} answers wrongly: {answer!r}")
+        if phases and (fresh or not ours):
+            self.profiles[way.name.replace(" ", "-")] = (*told, *phases)
+        return took
+
+    def said(self, name: str) -> str:
+        """Say whether a way's answers were right."""
+        wrong: Sequence[str] = [answer for answer in self.answers.get(name, ()) if not right(answer)]
+        if not wrong:
+            return "Both answers are right."
+        return f"Ours answers rightly, theirs wrongly: {wrong[0]!r}. Its time is that of its first answer."
+
+    def forget(self) -> None:
+        """Remove the volume."""
+        if self.volume in self._volumes():
+            docker.from_env().volumes.get(self.volume).remove()
+
+    def _volumes(self) -> list[str]:
+        return [volume.name for volume in docker.from_env().volumes.list(filters={"name": self.volume})]

@@ -1,0 +1,168 @@
+"""How long the entrypoint takes until vLLM starts: `python -m bench.startup [--runs 30]` prints JSON.
+
+The interpreter's own start is measured beside it, run by run, since machines differ and are busy. `vLLM` is a stub that
+says what time it is; the entrypoint is compiled as in the image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import compileall
+import json
+import os
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from py_compile import PycInvalidationMode
+from typing import NamedTuple
+
+from drydock.core.paths import ROOT
+
+MACHINES = {
+    "cpu-xeon8380-2s": "cpu-vllm0.32",
+    "cuda-h100-8x": "cuda13.0-vllm0.33",
+    "habana-gaudi2-8x": "habana1.22-fork0.9",
+    "ascend-a3-8x2": "ascend9.1-a3-vllm0.23",
+}
+"""Recorded host → variant: 160 threads on two nodes, eight or sixteen devices, so that there is something to read."""
+
+STUB = "#!/bin/sh\nexec date +%s%N\n"
+CONFIG = {
+    "num_hidden_layers": 30,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "hidden_size": 576,
+    "head_dim": 64,
+}
+
+
+def stage(folder: Path, machine: str) -> Mapping[str, Path]:
+    """Lay out entrypoint, profile, recorded host, model and stub below a folder."""
+    shutil.copytree(ROOT / "entrypoints", folder / "entrypoints", ignore=shutil.ignore_patterns("__pycache__"))
+    compileall.compile_dir(folder / "entrypoints", quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
+    stub = folder / "python3"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    profile = json.loads((ROOT / "images" / MACHINES[machine] / "profile.json").read_text())
+    (folder / "profile.json").write_text(json.dumps({**profile, "python": str(stub)}))
+    return {"host": _host(folder, machine), "model": _model(folder)}
+
+
+def _host(folder: Path, machine: str) -> Path:
+    """Copy the recorded host, with a cache folder that this machine can write."""
+    host = folder / "host"
+    shutil.copytree(ROOT / "tests" / "hosts" / machine, host)
+    mounts = json.loads((host / "mounts.json").read_text())
+    mounts["cache"]["path"] = str(folder / "cache")
+    (folder / "cache").mkdir()
+    (host / "mounts.json").write_text(json.dumps(mounts))
+    return host
+
+
+def _model(folder: Path) -> Path:
+    model = folder / "model"
+    model.mkdir()
+    (model / "config.json").write_text(json.dumps({**CONFIG, "max_position_embeddings": 8192}))
+    header = b'{"w":{"dtype":"BF16","shape":[4],"data_offsets":[0,8]}}'
+    (model / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    return model
+
+
+def bare(env: Mapping[str, str]) -> float:
+    """Start the interpreter and end it again; return milliseconds."""
+    begin = time.time_ns()
+    subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True, env=env)
+    return (time.time_ns() - begin) / 1e6
+
+
+def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> float:
+    """Start `serve`; return the milliseconds until the stub says what time it is."""
+    return _until_stub(_serve(folder, paths), env)
+
+
+def floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float:
+    """Start an entrypoint that imports modules, decides nothing and becomes the stub; return milliseconds."""
+    stub = str(folder / "python3")
+    code = f"import os, {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
+    return _until_stub([sys.executable, "-I", "-S", "-c", code], env)
+
+
+def needed(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the modules of the standard library that `serve` imports on the way, as the interpreter reports them."""
+    command = _serve(folder, paths)
+    ran = subprocess.run(
+        [command[0], "-X", "importtime", *command[1:]], capture_output=True, text=True, check=False, env=env
+    )
+    names = {line.rpartition("|")[2].strip() for line in ran.stderr.splitlines() if line.startswith("import time:")}
+    known = {name for name in names if name.partition(".")[0] in sys.stdlib_module_names}
+    return tuple(sorted(name for name in known if not name.startswith("_frozen")))
+
+
+def _serve(folder: Path, paths: Mapping[str, Path]) -> list[str]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints" / "__main__.py")]
+    served = ["serve", "--model", str(paths["model"]), "--exec", "--host", "127.0.0.1", "--port", port]
+    return [*entrypoint, *served, "--root", str(paths["host"])]
+
+
+def _until_stub(command: Sequence[str], env: Mapping[str, str]) -> float:
+    begin = time.time_ns()
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, env=env)
+    if ran.returncode:
+        raise RuntimeError(ran.stderr)
+    return (int(ran.stdout) - begin) / 1e6
+
+
+class Start(NamedTuple):
+    """One start of each, in milliseconds."""
+
+    interpreter: float
+    """Alone, from its start to its end."""
+    floor: float
+    """With the imports that the entrypoint needs, and the stub."""
+    serve: float
+
+
+def starts(runs: int, machine: str) -> Iterator[Start]:
+    """Measure each so often, in turns."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        paths = stage(folder, machine)
+        env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(folder / "profile.json")}
+        modules = needed(folder, paths, env)
+        for _ in range(runs):
+            yield Start(bare(env), floor(folder, modules, env), serve(folder, paths, env))
+
+
+def measure(runs: int, machine: str) -> dict[str, float]:
+    """Measure both; return their medians and the least of each, in milliseconds."""
+    interpreter, least, whole = zip(*starts(runs, machine), strict=True)
+    return {
+        "runs": runs,
+        "interpreter_median_ms": round(statistics.median(interpreter), 1),
+        "interpreter_min_ms": round(min(interpreter), 1),
+        "floor_min_ms": round(min(least), 1),
+        "serve_median_ms": round(statistics.median(whole), 1),
+        "serve_min_ms": round(min(whole), 1),
+    }
+
+
+def main() -> None:
+    """Print the measurement."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=30)
+    runs = parser.parse_args().runs
+    measured = {machine: measure(runs, machine) for machine in MACHINES}
+    print(json.dumps(measured, indent=2))  # noqa: T201 - data on standard output
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,105 @@
+"""A matrix of many made-up variants: `python -m bench.synthetic 10000` loads, renders and plans it.
+
+It prints what each stage took of the processor, in seconds, and the bytes of memory they took, as JSON. Each variant
+has a stack of its own that inherits from a real one, so that inheritance, settings, checks, template and profile are as
+in the real matrix. Only the locks are one real lock under other names: reading files is what a disk does.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.plans import OUTPUT, staged
+from drydock.build import plan
+from drydock.config.matrix import find, read_matrix
+from drydock.config.strict_yaml import read_yaml
+from drydock.core.paths import ROOT
+from drydock.core.process import short_lived
+from drydock.lock import lockfile as locks
+from drydock.model.locked import Lock
+from drydock.model.variant import Variant
+
+REAL = "cpu"
+"""The target whose stack all of them inherit from."""
+
+
+def main() -> None:
+    """Print what so many variants take, in processor seconds and bytes; a folder says that they are written already."""
+    if sys.argv[1].isdigit():
+        with tempfile.TemporaryDirectory() as name:
+            write_root(Path(name), int(sys.argv[1]))
+            subprocess.run([sys.executable, "-m", "bench.synthetic", name], check=True, cwd=ROOT)
+    else:
+        sys.stdout.write(json.dumps(measured(Path(sys.argv[1]))))
+
+
+def measured(root: Path) -> dict[str, float]:
+    """Return what the matrix below a folder takes: processor seconds by stage, and bytes."""
+    short_lived()
+    lock = locks.read_lock(locks.path_of(ROOT, (root / "REAL").read_text()))
+    before = memory("VmRSS")
+    seconds = _seconds(root, lock)
+    return {**seconds, "bytes": memory("VmHWM") - before}
+
+
+def write_root(root: Path, count: int) -> None:
+    """Write a matrix of `count` variants beside the real templates."""
+    real = find(read_matrix(ROOT), REAL)
+    (root / "REAL").write_text(real.id)
+    (root / "templates").symlink_to(ROOT / "templates")
+    document = read_yaml(ROOT / "matrix.yaml", "matrix.yaml").data
+    stacks = {real.stack: document["stacks"][real.stack]}
+    parent = stacks[real.stack].get("inherits")
+    while parent:
+        stacks[parent] = document["stacks"][parent]
+        parent = stacks[parent].get("inherits")
+    head = {"schema": 1, "epoch": document["epoch"], "stacks": stacks}
+    lines = [yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000)]
+    lines += [_stack(number, real) for number in range(count)]
+    lines += ["variants:\n", *(_row(number, real) for number in range(count))]
+    (root / "matrix.yaml").write_text("".join(lines))
+
+
+def _stack(number: int, real: Variant) -> str:
+    return f"  s{number}: {{accelerator: {real.accelerator}, inherits: {real.stack}, summary: Number {number}}}\n"
+
+
+def _row(number: int, real: Variant) -> str:
+    default = ", default: true" if number == 0 else ""
+    return f"  v{number}: {{stack: s{number}, platforms: [{real.platforms[0]}]{default}}}\n"
+
+
+def _seconds(root: Path, lock: Lock) -> dict[str, float]:
+    def planned(variants: Iterable[Variant]) -> None:
+        for variant in variants:
+            _plan(root, variant, lock)
+
+    return staged(root, planned)[1]
+
+
+def _plan(root: Path, variant: Variant, lock: Lock) -> dict[str, Any]:
+    own = lock.model_copy(update={"variant": variant.id})
+    locks.check(variant, own)
+    folder = root / "images" / variant.id
+    return plan.plan(variant, own, variant.platforms[0], {"base": str(folder)}, folder, OUTPUT / variant.id)
+
+
+def memory(field: str) -> int:
+    """Return a field of this process's status in bytes: VmRSS, what it holds, or VmHWM, the most that it ever held.
+
+    Not getrusage, whose peak is the parent's where that was higher.
+    """
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
+if __name__ == "__main__":
+    main()

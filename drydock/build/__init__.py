@@ -1,0 +1,1 @@
+"""From a variant and its lock to an image."""

@@ -1,0 +1,118 @@
+"""A build's plan in, its OCI layout out; all of the image but the entrypoint is made once, and kept. IO.
+
+An export gives each file the build's own time (rewrite-timestamp), which means to unpack, change and compress again
+every layer that is not the base's, even where only the last one is new. So the Dockerfile's stage `foundation`, with
+all that wheels and vendors bring, is exported by itself. Later builds are given that layout in the stage's place, as an
+image below FROM: they need neither BuildKit's cache nor the wheels, and BuildKit passes its layers on unread. The image
+is the one that the plan makes in one go, bit for bit; `verify` compares them.
+
+Sources: Dockerfile reference, FROM, on named contexts in a stage's place; BuildKit's exporter/containerimage/writer.go
+(rewriteRemoteWithEpoch) on what it leaves alone, and exporter/oci/export.go on attributes of an export.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from drydock.core.console import log
+from drydock.model.variant import Variant
+from drydock.oci import layout as oci
+
+STAGE = "foundation"
+REST = "\nFROM base AS entrypoint\n"
+"""The line of a Dockerfile after which nothing belongs to the foundation."""
+BASE_CONFIG = "containerimage.base.config"
+"""What tells an export which layers are the base's; the Dockerfile's frontend says it of images, not of stages."""
+Bake = Callable[[Mapping[str, Any]], object]
+"""Builds a plan: buildx.bake, which may be told of a builder, or to use no cache."""
+
+
+def recipe(dockerfile: str) -> str:
+    """Return the instructions that make the foundation."""
+    stages, _, _ = dockerfile.partition(REST)
+    return "\n".join(line for line in stages.splitlines() if line and not line.startswith("#"))
+
+
+def contexts(variant: Variant) -> tuple[str, ...]:
+    """Return the named contexts that nothing but the foundation is made of."""
+    return ("wheels", *(source.name for source in variant.sources), *(item.name for item in variant.supplied))
+
+
+def make(plan: Mapping[str, Any], layout: Path, bake: Bake) -> None:
+    """Bake the foundation of a plan of one target into a folder. Raises BuildError, DiskFullError or EngineError."""
+    asked = copy.deepcopy(dict(plan))
+    (target,) = asked["target"].values()
+    target |= {"target": STAGE, "output": [f"{_export(target)},dest={layout}"]}
+    bake(asked)
+
+
+def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake) -> None:
+    """Bake a plan of one target into a folder, its output, on a foundation that lies in another.
+
+    Raises BuildError, DiskFullError or EngineError.
+    """
+    asked = copy.deepcopy(dict(plan))
+    (target,) = asked["target"].values()
+    config = oci.read_config(foundation)
+    base = json.dumps({"rootfs": config["rootfs"], "history": config["history"]}).replace('"', '""')
+    target["contexts"][STAGE] = f"oci-layout://{foundation}@{oci.read_digest(foundation)}"
+    target["output"] = [f'{_export(target)},"{BASE_CONFIG}={base}",dest={layout}']
+    _seed(layout, foundation)
+    bake(asked)
+    if not _settle(layout, foundation):
+        log("this BuildKit changes the times in what it is given as a base: building all in one go")
+        _empty(layout)
+        bake(plan)
+
+
+def _export(target: Mapping[str, Any]) -> str:
+    return str(target["output"][0].rpartition(",dest=")[0])
+
+
+def _seed(layout: Path, foundation: Path) -> None:
+    """Link the foundation's blobs into a layout: BuildKit does not send a blob whose name is there."""
+    (layout / "blobs" / "sha256").mkdir(parents=True)
+    for descriptor in oci.descriptors(foundation):
+        os.link(oci.blob(foundation, descriptor["digest"]), oci.blob(layout, descriptor["digest"]))
+
+
+def _settle(layout: Path, foundation: Path) -> bool:
+    """Describe the foundation's layers as an export in one go does, and drop what the layout does not name.
+
+    The difference is an annotation that says that their times were changed. Returns false where the layers differ.
+    """
+    manifest, below = oci.read_manifest(layout), oci.read_manifest(foundation)["layers"]
+    above = manifest["layers"][len(below) :]
+    if [layer["digest"] for layer in manifest["layers"]] != [layer["digest"] for layer in (*below, *above)]:
+        return False
+    manifest["layers"] = [*below, *above]
+    _name(layout, json.dumps(manifest, indent=2, ensure_ascii=False).encode())  # BuildKit's own way to write it
+    wanted = {item["digest"].removeprefix("sha256:") for item in oci.descriptors(layout)}
+    for blob in (layout / "blobs" / "sha256").iterdir():
+        if blob.name not in wanted:
+            blob.unlink()
+    return True
+
+
+def _name(layout: Path, manifest: bytes) -> None:
+    """Write a manifest, and let the layout's index name it."""
+    digest, index = f"sha256:{hashlib.sha256(manifest).hexdigest()}", layout / "index.json"
+    content = json.loads(index.read_bytes())
+    content["manifests"][0] |= {"digest": digest, "size": len(manifest)}
+    oci.blob(layout, digest).write_bytes(manifest)
+    index.write_text(json.dumps(content, separators=(",", ":")))
+
+
+def _empty(folder: Path) -> None:
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()

@@ -1,0 +1,87 @@
+"""(Variant, Lock) → docker-bake.json, which stock `docker buildx bake -f` accepts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from drydock.core.files import checksum
+from drydock.model.locked import Lock, LockedPlatform
+from drydock.model.variant import Variant
+
+EXPORT = "type=oci,tar=false,rewrite-timestamp=true,force-compression=true,oci-mediatypes=true"
+"""An OCI layout: the only export that the engine's own BuildKit makes bit for bit the same each time."""
+
+
+def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[str, str]) -> str:
+    """Return the checksum of everything a digest depends on, BuildKit itself apart.
+
+    `files` maps the names of the repository's files that go in (Dockerfile, profile, entrypoint, tools) to hashes.
+    """
+    return checksum(
+        {
+            "files": dict(files),
+            "pins": _pins(lock.platforms[platform]),
+            "platform": platform,
+            "source_date_epoch": lock.source_date_epoch,
+            "compression": variant.compression.model_dump(mode="json"),
+            "export": EXPORT,
+        }
+    )
+
+
+def plan(
+    variant: Variant, lock: Lock, platform: str, contexts: Mapping[str, str], context: Path, output: Path
+) -> dict[str, Any]:
+    """Return the bake file that builds one variant for one platform into an OCI layout at `output`.
+
+    `contexts` gives each named context its bake value; `context` is the folder of the variant's Dockerfile. RUN steps
+    get no network, and no attestation is attached, since provenance differs from build to build and the digest with it.
+    """
+    target = {
+        "context": str(context),
+        "dockerfile": "Dockerfile",
+        "contexts": dict(contexts),
+        "args": {"SOURCE_DATE_EPOCH": str(lock.source_date_epoch)},
+        "platforms": [platform],
+        "network": "none",
+        "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
+        "output": [f"{EXPORT},{_compression(variant)},dest={output}"],
+    }
+    return {"group": {"default": {"targets": [bake_name(variant.id)]}}, "target": {bake_name(variant.id): target}}
+
+
+def bake_name(variant: str) -> str:
+    """Return a variant id as a bake target name, which may hold no dots."""
+    return variant.replace(".", "_")
+
+
+def folders(bake: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the host folders a plan reads or writes, for bake's --allow."""
+    found = []
+    for target in bake["target"].values():
+        found.append(target["context"])
+        found += [value.removeprefix("oci-layout://").split("@")[0] for value in target["contexts"].values()]
+        found += [output.rpartition("dest=")[2] for output in target["output"]]
+    return tuple(sorted({folder for folder in found if folder.startswith("/")}))
+
+
+def _compression(variant: Variant) -> str:
+    algorithm, level = variant.compression.algorithm, variant.compression.level
+    return (
+        f"compression={algorithm}"
+        if algorithm == "uncompressed"
+        else f"compression={algorithm},compression-level={level}"
+    )
+
+
+def _pins(pins: LockedPlatform) -> dict[str, Any]:
+    return {
+        "base": pins.base.digest or pins.base.model_dump(mode="json"),
+        "layers": {name: [wheel.sha256 for wheel in wheels] for name, wheels in pins.layers.items()},
+        "tools": [wheel.sha256 for wheel in pins.tools],
+        "build": [wheel.sha256 for wheel in pins.build],
+        "sources": {source.name: source.commit or (source.sdist and source.sdist.sha256) for source in pins.sources},
+        "supplied": {name: [file.sha256 for file in files] for name, files in pins.supplied.items()},
+    }

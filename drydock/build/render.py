@@ -1,0 +1,154 @@
+"""A variant → images/<variant>/Dockerfile and profile.json. Pure, but for reading templates and the committed files."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import re
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound, TemplateSyntaxError, UndefinedError
+
+from drydock.core.errors import InputError, StaleError
+from drydock.core.files import dumps, write_atomically
+from drydock.lock import lockfile as locks
+from drydock.model.locked import Lock
+from drydock.model.record import dump
+from drydock.model.variant import Profile, Variant
+
+PYTHON = "/opt/venv/bin/python3"
+"""The interpreter that runs vLLM, in every image that adds distributions to its base."""
+
+EXCERPT = 20
+"""Lines of a difference that an error shows."""
+
+
+def render(root: Path, variant: Variant) -> dict[str, str]:
+    """Return the generated files of a variant by name. Raises InputError for a template that cannot be filled."""
+    return {"Dockerfile": _dockerfile(root, variant), "profile.json": dumps(dump(profile(variant)))}
+
+
+def write(root: Path, variant: Variant, lock: Lock) -> list[Path]:
+    """Write what render returns, each file whole or not at all; return the files that changed.
+
+    Raises StaleError when the lock was not made from this variant.
+    """
+    locks.check(variant, lock)
+    folder = root / "images" / variant.id
+    files = render(root, variant)
+    return [folder / name for name, text in files.items() if write_atomically(folder / name, text)]
+
+
+def check(root: Path, variant: Variant, lock: Lock) -> None:
+    """Compare the committed files with what render returns. Raises StaleError with the first differing lines."""
+    locks.check(variant, lock)
+    folder = root / "images" / variant.id
+    differences = [_difference(root, folder / name, text) for name, text in render(root, variant).items()]
+    if any(differences):
+        raise StaleError(*filter(None, differences), hint="change the matrix or the templates and run `invoke render`")
+
+
+def profile(variant: Variant) -> Profile:
+    """Return what the entrypoint must know about its own image."""
+    shared = {name: getattr(variant, name) for name in Profile.model_fields if name in Variant.model_fields}
+    python = PYTHON if variant.installs else variant.interpreter
+    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": python}
+    return Profile.model_validate(shared | own)
+
+
+def labels(variant: Variant) -> dict[str, str]:
+    """Return the image's labels; nothing that changes from build to build, since they enter the digest."""
+    base = variant.base
+    named = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
+    return named | {
+        "org.opencontainers.image.title": f"vLLM {variant.vllm.version} for {variant.title}",
+        "org.opencontainers.image.description": variant.summary,
+        "org.opencontainers.image.version": variant.vllm.version,
+        "org.opencontainers.image.licenses": "Apache-2.0",
+        "io.drydock.accelerator": variant.accelerator,
+        "io.drydock.stack": variant.stack,
+        "io.drydock.variant": variant.id,
+        "io.drydock.vllm.origin": variant.vllm.origin,
+    }
+
+
+def _dockerfile(root: Path, variant: Variant) -> str:
+    name = f"{variant.accelerator}/Dockerfile.j2"
+    try:
+        template = _environment(root / "templates").get_template(name)
+        contexts = tuple(_contexts(variant))
+        text = template.render(variant=variant, base=_base(variant), contexts=contexts, labels=labels(variant))
+        return _tidy(text)
+    except TemplateNotFound as error:
+        raise InputError(f"templates/{error.name}: no such template") from error
+    except TemplateSyntaxError as error:
+        raise InputError(f"templates/{error.name}:{error.lineno}: {error.message}") from error
+    except UndefinedError as error:
+        raise InputError(f"{_template_line(error, root) or f'templates/{name}'}: {error.message}") from error
+    except (ArithmeticError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        where = _template_line(error, root) or f"templates/{name}"
+        raise InputError(f"{where}: {type(error).__name__}: {error}") from error
+
+
+@functools.lru_cache(maxsize=4)
+def _environment(templates: Path) -> Environment:
+    """Return what fills the templates of a folder; it compiles each once, and again when the file changes."""
+    environment = Environment(  # noqa: S701 (a Dockerfile is no HTML)
+        loader=FileSystemLoader(templates),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"quoted": _quoted, "supplied": "/supplied/{}".format, "argument": " {}".format}
+    return environment
+
+
+def _quoted(value: str) -> str:
+    """Return text as one word of a Dockerfile instruction."""
+    text = re.sub(r'(["\\$])', r"\\\1", " ".join(value.split()))
+    return f'"{text}"'
+
+
+def _tidy(text: str) -> str:
+    """Reduce the empty lines that unfilled blocks leave to one."""
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _base(variant: Variant) -> str:
+    base = variant.base
+    return base.reference if base.kind == "image" else f"Debian {base.suite}, made by mmdebstrap from locked packages"
+
+
+def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
+    """Yield the named contexts beside the base, with what each holds."""
+    yield "wheels", "a folder for each layer of distributions: its wheels and requirements.txt"
+    for source in variant.sources:
+        yield source.name, f"source code: {source.sdist or f'{source.repository} {source.ref}'.strip()}"
+    for item in variant.supplied:
+        yield item.name, f"brought by the operator: {', '.join(item.patterns)}"
+    yield "tools", "uv and the scripts of templates/tools; needed while building, absent from the image"
+    yield "entrypoints", "the entrypoint's sources"
+
+
+def _template_line(error: Exception, root: Path) -> str:
+    """Return file:line of the template that raised the error; Jinja puts templates into the traceback."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename.endswith(".j2")]
+    return f"{Path(frames[-1].filename).relative_to(root)}:{frames[-1].lineno}" if frames else ""
+
+
+def _difference(root: Path, path: Path, expected: str) -> str:
+    """Return how a committed file differs from what it is generated from, or nothing."""
+    name = str(path.relative_to(root))
+    if not path.is_file():
+        return f"{name}: does not exist"
+    found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide other line ends
+    if found == expected:
+        return ""
+    lines = list(
+        difflib.unified_diff(found.splitlines(), expected.splitlines(), "committed", "generated", "", "", 1, "")
+    )
+    rest = [f"… {len(lines) - EXCERPT} more lines"] if len(lines) > EXCERPT else []
+    return "\n".join([f"{name}: does not match what it is generated from", *lines[:EXCERPT], *rest])

@@ -1,0 +1,159 @@
+"""Builds a variant again from nothing, under other circumstances, and compares every digest. IO.
+
+The second build runs in a process of its own: a copy of the repository in another folder, with other file times and
+modes, an empty cache folder that shares only the content-addressed store, no BuildKit cache, another umask, locale and
+time zone, and offline. Its RUN steps run at another time of day, necessarily.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from drydock.build import build
+from drydock.core.console import log
+from drydock.core.errors import BuildError, NotReproducibleError
+from drydock.core.paths import cache_home
+from drydock.engine import daemon
+from drydock.lock import lockfile
+from drydock.model.locked import Lock, LockedImage
+from drydock.model.record import Record
+from drydock.oci.diff import Difference, compare
+
+INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates", "models", "schemas")
+INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
+SHARED = ("store", "sources")
+"""Of the cache: what is fetched, by hash or by commit; the second build may not use the network."""
+CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
+OTHER_MTIME = 981173106
+"""2001-02-03: what the copied files claim to be from."""
+
+
+class Verified(Record):
+    """What `verify --json` prints."""
+
+    reproducible: bool
+    first: str
+    second: str
+    committed: str | None
+    """The lock's digest, if it was made from these very inputs."""
+    matches_committed: bool | None
+    differences: tuple[Mapping[str, str], ...]
+
+
+def verify(job: build.Job, *, builder: str | None = None) -> Verified:
+    """Build twice and compare; raise nothing for a difference, but report it by layer, path and field."""
+    first = build.build(job, builder=builder)
+    log(f"{first.digest}: now building again from nothing")
+    with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_roomy()) as folder:
+        second = _build_elsewhere(job, Path(folder), builder)
+        differences = compare(Path(first.layout), Path(second["layout"]))
+    committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
+    return Verified(
+        reproducible=first.digest == second["digest"],
+        first=first.digest,
+        second=second["digest"],
+        committed=committed,
+        matches_committed=None if committed is None else committed == first.digest,
+        differences=tuple(difference._asdict() for difference in differences),
+    )
+
+
+def settle(job: build.Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
+    """Raise NotReproducibleError unless both builds, and the committed digest if it applies, are the same.
+
+    With `recording`, write the digest of both builds into the lock instead of comparing with the committed one.
+    """
+    if not verified.reproducible:
+        raise NotReproducibleError(
+            f"{job.variant.id}: the second build differs from the first", *map(describe, verified.differences)
+        )
+    if recording:
+        record(job, verified, builder)
+    elif verified.matches_committed is False:
+        raise NotReproducibleError(
+            f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
+            hint="compare BuildKit with the lock's `image.buildkit`; `verify --record` commits the new digest",
+        )
+
+
+def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
+    """Return the lock's digest for these inputs; None where it is for other inputs, or not there."""
+    image = pins.platforms[platform].image
+    return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
+
+
+def record(job: build.Job, verified: Verified, builder: str | None = None) -> None:
+    """Write the digest that two builds agreed upon into the lock."""
+    image = LockedImage(
+        digest=verified.first,
+        inputs_sha256=build.inputs_sha256(job),
+        buildkit=daemon.buildkit_version(builder),
+        buildx=daemon.ensure().buildx,
+    )
+    pins = job.lock.platforms[job.platform].model_copy(update={"image": image})
+    changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
+    lockfile.write_lock(lockfile.path_of(job.root, job.variant.id), changed)
+
+
+def describe(difference: Difference | Mapping[str, str]) -> str:
+    """Return one difference as a line."""
+    values = difference if isinstance(difference, Mapping) else difference._asdict()
+    return "{where}: {path}: {field}: {first} → {second}".format(**values)
+
+
+def _build_elsewhere(job: build.Job, folder: Path, builder: str | None) -> dict[str, str]:
+    copy = folder / "a different folder"
+    _copy_inputs(job.root, copy)
+    cache = folder / "cache"
+    cache.mkdir()
+    for shared in SHARED:
+        (cache_home() / shared).mkdir(parents=True, exist_ok=True)
+        (cache / shared).symlink_to(cache_home() / shared)
+    command = [sys.executable, "-m", "drydock", job.variant.id, job.platform, *([builder] if builder else [])]
+    done = subprocess.run(
+        command,
+        cwd=copy,
+        env={**os.environ, **CIRCUMSTANCES, "DRYDOCK_CACHE": str(cache), "PYTHONPATH": str(copy)},
+        umask=0o077,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(
+            f"the second build of {job.variant.id} failed: exit {done.returncode}", hint="its output stands above"
+        )
+    result: dict[str, str] = json.loads(done.stdout)
+    return result
+
+
+def _copy_inputs(root: Path, copy: Path) -> None:
+    ignore = shutil.ignore_patterns("__pycache__", ".*")
+    for name in INPUT_FOLDERS:
+        if (root / name).is_dir():
+            shutil.copytree(root / name, copy / name, ignore=ignore)
+    for name in INPUT_FILES:
+        if (root / name).is_file():
+            shutil.copy(root / name, copy / name)
+    for path in _tree(copy):
+        path.chmod(0o700 if path.is_dir() else 0o600)
+        os.utime(path, (OTHER_MTIME, OTHER_MTIME))
+
+
+def _tree(folder: Path) -> Iterator[Path]:
+    yield folder
+    yield from folder.rglob("*")
+
+
+def _roomy() -> Path:
+    """Return a folder for temporary gigabytes: on the disk of the cache, since /tmp may be memory."""
+    folder = cache_home() / "tmp"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,1 @@
+"""matrix.yaml, accelerators and mirrors.yaml, read strictly."""

@@ -1,0 +1,141 @@
+"""mirrors.yaml: where this machine finds what registries, git hosts and indexes hold. Reads one file; the rest is pure.
+
+A machine's own configuration, as pip.conf is: nothing of it enters a lock or an image, and it holds no credentials.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import AfterValidator, Field
+
+from drydock.config.strict_yaml import read_yaml
+from drydock.config.validation import validate
+from drydock.core.errors import InputError
+from drydock.model.record import Record
+from drydock.oci.reference import parse
+
+NAME = "mirrors.yaml"
+DEFAULT = "default"
+"""Stands among `indexes` for the one that pip uses where its configuration names none."""
+HINT = "credentials come from ~/.netrc (or the file that NETRC names), a registry's from docker login"
+
+
+def _without_credentials(value: str) -> str:
+    if "@" in value.partition("://")[2].partition("/")[0] or "@" in value.partition("/")[0]:
+        raise ValueError("an address without user and password")
+    return value
+
+
+def _redacted(text: str) -> str:
+    return re.sub(r"""(//|["'\s])[^\s"']*@""", r"\1", text)
+
+
+def _url(value: str) -> str:
+    parts = urlsplit(_without_credentials(value))
+    if parts.scheme not in ("https", "http", "file") or not (parts.netloc or parts.scheme == "file"):
+        raise ValueError("an address with https://, http:// or file://")
+    return value
+
+
+Url = Annotated[str, AfterValidator(_url)]
+Place = Annotated[str, AfterValidator(_without_credentials)]
+
+
+class Mirrors(Record):
+    """mirrors.yaml as written. Of several keys that a name begins with, the longest counts."""
+
+    schema_: Literal[1] = Field(alias="schema", default=1)
+    """Version of this file's layout."""
+    registries: Mapping[str, Place] = {}
+    """Registry, with or without a path below it → HOST[:PORT][/PATH] that stands in for it."""
+    git: Mapping[Url, Url] = {}
+    """What a repository's address begins with → what it begins with instead."""
+    indexes: Mapping[str, Url] = {}
+    """What the address of an index, of a Debian archive or of a file begins with → what it begins with instead;
+    `default` is the index that pip uses without configuration."""
+
+
+NONE = Mirrors()
+
+
+def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
+    """Return the machine's mirrors; none where there is no file. Raises InputError."""
+    path = path_of(env)
+    if not path.is_file():
+        if env.get("DRYDOCK_MIRRORS"):
+            raise InputError(f"DRYDOCK_MIRRORS={path}: no such file")
+        return NONE
+    try:
+        return validate(Mirrors, read_yaml(path, str(path)))
+    except InputError as error:
+        raise InputError(*map(_redacted, error.problems), hint=error.hint or HINT) from None
+
+
+def path_of(env: Mapping[str, str]) -> Path:
+    """Return where the file lies, or would lie."""
+    config = env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or Path.home()) / ".config"
+    return Path(env.get("DRYDOCK_MIRRORS") or Path(config) / "drydock" / NAME)
+
+
+def rewritten(url: str, prefixes: Mapping[str, str]) -> str:
+    """Return a URL with the longest prefix that it begins with replaced. A prefix ends where a part of a path does.
+
+    A user and password in it stay behind: they are another host's.
+    """
+    bare, known = _bare(url), sorted(prefixes, key=len, reverse=True)
+    found = next((prefix for prefix in known if prefix != DEFAULT and _begins(bare, prefix)), None)
+    return _joined(prefixes[found], bare[len(found) :]) if found is not None else url
+
+
+def registry(reference: str, mirrors: Mirrors) -> str:
+    """Return how a registry's image is called at its mirror; itself where it has none."""
+    where = parse(reference)
+    full = f"{where.host}/{where.repository}"
+    found = rewritten(full, {_hub(name): place for name, place in mirrors.registries.items()})
+    if found == full:
+        return reference
+    return f"{found}{f':{where.tag}' if where.tag else ''}{f'@{where.digest}' if where.digest else ''}"
+
+
+def git_environment(mirrors: Mirrors, env: Mapping[str, str]) -> dict[str, str]:
+    """Return variables under which git goes to the mirrors, beside what its configuration says.
+
+    Source: git-config(1), GIT_CONFIG_COUNT and url.<base>.insteadOf.
+    """
+    first = int(env.get("GIT_CONFIG_COUNT") or 0)
+    added = {
+        name: value
+        for number, (prefix, mirror) in enumerate(sorted(mirrors.git.items()), first)
+        for name, value in (
+            (f"GIT_CONFIG_KEY_{number}", f"url.{mirror}.insteadOf"),
+            (f"GIT_CONFIG_VALUE_{number}", prefix),
+        )
+    }
+    return {**added, "GIT_CONFIG_COUNT": str(first + len(mirrors.git))} if mirrors.git else {}
+
+
+def _hub(name: str) -> str:
+    return {"index.docker.io": "docker.io"}.get(name, name)
+
+
+def _bare(url: str) -> str:
+    scheme, slashes, rest = url.partition("://")
+    if not slashes:
+        return url
+    host, slash, path = rest.partition("/")
+    return f"{scheme}://{host.rpartition('@')[2]}{slash}{path}"
+
+
+def _begins(url: str, prefix: str) -> bool:
+    return url.startswith(prefix) and (prefix.endswith("/") or url[len(prefix) :][:1] in ("", "/"))
+
+
+def _joined(mirror: str, rest: str) -> str:
+    """Put two halves of a URL together with one slash between them."""
+    return f"{mirror.rstrip('/')}/{rest.lstrip('/')}" if rest.strip("/") else mirror

@@ -1,0 +1,115 @@
+"""A parsed document → a record, or one error that lists everything wrong with it, in words. Pure."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, to_json
+
+from drydock.config.quick_yaml import KeyPath
+from drydock.config.strict_yaml import Document
+from drydock.core.errors import InputError, nearest
+
+R = TypeVar("R", bound=BaseModel)
+
+Problem = tuple[str, str]
+"""What is wrong, and a hint or nothing."""
+
+
+def validate(record: type[R], document: Document) -> R:
+    """Turn a document into a record. Raises InputError with every problem and its key path."""
+    try:
+        return record.model_validate_json(to_json(document.data), strict=True)
+    except ValidationError as error:
+        details = error.errors(include_url=False)
+        raise failure([_explain(record, document, detail) for detail in details]) from error
+
+
+def failure(problems: list[Problem]) -> InputError:
+    """Return one error for all problems, without repetition; with several, each keeps its hint at its end."""
+    unique = list(dict.fromkeys(problems))
+    if len(unique) == 1:
+        return InputError(unique[0][0], hint=unique[0][1])
+    return InputError(*(f"{text}; {hint}" if hint else text for text, hint in unique))
+
+
+def _explain(record: type[BaseModel], document: Document, detail: ErrorDetails) -> Problem:
+    """Say one pydantic error in the words of somebody who knows the file and not pydantic."""
+    path, context = _written_path(document.data, detail["loc"]), detail.get("ctx", {})
+    parent, last = path[:-1], str(path[-1]) if path else ""
+    found = _found(document, path, detail["input"])
+    match detail["type"]:
+        case "extra_forbidden":
+            return document.problem(parent, f"unknown key {last!r}", at=path), nearest(last, known_keys(record, parent))
+        case "missing":
+            return document.problem(parent, f"missing key {last!r}"), ""
+        case "union_tag_not_found":
+            return document.problem(path, f"missing key {context['discriminator']}"), ""
+        case "string_type" if isinstance(detail["input"], bool | int | float):
+            text = f"found {found}, which YAML reads as {json.dumps(detail['input'])}, expected text"
+            return document.problem(path, text), f'quote it: "{found}"'
+    expected = _expected(detail["type"], detail["loc"], context) or detail["msg"].lower()
+    return document.problem(path, f"found {found}, expected {expected}"), ""
+
+
+def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, Any]) -> str:
+    if any(step in location for step in _SCALARS):
+        return "text, a number, true or false"
+    words = {
+        "string_pattern_mismatch": f"text that matches {context.get('pattern')}",
+        "literal_error": str(context.get("expected")),
+        "union_tag_invalid": f"one of {context.get('expected_tags')}",
+        "string_type": "text",
+        "int_type": "a whole number",
+        "bool_type": "true or false",
+        "tuple_type": "a list",
+        "mapping_type": "keys and values",
+        "model_type": "keys and values",
+        "model_attributes_type": "keys and values",
+        "value_error": str(context.get("error", "")),
+    }
+    return words.get(kind, "")
+
+
+def _found(document: Document, path: KeyPath, value: Any) -> str:
+    """Return a value as it is written in the file, shortened."""
+    place = document.places.get(path)
+    written = place.source if place and not isinstance(value, str) else None
+    text = written or json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+_LONGEST = 60
+_SCALARS = ("bool", "int", "float", "str")
+"""What pydantic appends to the path for each alternative of a scalar."""
+
+
+def _written_path(data: Any, location: tuple[str | int, ...]) -> KeyPath:
+    """Drop from pydantic's path what is not in the file: the names of union members and of key checks."""
+    path: list[str | int] = []
+    for number, step in enumerate(location):
+        if (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int)):
+            data = data[step]  # type: ignore[index]  # a key of the mapping or a position in the list, as just checked
+            path.append(step)
+        elif isinstance(data, dict) and number == len(location) - 1 and step not in ("[key]", *_SCALARS):
+            path.append(step)
+    return tuple(path)
+
+
+def known_keys(annotation: Any, path: KeyPath) -> set[str]:
+    """Return the keys that a record type allows at a path: what a misspelt key is compared with."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        fields = {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
+        return known_keys(fields.get(str(path[0])), path[1:]) if path else set(fields)
+    arguments = get_args(annotation)
+    if get_origin(annotation) in (Union, types.UnionType):
+        return {key for argument in arguments for key in known_keys(argument, path)}
+    if get_origin(annotation) is Annotated:
+        return known_keys(arguments[0], path)
+    if arguments and path:
+        return known_keys(next(item for item in reversed(arguments) if item is not Ellipsis), path[1:])
+    return set()

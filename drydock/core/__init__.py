@@ -1,0 +1,1 @@
+"""Errors, the console, files, paths and processes. Imports nothing else of drydock."""

@@ -1,0 +1,112 @@
+"""Sorted JSON, and files that are whole or absent."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import orjson
+
+from drydock.core.console import log
+from drydock.core.errors import DiskFullError, InputError
+
+UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
+"""What a folder that cannot be written to gives."""
+
+
+def dumps(value: Any) -> str:
+    """Return sorted, indented JSON with a newline at the end: what each stage prints and commits."""
+    return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
+
+
+def compact(value: Any) -> str:
+    """Return a JSON value's one canonical form: sorted, without spaces; for what programs read and registries hold."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def checksum(value: Any) -> str:
+    """Return the sha256 of a JSON value's one canonical form."""
+    return hashlib.sha256(compact(value).encode()).hexdigest()
+
+
+def file_sha256(path: Path) -> str:
+    """Return the sha256 of a file's content."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_atomically(path: Path, content: str | bytes) -> bool:
+    """Write a file under a temporary name and rename it; return whether anything changed.
+
+    Raises DiskFullError, leaving the old file as it was.
+    """
+    data = content.encode() if isinstance(content, str) else content
+    if path.is_file() and path.read_bytes() == data:
+        return False
+    with disk_full(path), whole_file(path) as file:
+        file.write(data)
+    return True
+
+
+@contextlib.contextmanager
+def whole_file(path: Path) -> Iterator[IO[bytes]]:
+    """Yield a temporary file that becomes `path` when the block ends well, and goes when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path))
+    try:
+        with os.fdopen(handle, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def temporary_prefix(path: Path) -> str:
+    """Return how the names of a file begin while it is being written, beside its own."""
+    return f".{path.name}."
+
+
+@contextlib.contextmanager
+def disk_full(path: Path) -> Iterator[None]:
+    """Turn "no space left" while writing below `path` into an error that says where and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in UNWRITABLE:
+            raise InputError(
+                f"{error.filename or path}: {error.strerror}", hint="name a writable folder in DRYDOCK_CACHE"
+            ) from error
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        raise DiskFullError(
+            f"{path}: no space left on the disk ({error.strerror})",
+            hint="free some space and run the same command again: finished files are kept, half-written ones are not",
+        ) from error
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold a lock file, so that two runs at once take turns; the kernel frees it when a process dies.
+
+    Says on standard error that it waits, when it must.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            log(f"another drydock run holds {path}; waiting for it")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""The Docker engine: find, install, start, load."""

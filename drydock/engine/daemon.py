@@ -1,0 +1,221 @@
+"""The Docker engine: found, or on Debian installed and started, and driven through one subprocess function. IO.
+
+Needed: an engine with the containerd image store, and a buildx whose BuildKit can rewrite timestamps (0.13 and newer).
+docker-py cannot drive BuildKit, so builds go through `docker buildx`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from drydock.core.console import log
+from drydock.core.errors import EngineError
+from drydock.core.files import dumps, exclusive, write_atomically
+from drydock.core.paths import cache_home
+from drydock.engine import debian
+from drydock.model.record import Record
+
+MINIMUM_ENGINE = (25, 0)
+"""The first release whose containerd image store loads and exports OCI layouts."""
+MINIMUM_BUILDX = (0, 13)
+"""The first release with rewrite-timestamp in its BuildKit and `network` and `contexts` in bake files."""
+DAEMON_CONFIG = Path("/etc/docker/daemon.json")
+SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
+ROOM = {"all": True, "minFreeSpace": "10GB", "maxUsedSpace": "1000TB"}
+SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [ROOM]}}}
+"""Of an engine that drydock sets up. By default BuildKit keeps a fifth of the disk free: where less is, it drops after
+each build the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
+HOW_TO_GET_ONE = (
+    "install Docker Engine 25 or newer with buildx 0.13 or newer, and switch its containerd image store on: "
+    f'{DAEMON_CONFIG} holds {{"features": {{"containerd-snapshotter": true}}}}; then restart the engine'
+)
+
+
+class Engine(Record):
+    """A running engine that can make reproducible images."""
+
+    version: str
+    buildx: str
+    buildkit: str
+    started: bool
+    """Whether this process started it."""
+
+
+def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
+    """Run a docker command to its end and return its standard output.
+
+    Raises EngineError with the command's last line when it fails.
+    """
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=cwd)
+    except FileNotFoundError as error:
+        raise EngineError(f"{argv[0]}: not found on PATH", hint="invoke engine") from error
+    if done.returncode:
+        raise EngineError(f"{' '.join(argv)}: exit {done.returncode}: {_last_line(done.stderr)}")
+    return done.stdout
+
+
+def parse_version(text: str) -> tuple[int, ...]:
+    """Find the first dotted number, such as (28, 5, 2) in "28.5.2+dfsg4"; empty when there is none."""
+    found = re.search(r"\d+(?:\.\d+)+", text)
+    return tuple(int(part) for part in found[0].split(".")) if found else ()
+
+
+def shortcomings(version: str, driver_status: Sequence[Sequence[str]], buildx: str) -> list[str]:
+    """Say what an engine lacks; empty when it will do. Pure."""
+    problems = []
+    if parse_version(version) < MINIMUM_ENGINE:
+        problems.append(f"docker engine: found {version}, expected {_dotted(MINIMUM_ENGINE)} or newer")
+    if parse_version(buildx) < MINIMUM_BUILDX:
+        problems.append(f"docker buildx: found {buildx or 'none'}, expected {_dotted(MINIMUM_BUILDX)} or newer")
+    if not any("containerd.snapshotter" in value for _, value in driver_status):
+        problems.append("docker engine: found the classic image store, expected the containerd image store")
+    return problems
+
+
+def find() -> Engine | None:
+    """Return the engine that answers, or None; raises EngineError when one answers and cannot do what is needed."""
+    if not shutil.which("docker"):
+        return None
+    answer = subprocess.run(["docker", "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
+    info = json.loads(answer.stdout) if answer.returncode == 0 and answer.stdout.strip() else {}
+    if not info.get("ServerVersion"):
+        return None
+    buildx = _buildx_version()
+    problems = shortcomings(info["ServerVersion"], info.get("DriverStatus") or (), buildx)
+    if problems:
+        raise EngineError(*problems, hint=HOW_TO_GET_ONE)
+    return Engine(version=info["ServerVersion"], buildx=buildx, buildkit=buildkit_version(), started=False)
+
+
+def ensure() -> Engine:
+    """Return a usable engine: the running one, else one started here, on Debian as root installed first.
+
+    Raises EngineError saying what is missing and how to get it.
+    """
+    with exclusive(_state() / "lock"):
+        found = find()
+        if found:
+            return found
+        _refuse_another_engine()
+        if not shutil.which("dockerd") or not shutil.which("docker") or not _buildx_version():
+            _install()
+        return _start()
+
+
+def stop() -> bool:
+    """Stop the engine that drydock started, by its pid; return whether there was one."""
+    pid_file = _state() / "dockerd.pid"
+    pid = int(pid_file.read_text()) if pid_file.is_file() else 0
+    if not pid or not _is_dockerd(pid):
+        return False
+    os.kill(pid, signal.SIGTERM)
+    stopped = wait_for(lambda: not _is_dockerd(pid), seconds=60)
+    if not stopped:
+        raise EngineError(f"dockerd (pid {pid}): still running 60 seconds after SIGTERM", hint=f"kill -9 {pid}")
+    pid_file.unlink(missing_ok=True)
+    return True
+
+
+def buildkit_version(builder: str | None = None) -> str:
+    """Return the BuildKit version of a builder, of the default one when None."""
+    text = run(["docker", "buildx", "inspect", *([builder] if builder else [])])
+    found = re.search(r"BuildKit version:\s*(v?[1-9]\S*|v?0\.[1-9]\S*)", text)
+    if found:
+        return found[1]
+    # A distribution's engine may carry a BuildKit that was built without its version.
+    return f"of Docker Engine {run(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
+
+
+def wait_for(condition: Callable[[], object], seconds: float) -> bool:
+    """Ask again and again until the condition holds; False when it never did."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return bool(condition())
+
+
+def _refuse_another_engine() -> None:
+    """Start no engine here when the user has named another one."""
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
+        if os.environ.get(name):
+            raise EngineError(
+                f"no Docker engine answers at {name}={os.environ[name]}", hint=f"start it, or unset {name}"
+            )
+
+
+def _install() -> None:
+    if os.geteuid() != 0 or not debian.is_debian():
+        raise EngineError("no Docker engine answers, and none is installed", hint=HOW_TO_GET_ONE)
+    if not DAEMON_CONFIG.exists():
+        log(f"writing {DAEMON_CONFIG}: switches the containerd image store on, and lets BuildKit keep its layers")
+        write_atomically(DAEMON_CONFIG, dumps(SETTINGS))
+    packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
+    debian.install(*packages, minimum={"docker.io": MINIMUM_ENGINE, "docker-buildx": MINIMUM_BUILDX})
+
+
+def _start() -> Engine:
+    if os.geteuid() != 0:
+        raise EngineError(
+            "no Docker engine answers", hint="start it (systemctl start docker), or add yourself to the group docker"
+        )
+    state = _state()
+    state.mkdir(parents=True, exist_ok=True)
+    command = ["dockerd", "--pidfile", str(state / "dockerd.pid")]
+    if not DAEMON_CONFIG.exists():
+        write_atomically(state / "daemon.json", dumps(SETTINGS))
+        command += ["--config-file", str(state / "daemon.json")]
+    log_file = state / "dockerd.log"
+    log(f"starting {' '.join(command)} (log: {log_file}; `invoke engine --stop` ends it)")
+    with log_file.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    wait_for(lambda: process.poll() is not None or _answers(), seconds=60)
+    found = find() if process.poll() is None else None
+    if not found:
+        raise EngineError(
+            f"dockerd did not start: {_last_line(log_file.read_text(errors='replace'))}", hint=f"read {log_file}"
+        )
+    return found.model_copy(update={"started": True})
+
+
+def _answers() -> bool:
+    return subprocess.run(["docker", "version"], capture_output=True, check=False).returncode == 0
+
+
+def _buildx_version() -> str:
+    done = subprocess.run(["docker", "buildx", "version"], capture_output=True, text=True, check=False)
+    return ".".join(map(str, parse_version(done.stdout))) if done.returncode == 0 else ""
+
+
+def _is_dockerd(pid: int) -> bool:
+    """Tell whether the process runs; one that ended and was not waited for has an empty command line."""
+    try:
+        program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
+    except OSError:
+        return False
+    return program.endswith(b"dockerd")
+
+
+def _state() -> Path:
+    return cache_home() / "engine"
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def _last_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return lines[-1] if lines else "(it said nothing)"

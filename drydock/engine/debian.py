@@ -1,0 +1,87 @@
+"""Debian hosts: which one this is, and packages installed from its own mirrors, from testing where need be. IO."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+from drydock.core.console import log
+from drydock.core.errors import EngineError
+from drydock.core.files import write_atomically
+
+TESTING_SOURCE = Path("/etc/apt/sources.list.d/drydock-testing.sources")
+TESTING_PIN = Path("/etc/apt/preferences.d/drydock-testing")
+
+
+def is_debian(os_release: Path = Path("/etc/os-release")) -> bool:
+    """Tell whether this is Debian itself, not one of its children, whose mirrors hold other packages."""
+    return os_release.is_file() and "\nID=debian\n" in f"\n{os_release.read_text()}\n"
+
+
+def install(*packages: str, minimum: Mapping[str, tuple[int, ...]] | None = None) -> None:
+    """Install packages with apt-get, as root; from testing when the release's own are older than `minimum`.
+
+    Says what it does. Raises EngineError with apt's last line.
+    """
+    _apt("update")
+    old = [name for name, version in (minimum or {}).items() if _candidate(name) < version]
+    options: tuple[str, ...] = ()
+    if old:
+        log(f"{', '.join(old)}: this release's are too old; taking newer ones from Debian testing, pinned low")
+        _add_testing()
+        _apt("update")
+        options = ("-t", "testing")
+    log(f"installing {' '.join(packages)} with apt-get")
+    _apt("install", "--yes", "--no-install-recommends", *options, *packages)
+
+
+def parse_policy(text: str) -> tuple[int, ...]:
+    """Find the candidate's version in what `apt-cache policy NAME` says; empty when there is none."""
+    found = re.search(r"Candidate: (?:\d+:)?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in found[1].split(".")) if found else ()
+
+
+def mirror() -> str:
+    """Return the mirror of Debian that this machine's apt is configured for.
+
+    Raises EngineError when apt knows none.
+    """
+    targets = _output(
+        "apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(SITE) $(REPO_URI)", "Created-By: Packages"
+    )
+    for line in targets.splitlines():
+        origin, _, _, uri = [*line.split(), "", "", "", ""][:4]
+        if origin == "Debian" and uri:
+            return uri.rstrip("/")
+    raise EngineError(
+        "apt: no Debian mirror is configured on this machine", hint="add one to /etc/apt/sources.list.d and run again"
+    )
+
+
+def _add_testing() -> None:
+    source = f"Types: deb\nURIs: {mirror()}\nSuites: testing\nComponents: main\nSigned-By: {_keyring()}\n"
+    write_atomically(TESTING_SOURCE, source)
+    write_atomically(TESTING_PIN, "Package: *\nPin: release a=testing\nPin-Priority: 100\n")
+
+
+def _keyring() -> str:
+    return "/usr/share/keyrings/debian-archive-keyring.gpg"
+
+
+def _candidate(package: str) -> tuple[int, ...]:
+    return parse_policy(_output("apt-cache", "policy", package))
+
+
+def _apt(*arguments: str) -> None:
+    env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    done = subprocess.run(["apt-get", "-q", *arguments], capture_output=True, text=True, check=False, env=env)
+    if done.returncode:
+        errors = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("E:")]
+        raise EngineError(f"apt-get {' '.join(arguments)}: exit {done.returncode}: {' '.join(errors)}")
+
+
+def _output(*argv: str) -> str:
+    return subprocess.run(argv, capture_output=True, text=True, check=False).stdout

@@ -1,0 +1,1 @@
+"""Inspect, compare, verify and audit images."""

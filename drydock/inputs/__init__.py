@@ -1,0 +1,1 @@
+"""Everything that goes into an image, by hash: wheels, Debian packages, sources, base images, supplied files."""

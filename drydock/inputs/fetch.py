@@ -1,0 +1,201 @@
+"""Turns a lock into build contexts: everything pinned lies in the store, checked, and is handed to BuildKit. IO.
+
+What is there already is not fetched again, so a second run, or one without network, works from the store alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform as host
+import zipfile
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from drydock.config import mirrors
+from drydock.core.errors import FetchError, UnresolvedError
+from drydock.core.paths import ROOT
+from drydock.inputs import debs as apt
+from drydock.inputs import rootfs, sources, supplied
+from drydock.inputs import wheels as resolve
+from drydock.inputs.store import Store, default_store
+from drydock.model.locked import (
+    Lock,
+    LockedDeb,
+    LockedDebianBase,
+    LockedImageBase,
+    LockedPlatform,
+    LockedSource,
+    LockedWheel,
+)
+from drydock.model.variant import Supplied, Variant
+from drydock.oci import layout as oci
+
+MEGABYTE = 1_000_000
+
+
+def fetch(  # noqa: PLR0913 - four of them have defaults that all callers but tests keep
+    variant: Variant,
+    lock: Lock,
+    platform: str,
+    *,
+    offline: bool = False,
+    without: Collection[str] = (),
+    root: Path = ROOT,
+    env: Mapping[str, str] = os.environ,
+) -> dict[str, str]:
+    """Bring everything that a lock pins for one platform into the store, and make build contexts of it.
+
+    base, wheels, tools, and one for each source and each context of supplied files; those named in `without` are left
+    out, since something else stands in for them. With `offline`, raises a FetchError that lists everything that would
+    have to be fetched.
+    """
+    pins, store = lock.platforms[platform], default_store(env)
+    _refuse_unresolved(variant, pins, without)
+    target = resolve.environment(variant.python, platform, variant.base)
+    sdists = [source.sdist for source in pins.sources if source.sdist and source.name not in without]
+    wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *pins.tools)
+    debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
+    if offline:
+        _refuse_missing((*wheels, *sdists, *debs), store)
+        _refuse_absent([s for s in pins.sources if s.name not in without and not sources.stored(s, store)])
+    if isinstance(pins.base, LockedDebianBase):
+        apt.fetch_packages(debs, pins.base.snapshot, store, env)
+    resolve.fetch_wheels(wheels, target, store, env)
+    makers: dict[str, Callable[[], Path | str]] = {
+        "base": lambda: _base(pins, platform, lock.source_date_epoch, store, env),
+        "wheels": lambda: wheel_folder({**pins.layers, **({"build": pins.build} if pins.build else {})}, store),
+        "tools": lambda: tool_folder(pins.tools, root, store),
+        **{source.name: partial(sources.folder, source, target, store, env) for source in pins.sources},
+        **{item.name: partial(_supplied, item, pins, store) for item in variant.supplied},
+    }
+    return {name: str(make()) for name, make in makers.items() if name not in without}
+
+
+def _all_wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
+    return (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.build)
+
+
+def _supplied(item: Supplied, pins: LockedPlatform, store: Store) -> Path:
+    return supplied.context(item, pins.supplied.get(item.name, ()), store)
+
+
+def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collection[str]) -> None:
+    """Raise a FetchError that names every context that the lock could not pin, why, and what to do."""
+    missing = {name: reason for name, reason in pins.unresolved.items() if name not in without}
+    if missing:
+        raise UnresolvedError(
+            *(f"images/{variant.id}/lock.json: {name} is unresolved: {reason}" for name, reason in missing.items()),
+            hint=f"`invoke lock --target {variant.id}` pins it where it can be reached; --allow-unlocked builds with"
+            f" what is there today; --context {next(iter(missing))}=VALUE puts something else in its place",
+        )
+
+
+def _refuse_absent(missing: Sequence[LockedSource]) -> None:
+    if missing:
+        raise FetchError(
+            *(f"--offline: {source.name} {source.repository}@{source.commit} is not here" for source in missing),
+            hint="run `invoke fetch` once with a network, or without --offline",
+        )
+
+
+def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: Mapping[str, str] = os.environ) -> None:
+    """Bring wheels that fit this machine's own Python into the store."""
+    store = default_store(env)
+    if offline:
+        _refuse_missing(wheels, store)
+    major, minor, _ = host.python_version_tuple()
+    target = resolve.Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
+    resolve.fetch_wheels(wheels, target, store, env)
+
+
+def wheel_folder(layers: Mapping[str, Sequence[LockedWheel]], store: Store) -> Path:
+    """Return the folder of wheels: <layer>/<file>.whl and <layer>/requirements.txt."""
+    files = {f"{layer}/{wheel.filename}": wheel.sha256 for layer, wheels in layers.items() for wheel in wheels}
+    lists = {
+        f"{layer}/requirements.txt": "".join(sorted(map(_requirement, wheels))).encode()
+        for layer, wheels in layers.items()
+    }
+    return store.folder(files, lists)
+
+
+def tool_folder(tools: Sequence[LockedWheel], root: Path, store: Store) -> Path:
+    """Return the folder of what builds use: the executable of each tool's wheel, and the scripts of templates/tools."""
+    scripts = {path.name: path.read_bytes() for path in sorted((root / "templates" / "tools").glob("*.py"))}
+    programs = {tool.name: _program(tool, store) for tool in tools}
+    return store.folder(programs, scripts, executable=frozenset(programs))
+
+
+def rootfs_packages(base: LockedDebianBase, platform: str, epoch: int) -> rootfs.Packages:
+    """Return what a locked base is made from."""
+    return rootfs.Packages(base.suite, platform, epoch, base.packages, base.bootstrap)
+
+
+def _requirement(wheel: LockedWheel) -> str:
+    return f"{wheel.name}=={wheel.version} --hash=sha256:{wheel.sha256}\n"
+
+
+def _program(tool: LockedWheel, store: Store) -> str:
+    """Take the executable of a tool's wheel into the store; return its sha256."""
+    store.verify(tool.sha256)
+    with zipfile.ZipFile(store.path(tool.sha256)) as wheel:
+        data = wheel.read(f"{tool.name}-{tool.version}.data/scripts/{tool.name}")
+    sha256 = hashlib.sha256(data).hexdigest()
+    store.add([data], sha256, tool.filename)
+    return sha256
+
+
+def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Mapping[str, str]) -> str:
+    if isinstance(pins.base, LockedImageBase):
+        return _image(pins.base, platform, store, env)
+    source = rootfs_packages(pins.base, platform, epoch)
+    layout = rootfs.make(source, store)
+    digest = pins.base.digest or oci.read_digest(layout)
+    rootfs.check_digest(layout, digest, source)
+    return f"oci-layout://{layout}@{digest}"
+
+
+def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
+    """Name a base by its digest: here, where a bundle brought it, else at its registry or that one's mirror.
+
+    One that nobody pinned, which --allow-unlocked lets through, goes by its tag.
+    """
+    if base.digest and oci.intact(image_folder(base.digest, platform, store)):
+        return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
+    reference = mirrors.registry(base.reference, mirrors.read_mirrors(env))
+    return f"docker-image://{reference}@{base.digest}" if base.digest else f"docker-image://{reference}"
+
+
+def image_folder(digest: str, platform: str, store: Store) -> Path:
+    """Return where one platform's OCI layout of a base that is an image lies, or would lie."""
+    return store.home / "store" / "images" / platform.replace("/", "-") / digest.removeprefix("sha256:")
+
+
+def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:
+    """Return the packages the base must still be made from: none when it was made before."""
+    if not isinstance(pins.base, LockedDebianBase):
+        return ()
+    source = rootfs_packages(pins.base, platform, epoch)
+    return () if oci.intact(rootfs.folder(source, store)) else (*source.packages, *source.bootstrap)
+
+
+def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> None:
+    unique = {item.sha256: item for item in pinned}
+    missing = [item for item in unique.values() if not store.has(item.sha256, item.size)]
+    if missing:
+        total = sum(item.size for item in missing)
+        raise FetchError(
+            f"--offline: {len(missing)} of {len(unique)} pinned files are not in the store ({_size(total)}):",
+            *_lines(missing),
+            hint="run `invoke fetch` once with a network, or without --offline",
+        )
+
+
+def _lines(items: Iterable[LockedWheel | LockedDeb]) -> Iterator[str]:
+    for item in sorted(items, key=lambda item: item.name):
+        yield f"  {item.filename.rpartition('/')[2]} ({_size(item.size)})"
+
+
+def _size(size: int) -> str:
+    return f"{size / MEGABYTE:.1f} MB" if size >= MEGABYTE else f"{size / 1000:.1f} kB"

@@ -1,0 +1,142 @@
+"""Turns the machine's own pip configuration into how uv resolves and how files are fetched. IO; the parsing is pure.
+
+Nothing here names an index: which one serves a file is for pip's configuration to say.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from drydock.config.mirrors import DEFAULT, Mirrors, read_mirrors, rewritten
+from drydock.core.errors import FetchError
+from drydock.inputs.transfer import Access
+
+SECTIONS = ("global", "download", "install", ":env:")
+"""Of pip's configuration, the later wins."""
+
+
+class Indexes(NamedTuple):
+    """Where Python distributions come from. Holds secrets: never print it."""
+
+    main: str | None
+    """None: the one that pip and uv use by default."""
+    extra: tuple[str, ...]
+    find_links: tuple[str, ...]
+    no_index: bool
+    trusted_hosts: tuple[str, ...]
+    certificates: str | None
+    client_certificate: str | None
+    proxy: str | None
+    timeout: float
+
+
+def read_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
+    """Ask pip for its configuration: files, environment and all."""
+    command = [sys.executable, "-m", "pip", "config", "list"]
+    result = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise FetchError(
+            f"pip config list failed: {result.stderr.strip().splitlines()[-1:]}",
+            hint="mend the pip configuration it names",
+        )
+    return mirrored(parse_config(result.stdout), read_mirrors(env))
+
+
+def parse_config(text: str) -> Indexes:
+    """Turn what `pip config list` prints (section.key='value') into one answer per key."""
+    options = _options(text)
+    extra = _words(options.get("extra-index-url"))
+    return Indexes(
+        main=options.get("index-url") or None,
+        extra=extra,
+        find_links=_words(options.get("find-links")),
+        no_index=options.get("no-index", "").lower() in ("1", "true", "yes", "on"),
+        trusted_hosts=_words(options.get("trusted-host")),
+        certificates=options.get("cert") or None,
+        client_certificate=options.get("client-cert") or None,
+        proxy=options.get("proxy") or None,
+        timeout=float(options.get("timeout") or options.get("default-timeout") or 60),
+    )
+
+
+def mirrored(indexes: Indexes, mirrors: Mirrors) -> Indexes:
+    """Return the same indexes at their mirrors."""
+
+    def at(url: str) -> str:
+        return rewritten(url, mirrors.indexes)
+
+    return indexes._replace(
+        main=at(indexes.main) if indexes.main else mirrors.indexes.get(DEFAULT),
+        extra=tuple(map(at, indexes.extra)),
+        find_links=tuple(map(at, indexes.find_links)),
+    )
+
+
+def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which uv sees the same indexes as pip, and nothing of uv's own configuration.
+
+    By the environment and not by arguments, because every user of the machine can read a process's arguments.
+    """
+    kept = {name: value for name, value in env.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
+    chosen = {
+        "UV_DEFAULT_INDEX": indexes.main,
+        "UV_INDEX": " ".join(indexes.extra),
+        "UV_FIND_LINKS": ",".join(indexes.find_links),
+        "UV_INSECURE_HOST": " ".join(indexes.trusted_hosts),
+        "UV_HTTP_TIMEOUT": str(int(indexes.timeout)),
+        "SSL_CERT_FILE": indexes.certificates,
+        "SSL_CLIENT_CERT": indexes.client_certificate,
+        "HTTP_PROXY": indexes.proxy,
+        "HTTPS_PROXY": indexes.proxy,
+    }
+    return kept | {name: value for name, value in chosen.items() if value}
+
+
+def single(indexes: Indexes) -> tuple[Indexes, ...]:
+    """Return one configuration for each index alone, for files that another index's same version hides."""
+    folders = indexes._replace(main=None, extra=(), no_index=True)
+    if indexes.no_index:
+        return (folders,)
+    bare = indexes._replace(extra=(), find_links=())
+    return (folders, bare, *(bare._replace(main=url) for url in indexes.extra))
+
+
+def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
+    """Return how the files themselves are reached."""
+    found = (_credentials(url) for url in (indexes.main, *indexes.extra, *indexes.find_links) if url)
+    return Access(
+        certificates=indexes.certificates or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
+        client_certificate=indexes.client_certificate,
+        proxies={"http": indexes.proxy, "https": indexes.proxy} if indexes.proxy else {},
+        credentials={host: pair for host, pair in found if pair},
+        insecure_hosts=frozenset(host.partition(":")[0] for host in indexes.trusted_hosts),
+        timeout=indexes.timeout,
+        mirrors=read_mirrors(env).indexes,
+    )
+
+
+def _options(text: str) -> dict[str, str]:
+    options: dict[str, tuple[int, str]] = {}
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        section, _, key = name.rpartition(".")
+        if section in SECTIONS and SECTIONS.index(section) >= options.get(key, (0, ""))[0]:
+            options[key] = (SECTIONS.index(section), str(ast.literal_eval(value)))
+    return {key: value for key, (_, value) in options.items()}
+
+
+def _words(value: str | None) -> tuple[str, ...]:
+    return tuple((value or "").split())
+
+
+def _credentials(url: str) -> tuple[str, tuple[str, str] | None]:
+    parts = urlsplit(url)
+    if parts.username is None:
+        return parts.hostname or "", None
+    return parts.hostname or "", (unquote(parts.username), unquote(parts.password or ""))

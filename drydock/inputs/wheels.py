@@ -1,0 +1,334 @@
+"""Turns requirements into exact wheels for one Python and one platform. IO: uv resolves; choosing among tags is pure.
+
+What is installed on the machine plays no part, and no source distribution is ever built.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform as host
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from drydock.core.errors import GoneError, InputError
+from drydock.inputs.indexes import Indexes, access, read_indexes, single, uv_environment
+from drydock.inputs.store import Store
+from drydock.inputs.transfer import Access, Wanted, ask_sizes, download
+from drydock.model.bases import Base, DebianBase
+from drydock.model.locked import LockedWheel
+
+MACHINES = {
+    "linux/amd64": "x86_64",
+    "linux/arm64": "aarch64",
+    "linux/s390x": "s390x",
+    "linux/ppc64le": "ppc64le",
+    "linux/riscv64": "riscv64",
+}
+GLIBC = {
+    "ubuntu:20.04": 31,
+    "ubi:9": 34,
+    "openeuler:22.03": 34,
+    "openeuler:24.03": 38,
+    "bullseye": 31,
+    "bookworm": 36,
+    "trixie": 41,
+    "ubuntu:22.04": 35,
+    "ubuntu:24.04": 39,
+}
+"""Minor version of glibc 2.x, by the release's libc6 package."""
+OLDEST_GLIBC = {"x86_64": 5}
+"""PEP 600: manylinux begins with 2.5 there, with 2.17 elsewhere."""
+LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+UV_NEWEST_GLIBC = 40
+"""The newest that uv's --python-platform knows."""
+UV_MACHINES = ("x86_64", "aarch64")
+
+INDEX_HINT = (
+    "an index or a folder that holds it must be in pip's configuration "
+    "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
+)
+WHEEL_HINT = (
+    "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
+    "wheel, or put a wheel made of it into a folder that pip's find-links names"
+)
+
+
+class Environment(NamedTuple):
+    """What wheels must fit."""
+
+    python: str
+    """3.11"""
+    machine: str
+    """x86_64"""
+    glibc: int
+    """36 for glibc 2.36."""
+
+
+class Request(NamedTuple):
+    """What the resolver starts from."""
+
+    requirements: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    no_deps: bool = False
+    sdist: bool = False
+    """Whether one source distribution is wanted, which nobody builds to learn what it depends on."""
+
+
+class Candidate(NamedTuple):
+    """A wheel that an index offers."""
+
+    name: str
+    version: str
+    filename: str
+    url: str
+    sha256: str
+    size: int | None = None
+
+
+def environment(python: str, platform: str, base: Base) -> Environment:
+    """Return what wheels of an image must fit; raise InputError where the base's glibc is not known."""
+    release = base.suite if isinstance(base, DebianBase) else base.release
+    if release not in GLIBC:
+        raise InputError(
+            f"base {release!r}: the version of its glibc is not known, known: {', '.join(sorted(GLIBC))}",
+            hint="add it to GLIBC in drydock/inputs/wheels.py",
+        )
+    return Environment(python, MACHINES[platform], GLIBC[release])
+
+
+def native(platform: str) -> bool:
+    """Tell whether this machine runs a platform's programs itself."""
+    return host.machine() == MACHINES[platform]
+
+
+def resolve_wheels(
+    request: Request, target: Environment, store: Store, env: Mapping[str, str] = os.environ
+) -> tuple[LockedWheel, ...]:
+    """Resolve requirements to wheels, and return them sorted by name, with the hashes that the index gives.
+
+    Raises InputError where the resolver fails, FetchError where an index does not deliver what it offers.
+    """
+    indexes = read_indexes(env)
+    chosen = choose(_compile(request, target, indexes, env), target)
+    return _pinned(chosen, store, access(indexes, env))
+
+
+def offered(request: Request, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
+    """Return the wheels that requirements mean today, or the source distributions, one each, sorted by name.
+
+    Nothing is fetched. Raises InputError.
+    """
+    found = _compile(request, target, read_indexes(env), env)
+    if request.sdist:
+        return tuple(candidate for candidate in found if candidate.filename.endswith(".tar.gz"))
+    return choose(found, target)
+
+
+def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapping[str, str]) -> LockedWheel:
+    """Find one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
+    indexes = read_indexes(env)
+    request = Request((requirement,), no_deps=True, sdist=True)
+    found = [c for c in _compile(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
+    if not found:
+        raise InputError(f"{requirement}: no index has a source distribution of it", hint=INDEX_HINT)
+    return _pinned(found[:1], store, access(indexes, env))[0]
+
+
+def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
+    """Fetch locked source distributions that the store lacks. Raises GoneError where an index has another file."""
+    indexes = read_indexes(env)
+    for pin in sdists:
+        if store.has(pin.sha256, pin.size):
+            continue
+        request = Request((f"{pin.name}=={pin.version}",), no_deps=True, sdist=True)
+        urls = [c.url for c in _compile(request, target, indexes, env) if c.sha256 == pin.sha256]
+        if not urls:
+            raise GoneError(f"{pin.filename} (sha256 {pin.sha256[:12]}…): no configured index has it", hint=INDEX_HINT)
+        download(store, [Wanted(pin.filename, pin.sha256, pin.size, tuple(urls))], access(indexes, env))
+
+
+def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
+    """Fetch locked wheels that the store lacks; raise one FetchError that names all that no index has."""
+    missing = [wheel for wheel in wheels if not store.has(wheel.sha256, wheel.size)]
+    if not missing:
+        return
+    indexes = read_indexes(env)
+    urls = locate(missing, target, indexes, env)
+    gone = [
+        f"{w.filename} (sha256 {w.sha256[:12]}…): no configured index has it" for w in missing if w.sha256 not in urls
+    ]
+    if gone:
+        raise GoneError(*gone, hint=INDEX_HINT)
+    wanted = [Wanted(w.filename, w.sha256, w.size, (urls[w.sha256],)) for w in missing]
+    download(store, wanted, access(indexes, env))
+
+
+def locate(
+    wheels: Iterable[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> dict[str, str]:
+    """Return sha256 → URL for every wheel that some index has: all indexes together, then each alone."""
+    left, urls = {wheel.sha256: wheel for wheel in wheels}, dict[str, str]()
+    for configuration in (indexes, *single(indexes)):
+        for batch in _batches(tuple(left.values()), target, configuration, env):
+            urls |= {c.sha256: c.url for c in batch if c.sha256 in left}
+        left = {sha256: wheel for sha256, wheel in left.items() if sha256 not in urls}
+        if not left:
+            break
+    return urls
+
+
+def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
+    """Return for each distribution the wheel that fits best, as pip would; sorted by name."""
+    ranks = {tag: rank for rank, tag in enumerate(tags(target))}
+    candidates = tuple(candidate for candidate in candidates if candidate.filename.endswith(".whl"))
+    best: dict[str, tuple[int, Candidate]] = {}
+    for candidate in candidates:
+        fits = [ranks[tag] for tag in parse_wheel_filename(candidate.filename)[3] if tag in ranks]
+        if fits and (candidate.name not in best or (min(fits), candidate) < best[candidate.name]):
+            best[candidate.name] = (min(fits), candidate)
+    missing = sorted({c.name for c in candidates} - set(best))
+    if missing:
+        raise InputError(*(f"{name}: none of its wheels fits {target}" for name in missing), hint=WHEEL_HINT)
+    return tuple(best[name][1] for name in sorted(best))
+
+
+def tags(target: Environment) -> Iterator[Tag]:
+    """Return the tags that fit, best first."""
+    major, minor = (int(part) for part in target.python.split(".")[:2])
+    platforms = list(_platforms(target))
+    yield from cpython_tags((major, minor), platforms=platforms)
+    yield from compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms)
+
+
+def parse_pylock(text: str) -> tuple[Candidate, ...]:
+    """Read the wheels and source distributions out of a pylock.toml (PEP 751)."""
+    packages = tomllib.loads(text).get("packages", [])
+    return tuple(
+        _candidate(package, file)
+        for package in packages
+        for file in (*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else []))
+    )
+
+
+def _pinned(candidates: Sequence[Candidate], store: Store, reached: Access) -> tuple[LockedWheel, ...]:
+    """Return pins with sizes: as the index says, as the server says, and else by fetching the file."""
+    sizes = {c.sha256: c.size or _stored_size(c, store) for c in candidates}
+    unknown = {c.sha256: c for c in candidates if sizes[c.sha256] is None}
+    asked = ask_sizes(tuple((sha256, c.url) for sha256, c in unknown.items()), reached)
+    rest = [Wanted(c.filename, sha256, None, (c.url,)) for sha256, c in unknown.items() if asked.get(sha256) is None]
+    download(store, rest, reached)
+    return tuple(_locked(c, sizes[c.sha256] or asked.get(c.sha256) or _stored_size(c, store) or 0) for c in candidates)
+
+
+def _stored_size(candidate: Candidate, store: Store) -> int | None:
+    path = store.path(candidate.sha256)
+    return path.stat().st_size if path.is_file() else None
+
+
+def _locked(candidate: Candidate, size: int) -> LockedWheel:
+    return LockedWheel(
+        name=candidate.name,
+        version=candidate.version,
+        filename=candidate.filename,
+        size=size,
+        sha256=candidate.sha256,
+    )
+
+
+def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
+    url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
+    return Candidate(
+        name=canonicalize_name(package["name"]),
+        version=package["version"],
+        filename=wheel.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]),
+        url=url,
+        sha256=wheel["hashes"]["sha256"],
+        size=wheel.get("size"),
+    )
+
+
+def _platforms(target: Environment) -> Iterator[str]:
+    for minor in range(target.glibc, OLDEST_GLIBC.get(target.machine, 17) - 1, -1):
+        yield f"manylinux_2_{minor}_{target.machine}"
+        if minor in LEGACY_MANYLINUX:
+            yield f"{LEGACY_MANYLINUX[minor]}_{target.machine}"
+    yield f"linux_{target.machine}"
+
+
+def _batches(
+    wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> Iterator[tuple[Candidate, ...]]:
+    """Ask for all pins in one go; where one of them is unknown, which fails them all, by halves."""
+    pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
+    try:
+        yield _compile(Request(pins, no_deps=True), target, indexes, env)
+    except InputError:
+        if len(wheels) > 1:
+            middle = len(wheels) // 2
+            yield from _batches(wheels[:middle], target, indexes, env)
+            yield from _batches(wheels[middle:], target, indexes, env)
+
+
+def _compile(request: Request, target: Environment, indexes: Indexes, env: Mapping[str, str]) -> tuple[Candidate, ...]:
+    """Run uv; raise InputError with its reasons."""
+    if target.machine not in UV_MACHINES:
+        raise InputError(f"{target.machine}: uv cannot resolve for it; it can for {', '.join(UV_MACHINES)}")
+    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
+        files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
+        for name, lines in files.items():
+            Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
+        output = Path(folder, "pylock.toml")
+        command = _command(Path(folder), output, target, request)
+        command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
+        result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
+        if result.returncode:
+            said = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()
+            raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{said}", hint=_hint(said))
+        return parse_pylock(output.read_text())
+
+
+def _command(folder: Path, output: Path, target: Environment, request: Request) -> list[str]:
+    platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
+    return [
+        *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),
+        *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
+        *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
+        *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
+        # As pip does it: the best version of all indexes, whichever has it. Every file is pinned by hash afterwards.
+        *("--index-strategy", "unsafe-best-match", "--no-sources"),
+        *(_without_building(folder, request.requirements[0]) if request.sdist else _WHEELS_ONLY),
+    ]
+
+
+_WHEELS_ONLY = ("--only-binary", ":all:", "--no-config")
+
+
+def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
+    """Tell uv that a source distribution depends on nothing, so that it builds none to find out."""
+    name, _, version = requirement.partition("==")
+    known = {"name": name, "version": version} if version else {"name": name}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in known.items())
+    (folder / "uv.toml").write_text(f"[[dependency-metadata]]\n{lines}requires-dist = []\n")
+    return "--no-binary", name, "--config-file", str(folder / "uv.toml")
+
+
+def uv_binary() -> Path:
+    """Return the uv of drydock's own environment."""
+    return Path(sys.executable).parent / "uv"
+
+
+def _hint(said: str) -> str:
+    """Tell a distribution that has no fitting wheel from one that no index has."""
+    return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", said) else INDEX_HINT

@@ -1,0 +1,1 @@
+"""images/VARIANT/lock.json: resolve, read, compare."""

@@ -1,0 +1,164 @@
+"""Turns two locks into what differs between them: packages added, removed and changed, with versions and sizes.
+
+IO: reads the locks, from the working tree or out of git. Comparing and printing are pure.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drydock.core.errors import InputError
+from drydock.core.files import dumps
+from drydock.lock.lockfile import parse_lock, path_of, read_lock
+from drydock.model.locked import Lock, LockedDebianBase, LockedPlatform
+
+
+class Pin(NamedTuple):
+    """One package of a lock."""
+
+    version: str
+    size: int
+    sha256: str
+
+
+class Difference(NamedTuple):
+    """What became of one package; None: it is not in that lock."""
+
+    platform: str
+    kind: str
+    """wheel, build, tool, sdist, deb or bootstrap."""
+    name: str
+    old: Pin | None
+    new: Pin | None
+
+
+Key = tuple[str, str, str]
+
+
+def diff(root: Path, old: str, new: str, *, json: bool = False) -> str:
+    """Return what differs between two locks, each a variant, a lock file or REVISION:VARIANT, as text or JSON."""
+    before, after = load(root, old), load(root, new)
+    differences = compare(before, after)
+    if json:
+        return dumps(
+            {"old": old, "new": new, "packages": [_plain(d) for d in differences], "other": other(before, after)}
+        )
+    return _text(differences, other(before, after))
+
+
+def load(root: Path, name: str) -> Lock:
+    """Read a lock by what people call it; raise InputError or StaleError."""
+    if path_of(root, name).is_file():
+        return read_lock(path_of(root, name))
+    if Path(name).is_file():
+        return read_lock(Path(name))
+    revision, colon, variant = name.partition(":")
+    if not colon:
+        raise InputError(
+            f"{name!r}: neither a variant with a lock nor a file",
+            hint="name a variant (cpu-vllm0.32), a lock file, or one of a git revision (HEAD~1:cpu-vllm0.32)",
+        )
+    return parse_lock(_show(root, revision, variant), name)
+
+
+def compare(old: Lock, new: Lock) -> tuple[Difference, ...]:
+    """Return the packages that differ, sorted."""
+    before, after = dict(_pins(old)), dict(_pins(new))
+    keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    return tuple(Difference(*key, before.get(key), after.get(key)) for key in keys)
+
+
+def other(old: Lock, new: Lock) -> dict[str, list[Any]]:
+    """Return every other field that differs: its key path → the old and the new value."""
+    before, after = _facts(old), _facts(new)
+    return {
+        key: [before.get(key), after.get(key)]
+        for key in sorted(before.keys() | after.keys())
+        if before.get(key) != after.get(key)
+    }
+
+
+def _show(root: Path, revision: str, variant: str) -> str:
+    """Read a committed lock out of git."""
+    place = f"{revision}:{path_of(Path(), variant)}"
+    result = subprocess.run(["git", "-C", str(root), "show", place], capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise InputError(f"git has no {place}: {result.stderr.strip()}")
+    return result.stdout
+
+
+def _pins(lock: Lock) -> Iterator[tuple[Key, Pin]]:
+    for platform, pins in lock.platforms.items():
+        for kind, packages in _kinds(pins).items():
+            for package in packages:
+                yield (platform, kind, package.name), Pin(package.version, package.size, package.sha256)
+
+
+def _kinds(pins: LockedPlatform) -> Mapping[str, tuple[Any, ...]]:
+    python: dict[str, tuple[Any, ...]] = {
+        "wheel": tuple(wheel for layer in pins.layers.values() for wheel in layer),
+        "tool": pins.tools,
+    }
+    python |= {"build": pins.build, "sdist": tuple(source.sdist for source in pins.sources if source.sdist)}
+    if isinstance(pins.base, LockedDebianBase):
+        return {**python, "deb": pins.base.packages, "bootstrap": pins.base.bootstrap}
+    return python
+
+
+def _facts(lock: Lock) -> dict[str, Any]:
+    facts: dict[str, Any] = {"variant": lock.variant, "inputs_sha256": lock.inputs_sha256}
+    facts |= {"source_date_epoch": lock.source_date_epoch, "compatibility_version": lock.compatibility_version}
+    for platform, pins in lock.platforms.items():
+        facts[f"platforms.{platform}.base.digest"] = pins.base.digest
+        facts[f"platforms.{platform}.image.digest"] = pins.image.digest if pins.image else None
+        for source in pins.sources:
+            facts[f"platforms.{platform}.sources.{source.name}"] = source.commit
+        for context, files in pins.supplied.items():
+            facts |= {f"platforms.{platform}.supplied.{context}.{file.filename}": file.sha256 for file in files}
+        for context, reason in pins.unresolved.items():
+            facts[f"platforms.{platform}.unresolved.{context}"] = reason
+        for layer, wheels in pins.layers.items():
+            facts[f"platforms.{platform}.layers.{layer}"] = sorted(wheel.name for wheel in wheels)
+    return facts
+
+
+def _plain(difference: Difference) -> dict[str, Any]:
+    old, new = difference.old, difference.new
+    change = "added" if old is None else "removed" if new is None else "changed"
+    return {
+        "change": change,
+        "platform": difference.platform,
+        "kind": difference.kind,
+        "name": difference.name,
+        "old": old._asdict() if old else None,
+        "new": new._asdict() if new else None,
+    }
+
+
+def _text(differences: tuple[Difference, ...], fields: Mapping[str, list[Any]]) -> str:
+    lines = [_line(difference) for difference in differences]
+    lines += [f"{key}: {_short(before)} → {_short(after)}" for key, (before, after) in fields.items()]
+    return "".join(f"{line}\n" for line in lines) or "no difference\n"
+
+
+def _line(difference: Difference) -> str:
+    old, new, where = difference.old, difference.new, f"({difference.kind}, {difference.platform})"
+    if old is None and new is not None:
+        return f"+ {difference.name} {new.version} {_size(new.size)} {where}"
+    if new is None and old is not None:
+        return f"- {difference.name} {old.version} {_size(old.size)} {where}"
+    if old is None or new is None:
+        raise ValueError(difference)
+    versions = f"{old.version} → {new.version}" if old.version != new.version else f"{new.version}, another file"
+    return f"~ {difference.name} {versions} {_size(old.size)} → {_size(new.size)} {where}"
+
+
+def _size(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def _short(value: Any) -> str:
+    return f"{len(value)} distributions" if isinstance(value, list) else str(value)

@@ -1,0 +1,200 @@
+"""Who is asked what is newest: pip's indexes through uv, Debian's mirrors through apt, registries, git hosts. IO.
+
+Nothing is fetched but lists. Each answer is asked for once, however many variants want it, and so is each failure.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+from urllib.parse import urlsplit
+
+from packaging.utils import canonicalize_name
+
+from drydock.config.mirrors import read_mirrors, registry
+from drydock.core.errors import DrydockError, GoneError, InputError
+from drydock.core.paths import cache_home
+from drydock.inputs import debs, indexes, sources, wheels
+from drydock.inputs.indexes import Indexes
+from drydock.inputs.wheels import Candidate, Environment, Request
+from drydock.model.locked import LockedDeb
+from drydock.model.variant import SourceCode
+from drydock.oci.reference import Reference, parse
+from drydock.registry.client import Client
+from drydock.registry.manifests import Manifest, Manifests
+
+PATIENCE = 15.0
+"""Seconds that a registry has for an answer; there are many, and a nightly check asks again tomorrow."""
+PAUSE = 0.05
+"""Seconds before a registry is asked again; doubled each time."""
+ABSENT = re.compile(
+    r"[Bb]ecause (?:all versions of |only \S+ is available and )?([\w.-]+)\S* (?:was not found|has no )"
+)
+"""How uv names a distribution that no index has, or has no fitting wheel of."""
+
+T = TypeVar("T")
+
+
+class Offer(NamedTuple):
+    """A distribution as an index has it today."""
+
+    version: str
+    sha256: str
+    origin: str
+
+
+class Tag(NamedTuple):
+    """What a registry's tag names today."""
+
+    digest: str
+    layers: tuple[str, ...]
+    """Digests of the layers of one platform, the lowest first."""
+
+
+class World(Protocol):
+    """Everybody who is asked. Each raises a DrydockError where there is no answer, GoneError where the answer is no."""
+
+    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+        """Return what requirements mean today, by name."""
+
+    def newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool = False) -> Mapping[str, Offer]:
+        """Return the newest of each distribution that some index has, whatever else wants of it."""
+
+    def debs(self, suite: str, packages: tuple[str, ...], platform: str) -> tuple[LockedDeb, ...]:
+        """Return a suite's packages today, with what they depend on."""
+
+    def tag(self, reference: str, platform: str) -> Tag:
+        """Return what a reference names today."""
+
+    def commit(self, source: SourceCode) -> str:
+        """Return the commit of a tag or branch."""
+
+
+class Machine:
+    """The world as this machine's configuration reaches it."""
+
+    def __init__(self, env: Mapping[str, str] = os.environ) -> None:
+        self._env = env
+        self._known: dict[Any, Any] = {}
+
+    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+        """Return what requirements mean today, by name. Raises InputError."""
+        return self._once((request, target), lambda: self._offers(request, target))
+
+    def newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool = False) -> Mapping[str, Offer]:
+        """Return the newest of each distribution; one that no index has is not among them. Raises InputError."""
+        return self._once((names, target, sdist), lambda: self._newest(names, target, sdist=sdist))
+
+    def debs(self, suite: str, packages: tuple[str, ...], platform: str) -> tuple[LockedDeb, ...]:
+        """Return a suite's packages today. Raises InputError or FetchError."""
+        key = (suite, packages, platform)
+        return self._once(key, lambda: debs.resolve_packages(suite, packages, platform, self._env))
+
+    def tag(self, reference: str, platform: str) -> Tag:
+        """Return what a reference names today.
+
+        Raises RegistryError, at once for a host that did not answer before; GoneError where there is no such image.
+        """
+        where = parse(registry(reference, read_mirrors(self._env)))
+        self._once(("host", where.host), lambda: self._reach(where))
+        return self._once((reference, platform), lambda: self._tag(where, platform))
+
+    def commit(self, source: SourceCode) -> str:
+        """Return the commit of a tag or branch. Raises FetchError; GoneError where there is no such ref."""
+        return self._once((source.repository, source.ref), lambda: self._commit(source))
+
+    def _once(self, key: Any, ask: Callable[[], T]) -> T:
+        """Ask once; a failure is the same for everybody who asks again."""
+        if key not in self._known:
+            try:
+                self._known[key] = ask()
+            except DrydockError as error:
+                self._known[key] = error
+        found: T | DrydockError = self._known[key]
+        if isinstance(found, DrydockError):
+            raise found
+        return found
+
+    # --- indexes ----------------------------------------------------------------------------------------------------
+
+    def _offers(self, request: Request, target: Environment) -> dict[str, Offer]:
+        configured = indexes.read_indexes(self._env)
+        found = wheels.offered(request, target, self._env)
+        return {item.name: Offer(item.version, item.sha256, origin(item, configured)) for item in found}
+
+    def _newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool) -> dict[str, Offer]:
+        left = names
+        while left:
+            try:
+                return self._offers(Request(left, no_deps=True, sdist=sdist), target)
+            except InputError as error:
+                fewer = tuple(name for name in left if canonicalize_name(name) not in absent(str(error)))
+                if fewer == left:
+                    raise
+                left = fewer
+        return {}
+
+    def _commit(self, source: SourceCode) -> str:
+        try:
+            return sources.ask(source, self._env)
+        except InputError as error:
+            raise GoneError(*error.problems, hint=error.hint) from error
+
+    # --- registries -------------------------------------------------------------------------------------------------
+
+    def _reach(self, where: Reference) -> bool:
+        """Ask a host once for anything, so that a dozen images of a registry that is away cost one wait."""
+        self._manifests(where).find(where.name)
+        return True
+
+    def _tag(self, where: Reference, platform: str) -> Tag:
+        manifests = self._manifests(where)
+        found = manifests.find(where.name)
+        if found is None:
+            raise GoneError(f"{where}: the registry has no such image")
+        return Tag(found.digest, tuple(layer["digest"] for layer in self._of(platform, found, manifests)))
+
+    def _of(self, platform: str, found: Manifest, manifests: Manifests) -> list[dict[str, Any]]:
+        for item in found.content.get("manifests", ()):
+            if "{os}/{architecture}".format(**item.get("platform", {"os": "", "architecture": ""})) == platform:
+                inner = manifests.find(item["digest"])
+                return list(inner.content.get("layers", ())) if inner else []
+        return list(found.content.get("layers", ()))
+
+    def _manifests(self, where: Reference) -> Manifests:
+        access = indexes.access(indexes.read_indexes(self._env), self._env)
+        patient = access._replace(timeout=min(access.timeout, PATIENCE), pause=PAUSE)
+        bare = where._replace(tag="", digest="")
+        return Manifests(Client(bare, patient, env=self._env), cache_home(self._env) / "uploads")
+
+
+def absent(said: str) -> set[str]:
+    """Return the distributions of which uv says that no index has a fitting file. Pure."""
+    return {canonicalize_name(name) for name in ABSENT.findall(" ".join(said.split()))}
+
+
+def origin(candidate: Candidate, configured: Indexes) -> str:
+    """Say which of pip's indexes a file is of, without naming a host: the one whose address its own is most like."""
+    named = [(f"find-links {number}", url) for number, url in enumerate(configured.find_links, 1)]
+    named += [(f"extra index {number}", url) for number, url in enumerate(configured.extra, 1)]
+    best = max(((_alike(url, candidate.url), name) for name, url in named), default=(0, ""))
+    return best[1] if best[0] > _alike(configured.main or "", candidate.url) else "main index"
+
+
+def _alike(index: str, url: str) -> int:
+    """Return the number of parts that two addresses begin with in common: 0 for different hosts."""
+    count = 0
+    for mine, theirs in zip(_parts(index), _parts(url), strict=False):
+        if mine != theirs:
+            break
+        count += 1
+    return count
+
+
+def _parts(url: str) -> tuple[str, ...]:
+    parts = urlsplit(url if "://" in url else f"file://{url}")
+    return (
+        (f"{parts.scheme}://{parts.hostname or ''}", *(part for part in parts.path.split("/") if part)) if url else ()
+    )

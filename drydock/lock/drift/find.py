@@ -1,0 +1,281 @@
+"""Variants and their locks → what has drifted, asking a `World`. IO through it alone."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from packaging.version import Version
+
+from drydock.core.console import emit, log
+from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
+from drydock.core.files import dumps
+from drydock.inputs import wheels as resolve
+from drydock.inputs.wheels import Environment, Request
+from drydock.lock import lockfile
+from drydock.lock.drift.ask import Machine, Offer, World
+from drydock.lock.drift.record import Change, Drift, NotAsked, text
+from drydock.lock.pin import BOOTSTRAP
+from drydock.model.bases import DebianBase, ImageBase
+from drydock.model.locked import LockedDeb, LockedPlatform, LockedSource, LockedWheel
+from drydock.model.record import dump
+from drydock.model.variant import SourceCode, Variant
+
+T = TypeVar("T")
+UNPINNED = "not pinned before"
+COMMIT = re.compile(r"[0-9a-f]{40}")
+Pins = Mapping[str, tuple[str, str]]
+"""Name → version and sha256."""
+
+
+def outdated(root: Path, variants: Iterable[Variant], *, json: bool) -> None:
+    """Print what has drifted, as text or JSON; raises what `settle` raises, and StaleError for a lock that is stale."""
+    found = find(root, variants, Machine())
+    emit(dumps(dump(found)) if json else text(found))
+    settle(found)
+
+
+def settle(drift: Drift) -> None:
+    """Raise DriftError where something drifted, else NotAskedError where something could not be asked."""
+    if drift.drifted:
+        commands = dict.fromkeys(change.command for change in drift.drifted)
+        raise DriftError(f"{len(drift.drifted)} pins have drifted", hint="; ".join(commands))
+    if drift.not_asked:
+        raise NotAskedError(
+            f"nothing that could be asked has drifted, and {len(drift.not_asked)} sources could not be asked",
+            hint="see above for each; on a machine that reaches them, run it again",
+        )
+
+
+def find(root: Path, variants: Iterable[Variant], world: World) -> Drift:
+    """Compare each variant's lock with the world. Raises StaleError for a lock that does not hold."""
+    notes = Notes()
+    for variant in variants:
+        pins = lockfile.read_lock(lockfile.path_of(root, variant.id))
+        lockfile.check(variant, pins)
+        for platform in variant.platforms:
+            log(f"{variant.id}: asking what is newest for {platform}")
+            _Platform(variant, platform, pins.platforms[platform], world, notes).look()
+    return Drift(
+        drifted=tuple(notes.drifted), beyond=tuple(notes.beyond), not_asked=tuple(notes.not_asked), asked=notes.asked
+    )
+
+
+class Notes:
+    """What was found so far."""
+
+    def __init__(self) -> None:
+        self.drifted: list[Change] = []
+        self.beyond: list[Change] = []
+        self.not_asked: list[NotAsked] = []
+        self.asked = 0
+
+
+class _Platform:
+    """One platform of one variant, being looked at."""
+
+    def __init__(self, variant: Variant, platform: str, pins: LockedPlatform, world: World, notes: Notes) -> None:
+        self.variant, self.platform, self.pins, self.world, self.notes = variant, platform, pins, world, notes
+
+    def look(self) -> None:
+        """Ask about everything that was pinned, and everything that could not be."""
+        self._wheels()
+        self._base()
+        for source in self.variant.sources:
+            self._source(source)
+
+    # --- wheels -----------------------------------------------------------------------------------------------------
+
+    def _wheels(self) -> None:
+        variant = self.variant
+        request = Request(
+            variant.requirements,
+            tuple(override.requirement for override in variant.overrides),
+            tuple(exclusion.name for exclusion in variant.exclude),
+        )
+        locked = tuple(wheel for wheels in self.pins.layers.values() for wheel in wheels)
+        if "wheels" in self.pins.unresolved:
+            self._unpinned(request)
+            return
+        for kind, wanted, wheels in (
+            ("wheel", request, locked),
+            ("build", Request(variant.build_requirements), self.pins.build),
+        ):
+            if wanted.requirements:
+                self._distributions(kind, wanted, wheels)
+
+    def _unpinned(self, request: Request) -> None:
+        """Note wheels that no machine could pin when it was locked, and that can be now."""
+        found = self._ask("wheels within the stack's bounds", lambda: self.world.allowed(request, self._target))
+        if found:
+            self._note("wheel", "all of them", None, f"{len(found)} distributions", UNPINNED)
+
+    @property
+    def _target(self) -> Environment:
+        return resolve.environment(self.variant.python, self.platform, self.variant.base)
+
+    def _distributions(self, kind: str, request: Request, wheels: tuple[LockedWheel, ...]) -> None:
+        target = self._target
+        old = {wheel.name: (wheel.version, wheel.sha256) for wheel in wheels}
+        allowed = self._ask(f"{kind}s within the stack's bounds", lambda: self.world.allowed(request, target))
+        if allowed is not None:
+            self._compare(kind, old, {name: (o.version, o.sha256) for name, o in allowed.items()}, allowed)
+        names = tuple(sorted(old))
+        newest = self._ask(f"the newest {kind}s", lambda: self.world.newest(names, target)) if names else None
+        if newest is not None:
+            self._newer(kind, {**old, **{n: (o.version, o.sha256) for n, o in (allowed or {}).items()}}, newest)
+
+    def _newer(self, kind: str, current: Pins, newest: Mapping[str, Offer]) -> None:
+        """Note what is newer than the bounds allow."""
+        for name, offer in sorted(newest.items()):
+            if name in current and Version(offer.version) > Version(current[name][0]):
+                self._beyond(kind, name, current[name][0], offer)
+
+    def _beyond(self, kind: str, name: str, old: str, offer: Offer) -> None:
+        command = (
+            f"raise the bound in {self._stack} (what another distribution bounds needs an override), "
+            f"then {self._relock}"
+        )
+        change = self._change(kind, name, old, offer.version)
+        self.notes.beyond.append(change.model_copy(update={"origin": offer.origin, "command": command}))
+
+    # --- base -------------------------------------------------------------------------------------------------------
+
+    def _base(self) -> None:
+        base = self.variant.base
+        if isinstance(base, DebianBase):
+            self._debs("deb", base.suite, base.packages, getattr(self.pins.base, "packages", ()))
+            self._debs("bootstrap", base.suite, BOOTSTRAP, getattr(self.pins.base, "bootstrap", ()))
+        else:
+            self._image(base)
+
+    def _debs(self, kind: str, suite: str, packages: tuple[str, ...], locked: tuple[LockedDeb, ...]) -> None:
+        said = f"Debian's {suite}"
+        found = self._ask(said, lambda: self.world.debs(suite, packages, self.platform))
+        if found is not None:
+            self._compare(kind, _debs_of(locked), _debs_of(found), {})
+
+    def _image(self, base: ImageBase) -> None:
+        old = self.pins.base.digest
+        try:
+            found = self._ask(base.reference, lambda: self.world.tag(base.reference, self.platform))
+        except GoneError as error:
+            self._note("base", base.reference, old, None, reason(error), f"name another base in {self._stack}")
+            return
+        if found is not None and found.digest != old:
+            detail = self._prefix(base, old, found.layers) if old else UNPINNED
+            self._note("base", base.reference, old, found.digest, detail)
+
+    def _prefix(self, base: ImageBase, old: str | None, layers: tuple[str, ...]) -> str:
+        """Say how many of the first layers are still the same: all of the old ones, and the tag only grew."""
+        bare = f"{base.reference.partition('@')[0]}@{old}"
+        try:
+            before = self.world.tag(bare, self.platform).layers
+        except DrydockError as error:
+            return f"what it named before cannot be asked for: {error.problems[0]}"
+        same = next((n for n, pair in enumerate(zip(before, layers, strict=False)) if len(set(pair)) > 1), None)
+        count = min(len(before), len(layers)) if same is None else same
+        return f"the first {count} of {len(before)} layers are the same"
+
+    # --- sources ----------------------------------------------------------------------------------------------------
+
+    def _source(self, source: SourceCode) -> None:
+        locked = next((item for item in self.pins.sources if item.name == source.name), None)
+        if source.sdist:
+            self._sdist(source, locked)
+        elif source.ref and not COMMIT.fullmatch(source.ref):
+            self._ref(source, locked.commit if locked else None)
+        else:
+            self._unasked(source.name, "the matrix names a commit and neither tag nor branch to follow")
+
+    def _ref(self, source: SourceCode, old: str | None) -> None:
+        command = (
+            f"look why, mend the commit of {source.name} in {self._stack}, then {self._relock}" if source.commit else ""
+        )
+        try:
+            found = self._ask(f"{source.name} {source.ref}", lambda: self.world.commit(source))
+        except GoneError as error:
+            self._note("source", source.name, old, None, reason(error), command)
+            return
+        if found is not None and found != old:
+            self._note("source", source.name, old, found, f"{source.ref} has moved" if old else UNPINNED, command)
+
+    def _sdist(self, source: SourceCode, locked: LockedSource | None) -> None:
+        name, _, version = source.sdist.partition("==")
+        found = self._ask(f"{name}, its source", lambda: self.world.newest((name,), self._target, sdist=True))
+        if found is not None and locked is None:
+            self._note("sdist", name, None, version)
+        offer = next(iter((found or {}).values()), None)
+        if offer and Version(offer.version) > Version(version):
+            self._beyond("sdist", name, version, offer)
+
+    # --- notes ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _stack(self) -> str:
+        return f"matrix.yaml, stacks.{self.variant.stack} or what it inherits"
+
+    @property
+    def _relock(self) -> str:
+        return f"./inv lock --target {self.variant.id}"
+
+    def _ask(self, source: str, ask: Callable[[], T]) -> T | None:
+        """Return the answer, or None where there is none, which is noted with the reason.
+
+        Raises GoneError, which is an answer too: what a reference named is no longer there.
+        """
+        try:
+            answer = ask()
+        except GoneError:
+            self.notes.asked += 1
+            raise
+        except DrydockError as error:
+            self._unasked(source, reason(error))
+            return None
+        self.notes.asked += 1
+        return answer
+
+    def _unasked(self, source: str, why: str) -> None:
+        self.notes.not_asked.append(NotAsked(variant=self.variant.id, platform=self.platform, source=source, why=why))
+
+    def _compare(self, kind: str, old: Pins, new: Pins, offers: Mapping[str, Offer]) -> None:
+        for name in sorted(old.keys() | new.keys()):
+            before, now = old.get(name), new.get(name)
+            if before == now:
+                continue
+            same_version = before and now and before[0] == now[0]
+            change = self._change(kind, name, before and before[0], now and now[0])
+            update = {"origin": offers[name].origin if name in offers else ""}
+            update |= {"detail": "another file"} if same_version else {}
+            self.notes.drifted.append(change.model_copy(update=update))
+
+    def _note(
+        self, kind: str, name: str, old: str | None, new: str | None, detail: str = "", command: str = ""
+    ) -> None:
+        change = self._change(kind, name, old, new)
+        update = {"detail": detail, "command": command or change.command}
+        self.notes.drifted.append(change.model_copy(update=update))
+
+    def _change(self, kind: str, name: str, old: str | None, new: str | None) -> Change:
+        return Change(
+            variant=self.variant.id,
+            platform=self.platform,
+            kind=kind,
+            name=name,
+            old=old,
+            new=new,
+            command=self._relock,
+        )
+
+
+def reason(error: DrydockError) -> str:
+    """Return why there was no answer in one line: the innermost cause that a tool gives."""
+    lines = [line.strip() for line in "\n".join(error.problems).splitlines() if line.strip()]
+    causes = [line.removeprefix("cause: ") for line in lines if line.startswith("cause: ")]
+    return " ".join((causes[-1] if causes else lines[0] if lines else type(error).__name__).split())[:300]
+
+
+def _debs_of(debs: Iterable[LockedDeb]) -> dict[str, tuple[str, str]]:
+    return {f"{deb.name}:{deb.architecture}": (deb.version, deb.sha256) for deb in debs}

@@ -1,0 +1,180 @@
+"""One platform of a variant → exact wheels, packages, commits and digests, or the reason why there is none. IO."""
+
+from __future__ import annotations
+
+import datetime as dt
+import importlib.metadata
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from drydock.core.console import log
+from drydock.core.errors import DrydockError, FetchError, InputError
+from drydock.inputs import debs, fetch, rootfs, sources, supplied
+from drydock.inputs import wheels as resolve
+from drydock.inputs.store import Store, default_store
+from drydock.inputs.wheels import Environment
+from drydock.model.bases import DebianBase
+from drydock.model.locked import (
+    Brought,
+    LockedDebianBase,
+    LockedFile,
+    LockedImageBase,
+    LockedPlatform,
+    LockedSource,
+    LockedWheel,
+)
+from drydock.model.variant import Variant
+from drydock.oci import layout as oci
+
+BOOTSTRAP = ("apt", "mmdebstrap")
+
+
+class Place(NamedTuple):
+    """What everything is resolved for, and into."""
+
+    variant: Variant
+    platform: str
+    target: Environment
+    store: Store
+    env: Mapping[str, str]
+
+
+def resolve_platform(
+    variant: Variant,
+    platform: str,
+    brought: Brought,
+    pinned: Mapping[str, tuple[LockedFile, ...]],
+    env: Mapping[str, str],
+) -> LockedPlatform:
+    """Pin everything that one platform's image is made from; what cannot be is in `unresolved`, with the reason.
+
+    Raises InputError or FetchError where a failure is none that the matrix foresees (`elsewhere`, `unresolved`).
+    """
+    target = resolve.environment(variant.python, platform, variant.base)
+    place = Place(variant, platform, target, default_store(env), env)
+    unresolved: dict[str, str] = {}
+    log(f"{variant.id}: resolving Python distributions for {platform}")
+    wheels, build, tools = _wheels(place, unresolved)
+    return LockedPlatform(
+        layers=split(variant, wheels),
+        build=build,
+        tools=tools,
+        base=_base(place, unresolved),
+        sources=tuple(_sources(place, unresolved)),
+        supplied=dict(_supplied(place, brought, pinned, unresolved)),
+        unresolved=unresolved,
+    )
+
+
+def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[LockedWheel, ...]]:
+    """Distribute wheels over the variant's layers: each where it is named, the rest in the layer that names none."""
+    named = {name: layer.name for layer in variant.layers for name in layer.distributions}
+    rest = next((layer.name for layer in variant.layers if not layer.distributions), "")
+    absent = sorted(set(named) - {wheel.name for wheel in wheels}) if wheels else []
+    if absent:
+        log(f"{variant.id}: named by a layer and not needed: {', '.join(absent)}")
+    return {
+        layer.name: tuple(wheel for wheel in wheels if named.get(wheel.name, rest) == layer.name)
+        for layer in variant.layers
+    }
+
+
+# --- wheels ---------------------------------------------------------------------------------------------------------
+
+
+def _wheels(place: Place, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
+    """Return the wheels of the image, of compiling, and of building."""
+    variant = place.variant
+    request = resolve.Request(
+        requirements=variant.requirements,
+        overrides=tuple(override.requirement for override in variant.overrides),
+        exclude=tuple(exclusion.name for exclusion in variant.exclude),
+    )
+    requests = (request, resolve.Request(variant.build_requirements), tool_request())
+    try:
+        return tuple(_resolved(place, each) if each.requirements else () for each in requests)
+    except InputError:
+        if not variant.elsewhere:
+            raise
+        unresolved["wheels"] = _published(variant)
+        return (), (), _tools(place, unresolved)
+
+
+def _tools(place: Place, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
+    if place.target.machine in resolve.UV_MACHINES:
+        return _resolved(place, tool_request())
+    unresolved["tools"] = f"uv resolves for {' and '.join(resolve.UV_MACHINES)} only"
+    return ()
+
+
+def tool_request() -> resolve.Request:
+    """Return the request for what builds use: this very uv."""
+    return resolve.Request((f"uv=={importlib.metadata.version('uv')}",))
+
+
+def _resolved(place: Place, request: resolve.Request) -> tuple[LockedWheel, ...]:
+    return resolve.resolve_wheels(request, place.target, place.store, place.env)
+
+
+def _published(variant: Variant) -> str:
+    """Say where the packages are that no index of this machine had."""
+    where = "; ".join(f"{', '.join(item.packages)}: {item.published}" for item in variant.elsewhere)
+    return f"the machine that locked reached no index with all of it ({where})"
+
+
+# --- base -----------------------------------------------------------------------------------------------------------
+
+
+def _base(place: Place, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
+    base = place.variant.base
+    if isinstance(base, DebianBase):
+        return _debian(place, base, unresolved)
+    found = oci.resolve_image(base)
+    if found.digest is None:
+        unresolved["base"] = base.unresolved or "the machine that locked did not reach its registry"
+    return found
+
+
+def _debian(place: Place, wanted: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
+    suite, platform, store, env = wanted.suite, place.platform, place.store, place.env
+    log(f"{place.variant.id}: resolving Debian packages of {suite} for {platform}")
+    base = LockedDebianBase(
+        kind="debian",
+        suite=suite,
+        snapshot=dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ"),
+        digest=None,
+        packages=debs.resolve_packages(suite, wanted.packages, platform, env),
+        bootstrap=debs.resolve_packages(suite, BOOTSTRAP, platform, env),
+    )
+    if not resolve.native(platform):
+        unresolved["base"] = f"its packages are pinned, its digest needs a {platform} machine to make it once"
+        return base
+    debs.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, store, env)
+    layout = rootfs.make(fetch.rootfs_packages(base, platform, place.variant.epoch), store)
+    return base.model_copy(update={"digest": oci.read_digest(layout)})
+
+
+# --- sources and supplied files -------------------------------------------------------------------------------------
+
+
+def _sources(place: Place, unresolved: dict[str, str]) -> Iterator[LockedSource]:
+    for source in place.variant.sources:
+        try:
+            yield sources.resolve_source(source, place.target, place.store, place.env)
+        except DrydockError as error:
+            if not isinstance(error, (FetchError, InputError)) or not source.unresolved:
+                raise
+            unresolved[source.name] = source.unresolved
+            yield LockedSource(name=source.name, repository=source.repository, source=source.source)
+
+
+def _supplied(
+    place: Place, brought: Brought, pinned: Mapping[str, tuple[LockedFile, ...]], unresolved: dict[str, str]
+) -> Iterator[tuple[str, tuple[LockedFile, ...]]]:
+    for item in place.variant.supplied:
+        if item.name in brought:
+            yield item.name, supplied.take(item, brought[item.name], place.store)
+        elif item.name in pinned:
+            yield item.name, pinned[item.name]
+        else:
+            unresolved[item.name] = f"only an operator has {', '.join(item.patterns)}: {item.how}"

@@ -1,0 +1,1 @@
+"""Records of what an image is made of. Pure data."""

@@ -1,0 +1,108 @@
+"""The records of tuning checks: what is compared, what is said, and what mends it. Pure data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, computed_field, model_validator
+
+from drydock.model.caches import Caches
+from drydock.model.record import Record, Scalar, Source
+
+FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")]
+KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)/[A-Za-z0-9_./*:-]+$")]
+Knob = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$")]
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,:=-]+$")]
+Line = Annotated[str, StringConstraints(pattern=r"^[^\n]+$")]
+
+Places = Annotated[
+    Mapping[FactPath, str], Field(description="Fact that checks name → the file or tool that tells it in a container.")
+]
+
+
+class Condition(Record):
+    """A fact compared with an expectation."""
+
+    fact: str
+    """A dotted path into the image's facts, such as kernel.governor."""
+    operator: Literal[
+        "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
+    ]
+    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
+    expected: Scalar | tuple[Scalar, ...] | None = None
+    """What it is compared with; nothing for absent and present."""
+
+
+class Command(Record):
+    """A command of the host, for what no file of the kernel says."""
+
+    run: Line = Field(description="Required: one line of POSIX shell.")
+    unless: Line = Field(description="Required: a command that succeeds where nothing is left to do.")
+    each_boot: bool = False
+    """Whether a restart undoes it."""
+
+
+class Fix(Record):
+    """What mends a setting of the host: `check --fix-script` makes a script of it, for a person to read and run."""
+
+    sysctl: Mapping[Knob, int | str] = {}
+    """Name → value: set at once, and at each boot by /etc/sysctl.d."""
+    write: Mapping[KernelPath, Line] = {}
+    """A file of /sys or /proc, or a pattern of them → value: written at once, and at each boot by /etc/tmpfiles.d."""
+    commands: tuple[Command, ...] = ()
+    """Run at once, and if need be at each boot."""
+    parameters: tuple[Word, ...] = ()
+    """Words of the kernel's command line, such as intel_idle.max_cstate=0: they count after a restart."""
+    firmware: str = Field(default="", description="Optional: what to set in the BIOS, which no script can.")
+    caution: str = Field(default="", description="Optional: what else changes with it, for whoever reads the script.")
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic's manual has it
+    @property
+    def for_good(self) -> str:
+        """Return in words what outlasts a restart; empty where nothing needs to be kept for it."""
+        words = [f"{name} = {value} in /etc/sysctl.d" for name, value in self.sysctl.items()]
+        words += [f"{path} = {value} in /etc/tmpfiles.d" for path, value in self.write.items()]
+        words += [f"`{command.run}` in a systemd unit" for command in self.commands if command.each_boot]
+        words += [f"{' '.join(self.parameters)} on the kernel's command line, and a restart"] if self.parameters else []
+        return "; ".join([*words, f"in the BIOS, {self.firmware}"] if self.firmware else words)
+
+    @model_validator(mode="after")
+    def _mends_something(self) -> Self:
+        if not (self.sysctl or self.write or self.commands or self.parameters or self.firmware):
+            raise ValueError("names nothing that mends it; leave `fix` out where only a person can")
+        return self
+
+
+class Check(Condition):
+    """One tuning check: a condition, and what to say when it is not met."""
+
+    id: Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
+    """Stable name, such as CPU-001; never used for another check again."""
+    severity: Literal["INFO", "WARN", "FAIL"]
+    """What it is called when the condition is not met."""
+    scope: Literal["host", "container"]
+    """Who can mend it."""
+    text: str = Field(description="Required: what is checked and why it matters, one or two sentences.")
+    remediation: str = Field(description="Required: the command or setting that mends it.")
+    source: Source
+    when: tuple[Condition, ...] = Field(default=(), description="Optional: checked only if all of these are met.")
+    fix: Fix | None = None
+    """The same as data, where a script on the host can mend it."""
+
+    @model_validator(mode="after")
+    def _is_the_hosts(self) -> Self:
+        if self.fix and self.scope != "host":
+            raise ValueError("a fix changes the host: scope is host, or the fix goes")
+        return self
+
+
+class AnyHost(Record):
+    """templates/host.yaml: what every accelerator takes over, unless it has its own of the same id or name."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    """Version of this file's layout."""
+    facts: Places = {}
+    checks: tuple[Check, ...]
+    """Tuning checks of any host."""
+    caches: Caches = {}

@@ -1,0 +1,1 @@
+"""What an image is on disk: OCI layouts, layers, references."""

@@ -1,0 +1,120 @@
+"""Two OCI layouts → their differences, by layer, path and field. IO (reads only)."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import zstandard
+
+from drydock.oci import layout as oci
+
+
+class Difference(NamedTuple):
+    """One thing that differs: in the manifest, in the config, or in a file of a layer."""
+
+    where: str
+    """manifest, config, or layer N (the base counts as 0)."""
+    path: str
+    """The file in the layer, or the key path in the manifest or config."""
+    field: str
+    """What of it differs: content, mtime, mode, uid, gid, size, type, link, order, or presence."""
+    first: str
+    second: str
+
+
+FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
+    "type": lambda entry: entry.type.decode(),
+    "mode": lambda entry: oct(entry.mode),
+    "uid": lambda entry: str(entry.uid),
+    "gid": lambda entry: str(entry.gid),
+    "owner": lambda entry: f"{entry.uname}:{entry.gname}",
+    "size": lambda entry: str(entry.size),
+    "mtime": lambda entry: str(entry.mtime),
+    "link": lambda entry: entry.linkname,
+    "device": lambda entry: f"{entry.devmajor}:{entry.devminor}",
+    "attributes": lambda entry: json.dumps(entry.pax_headers, sort_keys=True),
+}
+"""Every field of a tar entry that enters a layer's digest, the content apart."""
+
+
+def compare(first: Path, second: Path) -> tuple[Difference, ...]:
+    """Return all differences of two layouts that hold one image each; empty if and only if the digests are equal."""
+    digests = [oci.read_digest(layout) for layout in (first, second)]
+    if digests[0] == digests[1]:
+        return ()
+    manifests = oci.read_manifest(first), oci.read_manifest(second)
+    found = [Difference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
+    found += _compare_values("config", oci.read_config(first), oci.read_config(second))
+    layers = zip_longest(manifests[0]["layers"], manifests[1]["layers"])
+    for number, (one, other) in enumerate(layers):
+        if one and other and one["digest"] != other["digest"]:
+            found += _compare_layers(
+                f"layer {number}", (oci.blob(first, one["digest"]), one), (oci.blob(second, other["digest"]), other)
+            )
+    return tuple(found)
+
+
+Blob = tuple[Path, Mapping[str, Any]]
+"""A blob's file and descriptor."""
+
+
+def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[Difference]:
+    entries = [_entries(path, descriptor["mediaType"]) for path, descriptor in (first, second)]
+    orders = [list(found) for found in entries]
+    for path in sorted({*orders[0], *orders[1]}):
+        yield from _compare_entries(where, path, entries[0].get(path), entries[1].get(path))
+    if orders[0] != orders[1] and set(orders[0]) == set(orders[1]):
+        position = next(i for i, pair in enumerate(zip(*orders, strict=True)) if pair[0] != pair[1])
+        yield Difference(where, orders[0][position], "order", str(position), str(orders[1].index(orders[0][position])))
+
+
+def _compare_entries(
+    where: str, path: str, first: Mapping[str, str] | None, second: Mapping[str, str] | None
+) -> Iterator[Difference]:
+    if first is None or second is None:
+        yield Difference(where, path, "presence", _presence(first), _presence(second))
+        return
+    for field in first:
+        if first[field] != second[field]:
+            yield Difference(where, path, field, first[field], second[field])
+
+
+def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
+    entries = {}
+    with closing(decompressed(path, media_type)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
+        for entry in archive:
+            entries[entry.name] = {name: read(entry) for name, read in FIELDS.items()}
+            content = archive.extractfile(entry) if entry.isreg() else None
+            entries[entry.name]["content"] = hashlib.file_digest(content, "sha256").hexdigest() if content else ""  # type: ignore[arg-type]
+    return entries
+
+
+def decompressed(path: Path, media_type: str) -> Any:
+    """Open a layer's blob for reading its tar file."""
+    if media_type.endswith("+zstd"):
+        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True), 1 << 20)
+    return gzip.open(path, "rb") if media_type.endswith("+gzip") else path.open("rb")
+
+
+def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iterator[Difference]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        for key in sorted({*first, *second}):
+            yield from _compare_values(where, first.get(key), second.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(first, list) and isinstance(second, list):
+        for number, (one, other) in enumerate(zip_longest(first, second)):
+            yield from _compare_values(where, one, other, f"{path}[{number}]")
+    elif first != second:
+        yield Difference(where, path, "value", json.dumps(first), json.dumps(second))
+
+
+def _presence(entry: object) -> str:
+    return "absent" if entry is None else "present"

@@ -1,0 +1,1 @@
+"""Show that an image works: demo, model, prove."""

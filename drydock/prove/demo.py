@@ -1,0 +1,177 @@
+"""From nothing to an answer: builds the CPU image, makes a small real model, serves it and asks it something. IO."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import docker
+from docker.models.containers import Container
+
+from drydock.build import build, verify
+from drydock.core.console import emit, log
+from drydock.core.errors import BuildError, GoneError
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile
+from drydock.model.variant import Variant
+from drydock.prove import smollm2
+
+TARGET = "cpu"
+QUESTION = "What is the capital city of France? Answer with one word."
+"""Greedy decoding leads by a nat at each token, in bfloat16 and float32 alike: rounding cannot flip the answer."""
+EXPECTED = "Paris"
+READY_WITHIN = 600
+STATUS_PORT, API_PORT = "8001/tcp", "8000/tcp"
+
+
+def demo(root: Path = ROOT) -> None:
+    """Build, serve and ask; print the answer, the digest and the seconds of each phase.
+
+    Raises DrydockError of any stage; BuildError when the server does not become ready or does not say Paris.
+    """
+    clock = build.Clock()
+    job, built = build_or_relock(root)
+    clock.lap("build")
+    model = smollm2.make(built.image)
+    clock.lap("model")
+    with serving(built.image, model) as container:
+        wait_until_ready(container)
+        clock.lap("start")
+        answer = ask(container, QUESTION)
+        clock.lap("answer")
+    emit(_report(job, built, {**built.phases, **_without_build(clock.laps)}, answer))
+    if EXPECTED not in answer:
+        raise BuildError(f"the server answered {answer!r}, expected an answer that contains {EXPECTED!r}")
+
+
+def build_or_relock(
+    root: Path,
+    make: Callable[[build.Job], build.Built] = build.build,
+    relock: Callable[[Path, Sequence[Variant]], object] = lockfile.resolve_and_write,
+) -> tuple[build.Job, build.Built]:
+    """Build as locked; where no mirror has what the lock pins any more, lock anew, loudly."""
+    job = build.prepare(TARGET, root=root)
+    try:
+        return job, make(job)
+    except GoneError as error:
+        log(f"{error}\n\nLOCKING ANEW, since what the lock pins cannot be had any more. The demo still works, but its")
+        log("image will not have the committed digest. `git checkout images` brings the old lock back.")
+    relock(root, [job.variant])
+    job = build.prepare(TARGET, root=root)
+    return job, make(job)
+
+
+@contextlib.contextmanager
+def serving(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Container]:
+    """Run an image's `serve` with a model, both ports on free ports of the loopback address; remove it in the end."""
+    client = docker.from_env()
+    settings = {
+        "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
+        "volumes": {str(model): {"bind": "/models/smollm2", "mode": "ro"}},
+        **options,
+    }
+    command = ["serve", "--model", "/models/smollm2", "--served-model-name", "smollm2", *flags]
+    container = client.containers.run(image, command, detach=True, **settings)
+    try:
+        yield container
+    finally:
+        container.remove(force=True, v=True)
+
+
+def wait_until_ready(container: Container, seconds: float = READY_WITHIN) -> None:
+    """Wait for /readyz, saying each start-up phase once. Raises BuildError with the container's last lines."""
+    said = ""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        container.reload()
+        if container.status == "exited":
+            break
+        phase = _startup_phase(container)
+        if phase and phase != said:
+            log(f"starting: {phase}")
+            said = phase
+        if said and status(address(container, STATUS_PORT, "/readyz"))[0] == 200:  # noqa: PLR2004 - HTTP OK
+            return
+        time.sleep(0.5)
+    lines = container.logs(tail=15).decode(errors="replace")
+    raise BuildError(f"the server is not ready after {seconds:.0f} seconds or has ended:\n{lines}")
+
+
+def ask(container: Container, question: str, max_tokens: int = 32, model: str = "smollm2") -> str:
+    """Return the greedy chat answer to a question."""
+    body = {
+        "model": model,
+        "messages": [{"role": "user", "content": question}],
+        "temperature": 0,
+        "max_tokens": max_tokens,
+    }
+    request = urllib.request.Request(  # noqa: S310 - a loopback address of our own container
+        address(container, API_PORT, "/v1/chat/completions"),
+        data=json.dumps(body).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=120) as response:  # noqa: S310 - as above
+        answer: str = json.load(response)["choices"][0]["message"]["content"]
+    return answer
+
+
+def address(container: Container, port: str, path: str) -> str:
+    """Return the URL on this host of one of a container's ports; empty while it has none."""
+    bindings = (container.attrs["NetworkSettings"]["Ports"] or {}).get(port)
+    number = bindings[0]["HostPort"] if bindings else _own_port(container, port)
+    return f"http://127.0.0.1:{number}{path}" if number else ""
+
+
+def _own_port(container: Container, port: str) -> str:
+    """Return the port of a container that is in the host's own network, where nothing is published; else nothing."""
+    if container.attrs.get("HostConfig", {}).get("NetworkMode") != "host":
+        return ""
+    command = container.attrs["Config"]["Cmd"] or []
+    flag = {API_PORT: "--port", STATUS_PORT: "--status-port"}[port]
+    return command[command.index(flag) + 1] if flag in command[:-1] else port.partition("/")[0]
+
+
+def known_answers(container: Container) -> list[str]:
+    """Return what the server's readiness says of its known answers."""
+    code, text = status(address(container, STATUS_PORT, "/readyz"))
+    notes: list[str] = json.loads(text).get("known_answer", []) if code else []
+    return notes
+
+
+def _startup_phase(container: Container) -> str:
+    code, text = status(address(container, STATUS_PORT, "/startupz"))
+    return str(json.loads(text).get("phase", "")) if code and text.startswith("{") else ""
+
+
+def status(url: str) -> tuple[int, str]:
+    """Return HTTP status and body, or (0, "") as long as nobody listens."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - a loopback address
+            return response.status, response.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode(errors="replace")
+    except (OSError, ValueError):
+        return 0, ""
+
+
+def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
+    return {name: seconds for name, seconds in laps.items() if name != "build"}
+
+
+def _report(job: build.Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
+    committed = verify.committed_digest(job.lock, job.platform, built.inputs_sha256)
+    same = {None: "no committed digest for these inputs", True: "as committed", False: f"committed: {committed}"}
+    lines = {
+        "question": QUESTION,
+        "answer": answer,
+        "image": built.image,
+        "digest": f"{built.digest} ({same[None if committed is None else committed == built.digest]})",
+        "seconds": ", ".join(f"{name} {seconds:.1f}" for name, seconds in phases.items()),
+    }
+    return "".join(f"{name:<9} {value}\n" for name, value in lines.items())

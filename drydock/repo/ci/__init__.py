@@ -1,0 +1,1 @@
+"""CI servers: workflows rendered from the matrix, and the verbs that they call."""

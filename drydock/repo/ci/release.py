@@ -1,0 +1,68 @@
+"""What a CI server publishes: a ref → release and channel; a login that shows its password to nobody. IO."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Mapping
+
+from drydock.core.errors import CredentialsError, InputError
+from drydock.oci.reference import parse
+from drydock.publish import push
+from drydock.publish.push import Published, Wish
+from drydock.repo.ci.workflow import BRANCH
+
+USER, PASSWORD = "DRYDOCK_REGISTRY_USER", "DRYDOCK_REGISTRY_PASSWORD"
+SECRET = (PASSWORD, "CI_REGISTRY_PASSWORD")
+"""What docker's own process is not told."""
+STABLE, EDGE, CANDIDATE = "stable", "edge", "rc"
+REFS = f"refs/heads/{BRANCH} is published as {EDGE}, refs/tags/v1.4.0 as release 1.4.0 and {STABLE}"
+
+
+def tags_of(ref: str) -> tuple[str, str]:
+    """Return the release and the channel that a git ref is published under. Raises InputError for any other. Pure."""
+    if ref == f"refs/heads/{BRANCH}":
+        return "", EDGE
+    found = re.fullmatch(r"refs/tags/v(\d+\.\d+\.\d+(-rc\.\d+)?)", ref)
+    if not found:
+        raise InputError(f"--ref {ref}: not published", hint=REFS)
+    return found[1], CANDIDATE if found[2] else STABLE
+
+
+def release(target: str, registry: str, ref: str, key: str, env: Mapping[str, str] = os.environ) -> Published:
+    """Log in where the environment has credentials, publish what was built, and sign it.
+
+    With `key`, else the one that DRYDOCK_COSIGN_KEY names, else with the identity that the CI server vouches for.
+    """
+    version, channel = tags_of(ref)
+    key = key or env.get("DRYDOCK_COSIGN_KEY", "")
+    login(registry, env)
+    return push.publish(target, Wish(registry.lower(), version, channel, key=key, keyless=not key))
+
+
+def login(registry: str, env: Mapping[str, str] = os.environ) -> bool:
+    """Log docker in with what the environment holds; return whether it held anything. The password goes by a pipe.
+
+    Raises CredentialsError where the registry does not take it.
+    """
+    host = parse(f"{registry.lower()}/x").host
+    user, password = credentials(host, env)
+    if not (user and password):
+        return False
+    command = ["docker", "login", host, "--username", user, "--password-stdin"]
+    outside = {name: value for name, value in env.items() if name not in SECRET}
+    done = subprocess.run(command, input=password, env=outside, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = next(iter(done.stderr.strip().splitlines()[-1:]), "").replace(password, "***")
+        raise CredentialsError(f"docker login {host}: exit {done.returncode}: {said}", hint=f"mend {USER}, {PASSWORD}")
+    return True
+
+
+def credentials(host: str, env: Mapping[str, str]) -> tuple[str, str]:
+    """Return user and password for a registry: drydock's own variables, else GitLab's for GitLab's registry. Pure."""
+    if env.get(USER) and env.get(PASSWORD):
+        return env[USER], env[PASSWORD]
+    if host == env.get("CI_REGISTRY"):
+        return env.get("CI_REGISTRY_USER", ""), env.get("CI_REGISTRY_PASSWORD", "")
+    return "", ""

@@ -1,0 +1,83 @@
+"""matrix.yaml and its locks → .github/workflows/drydock.yml and .gitlab-ci.yml. Pure, but for the files.
+
+The templates' marks are [[ ]] and [% %], since ${{ }} is GitHub's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from drydock.core.errors import InputError, StaleError, nearest
+from drydock.core.files import write_atomically
+from drydock.model.variant import Variant
+from drydock.repo.ci.rows import LeftOut, Row, rows
+
+PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
+BRANCH = "main"
+"""Whose commits are published."""
+
+
+class Action(NamedTuple):
+    """Somebody else's code that a workflow runs, by the commit that was read."""
+
+    name: str
+    commit: str
+    tag: str
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.commit} # {self.tag}"
+
+
+ACTIONS = {
+    "checkout": Action("actions/checkout", "3d3c42e5aac5ba805825da76410c181273ba90b1", "v7.0.1"),
+    "docker": Action("docker/setup-docker-action", "77e84dbf09b47d1e29270283c22f16145aa85ca1", "v5.4.0"),
+    "cosign": Action("sigstore/cosign-installer", "6f9f17788090df1f26f669e9d70d6ae9567deba6", "v4.1.2"),
+}
+"""The commits are those that the tags named in the projects' own repositories, read from stored copies of July 2026."""
+
+
+def render(form: str, built: Sequence[Row], left_out: Sequence[LeftOut]) -> str:
+    """Return one workflow. Raises InputError for a form that is not known."""
+    if form not in PATHS:
+        raise InputError(f"--format {form}: unknown", hint=nearest(form, PATHS))
+    environment = Environment(  # noqa: S701 (no HTML)
+        loader=FileSystemLoader(Path(__file__).parent),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        block_start_string="[%",
+        block_end_string="%]",
+        variable_start_string="[[",
+        variable_end_string="]]",
+        comment_start_string="[#",
+        comment_end_string="#]",
+    )
+    values: Mapping[str, Any] = {"built": built, "left_out": left_out, "branch": BRANCH, "actions": ACTIONS}
+    return environment.get_template(f"{form}.yml.j2").render(values)
+
+
+def workflows(root: Path, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
+    """Return path → text of one workflow, or of all."""
+    built, left_out = rows(root, variants)
+    return {root / PATHS.get(name, name): render(name, built, left_out) for name in ([form] if form else PATHS)}
+
+
+def write(root: Path, variants: Sequence[Variant], form: str = "") -> list[Path]:
+    """Write the workflows; return those that changed."""
+    return [path for path, text in workflows(root, variants, form).items() if write_atomically(path, text)]
+
+
+def check(root: Path, variants: Sequence[Variant], form: str = "") -> None:
+    """Raise StaleError unless the committed workflows are what the matrix gives."""
+    stale = [
+        f"{path.relative_to(root)}: is not what the matrix gives"
+        for path, text in workflows(root, variants, form).items()
+        if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
+    ]
+    if stale:
+        raise StaleError(*stale, hint="run `invoke ci`")

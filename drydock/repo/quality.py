@@ -1,0 +1,127 @@
+"""Keeps the repository itself in order: its tests, its linters, its own requirements. IO."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from drydock.core.console import log
+from drydock.core.errors import BuildError, InputError
+from drydock.core.files import write_atomically
+from drydock.inputs.indexes import read_indexes, uv_environment
+from drydock.inputs.wheels import uv_binary
+from drydock.repo.ci import workflow
+
+KINDS = {
+    "unit": "not golden and not fuzz and not engine",
+    "golden": "golden",
+    "fuzz": "fuzz",
+    "engine": "engine and not packages",
+    "packages": "packages",
+}
+"""Kind of test → pytest's marker expression."""
+WITH_ENGINE = ("engine", "packages")
+
+PYTHON_FILES = ("bench", "drydock", "entrypoints", "models", "templates", "tests", "tasks.py", "inv")
+LINTERS = {
+    "ruff check": ("ruff", "check", *PYTHON_FILES),
+    "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),
+    "mypy": ("mypy",),
+}
+"""What is run as `python -m`, by name."""
+SCHEMAS = {"github": "vendor.github-workflows", "gitlab": "vendor.gitlab-ci"}
+"""What check-jsonschema carries: the schemas that SchemaStore and GitLab publish."""
+SCRIPTS = Path(sys.executable).parent
+"""Where this environment's programs lie that are no Python modules."""
+
+
+def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
+    """Run the linters and all tests, or one kind of tests; each run ends with a count by kind.
+
+    What needs no engine runs on all cores. With `record`, commits what engine tests showed of each image. Raises
+    BuildError when something failed.
+    """
+    if kind and kind not in KINDS:
+        raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
+    if not kind:
+        lint(root)
+    recording = ("--record-proof",) if record else ()
+    on_all_cores = ("-n", str(os.cpu_count() or 1))
+    runs = {"not engine": on_all_cores, KINDS["engine"]: recording}
+    selected = {KINDS[kind]: recording if kind in WITH_ENGINE else on_all_cores} if kind else runs
+    failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
+    if failed:
+        raise BuildError(f"tests failed: {', '.join(failed)}")
+
+
+def lint(root: Path) -> None:
+    """Run every linter. Raises BuildError naming those that complained."""
+    ran = {name: _succeeds(root, *command) for name, command in LINTERS.items()}
+    for name, command in {"hadolint": hadolint(root), "zizmor": zizmor(root)}.items():
+        if command:
+            ran[name] = _ends_well(root, command)
+        else:
+            log(f"{name}: not in this environment (it is made for x86_64 and aarch64); its files were not linted")
+    for kind, path in workflow.PATHS.items():
+        if (root / path).is_file():
+            ran[f"schema of {kind}"] = _succeeds(root, "check_jsonschema", "--builtin-schema", SCHEMAS[kind], path)
+    failed = [name for name, passed in ran.items() if not passed]
+    if failed:
+        raise BuildError(f"found something to mend: {', '.join(failed)}")
+    log(f"nothing to mend: {', '.join(ran)}")
+
+
+def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:
+    """Return the command that lints every image's Dockerfile; empty where there is no hadolint or no image."""
+    program = scripts / "hadolint"
+    files = sorted(str(path.relative_to(root)) for path in root.glob("images/*/Dockerfile"))
+    return [str(program), "--config", ".hadolint.yaml", *files] if program.is_file() and files else []
+
+
+def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
+    """Return the command that audits GitHub's workflow, offline; empty where there is no zizmor or no workflow."""
+    program, path = scripts / "zizmor", workflow.PATHS["github"]
+    found = program.is_file() and (root / path).is_file()
+    return [str(program), "--offline", "--quiet", "--no-progress", path] if found else []
+
+
+def requirements(root: Path, *, upgrade: bool) -> bool:
+    """Resolve requirements.in into requirements.txt with hashes; return whether it changed.
+
+    Without `upgrade`, what is pinned stays where it can.
+    """
+    options = (
+        "--universal",
+        "--python-version",
+        "3.11",
+        "--generate-hashes",
+        "--no-header",
+        "--no-annotate",
+        "--quiet",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        result = Path(folder, "requirements.txt")
+        shutil.copy(root / "requirements.in", folder)
+        if not upgrade:
+            shutil.copy(root / result.name, folder)
+        command = (str(uv_binary()), "pip", "compile", "requirements.in", "--output-file", result.name, *options)
+        # an extra index may hold a few of a version's files only, and the hashes of the others would be missing
+        environment = uv_environment(read_indexes()._replace(extra=(), find_links=()), os.environ)
+        if subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL).returncode:
+            raise InputError("requirements.in: uv cannot resolve it; see above")
+        return write_atomically(root / result.name, result.read_bytes())
+
+
+def _succeeds(root: Path, module: str, *arguments: str) -> bool:
+    """Run a module of this environment in the repository, its output on standard error."""
+    return _ends_well(root, (sys.executable, "-m", module, *arguments))
+
+
+def _ends_well(root: Path, command: Sequence[str]) -> bool:
+    """Run a command in the repository, its output on standard error."""
+    return subprocess.run(command, cwd=root, stdout=sys.stderr.fileno(), check=False).returncode == 0

@@ -1,0 +1,101 @@
+"""Records → JSON Schemas, committed in schemas/ for editors and for other tools. Pure, but for the files."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import sys
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core.core_schema import ModelSchema
+
+from drydock.bundle.contents import Bundle
+from drydock.config.mirrors import Mirrors
+from drydock.core.errors import StaleError
+from drydock.core.files import dumps, write_atomically
+from drydock.model.checks import AnyHost
+from drydock.model.locked import Lock
+from drydock.model.record import Record
+from drydock.model.variant import Accelerator, Matrix, Profile
+
+RECORDS: dict[str, type[Record]] = {
+    "accelerator": Accelerator,
+    "bundle": Bundle,
+    "host": AnyHost,
+    "lock": Lock,
+    "matrix": Matrix,
+    "mirrors": Mirrors,
+    "profile": Profile,
+}
+
+
+def schemas() -> dict[str, str]:
+    """Return the schema of each file that people or tools read, by its path below the repository's root."""
+    return {f"schemas/{name}.schema.json": dumps(_schema(record)) for name, record in RECORDS.items()}
+
+
+def write(root: Path) -> list[Path]:
+    """Write the schemas; return those that changed."""
+    return [root / name for name, text in schemas().items() if write_atomically(root / name, text)]
+
+
+def check(root: Path) -> None:
+    """Compare the committed schemas with the records. Raises StaleError."""
+    stale = [name for name, text in schemas().items() if not _same(root / name, text)]
+    if stale:
+        raise StaleError(
+            *(f"{name}: does not match drydock/model/variant.py" for name in stale), hint="run `invoke schema`"
+        )
+
+
+class Described(GenerateJsonSchema):
+    """Takes the texts below fields as their descriptions.
+
+    pydantic can do that itself (use_attribute_docstrings), but reads the sources whenever a record is imported: that
+    is a tenth of a second for every verb.
+    """
+
+    def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:
+        """Return a record's schema."""
+        made = super().model_schema(schema)
+        record: type[BaseModel] = schema["cls"]
+        for name, text in descriptions(record).items():
+            field = made["properties"].get(record.model_fields[name].alias or name)
+            if field is not None:
+                field.setdefault("description", text)
+        return made
+
+
+def descriptions(record: type[BaseModel]) -> dict[str, str]:
+    """Return the texts below a record's fields, its own and those that it inherits."""
+    classes = [each for each in reversed(record.__mro__) if issubclass(each, Record)]
+    texts = {name: text for each in classes for name, text in _module_texts(each.__module__)[each.__name__].items()}
+    return {name: text for name, text in texts.items() if name in record.model_fields}
+
+
+@functools.cache
+def _module_texts(module: str) -> dict[str, dict[str, str]]:
+    tree = ast.parse(inspect.getsource(sys.modules[module]))
+    return {node.name: dict(_texts(node)) for node in tree.body if isinstance(node, ast.ClassDef)}
+
+
+def _texts(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    for field, text in pairwise(node.body):
+        match field, text:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(words))):
+                yield name, inspect.cleandoc(words)
+
+
+def _schema(record: type[Record]) -> dict[str, Any]:
+    made = record.model_json_schema(mode="validation", schema_generator=Described)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+def _same(path: Path, text: str) -> bool:
+    return path.is_file() and path.read_text(encoding="utf-8", errors="replace") == text

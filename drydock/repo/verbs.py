@@ -1,0 +1,66 @@
+"""What all invoke verbs share: errors as people read them, targets, and a word about what was written."""
+
+from __future__ import annotations
+
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from invoke.tasks import task
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.console import log
+from drydock.core.errors import DrydockError, InputError
+from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+
+INTERRUPTED = 130
+"""128 + SIGINT, as shells have it."""
+
+
+def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
+    """Make a function an invoke task whose errors are shown without a traceback; options are those of invoke's task."""
+
+    def decorate(function: Callable[..., None]) -> Any:
+        @functools.wraps(function)
+        def run(*arguments: Any, **named: Any) -> None:
+            try:
+                function(*arguments, **named)
+            except DrydockError as error:
+                log(f"error: {error}")
+                sys.exit(error.code)
+            except KeyboardInterrupt:
+                log("interrupted; the same command goes on from here")
+                sys.exit(INTERRUPTED)
+
+        return task(**options)(run)
+
+    return decorate
+
+
+def chosen(target: str) -> Sequence[Variant]:
+    """Return the variant that --target names, or all of them without one. Raises TargetError."""
+    variants = read_matrix(ROOT)
+    return [find(variants, target)] if target else variants
+
+
+def report(written: Iterable[Path]) -> None:
+    """Say which files were written."""
+    log("\n".join(f"wrote {path.relative_to(ROOT)}" for path in written) or "nothing to do")
+
+
+def words_of(option: str, text: str) -> tuple[str, ...]:
+    """Split an option's text as a shell does. Raises InputError."""
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise InputError(f"{option} {text}: {error}", hint="or write the words after --, as they are") from error
+
+
+def after_dashes(argv: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the words after `--` as the shell gave them; invoke joins them, which loses spaces within words."""
+    words = sys.argv if argv is None else argv
+    return tuple(words[words.index("--") + 1 :]) if "--" in words else ()

@@ -1,0 +1,1 @@
+"""Start a container for a machine: docker, compose, Kubernetes."""

@@ -1,0 +1,200 @@
+"""A container → how docker, compose and Kubernetes write it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from shlex import join
+from typing import Any
+
+import yaml
+
+from drydock.core.errors import InputError
+from drydock.run.container import API_PORT, FROM_THE_SHELL, LOOPBACK, STATUS_PORT, Bind, Container
+
+STOP_SECONDS = 30
+"""Between SIGTERM and SIGKILL: the entrypoint drains for 25 s, and docker's own 10 s would cut that short."""
+START_SECONDS = 3600
+"""Until Kubernetes gives a start up: a first start downloads weights and compiles."""
+ASK_EVERY = 10
+"""Seconds between two probes."""
+TMP = "/tmp"  # noqa: S108 - the container's own
+CACHE = "/cache"
+QUOTE = '"'
+CSV = frozenset(f"{QUOTE},\r\n")
+"""Characters for which a field is quoted (RFC 4180)."""
+USER = 10001
+"""The image's own user; it is in group 0."""
+
+
+# --- docker ---------------------------------------------------------------------------------------------------------
+
+
+def docker_options(container: Container) -> list[tuple[str, ...]]:
+    """Return docker run's options, each with its value, in the order people read them."""
+    flags: dict[str, tuple[str, ...]] = {
+        "--name": (container.name,),
+        "--runtime": _one(container.runtime),
+        "--gpus": _one(f'"{container.gpus}"' if "," in container.gpus else container.gpus),
+        "--device": container.devices,
+        "--cap-drop": () if container.privileged else ("ALL",),
+        "--cap-add": () if container.privileged else container.capabilities,
+        "--security-opt": container.security,
+        "--group-add": container.groups,
+        "--user": _one(container.user),
+        "--tmpfs": (f"{TMP}:exec,mode=1777",),
+        "--shm-size": _one(container.shm),
+        "--ipc": _one(container.ipc),
+        "--network": _one(container.network),
+        "--publish": _published(container),
+        "--ulimit": container.ulimits,
+        "--stop-timeout": (str(STOP_SECONDS),),
+        "--env": tuple(f"{name}={value}" for name, value in _environment(container).items()),
+    }
+    options: list[tuple[str, ...]] = [("--read-only",)]
+    options += [("--privileged",)] if container.privileged else []
+    options += [(flag, value) for flag, values in flags.items() for value in values]
+    options += [("--env", name) for name in FROM_THE_SHELL if container.hub]
+    binds = [*container.mounts, *([container.model] if container.model else [])]
+    options += [("--mount", _csv("type=bind", f"source={b.source}", f"target={b.target}", "readonly")) for b in binds]
+    cache = (f"type={_cache_kind(container)}", f"source={container.cache}", f"target={CACHE}")
+    return [*options, ("--mount", _csv(*cache))]
+
+
+def docker_argv(container: Container, *, lifetime: Sequence[str] = ("--rm",), command: Sequence[str] = ()) -> list[str]:
+    """Return the whole command; with another `command` than serving, no port is published."""
+    left_out = ("--publish",) if command else ()
+    options = [word for option in docker_options(container) if option[0] not in left_out for word in option]
+    return ["docker", "run", *lifetime, *options, container.image, *(command or container.arguments)]
+
+
+def docker_text(container: Container) -> str:
+    """Format the command for a shell, an option a line."""
+    lines = ["docker run", "--rm", *map(join, docker_options(container)), container.image, join(container.arguments)]
+    return " \\\n  ".join(lines) + "\n"
+
+
+def _csv(*fields: str) -> str:
+    """Join what --mount is given as Go's encoding/csv reads it."""
+    return ",".join(f'"{field.replace(QUOTE, QUOTE * 2)}"' if set(field) & CSV else field for field in fields)
+
+
+def _published(container: Container) -> tuple[str, ...]:
+    if container.network:
+        return ()
+    address = f"{container.address}:" if container.address else ""
+    return f"{address}{container.port}:{API_PORT}", f"{LOOPBACK}:{container.port + 1}:{STATUS_PORT}"
+
+
+def _environment(container: Container) -> dict[str, str]:
+    return {**container.env, **container.visible}
+
+
+def _cache_kind(container: Container) -> str:
+    return "bind" if "/" in container.cache else "volume"
+
+
+def _one(value: str) -> tuple[str, ...]:
+    return (value,) if value else ()
+
+
+# --- compose --------------------------------------------------------------------------------------------------------
+
+
+def compose_text(container: Container) -> str:
+    """Format a compose.yaml with one service."""
+    own = _cache_kind(container) == "volume"
+    project = {"services": {container.name: _service(container)}}
+    if own:
+        project["volumes"] = {"cache": {"name": container.cache}}
+    return _commented(container) + _yaml(_without_interpolation(project))
+
+
+def _service(container: Container) -> dict[str, Any]:
+    binds = [*container.mounts, *([container.model] if container.model else [])]
+    named = _cache_kind(container) == "volume"
+    cache = {
+        "type": _cache_kind(container),
+        "source": "cache" if named else container.cache,
+        "target": CACHE,
+    }
+    service = {
+        "image": container.image,
+        "container_name": container.name,
+        "command": list(container.arguments),
+        "restart": "unless-stopped",
+        "stop_grace_period": f"{STOP_SECONDS}s",
+        "read_only": True,
+        "tmpfs": [f"{TMP}:exec,mode=1777"],
+        "privileged": container.privileged,
+        "cap_drop": [] if container.privileged else ["ALL"],
+        "cap_add": [] if container.privileged else list(container.capabilities),
+        "security_opt": [_with_colon(word) for word in container.security],
+        "group_add": list(container.groups),
+        "user": container.user,
+        "runtime": container.runtime,
+        "devices": [f"{path}:{path}" for path in container.devices],
+        "shm_size": container.shm,
+        "ipc": container.ipc,
+        "network_mode": container.network,
+        "ports": list(_published(container)),
+        "ulimits": dict(map(_ulimit, container.ulimits)),
+        "environment": {**_environment(container), **(dict.fromkeys(FROM_THE_SHELL) if container.hub else {})},
+        "volumes": [*(_compose_bind(bind) for bind in binds), cache],
+        "deploy": _reservation(container),
+    }
+    return {key: value for key, value in service.items() if value}
+
+
+def _with_colon(option: str) -> str:
+    """Return a security option as compose writes it: seccomp:unconfined, no-new-privileges:true."""
+    return "no-new-privileges:true" if option == "no-new-privileges" else option.replace("=", ":", 1)
+
+
+def _ulimit(text: str) -> tuple[str, int | dict[str, int]]:
+    """Parse memlock=-1:-1. Raises InputError."""
+    name, _, limits = text.partition("=")
+    soft, _, hard = limits.partition(":")
+    try:
+        return name, {"soft": int(soft), "hard": int(hard or soft)}
+    except ValueError:
+        raise InputError(f"ulimit {text}: expected a name and numbers, such as memlock=-1:-1") from None
+
+
+def _compose_bind(bind: Bind) -> dict[str, Any]:
+    return {
+        "type": "bind",
+        "source": bind.source,
+        "target": bind.target,
+        "read_only": True,
+        "bind": {"create_host_path": False},
+    }
+
+
+def _reservation(container: Container) -> dict[str, Any]:
+    if not container.gpus:
+        return {}
+    _, _, numbers = container.gpus.partition("device=")
+    chosen = {"device_ids": numbers.split(",")} if numbers else {"count": "all"}
+    return {"resources": {"reservations": {"devices": [{"driver": "nvidia", "capabilities": ["gpu"], **chosen}]}}}
+
+
+def _without_interpolation(value: Any) -> Any:
+    """Double every dollar sign: compose would replace what follows one."""
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, list):
+        return [_without_interpolation(item) for item in value]
+    return {key: _without_interpolation(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+# --- what both write ------------------------------------------------------------------------------------------------
+
+
+def _commented(container: Container) -> str:
+    """Return what whoever edits the file must know, as comments."""
+    names = [name for name in container.groups if not name.isdigit()]
+    return "".join(f"# group {name}: write the number that the target's /etc/group gives it\n" for name in names)
+
+
+def _yaml(*documents: Mapping[str, Any]) -> str:
+    return yaml.safe_dump_all(documents, sort_keys=False, width=1000, allow_unicode=True)

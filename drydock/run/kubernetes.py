@@ -1,0 +1,196 @@
+"""A container → a Kubernetes Deployment, its Service and the claim of its cache. Pure.
+
+Devices come from the vendor's device plugin. What a pod cannot say (ulimits, device files without a plugin, which
+container runtime) is returned as remarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container
+from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER
+
+CACHE_SIZE = "200Gi"
+"""Room for one large model and its compiled code; the claim's only number that nobody could derive."""
+SECRET, TOKEN = "huggingface", "HF_TOKEN"
+_ESCALATES = "SYS_ADMIN"
+"""The API refuses allowPrivilegeEscalation: false beside it, as beside privileged: true."""
+
+
+def kubernetes_text(container: Container) -> str:
+    """Format Deployment, Service and PersistentVolumeClaim."""
+    documents = (_claim(container), _deployment(container), _service(container))
+    return yaml.safe_dump_all(documents, sort_keys=False, width=1000, allow_unicode=True)
+
+
+def remarks(container: Container) -> Iterable[str]:
+    """Yield what the manifest leaves to the cluster."""
+    if container.image.startswith("drydock/"):
+        yield f"image {container.image} is this machine's own: push it, and name it with --image"
+    if container.runtime:
+        yield f"runtime {container.runtime}: make it the nodes' default, or add a runtimeClassName of the cluster's"
+    if container.ulimits:
+        yield f"ulimits {', '.join(container.ulimits)}: no pod can ask for them; the nodes' container runtime sets them"
+    if container.devices and not container.resource:
+        yield f"devices {', '.join(container.devices)}: a pod gets them from a device plugin only; none is known here"
+    if container.model:
+        yield f"model {container.model.source}: must be there on the node; or put a claim of yours in place of hostPath"
+    for name in container.groups:
+        if not name.isdigit():
+            yield f"group {name}: left out, since its number on the nodes is not known here"
+
+
+def _named(kind: str, version: str, container: Container, **fields: Any) -> dict[str, Any]:
+    metadata = {"name": container.name, "labels": _labels(container)}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def _labels(container: Container) -> dict[str, str]:
+    return {"app.kubernetes.io/name": "vllm", "app.kubernetes.io/instance": container.name}
+
+
+def _claim(container: Container) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": CACHE_SIZE}}}
+    return _named("PersistentVolumeClaim", "v1", container, spec=spec)
+
+
+def _service(container: Container) -> dict[str, Any]:
+    ports = [{"name": "http", "port": container.port, "targetPort": "http"}]
+    return _named("Service", "v1", container, spec={"selector": _labels(container), "ports": ports})
+
+
+def _deployment(container: Container) -> dict[str, Any]:
+    template = {"metadata": {"labels": _labels(container)}, "spec": _pod(container)}
+    spec = {
+        "replicas": 1,
+        "strategy": {"type": "Recreate"},  # two pods would share neither the devices nor the claim
+        "selector": {"matchLabels": _labels(container)},
+        "template": template,
+    }
+    return _named("Deployment", "apps/v1", container, spec=spec)
+
+
+def _pod(container: Container) -> dict[str, Any]:
+    host = {
+        "hostNetwork": container.network == "host",
+        "dnsPolicy": "ClusterFirstWithHostNet" if container.network == "host" else "",
+        "hostIPC": container.ipc == "host",
+    }
+    return {
+        **{key: value for key, value in host.items() if value},
+        "terminationGracePeriodSeconds": STOP_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,  # a service named vllm would set VLLM_PORT, which vLLM reads
+        "securityContext": _pod_security(container),
+        "containers": [_container(container)],
+        "volumes": list(_volumes(container)),
+    }
+
+
+def _pod_security(container: Container) -> dict[str, Any]:
+    user, _, group = container.user.partition(":")
+    uid = int(user) if user.isdigit() else USER
+    numbers = [int(name) for name in container.groups if name.isdigit()]
+    unconfined = container.privileged or any(word.endswith("seccomp=unconfined") for word in container.security)
+    context = {
+        "runAsNonRoot": uid != 0,
+        "runAsUser": uid,
+        "runAsGroup": int(group) if group.isdigit() else 0,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "Unconfined" if unconfined else "RuntimeDefault"},
+    }
+    return context | ({"supplementalGroups": numbers} if numbers else {})
+
+
+def _container(container: Container) -> dict[str, Any]:
+    resources = {"resources": {"limits": {container.resource: container.count}}} if container.resource else {}
+    return {
+        "name": "vllm",
+        "image": container.image,
+        "args": [_literal(word) for word in container.arguments],
+        "ports": [
+            {"name": "http", "containerPort": _port(container, API_PORT)},
+            {"name": "status", "containerPort": _port(container, STATUS_PORT)},
+        ],
+        "env": list(_environment(container)),
+        **resources,
+        "securityContext": _security(container),
+        "startupProbe": _probe("/startupz", START_SECONDS // ASK_EVERY),
+        "readinessProbe": _probe("/readyz", 1),
+        "livenessProbe": _probe("/livez", 3),
+        "volumeMounts": list(_volume_mounts(container)),
+    }
+
+
+def _literal(text: str) -> str:
+    """Double every dollar sign: a pod's args and env replace $(NAME), with a secret's value too."""
+    return text.replace("$", "$$")
+
+
+def _port(container: Container, usual: int) -> int:
+    """Return the port inside: in the host's own network the one that was asked for."""
+    return usual - API_PORT + container.port if container.network else usual
+
+
+def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
+    for name, value in container.env.items():
+        yield {"name": name, "value": _literal(value)}
+    if container.hub:
+        key = {"name": SECRET, "key": TOKEN, "optional": True}
+        yield {"name": TOKEN, "valueFrom": {"secretKeyRef": key}}
+
+
+def _security(container: Container) -> dict[str, Any]:
+    if container.privileged:
+        return {"privileged": True, "readOnlyRootFilesystem": True}
+    said = any(word.startswith("no-new-privileges") and word.endswith("false") for word in container.security)
+    refused = said or _ESCALATES in container.capabilities
+    capabilities = {"drop": ["ALL"]} | ({"add": list(container.capabilities)} if container.capabilities else {})
+    return {
+        "allowPrivilegeEscalation": refused,
+        "readOnlyRootFilesystem": True,
+        "capabilities": capabilities,
+    }
+
+
+def _probe(path: str, failures: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "status"},
+        "periodSeconds": ASK_EVERY,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _binds(container: Container) -> list[Bind]:
+    return [*container.mounts, *([container.model] if container.model else [])]
+
+
+def _volumes(container: Container) -> Iterable[Mapping[str, Any]]:
+    yield {"name": "cache", "persistentVolumeClaim": {"claimName": container.name}}
+    yield {"name": "tmp", "emptyDir": {}}
+    if container.shm:
+        yield {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": quantity(container.shm)}}
+    for number, bind in enumerate(_binds(container)):
+        yield {"name": f"host-{number}", "hostPath": {"path": bind.source}}
+
+
+def _volume_mounts(container: Container) -> Iterable[Mapping[str, Any]]:
+    yield {"name": "cache", "mountPath": CACHE}
+    yield {"name": "tmp", "mountPath": TMP}
+    if container.shm:
+        yield {"name": "shm", "mountPath": "/dev/shm"}  # noqa: S108 - the container's own
+    for number, bind in enumerate(_binds(container)):
+        yield {"name": f"host-{number}", "mountPath": bind.target, "readOnly": True}
+
+
+def quantity(size: str) -> str:
+    """Return a docker size (16g, 512m) as Kubernetes writes it (16Gi, 512Mi)."""
+    number = size.rstrip("bBkKmMgGtT")
+    unit = size[len(number) :].lower().removesuffix("b")
+    return f"{number}{unit.upper()}i" if unit else number

@@ -1,0 +1,71 @@
+"""What a machine has of that which containers are given: device files, driver files, groups. Read-only IO."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from drydock.model.running import DeviceNode
+
+FIRST_RENDER_NODE = 128
+"""The kernel numbers /dev/dri/renderD… from here on (drivers/gpu/drm/drm_drv.c, render minors)."""
+
+_PLACEHOLDER = re.compile(r"\[0-9\]\*|\[0-9\]|\*|\?")
+
+
+class Machine:
+    """The files below `root`, so that tests and other machines' records can stand in for this one."""
+
+    def __init__(self, root: Path = Path("/")) -> None:
+        self.root = root
+
+    def matches(self, pattern: str) -> tuple[str, ...]:
+        """Return the paths that match a shell pattern, davinci2 before davinci10."""
+        found = self.root.glob(pattern.lstrip("/"))
+        return tuple(sorted((f"/{path.relative_to(self.root)}" for path in found), key=natural))
+
+    def has(self, path: str) -> bool:
+        """Tell whether a file or folder is there."""
+        return (self.root / path.lstrip("/")).exists()
+
+    def group(self, name: str) -> str:
+        """Return a group's number as text; empty where this machine has no such group in /etc/group."""
+        path = self.root / "etc" / "group"
+        lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
+        fields = (line.split(":") for line in lines)
+        return next((field[2] for field in fields if field[0] == name and len(field) > 2), "")  # noqa: PLR2004 - the gid
+
+
+def natural(path: str) -> list[str]:
+    """Return a key that sorts numbers in text by their value."""
+    return [part.zfill(20) if part.isdigit() else part for part in re.split(r"(\d+)", path)]
+
+
+def is_pattern(path: str) -> bool:
+    """Tell whether a path stands for several."""
+    return bool(_PLACEHOLDER.search(path))
+
+
+def assumed(node: DeviceNode, numbers: Sequence[int]) -> tuple[str, ...]:
+    """Return the device files that a machine of this kind usually has, where there is none to look at."""
+    if not is_pattern(node.path):
+        return (node.path,)
+    if not node.each:
+        return ()
+    first = FIRST_RENDER_NODE if "renderD" in node.path else 0
+    return tuple(_PLACEHOLDER.sub(str(first + number), node.path, count=1) for number in numbers)
+
+
+def pick(paths: Sequence[str], wanted: Sequence[int]) -> tuple[dict[int, str], list[int]]:
+    """Choose device files by number; return them and the numbers that there are none for.
+
+    A file's number is the last one in its name where they count from 0 (from 128 for render nodes), since drivers keep
+    it when a card is missing; else, as for VFIO groups, it is the file's place.
+    """
+    ends = [int(found[-1]) if (found := re.findall(r"\d+", path)) else -1 for path in paths]
+    first = FIRST_RENDER_NODE if any("renderD" in path for path in paths) else 0
+    named = bool(ends) and min(ends) == first and len(set(ends)) == len(ends)
+    numbers = [end - first for end in ends] if named else range(len(paths))
+    known = dict(zip(numbers, paths, strict=True))
+    return {number: known[number] for number in wanted if number in known}, [n for n in wanted if n not in known]

@@ -1,0 +1,135 @@
+"""Every check of every image, with its fact right and wrong: each finding names value, expectation and fix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import product
+from typing import Any
+
+import pytest
+
+from drydock.build.render import profile
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
+from entrypoints.findings import judge, met
+
+ABSENT = object()
+"""The fact is not known."""
+
+
+@cache
+def profiles() -> dict[str, dict[str, Any]]:
+    """Return each image's profile by variant."""
+    return {variant.id: profile(variant).model_dump(mode="json") for variant in read_matrix(ROOT)}
+
+
+def checks() -> Iterator[Any]:
+    """Yield every check once for each fix, place and expectation that images give it."""
+    seen = set()
+    for variant, found in profiles().items():
+        for check in found["checks"]:
+            place = found["facts"].get(check["fact"], "")
+            if (key := repr((check, place))) not in seen:
+                seen.add(key)
+                yield pytest.param(check, place, id=f"{variant}-{check['id']}")
+
+
+def below(version: str) -> str:
+    """Return an older version."""
+    return f"0.{version}"
+
+
+def values_around(condition: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return values that meet a condition, and some that do not."""
+    expected = condition["expected"]
+    several = tuple(expected) if isinstance(expected, list) else (expected,)
+    if condition["operator"] in ("gte", "lte"):
+        return expected, expected - 1, expected + 1
+    if condition["operator"].startswith("version"):
+        return expected, below(expected), f"99{expected}"
+    if condition["operator"] == "contains":
+        return *([one] for one in several), ["of no other kind"]
+    if condition["operator"] in ("absent", "present"):
+        return ABSENT, "there"
+    return *several, *((not one) for one in several if isinstance(one, bool)), "something else"
+
+
+def facts(conditions: list[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield all combinations of values around the conditions, as facts print."""
+    around: dict[str, list[Any]] = {}
+    for condition in conditions:
+        around.setdefault(condition["fact"], []).extend(values_around(condition))
+    for chosen in product(*around.values()):
+        yield nested(dict(zip(around, chosen, strict=True)))
+
+
+def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *steps, last = path.split(".")
+        branch = tree
+        for step in steps:
+            branch = branch.setdefault(step, {})
+        if value is not ABSENT:
+            branch[last] = value
+    return tree
+
+
+def host(check: Mapping[str, Any], *, right: bool) -> dict[str, Any]:
+    """Return facts that meet the check's conditions and, or but not, the check itself."""
+    for values in facts([*check["when"], check]):
+        if all(met(condition, values) for condition in check["when"]) and met(check, values) is right:
+            return values
+    raise AssertionError(f"{check['id']}: nothing is {'right' if right else 'wrong'} under its own conditions")
+
+
+def is_statement(check: Mapping[str, Any]) -> bool:
+    """Tell whether a check is about nothing but what it is said of: this image on that card, say."""
+    return check["operator"] == "absent" and any(
+        (condition["fact"], condition["operator"]) == (check["fact"], "present") for condition in check["when"]
+    )
+
+
+def test_there_are_checks_of_every_accelerator() -> None:
+    covered = {variant.accelerator for variant in read_matrix(ROOT) if profiles()[variant.id]["checks"]}
+
+    assert covered == {path.parent.name for path in ROOT.glob("templates/*/accelerator.yaml")}
+    assert len(list(checks())) > 100
+
+
+@pytest.mark.parametrize(("check", "place"), list(checks()))
+def test_wrong_is_said_with_value_expectation_and_fix_and_right_is_not(check: dict[str, Any], place: str) -> None:
+    wrong = host(check, right=False)
+    (found,) = judge([check], wrong, {check["fact"]: place})
+    fine = [] if is_statement(check) else [said.severity for said in judge([check], host(check, right=True), {})]
+
+    value = wrong
+    for step in check["fact"].split("."):
+        value = value.get(step, ABSENT)
+    assert found.severity == check["severity"]
+    assert fine == ([] if is_statement(check) else ["PASS"])
+    assert found.found.startswith(check["fact"])
+    assert found.found != check["fact"]
+    assert shown(value) in found.found
+    assert found.expected == worded(check)
+    assert found.remediation.strip()
+    assert found.remediation != found.text
+    assert found.read == place != ""
+
+
+def shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "not known" if value is ABSENT else ", ".join(value) if isinstance(value, list) else str(value)
+
+
+def worded(check: Mapping[str, Any]) -> str:
+    """Say the expectation as a person would."""
+    expected = check["expected"]
+    text = shown(expected)
+    return {
+        "ne": f"not {text}", "in": f"one of {text}", "not_in": f"none of {text}", "gte": f"at least {text}",
+        "lte": f"at most {text}", "version_gte": f"{text} or later", "version_lt": f"before {text}",
+        "contains": f"one of {text}", "absent": "none", "present": "any",
+    }.get(check["operator"], text)  # fmt: skip

@@ -1,0 +1,130 @@
+"""The shape of the repository itself: who may import whom, how large things may be, generated equals committed."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.build import build, render
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile, proof
+from drydock.model.variant import Variant
+
+MODULES = sorted([*ROOT.glob("drydock/**/*.py"), *ROOT.glob("entrypoints/**/*.py"), ROOT / "tasks.py", ROOT / "inv"])
+TEMPLATES = sorted(ROOT.glob("templates/**/*.j2"))
+TOOLS = sorted(ROOT.glob("templates/tools/*.py"))
+LONGEST_VERB, MOST_IFS, LONGEST_SHARED = 10, 3, 5
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the dotted name of everything a module imports from beyond its own folder, anywhere in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module
+
+
+PLUGIN = sorted(ROOT.glob("entrypoints/plugin/**/*.py"))
+
+
+@pytest.mark.parametrize("path", sorted({*ROOT.glob("entrypoints/**/*.py")} - {*PLUGIN}), ids=name)
+def test_the_image_side_imports_the_standard_library_and_itself(path: Path) -> None:
+    roots = {module.partition(".")[0] for module in imports(path)}
+    assert roots <= {*sys.stdlib_module_names, "entrypoints", "_sha2"}  # which 3.12 has in _sha256's place
+
+
+@pytest.mark.parametrize("path", PLUGIN, ids=name)
+def test_what_vllm_loads_imports_vllm_and_never_the_entrypoint(path: Path) -> None:
+    roots = {module.partition(".")[0] for module in imports(path)}
+    assert roots <= {*sys.stdlib_module_names, "drydock_plugin", "torch", "vllm"}
+
+
+@pytest.mark.parametrize("path", [ROOT / "inv", *TOOLS], ids=name)
+def test_what_runs_before_any_package_is_there_imports_the_standard_library(path: Path) -> None:
+    assert {module.partition(".")[0] for module in imports(path)} <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("drydock/**/*.py")), ids=name)
+def test_of_the_image_side_the_build_side_imports_what_both_must_do_alike_only(path: Path) -> None:
+    shared = {"entrypoints.cascade", "entrypoints.redact"}
+    if path.parent.name == "bench":  # a benchmark calls what it measures
+        shared |= {"entrypoints.decide.buckets", "entrypoints.decide.histogram"}
+    assert {module for module in imports(path) if module.startswith("entrypoints")} <= shared
+
+
+def test_verbs_are_short() -> None:
+    functions = [node for node in ast.parse((ROOT / "tasks.py").read_text()).body if isinstance(node, ast.FunctionDef)]
+    bodies = {
+        function.name: [node for node in function.body[1:] if not isinstance(node, ast.ImportFrom)]
+        for function in functions
+        if function.decorator_list
+    }
+    assert len(bodies) >= 14
+    lengths = {verb: (body[-1].end_lineno or 0) - body[0].lineno + 1 for verb, body in bodies.items()}
+    assert {verb: length for verb, length in lengths.items() if length > LONGEST_VERB} == {}
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=name)
+def test_templates_hold_no_ladder_of_ifs_and_no_version(path: Path) -> None:
+    text = path.read_text()
+    assert len(re.findall(r"{%-?\s*(?:if|elif)\b", text)) <= MOST_IFS
+    assert re.findall(r"\d+\.\d+|==", text) == []
+
+
+def blocks(path: Path) -> set[tuple[str, ...]]:
+    """Return every run of lines, one longer than two templates may share, without empty lines and comments."""
+    lines = [line.strip() for line in path.read_text().splitlines()]
+    kept = [line for line in lines if line and not line.startswith(("#", "{#"))]
+    return {tuple(kept[start : start + LONGEST_SHARED + 1]) for start in range(len(kept) - LONGEST_SHARED)}
+
+
+def test_no_six_lines_stand_in_two_templates() -> None:
+    seen: dict[tuple[str, ...], str] = {}
+    for path in TEMPLATES:
+        found = blocks(path)
+        assert {seen[block]: block for block in found & seen.keys()} == {}, path
+        seen |= dict.fromkeys(found, name(path))
+
+
+def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
+    names = r"pypi\.org|pythonhosted|download\.pytorch\.org|deb\.debian\.org|/opt/pypi|/opt/wheels|/root/|/work/"
+    sources = [
+        *MODULES,
+        *TEMPLATES,
+        *TOOLS,
+        ROOT / "matrix.yaml",
+        *ROOT.glob("images/*/*"),
+        *ROOT.glob("requirements.*"),
+    ]
+    assert {name(path): found for path in sources if (found := re.findall(names, path.read_text()))} == {}
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("variant", read_matrix(ROOT), ids=lambda variant: variant.id)
+class TestCommitted:
+    """What is committed for each variant is what its inputs give."""
+
+    def test_the_lock_fits_the_matrix(self, variant: Variant) -> None:
+        lockfile.check(variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
+
+    def test_dockerfile_and_profile_are_the_generated_ones(self, variant: Variant) -> None:
+        render.check(ROOT, variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
+
+    def test_the_committed_digest_and_proof_are_of_these_inputs(self, variant: Variant) -> None:
+        job = build.prepare(variant.id)
+        current = build.inputs_sha256(job)
+        image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
+        assert image is None or image.inputs_sha256 == current, "invoke verify --record"
+        assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
+        assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"

@@ -1,0 +1,58 @@
+"""A real engine, the real CPU image and a real model, made once for all tests that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from docker.models.containers import Container
+
+from drydock.build import build
+from drydock.core.paths import ROOT
+from drydock.prove import demo, smollm2
+from tests.support import caches
+
+HOSTS = ROOT / "tests" / "hosts"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything below this folder needs the engine."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.engine)
+
+
+@pytest.fixture(scope="session")
+def job() -> build.Job:
+    """The CPU variant, as committed."""
+    return build.prepare("cpu")
+
+
+@pytest.fixture(scope="session")
+def built(job: build.Job) -> build.Built:
+    """The CPU image, in the engine."""
+    return build.build(job)
+
+
+@pytest.fixture(scope="session")
+def model(built: build.Built) -> Path:
+    """SmolLM2-135M-Instruct as safetensors."""
+    return smollm2.make(built.image)
+
+
+@pytest.fixture(scope="session")
+def warm(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cache folder that `warm` filled; tests work on copies of it."""
+    cache = tmp_path_factory.mktemp("warm")
+    cache.chmod(0o770)
+    caches.run(built, cache, "warm", "--model", "/models/smollm2", "--served-model-name", "smollm2", model=model)
+    return cache
+
+
+@pytest.fixture(scope="session")
+def server(built: build.Built, model: Path) -> Iterator[Container]:
+    """A container that serves the model, ready."""
+    with demo.serving(built.image, model) as container:
+        demo.wait_until_ready(container)
+        yield container

@@ -1,0 +1,200 @@
+"""A build that is killed, interrupted, doubled, or loses engine or disk leaves nothing the next one trips over."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from drydock.build import build
+from drydock.core.errors import BuildError, DiskFullError, EngineError, StaleError
+from drydock.oci.diff import compare
+from tests.support.small_disk import small_disk
+from tests.support.small_image import VARIANT, Small
+
+
+@pytest.fixture(scope="module")
+def small(job: build.Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
+    build.inputs(job)  # its base is the real one
+    return Small(tmp_path_factory.mktemp("small"), job.lock)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(small: Small) -> dict[str, Any]:
+    return small.build()
+
+
+def kill(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    os.killpg(process.pid, number)
+    process.communicate()
+
+
+def test_a_build_killed_at_any_moment_is_simply_run_again(small: Small, undisturbed: dict[str, Any]) -> None:
+    chance = random.Random(7)  # noqa: S311 - moments to kill at, the same each run
+    for _ in range(4):
+        process = small.start_build()
+        time.sleep(chance.uniform(0.3, 0.9 * undisturbed["seconds"]))
+        kill(process, signal.SIGKILL)
+
+    assert small.build()["digest"] == undisturbed["digest"]
+    assert small.leftovers() == []
+
+
+def test_two_builds_at_once_take_turns(small: Small, undisturbed: dict[str, Any]) -> None:
+    both = [small.start_build() for _ in range(2)]
+    said = [process.communicate(timeout=300) for process in both]
+
+    assert [process.returncode for process in both] == [0, 0]
+    assert all(undisturbed["digest"] in stdout for stdout, _ in said)
+    assert sum("waiting for it" in stderr for _, stderr in said) == 1
+
+
+def test_an_interrupted_build_says_so_and_leaves_no_traceback(small: Small) -> None:
+    process = small.start("invoke", "build", "--target", VARIANT, "--no-cache", "--offline")
+    time.sleep(2)
+    os.killpg(process.pid, signal.SIGINT)
+    _, stderr = process.communicate(timeout=60)
+
+    assert process.returncode == 130
+    assert "interrupted" in stderr
+    assert "Traceback" not in stderr
+
+
+def test_an_engine_that_is_absent_is_named(small: Small) -> None:
+    done = small.invoke("build", "--target", VARIANT, DOCKER_HOST="unix:///nonexistent/docker.sock")
+
+    assert done.returncode == EngineError.code
+    assert "DOCKER_HOST=unix:///nonexistent/docker.sock" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+class FragileEngine:
+    """The real engine behind a socket of its own that can be cut."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "engine.sock"
+        self._open: list[socket.socket] = []
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            engine = socket.socket(socket.AF_UNIX)
+            engine.connect("/var/run/docker.sock")
+            self._open += [client, engine]
+            for pair in ((client, engine), (engine, client)):
+                threading.Thread(target=self._copy, args=pair, daemon=True).start()
+
+    @staticmethod
+    def _copy(source: socket.socket, target: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            return
+
+    def cut(self) -> None:
+        self._listener.close()
+        for end in self._open:
+            end.close()
+
+
+def test_an_engine_that_dies_during_a_build_is_an_error_and_the_next_build_works(
+    small: Small, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    engine = FragileEngine(tmp_path)
+    process = small.start_build(DOCKER_HOST=f"unix://{engine.path}")
+    assert any("uv pip install" in line for line in process.stderr or ())
+    engine.cut()
+    _, stderr = process.communicate(timeout=120)
+
+    assert process.returncode in {EngineError.code, BuildError.code}, stderr[-2000:]
+    assert "Traceback" not in stderr
+    assert small.build()["digest"] == undisturbed["digest"]
+
+
+@pytest.fixture
+def tiny_disk(small: Small, tmp_path: Path) -> Iterator[Path]:
+    """Return a cache folder of 16 MiB that shares store and bases."""
+    with small_disk(tmp_path / "disk", "16m") as disk:
+        for shared in ("store", "bases"):
+            (disk / shared).symlink_to((small.cache / shared).resolve())
+        yield disk
+
+
+def test_a_full_disk_is_said_and_nothing_half_written_stays(small: Small, tiny_disk: Path) -> None:
+    process = small.start_build(DRYDOCK_CACHE=str(tiny_disk))
+    _, stderr = process.communicate(timeout=120)
+
+    assert process.returncode == DiskFullError.code, stderr[-2000:]
+    assert "no space left" in stderr
+    assert "Traceback" not in stderr
+    assert list((tiny_disk / "images").rglob("index.json")) == []
+
+
+def test_an_edited_input_makes_another_image_and_the_difference_is_named(
+    small: Small, undisturbed: dict[str, Any], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(undisturbed["layout"], other)
+    module = small.root / "entrypoints" / "errors.py"
+    original = module.read_text()
+    module.write_text(original.replace("OK = 0", "OK = 9"))
+    try:
+        changed = small.build()
+        found = compare(other, Path(changed["layout"]))
+    finally:
+        module.write_text(original)
+    files = {(difference.path, difference.field) for difference in found}
+
+    assert changed["digest"] != undisturbed["digest"]
+    assert ("opt/drydock/entrypoints/errors.py", "content") in files
+
+
+@pytest.mark.parametrize("name", ["Dockerfile", "profile.json", "lock.json"])
+def test_a_planted_edit_is_refused(small: Small, name: str) -> None:
+    file = small.root / "images" / VARIANT / name
+    original = file.read_text()
+    file.write_text(original.replace("0.32", "0.33", 1) if name != "lock.json" else original.replace("a", "b", 5))
+    try:
+        checks = [
+            small.invoke("render", "--target", VARIANT, "--check"),
+            small.invoke("lock", "--target", VARIANT, "--check"),
+            small.invoke("build", "-t", VARIANT),
+        ]
+    finally:
+        file.write_text(original)
+    codes = [done.returncode for done in checks]
+
+    assert codes[0] == codes[2] == StaleError.code, [done.stderr for done in checks]
+    assert codes[1] == (StaleError.code if name == "lock.json" else 0)
+
+
+def test_the_small_image_serves_as_the_real_one_does(small: Small) -> None:
+    done = small.invoke("build", "--target", VARIANT, "--offline", "--json", "--builder", "default")
+    assert done.returncode == 0, done.stderr[-2000:]
+    client = docker.from_env()
+    image = client.images.get(f"drydock/{VARIANT}:latest")
+    try:
+        output = client.containers.run(image.id, ["version"], remove=True)
+        assert VARIANT.encode() in output
+    finally:
+        client.images.remove(image.id, force=True)

@@ -1,0 +1,104 @@
+"""A server whose engine core is a fork of its API server: imported once, the same tokens, the same end."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from docker.models.containers import Container
+
+from drydock.build import build
+from drydock.prove import demo
+
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
+
+PROMPTS = (
+    "The capital of France is",
+    "Water is made of hydrogen and",
+    "def fibonacci(n):",
+    "Once upon a time there was a small harbour town, and in it",
+)
+
+
+def tokens(container: Container) -> list[str]:
+    """Return the greedy continuation of each prompt, one after the other."""
+    url = demo.address(container, demo.API_PORT, "/v1/completions")
+    texts = []
+    for prompt in PROMPTS:
+        body = {"model": "smollm2", "prompt": prompt, "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as response:
+            texts.append(json.load(response)["choices"][0]["text"])
+    return texts
+
+
+def imports_of(module: str, logs: str) -> int:
+    """Count the processes that imported a module, from what PYTHONPROFILEIMPORTTIME makes Python say."""
+    return len(re.findall(rf"^import time: .*\| {{0,200}}{module}$", logs, re.MULTILINE))
+
+
+ALLOWED = """
+import glob
+print(*{line.split()[1] for path in glob.glob('/proc/[0-9]*/task/*/status') for line in open(path)
+        if line.startswith('Cpus_allowed_list')})
+"""
+
+
+def allowed(container: Container) -> list[str]:
+    """Return the lists of CPUs that threads of the container may use, each once."""
+    code, output = container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", ALLOWED])
+    assert code == 0, output
+    return str(output.decode()).split()
+
+
+def processes(container: Container) -> list[str]:
+    """Return the command line of each process."""
+    top = container.top(ps_args="-eo pid,args")
+    return [row[top["Titles"].index("COMMAND")] for row in top["Processes"]]
+
+
+class Seen(NamedTuple):
+    """A server that was started one way."""
+
+    tokens: list[str]
+    logs: str
+    processes: list[str]
+    allowed: list[str]
+
+
+@pytest.fixture(scope="module")
+def by_method(built: build.Built, model: Path) -> dict[str, Seen]:
+    """What a server says, logs, and consists of, by how its processes are started."""
+    found = {}
+    for method, env in {"fork": {}, "spawn": {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}}.items():
+        environment = {"PYTHONPROFILEIMPORTTIME": "1", **env}
+        with demo.serving(built.image, model, environment=environment) as container:
+            demo.wait_until_ready(container)
+            said, logs = tokens(container), container.logs().decode(errors="replace")
+            found[method] = Seen(said, logs, processes(container), allowed(container))
+    return found
+
+
+def test_pytorch_and_vllm_are_imported_once(by_method: dict[str, Seen]) -> None:
+    counts = {method: [imports_of(name, seen.logs) for name in ("torch", "vllm")] for method, seen in by_method.items()}
+
+    assert counts["fork"] == [1, 1]
+    assert counts["spawn"] == [2, 2]  # a third one, model inspection, keeps what it says to itself
+
+
+def test_the_engine_core_is_a_process_of_its_own(by_method: dict[str, Seen]) -> None:
+    assert "EngineCore pid=" in by_method["fork"].logs
+    assert not [line for line in by_method["fork"].processes if "multiprocessing.spawn" in line]
+
+
+def test_no_thread_is_bound_to_fewer_cores_than_the_container_has(by_method: dict[str, Seen]) -> None:
+    assert len(by_method["fork"].allowed) == 1
+
+
+def test_the_tokens_are_those_of_separate_processes(by_method: dict[str, Seen]) -> None:
+    assert by_method["fork"].tokens == by_method["spawn"].tokens
+    assert "Paris" in by_method["fork"].tokens[0]

@@ -1,0 +1,105 @@
+"""The CPU image serves a real model rightly, under the conditions that clusters impose."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.models.containers import Container
+
+from drydock.build import build
+from drydock.prove import demo
+
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
+
+
+def post(container: Container, path: str, body: dict[str, Any]) -> Any:
+    request = urllib.request.Request(
+        demo.address(container, demo.API_PORT, path), json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    return urllib.request.urlopen(request, timeout=120)
+
+
+def test_the_demo_question_is_answered_rightly(server: Container) -> None:
+    assert demo.EXPECTED in demo.ask(server, demo.QUESTION)
+
+
+def test_a_request_for_log_probabilities_does_not_kill_the_engine(server: Container) -> None:
+    body = {"model": "smollm2", "prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}
+
+    with post(server, "/v1/completions", {**body, "logprobs": 2, "prompt_logprobs": 1}) as response:
+        choice = json.load(response)["choices"][0]
+
+    assert "Paris" in choice["text"]
+    assert choice["logprobs"]["top_logprobs"]
+
+
+def test_readiness_was_reached_in_phases_that_are_reported(server: Container) -> None:
+    with urllib.request.urlopen(demo.address(server, demo.STATUS_PORT, "/startupz"), timeout=10) as response:
+        report = json.load(response)
+    with urllib.request.urlopen(demo.address(server, demo.STATUS_PORT, "/metrics"), timeout=10) as response:
+        metrics = response.read().decode()
+
+    assert report["phase"] == "ready"
+    assert "drydock_startup_phase_seconds" in metrics
+    assert "drydock_ready 1" in metrics
+
+
+def test_the_health_verb_says_ready(server: Container) -> None:
+    code, output = server.exec_run(["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__.py", "health"])
+
+    assert code == 0, output
+
+
+@pytest.fixture(scope="module")
+def hardened(built: build.Built, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Container]:
+    """As a strict cluster runs it: read-only, any UID, no capabilities, one writable volume."""
+    cache = tmp_path_factory.mktemp("cache")
+    cache.chmod(0o770)
+    options = {
+        "read_only": True,
+        "user": "12345:0",
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges"],
+        "tmpfs": {"/tmp": ""},
+    }
+    volumes = {str(model): {"bind": "/models/smollm2", "mode": "ro"}, str(cache): {"bind": "/cache", "mode": "rw"}}
+    with demo.serving(built.image, model, "--drain-timeout", "60", volumes=volumes, **options) as container:
+        demo.wait_until_ready(container)
+        yield container
+
+
+def test_it_serves_read_only_under_any_uid_and_drains_on_sigterm(hardened: Container) -> None:
+    body = {
+        "model": "smollm2",
+        "prompt": "Count: one, two, three,",
+        "max_tokens": 200,
+        "temperature": 0,
+        "ignore_eos": True,
+        "stream": True,
+    }
+    chunks: list[str] = []
+
+    def stream() -> None:
+        with post(hardened, "/v1/completions", body) as response:
+            chunks.extend(line.decode().strip() for line in response if line.strip())
+
+    reader = threading.Thread(target=stream)
+    reader.start()
+    while len(chunks) < 5 and reader.is_alive():
+        time.sleep(0.02)
+    hardened.kill(signal="SIGTERM")
+    asked = time.monotonic()
+    code = hardened.wait(timeout=70)["StatusCode"]
+    reader.join(timeout=5)
+
+    assert code == 0, hardened.logs(tail=30).decode(errors="replace")
+    assert chunks[-1] == "data: [DONE]"
+    assert len(chunks) > 200
+    assert time.monotonic() - asked < 60

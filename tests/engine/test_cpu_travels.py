@@ -1,0 +1,123 @@
+"""The real CPU image leaves this machine: through a registry to an empty engine, on a disk to one without network."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drydock.attest.signing import Trust
+from drydock.build import build
+from drydock.bundle.create import create
+from drydock.core.paths import ROOT
+from drydock.examine.trust import Wish as Wanted
+from drydock.examine.trust import verify_reference
+from drydock.prove import demo
+from drydock.publish.push import Published, Wish, publish
+from tests.support.cut_off import CutOff
+from tests.support.keys import key_pair
+from tests.support.servers import Registry
+from tests.support.small_image import VARIANT, Small
+
+STAND_INS = ("cuda13.0-vllm0.33", "tpu-vllm0.21")
+RELEASE = "1.0.0"
+
+
+class Sent(NamedTuple):
+    """A variant in the registry."""
+
+    registry: Registry
+    done: Published
+    root: Path
+
+    @property
+    def release(self) -> str:
+        """The tag that never moves."""
+        return f"{self.done.image.partition('@')[0]}:{self.done.variant}-{RELEASE}"
+
+
+@pytest.fixture(scope="module")
+def signer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return key_pair(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def sent(
+    built: build.Built, job: build.Job, signer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Sent]]:
+    """The CPU image and two stand-ins, published and signed, in a registry that goes when the tests are done."""
+    folder = tmp_path_factory.mktemp("travels")
+    registry = Registry(folder / "registry")
+    registry.start()
+    wish = Wish(registry.host, release=RELEASE, key=str(signer))
+    try:
+        found = {job.variant.id: Sent(registry, publish(built.variant, wish), ROOT)}
+        build.inputs(job)  # the base of the small ones
+        for row in STAND_INS:
+            small = Small(folder / row, job.lock, row)
+            small.build()
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("DRYDOCK_CACHE", str(small.cache))
+                found[row] = Sent(registry, publish(VARIANT, wish, root=small.root), small.root)
+        yield found
+    finally:
+        registry.stop()
+        shutil.rmtree(folder)
+
+
+def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
+    sent: dict[str, Sent], built: build.Built, model: Path
+) -> None:
+    image = sent[built.variant].done.image
+    assert image.endswith(f"@{built.digest}")
+    engine = CutOff()
+    try:
+        assert engine.docker("images", "--quiet") == ""
+        with engine.beside(sent[built.variant].registry):
+            engine.docker("pull", "--quiet", image)
+        with engine.serving(image, model) as container:
+            assert demo.EXPECTED in engine.ask(container, demo.QUESTION)
+    finally:
+        engine.stop()
+
+
+@pytest.mark.parametrize("row", ["cpu-vllm0.32", *STAND_INS])
+def test_whoever_has_the_public_key_verifies_signatures_provenance_and_tag(
+    row: str, sent: dict[str, Sent], signer: Path
+) -> None:
+    trust = Trust(key=str(signer.with_suffix(".pub")))
+    found = verify_reference(sent[row].release, Wanted(trust, rebuild=False), root=sent[row].root)
+    digest = sent[row].done.digest
+    assert found.digest == digest
+    assert f"signature of the image ({digest})" in found.shown
+    assert "linux/amd64: provenance is of this digest and this lock" in found.shown
+    assert f"the tag {sent[row].release.rpartition(':')[2]} was published with this digest" in found.shown
+    assert found.not_shown == ("rebuilding: --registry-only",)
+
+
+def test_a_signed_bundle_is_loaded_and_serves_without_any_network(
+    built: build.Built, model: Path, signer: Path, tmp_path: Path
+) -> None:
+    file, there = tmp_path / "cpu.tar", tmp_path / "there"
+    create([built.variant], file, key=str(signer))
+    engine = CutOff()
+    try:
+        load = (sys.executable, "-m", "invoke", "bundle.load", str(file), "--engine", "--json")
+        load += ("--key", str(signer.with_suffix(".pub")))
+        done = engine.run(*load, cwd=ROOT, env={**os.environ, "DRYDOCK_CACHE": str(there)})
+        assert done.returncode == 0, done.stderr[-3000:]
+        loaded = json.loads(done.stdout)
+        (image,) = loaded["images"]
+        assert (image["digest"], image["rebuildable"], loaded["signed"]) == (built.digest, True, True)
+        with engine.serving(image["reference"], model) as container:
+            assert demo.EXPECTED in engine.ask(container, demo.QUESTION)
+    finally:
+        engine.stop()
+        file.unlink(missing_ok=True)
+        shutil.rmtree(there, ignore_errors=True)  # gigabytes, which pytest would keep for three runs

@@ -1,0 +1,198 @@
+"""Every verb of the CPU image, and every bad input of `serve`, in real containers."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import docker
+import pytest
+
+from drydock.build import build
+from drydock.core.paths import ROOT
+from entrypoints import errors
+
+HOSTS = ROOT / "tests" / "hosts"
+RECORDED = sorted(path.parent.name for path in HOSTS.glob("cpu-*/commands.json"))
+
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "packages")
+
+
+class Ran(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture(scope="session")
+def run(built: build.Built, model: Path) -> Run:
+    """Run the image to its end; the model and the recorded hosts are mounted."""
+
+    def _run(*command: str, mounts: dict[str, str] | None = None, **options: Any) -> Ran:
+        folders = {str(model): "/models/smollm2", str(HOSTS): "/hosts"} if mounts is None else mounts
+        container = docker.from_env().containers.run(
+            built.image,
+            list(command),
+            detach=True,
+            volumes={
+                source: {"bind": target, "mode": "rw" if target == "/cache" else "ro"}
+                for source, target in folders.items()
+            },
+            **options,
+        )
+        try:
+            code = container.wait(timeout=120)["StatusCode"]
+            return Ran(code, *(container.logs(stdout=out, stderr=not out).decode() for out in (True, False)))
+        finally:
+            container.remove(force=True, v=True)
+
+    return _run
+
+
+def test_plan_prints_command_environment_and_reasons(run: Run) -> None:
+    ran = run("plan", "--model", "/models/smollm2", "--json")
+    plan = json.loads(ran.stdout)
+
+    assert ran.code == 0
+    assert {"argv", "env", "reasons", "findings"} <= plan.keys()
+    assert plan["argv"][:3] == ["/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server"]
+    assert all({"setting", "value", "origin", "because"} <= reason.keys() for reason in plan["reasons"])
+
+
+def test_check_prints_findings_with_remediation(run: Run) -> None:
+    ran = run("check", "--json")
+    findings = json.loads(ran.stdout)
+
+    assert ran.code in {errors.OK, errors.CHECK_FAILED}
+    assert findings
+    for finding in findings:
+        assert finding["text"], finding
+        assert finding["severity"] == "PASS" or all(finding[part] for part in ("found", "expected", "remediation"))
+
+
+@pytest.mark.parametrize("host", RECORDED)
+def test_a_recorded_host_answers_in_the_image_as_it_does_outside(run: Run, host: str) -> None:
+    root = f"/hosts/{host}"
+    facts = run("facts", "--json", "--root", root)
+    check = run("check", "--json", "--root", root)
+    plan = run("plan", "--json", "--root", root, "--model", "/models/smollm2")
+
+    assert json.loads(facts.stdout) == json.loads((HOSTS / host / "facts.json").read_text())
+    assert json.loads(check.stdout) == json.loads((HOSTS / host / "findings.json").read_text())
+    assert plan.code in {errors.OK, errors.DOES_NOT_FIT, errors.HOST}
+    assert json.loads(plan.stdout)["argv"] if plan.code == errors.OK else "hint: " in plan.stderr
+    assert "Traceback" not in plan.stderr
+
+
+def test_facts_are_recorded_and_read_back(run: Run, tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    mounts = {str(tmp_path): "/cache"}
+    recorded = run("facts", "--record", "/cache/host", mounts=mounts)
+    read = run("facts", "--json", "--root", "/cache/host", mounts=mounts)
+
+    assert recorded.code == 0, recorded.stderr
+    assert json.loads(read.stdout)["cpus"]
+
+
+def test_anything_else_is_executed_as_it_is(run: Run) -> None:
+    assert run("bash", "-c", "echo $((6*7)); exit 5") == (5, "42\n", "")
+
+
+def test_help_names_every_verb_and_exit_code(run: Run) -> None:
+    said = run("--help").stdout
+
+    for verb in ("serve", "plan", "check", "facts", "warm", "health"):
+        assert verb in said
+    for meaning in errors.EXIT_CODES.values():
+        assert meaning in said
+
+
+BAD = {
+    "missing model": (["serve", "--model", "/models/none"], errors.MODEL, "/models/none"),
+    "unknown flag": (["serve", "--model", "/models/smollm2", "--max-modle-len", "9"], errors.USAGE, "--max-model-len"),
+    "cannot fit": (
+        [
+            "serve",
+            "--model",
+            "/models/smollm2",
+            "--max-model-len",
+            "8192",
+            "--root",
+            "/hosts/cpu-cgroup2-tiny",
+            "--exec",
+        ],
+        errors.DOES_NOT_FIT,
+        "GiB",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input_ends_before_vllm_starts_and_says_why(run: Run, name: str) -> None:
+    command, code, said = BAD[name]
+    ran = run(*command)
+
+    assert ran.code == code, ran
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize("damage", ["config.json", "model.safetensors"])
+def test_a_damaged_model_is_named(run: Run, model: Path, tmp_path: Path, damage: str) -> None:
+    broken = tmp_path / "model"
+    shutil.copytree(model, broken)
+    content = (broken / damage).read_bytes()
+    (broken / damage).write_bytes(content[: len(content) // 2])
+    ran = run("serve", "--model", "/models/broken", mounts={str(broken): "/models/broken"})
+
+    assert ran.code == errors.MODEL, ran
+    assert damage in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_port_in_use_is_named(run: Run) -> None:
+    listen = (
+        "import socket, subprocess, sys; taken = socket.socket(); taken.bind(('0.0.0.0', 8000)); taken.listen();"
+        "sys.exit(subprocess.call(sys.argv[1:]))"
+    )
+    entrypoint = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__.py"]
+    ran = run("/usr/bin/python3", "-c", listen, *entrypoint, "serve", "--model", "/models/smollm2")
+
+    assert ran.code == errors.HOST, ran
+    assert "8000" in ran.stderr
+
+
+def test_a_cache_that_cannot_be_written_is_said_in_one_line(run: Run, model: Path, tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    mounts = {str(model): "/models/smollm2", str(tmp_path): "/cache"}
+    flags = ("--exec", "--host", "192.0.2.1")  # an address that nobody has: vLLM is not started
+    options = {"user": "12345:0", "read_only": True, "tmpfs": {"/tmp": ""}}
+    ran = run("serve", "--model", "/models/smollm2", *flags, mounts=mounts, **options)
+
+    assert ran.code == errors.HOST, ran
+    assert ran.stderr.count("WARN    HOST-009") == 1
+
+
+def image(built: build.Built) -> Any:
+    return docker.from_env().images.get(built.image).attrs
+
+
+def test_the_engine_holds_the_very_digest_that_was_built(built: build.Built) -> None:
+    assert built.digest == image(built)["Id"]
+
+
+def test_the_image_runs_as_nobody_special_and_says_what_it_is(built: build.Built) -> None:
+    config = image(built)["Config"]
+
+    assert config["User"] == "10001:0"
+    assert config["Entrypoint"][1:3] == ["-I", "-S"]
+    assert config["Healthcheck"]["Test"][-1] == "health"
+    assert config["Healthcheck"]["StartPeriod"] == 10 * 60 * 10**9
+    assert config["Labels"]["io.drydock.variant"] == "cpu-vllm0.32"
+    assert config["Labels"]["org.opencontainers.image.version"] == "0.32.0"

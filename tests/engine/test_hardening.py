@@ -1,0 +1,77 @@
+"""Images built for real, looked through as `invoke audit` does: the CPU image, and a stand-in of every accelerator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drydock.attest import bom, components, contents, licences
+from drydock.build import build, buildx
+from drydock.build.plan import bake_name
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
+from drydock.examine import audit, hardening
+from drydock.lock.lockfile import path_of, read_lock
+from drydock.model.variant import Variant
+from drydock.publish import push
+from tests.support.standin_contexts import PLATFORM, StandIn, bake_file, root_context
+
+FIRST = {variant.accelerator: variant for variant in reversed(read_matrix(ROOT)) if PLATFORM in variant.platforms}
+
+
+def test_nothing_is_in_the_cpu_image_that_should_not_be(job: build.Job, built: build.Built) -> None:
+    found = audit.examine(job, Path(built.layout))
+    assert found.findings == ()
+    assert found.of_base == ()
+    assert "rights" not in {item.rule for item in found.allowed}
+
+
+def test_every_file_and_package_of_the_cpu_image_is_accounted_for_in_valid_bills(
+    job: build.Job, built: build.Built
+) -> None:
+    layout, pins = push.read_layout(job, Path(built.layout)), job.lock.platforms[job.platform]
+    found = contents.read_contents(layout.manifest.content, layout.blob)
+    assert found.unaccounted() == ()
+    assert components.disagreements(job.variant, pins, found) == ()
+    site = [path for path in found.files if "/site-packages/" in path]
+    assert len(site) > 10_000
+    assert {found.owners[path].partition(":")[0] for path in site} == {"pypi"}
+
+    inventory = licences.inventory(built.digest, found, licences.read_policy(ROOT))
+    bill = components.locked(job.variant, pins)
+    parts = components.installed(found, bill, inventory)
+    subject = bom.Subject("cpu", "1", built.digest, job.variant.epoch)
+    cyclonedx, spdx = bom.cyclonedx(subject, parts), bom.spdx(subject, parts)
+    assert (bom.cyclonedx_problems(cyclonedx), bom.spdx_problems(spdx)) == ((), ())
+    listed = bom.cyclonedx_packages(json.loads(cyclonedx))
+    assert listed == bom.spdx_packages(json.loads(spdx))
+    assert {(part.purl, part.sha256) for part in bill} <= listed
+
+
+@pytest.fixture(scope="module")
+def layouts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """One stand-in of each accelerator, as OCI layouts."""
+    folder, root = tmp_path_factory.mktemp("audited"), root_context()
+    standins = [StandIn(variant, folder / "stubs", root) for variant in FIRST.values()]
+    bake = bake_file(standins)
+    found = {variant.accelerator: folder / "layouts" / variant.id for variant in FIRST.values()}
+    for variant in FIRST.values():
+        found[variant.accelerator].mkdir(
+            parents=True
+        )  # BuildKit asks for rights to the folder above one that is missing
+        output = f"type=oci,tar=false,dest={found[variant.accelerator]}"
+        bake["target"][bake_name(variant.id)] |= {"output": [output]}
+    buildx.bake(bake)
+    return found
+
+
+@pytest.mark.parametrize("variant", FIRST.values(), ids=lambda variant: variant.id)
+def test_nothing_is_in_a_stand_in_that_should_not_be(variant: Variant, layouts: dict[str, Path]) -> None:
+    pins = read_lock(path_of(ROOT, variant.id))
+    job = build.Job(variant=variant, lock=pins, platform=PLATFORM)
+    found = audit.examine(job, layouts[variant.accelerator])
+    assert found.findings == ()
+    dockerfile = (ROOT / "images" / variant.id / "Dockerfile").read_text()
+    assert found.layers - hardening.own_layers(dockerfile) == 2  # the small Debian root, and the base's stubs upon it

@@ -1,0 +1,45 @@
+"""A layer depends on its own wheels alone: else the variants of one accelerator would share nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from drydock.build import build, buildx, plan, render
+from drydock.inputs import fetch
+from drydock.inputs.store import default_store
+from drydock.model.distributions import Layer
+from drydock.oci import layout
+from tests.support.small_image import locked, stub_vllm
+
+
+def blobs(job: build.Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder: Path) -> list[str]:
+    """Build the variant with its layers in this order, from nothing; return their digests, the base's first."""
+    variant = job.variant.model_copy(update={"layers": tuple(layers), "trim": ()})
+    files = folder / "images" / variant.id
+    files.mkdir(parents=True)
+    for name, text in render.render(job.root, variant).items():
+        (files / name).write_text(text)
+    output = folder / "layout"
+    output.mkdir()
+    buildx.bake(plan.plan(variant, job.lock, job.platform, contexts, files, output), no_cache=True)
+    return [layer["digest"] for layer in layout.read_manifest(output)["layers"]]
+
+
+def test_a_layer_is_the_same_blob_whatever_lies_below_it(job: build.Job, tmp_path: Path) -> None:
+    """Also where wheels of several layers put files into one folder, and beside a layer that has none."""
+    names = ("one", "two", "none")
+    wheels = {name: (locked(f"tiny-{name}", "1.0", {f"tiny/{name}.py": "A = 'a'\n"}),) for name in ("one", "two")}
+    stub = locked(job.variant.vllm.distribution, job.variant.vllm.version, stub_vllm())
+    folder = fetch.wheel_folder({**wheels, "none": (), "vllm": (stub,)}, default_store())
+    contexts = {**build.inputs(job), "wheels": str(folder)}
+    layers = [Layer(name=name) for name in (*names, "vllm")]
+
+    first = blobs(job, contexts, layers, tmp_path / "first")
+    second = blobs(job, contexts, [layers[number] for number in (3, 2, 1, 0)], tmp_path / "second")
+
+    below, above = 2, 2 + len(layers)  # the base, and the step that makes the virtual environment
+    assert len({*first[below:above]}) == len(layers)
+    assert second[below:above] == first[below:above][::-1]
+    assert second[:below] == first[:below]
+    assert second[above:] == first[above:], "what is made of all of them is the same, too"

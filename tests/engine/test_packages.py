@@ -1,0 +1,127 @@
+"""Images built from the real packages, where these can be had: gigabytes, so on demand (`./inv test --packages`).
+
+What a variant's packages prove: they install without network on a Debian base, they import together, and vLLM's own
+parser tells its flags. Without the device nothing is served. Every image and its layers are removed afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from drydock.build import build
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile
+from drydock.model.variant import Variant
+from tests.engine.test_standins import hosts, planned
+from tests.hosts import expect
+from tests.support.sample import write_model
+
+IMPORTS = {
+    "cuda": ("torch", "vllm", "flashinfer"),
+    "tpu": ("torch", "jax", "libtpu", "vllm"),
+    "ascend": ("torch",),
+    "cpu": ("torch", "vllm"),
+}
+"""Accelerator → the modules that must import together, without a device."""
+NOT_EVERYWHERE = {"flashinfer": "flashinfer-python"}
+"""Module → the distribution that brings it, where some releases of vLLM want none."""
+
+HEAVY = [
+    variant
+    for variant in read_matrix(ROOT)
+    if variant.accelerator in IMPORTS and variant.base.kind == "debian" and "linux/amd64" in variant.platforms
+]
+
+pytestmark = pytest.mark.packages
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(variant, id=variant.id, marks=pytest.mark.proves(variant.id, "packages")) for variant in HEAVY
+    ],
+)
+def variant(request: pytest.FixtureRequest) -> Variant:
+    """Return one variant after the other."""
+    found: Variant = request.param
+    return found
+
+
+@pytest.fixture(scope="module")
+def image(variant: Variant) -> Iterator[build.Built]:
+    """Build a variant's image; remove it again, and what BuildKit kept of just this build."""
+    before, job = cached(), build.prepare(variant.id, build.Wish(platform="linux/amd64"))
+    try:
+        built = build.build(job)
+        yield built
+        if not variant.default or variant.accelerator != "cpu":
+            images = docker.from_env().images
+            images.remove(images.get(built.image).id, force=True)  # by id: `latest` names it too
+            shutil.rmtree(built.layout)
+            shutil.rmtree(build.foundation_of(job), ignore_errors=True)  # not there where the image was kept
+    finally:
+        forget(cached() - before)
+
+
+def forget(records: set[str]) -> None:
+    """Let BuildKit drop records; one on which others stand goes after them."""
+    while records:
+        for record in sorted(records):
+            command = ["docker", "buildx", "prune", "--all", "--force", "--filter", f"id={record}"]
+            subprocess.run(command, check=False, capture_output=True)
+        left = cached() & records
+        if left == records:
+            return
+        records = left
+
+
+def cached() -> set[str]:
+    """Return the ids of what BuildKit keeps."""
+    done = subprocess.run(["docker", "buildx", "du", "--format", "{{.ID}}"], check=True, capture_output=True, text=True)
+    return set(done.stdout.split())
+
+
+@pytest.fixture
+def run(image: build.Built) -> Run:
+    """Run a command in the image, without network, as its own user."""
+
+    def _run(*words: str, volume: str = f"{expect.HOSTS}:/hosts:ro") -> subprocess.CompletedProcess[str]:
+        options = ("--rm", "--network", "none", "--read-only", "--tmpfs", "/tmp", "--volume", volume)
+        command = ["docker", "run", *options, image.image, *words]
+        return subprocess.run(command, check=False, capture_output=True, text=True, timeout=600)
+
+    return _run
+
+
+def test_the_packages_import_together(
+    variant: Variant, image: build.Built, run: Run, record_property: Callable[[str, Any], None]
+) -> None:
+    record_property("digest", image.digest)
+    profile = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    pins = lockfile.read_lock(lockfile.path_of(ROOT, variant.id)).platforms["linux/amd64"]
+    locked = {wheel.name for wheels in pins.layers.values() for wheel in wheels}
+    wanted = (name for name in IMPORTS[variant.accelerator] if NOT_EVERYWHERE.get(name) in {None, *locked})
+    modules = ", ".join(wanted)
+    ran = run(profile["python"], "-c", f"import {modules}; print({modules.split(', ', maxsplit=1)[0]}.__version__)")
+
+    assert ran.returncode == 0, ran.stderr[-3000:]
+
+
+def test_the_image_plans_what_the_repository_plans(variant: Variant, run: Run, tmp_path: Path) -> None:
+    host, expected = planned(variant, write_model(tmp_path / "stub"))
+    ran = run("facts", "--json", "--root", f"/hosts/{host}")
+
+    assert host in hosts(variant)
+    assert expected.argv
+    assert ran.returncode == 0, ran.stderr[-2000:]

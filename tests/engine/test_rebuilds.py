@@ -1,0 +1,161 @@
+"""After an edit, only what is new is made and loaded; the image is the one that a whole build makes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import docker
+import pytest
+
+from drydock.build import build, buildx
+from drydock.core.errors import EngineError
+from drydock.engine import loading
+from drydock.inputs.store import default_store
+from drydock.oci import layout as oci
+from tests.support.small_image import VARIANT, Small
+
+NAME = "drydock-test/rebuilt"
+
+
+class Rebuilt(NamedTuple):
+    """A build, and a copy of its layout, which the next build drops."""
+
+    said: build.Built
+    layout: Path
+
+
+class Rebuilds:
+    """Builds the small image from changing entrypoints."""
+
+    def __init__(self, small: Small, folder: Path) -> None:
+        self.small, self.folder = small, folder
+
+    @property
+    def job(self) -> build.Job:
+        return build.prepare(VARIANT, build.Wish(offline=True), root=self.small.root)
+
+    def build(self, name: str, *, no_cache: bool = False) -> Rebuilt:
+        """Build, with the entrypoints as they are."""
+        said = build.build(self.job, no_cache=no_cache, into_engine=False)
+        shutil.copytree(said.layout, self.folder / name, copy_function=os.link)
+        return Rebuilt(said, self.folder / name)
+
+    def edit(self, number: int) -> None:
+        with (self.small.root / "entrypoints" / "cli.py").open("a") as module:
+            module.write(f"\n# edit {number}\n")
+
+
+@pytest.fixture(scope="module")
+def rebuilds(job: build.Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rebuilds]:
+    build.inputs(job)  # the small image's base is the real one
+    small = Small(tmp_path_factory.mktemp("small"), job.lock)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRYDOCK_CACHE", str(small.cache))
+        yield Rebuilds(small, tmp_path_factory.mktemp("rebuilds"))
+
+
+@pytest.fixture(scope="module")
+def first(rebuilds: Rebuilds) -> Rebuilt:
+    return rebuilds.build("first")
+
+
+@pytest.fixture(scope="module")
+def second(rebuilds: Rebuilds, first: Rebuilt) -> Rebuilt:
+    assert first.said.digest
+    rebuilds.edit(1)
+    return rebuilds.build("second")
+
+
+@pytest.fixture
+def names() -> Iterator[list[str]]:
+    found = [f"{NAME}:{number}" for number in range(2)]
+    yield found
+    client = docker.from_env()
+    for name in found:
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            client.images.remove(name, force=True)
+
+
+def layers(layout: Path) -> list[str]:
+    return [item["digest"] for item in oci.read_manifest(layout)["layers"]]
+
+
+def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, names: list[str]) -> None:
+    loading.load(first.layout, names[0])
+    held = loading.held([first.layout])
+    loading.load(second.layout, names[1], [first.layout])
+    client = docker.from_env()
+
+    assert set(layers(first.layout)) <= held
+    assert loading.is_whole(second.said.digest)
+    said = client.containers.run(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli.py"], remove=True)
+    assert said == b"# edit 1\n"
+
+
+def test_an_image_that_lost_a_blob_on_the_way_is_not_taken_for_whole(second: Rebuilt, names: list[str]) -> None:
+    missing = {item["digest"] for item in oci.descriptors(second.layout)[2:]}
+    with contextlib.suppress(EngineError):  # some engines say that blobs are missing
+        loading.send(second.layout, names[0], missing)
+    assert not loading.is_whole(second.said.digest)
+
+    loading.load(second.layout, names[0])
+    assert loading.is_whole(second.said.digest)
+
+
+def test_after_an_edit_the_foundation_stays_and_one_small_layer_is_new(first: Rebuilt, second: Rebuilt) -> None:
+    assert "foundation" in first.said.phases
+    assert "foundation" not in second.said.phases
+    new = set(layers(second.layout)) - set(layers(first.layout))
+    assert len(new) == 1
+    assert oci.blob(second.layout, new.pop()).stat().st_size < 200_000
+    assert len(layers(first.layout)) == len(layers(second.layout))
+
+
+def test_the_image_is_the_one_that_a_whole_build_makes_and_stock_buildx_too(
+    rebuilds: Rebuilds, second: Rebuilt
+) -> None:
+    in_one_go = rebuilds.folder / "in one go"
+    in_one_go.mkdir()
+    buildx.bake(build.bake_file(rebuilds.job, build.inputs(rebuilds.job), in_one_go))
+    whole = rebuilds.build("whole", no_cache=True)
+
+    assert "foundation" in whole.said.phases
+    assert whole.said.digest == second.said.digest == oci.read_digest(in_one_go)
+    assert (second.layout / "index.json").read_text().count("sha256:") == 1
+    assert oci.sound(second.layout)
+    blobs = [sorted(path.name for path in each.rglob("sha256/*")) for each in (second.layout, whole.layout, in_one_go)]
+    assert blobs[0] == blobs[1] == blobs[2]
+
+
+def test_on_a_foundation_nothing_is_built_of_wheels(rebuilds: Rebuilds, second: Rebuilt) -> None:
+    assert oci.sound(second.layout)
+    (wheel,) = rebuilds.job.lock.platforms["linux/amd64"].layers["vllm"]
+    path = default_store().path(wheel.sha256)
+    kept = path.rename(rebuilds.folder / "wheel")
+    try:
+        rebuilds.edit(2)
+        third = rebuilds.build("third")
+    finally:
+        kept.rename(path)
+
+    assert "foundation" not in third.said.phases
+    assert third.said.digest != second.said.digest
+
+
+def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, second: Rebuilt) -> None:
+    below = build.foundation_of(rebuilds.job)
+    blob = oci.blob(below, layers(below)[-1])
+    content = blob.read_bytes()
+    blob.unlink()  # other layouts have the same file
+    blob.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+    rebuilds.edit(3)
+    again = rebuilds.build("again")
+
+    assert "foundation" in again.said.phases
+    assert oci.sound(again.layout)
+    assert set(layers(second.layout)) & set(layers(again.layout)) >= set(layers(below))

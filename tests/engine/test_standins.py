@@ -1,0 +1,161 @@
+"""Every variant's committed Dockerfile, built on stand-ins by a real BuildKit; its image started on a recorded host."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from drydock.build import buildx
+from drydock.config.matrix import read_matrix
+from drydock.core.console import log
+from drydock.core.errors import BuildError
+from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+from entrypoints.command import command
+from entrypoints.errors import EntrypointError
+from entrypoints.model import ServePlan
+from entrypoints.modelfacts import read_model
+from entrypoints.vllm_flags import parse_given
+from tests.hosts import expect
+from tests.support.sample import write_model
+from tests.support.standin_contexts import SERVED, StandIn, bake_file, root_context
+
+VARIANTS = read_matrix(ROOT)
+MODEL = "/models/stub"
+DIGEST = {"DRYDOCK_IMAGE_DIGEST": f"sha256:{'0' * 64}"}
+"""What Kubernetes says of an image; caches are named after it, here and in the container alike."""
+
+
+def cases() -> list[Any]:
+    return [
+        pytest.param(variant, id=variant.id, marks=pytest.mark.proves(variant.id, "stand-in")) for variant in VARIANTS
+    ]
+
+
+@pytest.fixture(scope="session")
+def standins(tmp_path_factory: pytest.TempPathFactory, engine: object) -> dict[str, StandIn]:
+    """Every variant with its stubs."""
+    del engine
+    folder, root = tmp_path_factory.mktemp("stand-ins"), root_context()
+    return {variant.id: StandIn(variant, folder, root) for variant in VARIANTS}
+
+
+@pytest.fixture(scope="session")
+def built(standins: dict[str, StandIn], request: pytest.FixtureRequest) -> Iterator[None]:
+    """Build all images at once, and remove them again; where one fails, each test builds its own and says why."""
+    started = time.monotonic()
+    try:
+        buildx.bake(bake_file(list(standins.values())))
+        said = f"{len(standins)} variants built on stand-ins in {time.monotonic() - started:.0f} s"
+    except BuildError:
+        said = f"not all of {len(standins)} variants build on stand-ins"
+    reporter = request.config.pluginmanager.get_plugin("terminalreporter")
+    reporter.write_line(f"\n{said}") if reporter else log(said)
+    yield
+    images = docker.from_env().images
+    for standin in standins.values():
+        for image in images.list(name=standin.image):
+            images.remove(image.id, force=True)
+
+
+@pytest.fixture(scope="session")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder; nothing reads its weights."""
+    return write_model(tmp_path_factory.mktemp("model") / "stub")
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("variant", cases())
+def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
+    variant: Variant, standins: dict[str, StandIn], model: Path
+) -> None:
+    standin = standins[variant.id]
+    if not docker.from_env().images.list(name=standin.image):
+        buildx.bake(bake_file([standin]))
+    host, expected = planned(variant, model)
+    ran = run(standin.image, model, "serve", "--root", f"/hosts/{host}", "--exec", "--model", MODEL)
+
+    assert "Traceback" not in ran.stderr, ran.stderr[-2000:]
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    recorded = json.loads(ran.stdout.splitlines()[-1])
+    assert [recorded["executable"], "-m", variant.module, *recorded["argv"][1:]] == list(expected.argv)
+    found = {name: unkeyed(recorded["env"].get(name, "")) for name in expected.env}
+    assert found == {name: unkeyed(value) for name, value in expected.env.items()}
+    for script in variant.setup:
+        assert script in recorded["env"]["STUB_SETUP"]
+
+
+@pytest.mark.usefixtures("built")
+@pytest.mark.parametrize("host", [name for name in expect.names() if not name.startswith("cpu-")])
+def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(
+    host: str, standins: dict[str, StandIn], model: Path
+) -> None:
+    image = standins[expect.profile_of(host)["variant"]].image
+    for verb, golden in (("facts", "facts.json"), ("check", "findings.json")):
+        ran = run(image, model, verb, "--json", "--root", f"/hosts/{host}")
+        assert json.loads(ran.stdout) == json.loads((expect.HOSTS / host / golden).read_text()), ran.stderr[-2000:]
+    plan = run(image, model, "plan", "--json", "--root", f"/hosts/{host}", "--model", MODEL)
+    assert "Traceback" not in plan.stderr
+    assert json.loads(plan.stdout)["argv"] if plan.returncode == 0 else "hint: " in plan.stderr
+
+
+@pytest.mark.parametrize("variant", cases())
+def test_buildkits_own_checks_find_nothing(variant: Variant, tmp_path: Path) -> None:
+    names = ["base", "wheels", "tools", "entrypoints", *(item.name for item in (*variant.sources, *variant.supplied))]
+    contexts = [word for name in names for word in ("--build-context", f"{name}={tmp_path}")]
+    folder = ROOT / "images" / variant.id
+    done = subprocess.run(
+        ["docker", "buildx", "build", "--check", *contexts, str(folder)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def unkeyed(value: str) -> str:
+    """Return a cache's path without its plan's key, which counts all that the container's environment says."""
+    return re.sub(r"(?<=/cache/compiled/)([^/]+)-[0-9a-f]{12}(?=/)", r"\1", value)
+
+
+def planned(variant: Variant, model: Path) -> tuple[str, ServePlan]:
+    """Return the first recorded host on which this variant can serve the model, and what it would start."""
+    profile = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    facts_of_model = read_model(str(model))._replace(name=MODEL)
+    refused = []
+    for host in hosts(variant):
+        facts = expect.read(host, profile)
+        try:
+            return host, command(profile, facts, facts_of_model, parse_given(("--model", MODEL), DIGEST))
+        except EntrypointError as error:
+            refused.append(f"{host}: {error}")
+    raise AssertionError(f"{variant.id}: no recorded host can serve with it: {refused}")
+
+
+def hosts(variant: Variant) -> list[str]:
+    """Return the accelerator's recorded hosts, those recorded for just this variant first."""
+    names = [name for name in expect.names() if name.partition("-")[0] == variant.accelerator]
+    return sorted(names, key=lambda name: (expect.profile_of(name)["variant"] != variant.id, name))
+
+
+def run(image: str, model: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Start a container as an operator would."""
+    mounts = {str(expect.HOSTS): "/hosts", str(model): MODEL}
+    volumes = [word for source, target in mounts.items() for word in ("--volume", f"{source}:{target}:ro")]
+    options = (
+        "--rm", "--network", "none", "--read-only", "--tmpfs", "/tmp", "--cap-drop", "ALL", "--env", f"{SERVED}=1",
+        *(word for name, value in DIGEST.items() for word in ("--env", f"{name}={value}")),
+    )  # fmt: skip
+    return subprocess.run(
+        ["docker", "run", *options, *volumes, image, *words], check=False, capture_output=True, text=True, timeout=120
+    )

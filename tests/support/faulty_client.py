@@ -1,0 +1,233 @@
+"""What is killed and run again: a publish, a fetch, a build, a bundle; each says whether something half-made shows."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from drydock.build import build
+from drydock.bundle.create import create
+from drydock.bundle.load import load
+from drydock.core.errors import DrydockError
+from drydock.examine.pulled import open_image
+from drydock.inputs.store import Store
+from drydock.inputs.transfer import Access, Wanted, download
+from drydock.oci.reference import parse
+from drydock.publish import push
+from tests.support.filled_registry import Stocked
+from tests.support.local_registry import VARIANT
+from tests.support.loopback import Loopback
+from tests.support.servers import Answered, FaultyProxy, Registry
+from tests.support.small_image import VARIANT as SMALL
+from tests.support.small_image import Small
+
+QUICK = Access(pause=0.01, timeout=10)
+CREATED, MISSING = 201, 404
+UPLOADED, RACED, TWICE = "blobs uploaded", "uploaded twice, the first still under way", "uploaded twice otherwise"
+
+
+class Trial(Protocol):
+    """One trial."""
+
+    longest: float
+    """Seconds within which the kill comes."""
+    faults: dict[str, int]
+
+    def work(self) -> None:
+        """Do it, or go on with it."""
+
+    def half_made(self) -> bool:
+        """Tell whether a name stands for something that is not whole."""
+
+    def same(self) -> bool:
+        """Tell whether what came out is what always comes out."""
+
+
+def runs(trial: Trial) -> bool:
+    """Do a trial's work in this process; tell whether it came to its end."""
+    try:
+        trial.work()
+    except DrydockError as error:
+        sys.stderr.write(f"{error}\n")
+        return False
+    return True
+
+
+def killed(trial: Trial, after: float) -> bool:
+    """Do a trial's work in a process group of its own and kill that; tell whether it was still at work."""
+    pid = os.fork()
+    if pid == 0:
+        os.setsid()
+        os._exit(0 if runs(trial) else 1)
+    time.sleep(after)
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:  # not its own leader yet, after no time at all
+        os.kill(pid, signal.SIGKILL)
+    return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+
+
+def repeated(journal: Sequence[Answered]) -> Counter[str]:
+    """Count the uploads that the registry finished, and of those that were the second of one blob the causes.
+
+    Raced: the blob was asked for, and not there, before the registry had answered the upload that the kill left behind.
+    """
+    found: Counter[str] = Counter()
+    finished: dict[str, Answered] = {}
+    for answered in sorted(journal, key=lambda answered: answered.ended):
+        digest = next(iter(re.findall(r"digest=(\S+)", answered.request)), "")
+        if not answered.request.startswith("PUT") or answered.status != CREATED or not digest:
+            continue
+        found[UPLOADED] += 1
+        if digest in finished:
+            asked = [item for item in journal if item.request.startswith("HEAD") and item.request.endswith(digest)]
+            missed = [item for item in asked if item.status == MISSING and item.began < answered.began]
+            last = max(missed, key=lambda item: item.began)
+            found[RACED if last.began < finished[digest].ended else TWICE] += 1
+            sys.stderr.write(f"twice: {digest}: first {finished[digest]}, asked {last}, second {answered}\n")
+        finished[digest] = answered
+    return found
+
+
+class Publishing:
+    """A publish to a fresh repository through a proxy that disturbs it."""
+
+    longest = 0.9
+
+    def __init__(self, registry: Registry, number: int, made: Made) -> None:
+        self._made = made
+        self._proxy = FaultyProxy(registry.port, made.probability, number)
+        self.faults, self.journal = self._proxy.faults, self._proxy.journal
+        self._path = f"trial/{number}"
+        there = parse(f"{registry.host}/{self._path}")
+        self._there = push.Repository(there, QUICK, state=made.shelf.cache / "look")
+
+    def work(self) -> None:
+        there = push.Repository(parse(f"{self._proxy.host}/{self._path}"), QUICK)
+        push.push(there, self._made.layouts, self._made.image, self._made.said, push.Wish("", release="1.0.0"))
+
+    def half_made(self) -> bool:
+        if self._there.manifests.digest(f"{VARIANT}-1.0.0") is None:
+            return False
+        image = open_image(f"{self._there.where}:{VARIANT}-1.0.0")
+        content = image.manifest.content
+        blobs = [self._there.blobs.has(item["digest"]) for item in (content["config"], *content["layers"])]
+        return not (all(blobs) and len(self._there.manifests.referrers(image.digest)) >= 6)
+
+    def same(self) -> bool:
+        self._proxy.close()
+        return self._there.manifests.digest(f"{VARIANT}-1.0.0") == self._made.image.digest
+
+
+class Fetching:
+    """A download of many files into an empty store, through a proxy that disturbs it."""
+
+    longest = 0.5
+
+    def __init__(self, server: Loopback, number: int, made: Made) -> None:
+        self._proxy = FaultyProxy(server.server_address[1], made.probability, number)
+        self.faults = self._proxy.faults
+        self._store = Store(made.folder / f"fetch-{number}")
+        self._wanted = [
+            Wanted(name, hashlib.sha256(data).hexdigest(), len(data), (f"http://{self._proxy.host}{name}",))
+            for name, data in server.files.items()
+        ]
+
+    def work(self) -> None:
+        download(self._store, self._wanted, QUICK)
+
+    def half_made(self) -> bool:
+        return not true_names(self._store.home)
+
+    def same(self) -> bool:
+        self._proxy.close()
+        found = all(self._store.has(wanted.sha256, wanted.size) for wanted in self._wanted)
+        try:
+            return found and true_names(self._store.home)
+        finally:
+            shutil.rmtree(self._store.home)
+
+
+class Building:
+    """A real build from nothing, offline."""
+
+    def __init__(self, small: Small, digest: str, seconds: float) -> None:
+        self._small, self._digest = small, digest
+        self.longest, self.faults = 0.9 * seconds, dict[str, int]()
+        self._found = ""
+
+    def work(self) -> None:
+        os.environ["DRYDOCK_CACHE"] = str(self._small.cache)
+        wish = build.Wish(platform="linux/amd64", offline=True)
+        job = build.prepare(SMALL, wish, root=self._small.root)
+        self._found = build.build(job, no_cache=True, into_engine=False).digest
+
+    def half_made(self) -> bool:
+        layouts = [path.parent for path in (self._small.cache / "images").rglob("index.json")]
+        return not all(true_names(layout) for layout in layouts if not layout.name.startswith("."))
+
+    def same(self) -> bool:
+        return self._found == self._digest and self._small.leftovers() == []
+
+
+class Bundling:
+    """A bundle that is written over an old one, and loaded into an empty cache."""
+
+    longest = 2.5
+
+    def __init__(self, number: int, made: Made) -> None:
+        self._made, self.faults = made, dict[str, int]()
+        self._there = made.folder / f"load-{number}"
+        self._file = made.folder / "again.tar"
+        shutil.copy(made.bundle, self._file)
+
+    def work(self) -> None:
+        shelf = self._made.shelf
+        os.environ["DRYDOCK_CACHE"] = str(shelf.cache)
+        create([VARIANT], self._file, root=shelf.root)
+        os.environ["DRYDOCK_CACHE"] = str(self._there)
+        load(self._file, root=shelf.root)
+
+    def half_made(self) -> bool:
+        images = [path.parent for path in (self._there / "images").glob("*/*/*/index.json")]
+        return not (self._whole() and true_names(self._there) and all(map(true_names, images)))
+
+    def same(self) -> bool:
+        loaded = {path.name for path in (self._there / "store" / "sha256").rglob("*") if path.is_file()}
+        stored = {path.name for path in (self._made.shelf.cache / "store" / "sha256").rglob("*") if path.is_file()}
+        image = next((self._there / "images").glob("*/*/*/index.json"), None)
+        shutil.rmtree(self._there)
+        left = [path.name for path in self._made.folder.glob(".again.tar.*")]
+        return self._whole() and loaded == stored and image is not None and not left
+
+    def _whole(self) -> bool:
+        return self._file.read_bytes() == self._made.bundle.read_bytes()
+
+
+class Made:
+    """What all trials share: built images, what is said of them, and the bundle of them."""
+
+    def __init__(self, folder: Path, probability: float) -> None:
+        self.folder, self.probability = folder, probability
+        self.shelf = Stocked(folder, salt="trials", size=1 << 20)
+        self.layouts = push.built(self.shelf.variant, self.shelf.root)
+        self.image = push.combined(self.layouts)
+        wish = push.Wish("", release="1.0.0")
+        self.said = push.describe(parse("127.0.0.1/trials"), self.layouts, self.image, wish)
+        self.bundle = folder / "bundle.tar"
+        create([VARIANT], self.bundle, root=self.shelf.root)
+
+
+def true_names(home: Path) -> bool:
+    """Tell whether every file below a folder of hashes has the bytes that its name says."""
+    files = [path for path in home.rglob("sha256/**/*") if path.is_file()]
+    return all(hashlib.sha256(path.read_bytes()).hexdigest() == path.name for path in files)

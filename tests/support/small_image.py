@@ -1,0 +1,124 @@
+"""A repository like this one, one of its variants with tiny wheels: real builds in seconds, in a cache of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from drydock.config import matrix
+from drydock.core.files import checksum
+from drydock.core.paths import ROOT, cache_home
+from drydock.inputs.store import default_store
+from drydock.lock import lockfile
+from drydock.lock.pin import split
+from drydock.model.locked import Lock, LockedWheel
+from tests.support import standin_contexts as standin
+
+VARIANT = "small-stand-in"
+ROW = "cpu-vllm0.32"
+FOLDERS = ("drydock", "entrypoints", "templates")
+FILES = ("matrix.yaml", "licences.yaml", "hardening.yaml", "tasks.py", "pyproject.toml")
+
+
+def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
+    """Put a tiny wheel into the store and return its pin."""
+    filename, data = standin.wheel(name, version, modules)
+    sha256 = hashlib.sha256(data).hexdigest()
+    default_store().add([data], sha256, filename)
+    return LockedWheel(name=name, version=version, filename=filename, size=len(data), sha256=sha256)
+
+
+def stub_vllm() -> dict[str, str]:
+    """Return a package vllm whose server is the tests' stand-in."""
+    stub = (ROOT / "tests" / "entrypoints" / "stub_vllm.py").read_text()
+    packages = ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai")
+    texts = dict.fromkeys((f"{name}/__init__.py" for name in packages), "")
+    texts["vllm/__init__.py"] = standin.NO_DEVICE
+    return {**texts, "vllm/entrypoints/openai/api_server.py": stub}
+
+
+class Small:
+    """The repository, its cache folder, and its build as a process of its own.
+
+    `row` is the row of matrix.yaml that the variant is made of; its base is that of `real`, the CPU variant's lock.
+    """
+
+    def __init__(self, folder: Path, real: Lock, row: str = ROW) -> None:
+        self.root = folder / "repository"
+        self.cache = folder / "cache"
+        self._copy(row)
+        self._lock(real)
+        self.cache.mkdir()
+        for shared in ("store", "bases"):
+            (self.cache / shared).symlink_to(cache_home() / shared)
+        self.invoke("render", "--target", VARIANT).check_returncode()
+
+    def _copy(self, row: str) -> None:
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, self.root / name, ignore=shutil.ignore_patterns("__pycache__"))
+        for name in FILES:
+            shutil.copy(ROOT / name, self.root / name)
+        text = (self.root / "matrix.yaml").read_text()
+        (self.root / "matrix.yaml").write_text(text.replace(f"  {row}:", f"  {VARIANT}:"))
+
+    def _lock(self, real: Lock) -> None:
+        variant = matrix.find(matrix.read_matrix(self.root), VARIANT)
+        vllm = variant.vllm.distribution
+        modules = stub_vllm() if variant.accelerator == "cpu" else standin.stub_vllm(variant.module)
+        layers = split(variant, [locked(vllm, variant.vllm.version, modules)])
+        for name in [layer.name for layer in variant.layers if not layers[layer.name]]:
+            layers[name] = (locked(f"tiny-{name}", "1.0", {f"tiny_{name.replace('-', '_')}.py": "A = 1\n"}),)
+        platforms = {
+            name: pins.model_copy(update={"layers": layers, "image": None}) for name, pins in real.platforms.items()
+        }
+        update: dict[str, Any] = {
+            "variant": VARIANT,
+            "inputs_sha256": checksum(lockfile.inputs(variant)),
+            "platforms": platforms,
+        }
+        lockfile.write_lock(lockfile.path_of(self.root, VARIANT), real.model_copy(update=update))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What its processes run with."""
+        return {**os.environ, "DRYDOCK_CACHE": str(self.cache), "PYTHONPATH": str(self.root)}
+
+    def start(self, *command: str, **changes: str) -> subprocess.Popen[str]:
+        """Start a module of the repository in a process group of its own."""
+        return subprocess.Popen(
+            [sys.executable, "-m", *command],
+            cwd=self.root,
+            env={**self.environment, **changes},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+
+    def invoke(self, *arguments: str, **changes: str) -> subprocess.CompletedProcess[str]:
+        """Run an invoke verb to its end."""
+        process = self.start("invoke", *arguments, **changes)
+        stdout, stderr = process.communicate(timeout=300)
+        return subprocess.CompletedProcess(arguments, process.returncode, stdout, stderr)
+
+    def start_build(self, **changes: str) -> subprocess.Popen[str]:
+        """Start a build from nothing, offline, that loads nothing into the engine."""
+        return self.start("drydock", VARIANT, "linux/amd64", **changes)
+
+    def build(self, **changes: str) -> dict[str, Any]:
+        """Build from nothing and return what came out."""
+        stdout, stderr = (process := self.start_build(**changes)).communicate(timeout=300)
+        assert process.returncode == 0, stderr[-3000:]
+        result: dict[str, Any] = json.loads(stdout)
+        return result
+
+    def leftovers(self) -> list[str]:
+        """Return what a broken-off build left among the layouts, after a good one has tidied up."""
+        return [path.name for kept in ("images", "foundations") for path in (self.cache / kept).rglob(".*")]

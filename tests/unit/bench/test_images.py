@@ -1,0 +1,154 @@
+"""What is read of images that are measured, and the plain image beside ours."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from bench import building, images, page, plain_image, run, serve, ship, size
+from bench.servers import right
+from drydock.build.build import prepare
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile
+from drydock.model.bases import DebianBase
+from drydock.model.locked import LockedDebianBase
+from drydock.oci import layout as oci
+from drydock.prove.demo import QUESTION
+
+
+def layer(path: Path, *names: str) -> Path:
+    with tarfile.open(path, "w") as archive:
+        for name in names:
+            entry = tarfile.TarInfo(name)
+            entry.size = 700
+            archive.addfile(entry, io.BytesIO(bytes(700)))
+    return path
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Path:
+    folder = tmp_path / "layout"
+    folder.mkdir()
+    oci.write_layout(
+        folder, layer(tmp_path / "a.tar", "opt/venv/lib/python3.11/site-packages/vllm/x"), "linux/amd64", 0, "a"
+    )
+    return folder
+
+
+def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) -> None:
+    content, config = images.read(layout)
+
+    assert content.unpacked == 512 + 1024
+    assert content.size == oci.blob(layout, content.digest).stat().st_size
+    assert content.vllm
+    assert config.unpacked == 0
+
+
+def test_the_plain_image_is_locked_with_our_wheels_and_what_pip_brings_beside_them() -> None:
+    ours = {
+        wheel.name: wheel
+        for wheels in prepare("cpu").lock.platforms[plain_image.PLATFORM].layers.values()
+        for wheel in wheels
+    }
+    theirs = {wheel.name: wheel for wheel in plain_image.wheels(plain_image.pinned())}
+
+    assert theirs.items() >= ours.items()
+    left_out = {exclusion.name for exclusion in prepare("cpu").variant.exclude} - set(plain_image.NOBODY_HAS)
+    assert theirs.keys() - ours.keys() >= left_out >= {"triton"}
+
+
+def test_the_base_of_the_plain_image_has_a_compiler() -> None:
+    base = lockfile.read_lock(plain_image.LOCK).platforms[plain_image.PLATFORM].base
+    assert isinstance(base, LockedDebianBase)
+    assert set(plain_image.PACKAGES) <= {package.name for package in base.packages}
+    assert isinstance(plain_image.variant().base, DebianBase)
+
+
+def test_the_plain_build_is_stock_buildx() -> None:
+    command = plain_image.command(Path("somewhere"), {"base": "oci-layout:///b@sha256:1", "wheels": "/w"}, "--load")
+    assert command[:3] == ["docker", "buildx", "build"]
+    assert "wheels=/w" in command
+    assert command[-2:] == ["--load", "somewhere"]
+
+
+def test_an_edit_changes_one_file_and_no_other_edit_is_the_same(tmp_path: Path) -> None:
+    first, second = images.edited(tmp_path, 1), images.edited(tmp_path, 2)
+    of = {path.name: path.read_bytes() for path in first.glob("*.py")}
+
+    assert of["cli.py"] != (second / "cli.py").read_bytes()
+    assert of["cli.py"].startswith((ROOT / "entrypoints" / "cli.py").read_bytes())
+    assert of["facts.py"] == (second / "facts.py").read_bytes()
+    assert (images.edited_plain(tmp_path, 1) / "Dockerfile").read_text() == (
+        plain_image.FOLDER / "Dockerfile"
+    ).read_text()
+
+
+def test_layers_in_several_variants_count_as_shared() -> None:
+    variants = read_matrix(ROOT)
+    rows = {row.what.rpartition(", ")[2]: row for row in size.shared(variants)}
+
+    assert {"cuda", "ascend linux/arm64"} <= set(rows), "a row for each platform that several variants are locked for"
+    assert all(row.theirs and 0 <= row.ours.median <= row.theirs.median for row in rows.values())
+    alone = tuple(variant for variant in variants if variant.id == "cpu-vllm0.32")
+    assert list(size.shared(alone)) == []
+    (twice,) = size.shared((*alone, alone[0].model_copy(update={"stack": "again"})))
+    assert twice.value == 1
+    assert "holds 0.50 of the sum" in twice.note
+    assert "one variant alone" not in twice.note
+
+
+def test_a_layer_is_another_blob_with_other_bytecode_and_its_wheels_bound_what_can_be_shared() -> None:
+    (one,) = (variant for variant in read_matrix(ROOT) if variant.id == "cpu-vllm0.32")
+    pins = lockfile.read_lock(lockfile.path_of(ROOT, one.id)).platforms[size.PLATFORM]
+    mine, newer = size.held(one, pins), size.held(one.model_copy(update={"python": "3.12"}), pins)
+    base = sum(deb.size for deb in pins.base.packages) if isinstance(pins.base, LockedDebianBase) else 0
+
+    assert size.twice([mine.blobs, newer.blobs]) == 2 * base > 0
+    assert sum(mine.blobs.values()) == sum(mine.wheels.values())
+    bumped = {**pins.layers, "vllm": (pins.layers["vllm"][0].model_copy(update={"sha256": "0" * 64}),)}
+    after = size.held(one, pins.model_copy(update={"layers": bumped}))
+    changed = {key for key in after.blobs if key not in mine.blobs}
+    assert [after.blobs[key] for key in changed] == [pins.layers["vllm"][0].size], "a vLLM bump changes its layer alone"
+
+
+def test_a_registry_holds_what_was_stored(tmp_path: Path) -> None:
+    blob = tmp_path / "data" / "docker" / "registry" / "v2" / "blobs" / "sha256" / "ab" / "abc" / "data"
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(bytes(300))
+    assert ship.stored(tmp_path) == 300
+
+
+def test_every_part_of_the_page_can_be_measured() -> None:
+    assert set(run.BENCHES) == set(page.TITLES)
+    assert set(building.NOTES) == {building.EMPTY, building.FIRST, building.EDITED, building.NOTHING, building.PROCESS}
+
+
+def test_clients_have_enough_prompts_and_no_two_are_alike() -> None:
+    assert len(set(serve.PROMPTS)) == len(serve.PROMPTS) >= max(serve.REQUESTS.values())
+    assert QUESTION not in serve.PROMPTS
+
+
+def test_only_the_answer_that_transformers_gives_is_right() -> None:
+    assert right("The capital city of France is Paris.")
+    assert not right("L'Étoile, la Marseillaise")
+
+
+def test_visits_become_rows_with_medians_and_answers() -> None:
+    ours = serve.Visit("ours", ("a", "b"), {1: 30.0, 8: 200.0, 32: 600.0})
+    eager = serve.Visit("plain eager", ("a", "c"), {1: 20.0, 8: 100.0, 32: 500.0})
+    default = serve.Visit("plain default", ("a", "b"), {1: 30.0, 8: 100.0, 32: 500.0})
+    rows = serve.told([ours, eager, default, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
+
+    assert [(row.what.split(", ")[1], row.against, row.met) for row in rows[:4]] == [
+        ("1 client", "plain eager", True),
+        ("1 client", "plain default", True),
+        ("8 clients", "plain eager", True),
+        ("8 clients", "plain default", True),
+    ]
+    assert rows[0].ours.median == 35
+    assert rows[0].note.startswith("1 of 2 greedy answers")
+    assert not rows[4].met

@@ -1,0 +1,163 @@
+"""Figures become a page and pictures; what is committed is what they give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from bench import page, plot, run
+from bench.records import Figure, Goal, Machine, Part, Phase, Report, Row
+from drydock.core.errors import InputError, StaleError
+from drydock.core.paths import ROOT
+
+HALF = Goal(compares="ratio", sense="at most", limit=0.5)
+MACHINE = Machine(
+    processor="Xeon", cpus=2, memory=24 << 30, kernel="6.1", system="Debian", python="3.11.7", engine="", load=0.5
+)
+
+
+def row(ours: tuple[float, ...], theirs: tuple[float, ...], goal: Goal = HALF) -> Row:
+    return Row(
+        what="a < b",
+        against="plain",
+        goal=goal,
+        ours=Figure(unit="s", values=ours),
+        theirs=Figure(unit="s", values=theirs),
+        command="./inv bench tool",
+        note="this is the floor",
+    )
+
+
+def part(*rows: Row) -> Part:
+    phases = (Phase(process="engine", phase="import & start", begin=0.5, seconds=8),)
+    return Part(
+        commit="abc", date="2026-11-21", machine=MACHINE, rounds=3, seconds=90, rows=rows, profile={"ours": phases}
+    )
+
+
+REPORT = Report(parts={"tool": part(row((1, 5, 2), (4, 4, 8)))})
+
+
+@pytest.mark.parametrize(
+    ("goal", "ours", "met"),
+    [
+        (HALF, (2.0,), True),
+        (HALF, (2.1,), False),
+        (Goal(compares="ratio", sense="at least", limit=1.4), (5.6,), True),
+        (Goal(compares="ratio", sense="at least", limit=1.4), (5.5,), False),
+        (Goal(compares="ours", sense="at most", limit=3), (3.0,), True),
+        (Goal(compares="ours", sense="at most", limit=3), (3.1,), False),
+    ],
+)
+def test_a_goal_is_met_or_not(goal: Goal, ours: tuple[float, ...], met: bool) -> None:
+    assert row(ours, (4.0,), goal).met is met
+
+
+def test_one_odd_measurement_does_not_decide() -> None:
+    assert row((1, 1, 90), (4, 4, 4)).value == 0.25
+
+
+def test_a_row_shows_medians_spread_ratio_and_goal() -> None:
+    assert page.cells(row((1, 5, 2), (4, 4, 4))) == (
+        "a < b",
+        "plain",
+        "2 (1 to 5) s",
+        "4 s",
+        "0.5 \u00d7",
+        "≤ 0.5 \u00d7",
+        "yes",
+    )
+
+
+def test_bytes_are_shown_in_megabytes() -> None:
+    assert page.shown(Figure(unit="B", values=(199_500,))) == "0.200 MB"
+    assert page.shown(Figure(unit="B", values=(3_300_000_000, 3_300_000_000))) == "3,300 MB"
+    limit = Goal(compares="ours", sense="at most", limit=200_000)
+    assert page.goal(limit, Figure(unit="B", values=(1,))) == "≤ 0.200 MB"
+
+
+def test_a_row_without_a_peer_has_no_ratio() -> None:
+    alone = row((1,), (1,)).model_copy(update={"theirs": None, "goal": Goal(compares="ours", sense="at most", limit=1)})
+    assert page.cells(alone)[3:] == ("", "", "≤ 1 s", "yes")
+
+
+def test_page_and_pictures_stand_beside_the_figures(tmp_path: Path) -> None:
+    written = page.record(tmp_path, REPORT.parts)
+
+    assert [str(path.relative_to(tmp_path)) for path in written] == [
+        "docs/benchmarks.json",
+        "docs/benchmarks.md",
+        "docs/benchmarks/tool.svg",
+        "docs/benchmarks/tool-ours.svg",
+    ]
+    assert page.stale(tmp_path) == []
+    text = written[1].read_text()
+    assert "| a < b | plain | 2 (1 to 5) s | 4 (4 to 8) s |" in text
+    assert "this is the floor" in text
+    assert "Xeon, 2 CPUs, 24 GiB" in text
+
+
+def test_a_part_is_recorded_beside_the_others(tmp_path: Path) -> None:
+    page.record(tmp_path, REPORT.parts)
+    page.record(tmp_path, {"size": part(row((1,), (2,)))})
+
+    assert sorted(page.read(tmp_path).parts) == ["size", "tool"]
+
+
+def test_an_edited_page_is_stale(tmp_path: Path) -> None:
+    page.record(tmp_path, REPORT.parts)
+    (tmp_path / page.PAGE).write_text("better")
+
+    assert page.stale(tmp_path) == [page.PAGE]
+
+
+def test_a_broken_record_is_named(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / page.RECORDED).write_text("{}")
+    with pytest.raises(StaleError, match=r"docs/benchmarks\.json: "):
+        page.read(tmp_path)
+
+
+def test_pictures_are_drawings_that_name_what_they_show() -> None:
+    for svg in (
+        plot.bars("Tool", REPORT.parts["tool"].rows),
+        plot.timeline("ours", REPORT.parts["tool"].profile["ours"]),
+    ):
+        texts = [element.text for element in ET.fromstring(svg).iter() if element.text]  # noqa: S314 - our own
+        assert {"a < b", "import & start"} & set(texts)
+
+
+def test_longer_is_drawn_longer() -> None:
+    drawing = ET.fromstring(plot.bars("Tool", [row((1,), (4,))]))  # noqa: S314 - our own
+    widths = {
+        bar.get("fill"): float(bar.get("width") or 0)
+        for bar in drawing.iter("{http://www.w3.org/2000/svg}rect")
+        if bar.get("height") == str(plot.BAR)
+    }
+    assert widths[plot.THEIRS] == pytest.approx(4 * widths[plot.OURS], rel=0.01)
+
+
+def test_an_unknown_part_is_refused() -> None:
+    with pytest.raises(InputError, match="unknown part 'tol'"):
+        run.run("tol", 1, {})
+
+
+@pytest.mark.golden
+def test_the_committed_page_is_what_the_committed_figures_give() -> None:
+    assert page.stale(ROOT) == []
+    assert page.read(ROOT).parts
+
+
+def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_: int) -> run.Measured:
+        raise InputError("no room")
+
+    benches = {"size": run.Bench(lambda _: run.Measured([]), 3), "ship": run.Bench(fails, 1)}
+    monkeypatch.setattr(run, "BENCHES", benches)
+    monkeypatch.setattr("bench.plain_image.forget", lambda: None)
+    parts: dict[str, Part] = {}
+    with pytest.raises(InputError, match="no room"):
+        run.run("", 0, parts)
+    assert [(name, part.rounds) for name, part in parts.items()] == [("size", 3)]

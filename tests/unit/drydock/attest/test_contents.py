@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from drydock.attest.contents import Contents, read_contents
+from drydock.oci import layout as oci
+from tests.support import layouts
+
+SITE = "opt/venv/lib/python3.11/site-packages"
+TEXTS = {
+    "var/lib/dpkg/status": (
+        "Package: bash\nStatus: install ok installed\nArchitecture: amd64\nVersion: 5.2-1\n\n"
+        "Package: gone\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 1\n\n"
+    ),
+    "var/lib/dpkg/info/bash.list": "/.\n/bin\n/bin/bash\n/usr/share/doc/bash/copyright\n",
+    "usr/share/doc/bash/copyright": "Format: https://x/doc/packaging-manuals/copyright-format/1.0/\nLicense: GPL-3+\n",
+    f"{SITE}/big-1.0.dist-info/METADATA": "Name: Big\nVersion: 1.0\nLicense-Expression: MIT\n",
+    f"{SITE}/big-1.0.dist-info/RECORD": (
+        "big/__init__.py,sha256=x,1\nbig/_vendor/small-2.0.dist-info/METADATA,,\nbig/_vendor/small/a.py,,\n"
+        "../../../bin/big,,\nbig-1.0.dist-info/RECORD,,\nbig-1.0.dist-info/METADATA,,\n"
+    ),
+    f"{SITE}/big/_vendor/small-2.0.dist-info/METADATA": "Name: small\nVersion: 2.0\nLicense: MIT\n",
+    f"{SITE}/big/_vendor/small-2.0.dist-info/RECORD": "small/a.py,,\n",
+}
+FILES = {
+    **{path: text.encode() for path, text in TEXTS.items()},
+    "usr/bin/bash": b"bash",
+    "opt/drydock/entrypoints/plugin/drydock_plugin-1.dist-info/METADATA": b"Name: drydock-plugin\nVersion: 1\n",
+    f"{SITE}/big/__init__.py": b"1",
+    f"{SITE}/big/__pycache__/__init__.cpython-311.pyc": b"c",
+    f"{SITE}/big/_vendor/small/a.py": b"a",
+    "opt/venv/bin/big": b"b",
+    "opt/venv/bin/activate": b"",
+    "opt/drydock/profile.json": b"{}",
+    "etc/passwd": b"",
+    "usr/lib/stray": b"s",
+}
+
+
+def layer(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) -> bytes:
+    linked = [
+        (f"./{name}", b"", {"type": tarfile.SYMTYPE, "linkname": target}) for name, target in (links or {}).items()
+    ]
+    return layouts.tar([*linked, *((f"./{name}", data, {}) for name, data in files.items())])
+
+
+def contents(folder: Path, *layers: bytes) -> Contents:
+    layout = layouts.write(folder, *layers)
+    return read_contents(oci.read_manifest(layout), lambda digest: oci.blob(layout, digest))
+
+
+@pytest.fixture
+def found(tmp_path: Path) -> Contents:
+    return contents(tmp_path, layer(FILES, {"bin": "usr/bin", "usr/bin/awk": "/etc/alternatives/awk"}))
+
+
+def test_packages_are_those_installed(found: Contents) -> None:
+    assert [(package.kind, package.name, package.version, package.within) for package in found.packages] == [
+        ("deb", "bash", "5.2-1", ""),
+        ("pypi", "big", "1.0", ""),
+        ("pypi", "small", "2.0", "big"),
+    ]
+    assert found.packages[0].fields["License"] == ("GPL-3+",)
+
+
+def test_every_file_has_an_owner_or_is_named(found: Contents) -> None:
+    assert {path: found.owners[path] for path in ("usr/bin/bash", "opt/venv/bin/big", "opt/venv/bin/activate")} == {
+        "usr/bin/bash": "deb:bash",
+        "opt/venv/bin/big": "pypi:big",
+        "opt/venv/bin/activate": "drydock",
+    }
+    assert found.owners[f"{SITE}/big/__pycache__/__init__.cpython-311.pyc"] == "pypi:big"
+    assert found.owners[f"{SITE}/big/_vendor/small/a.py"] == "pypi:big"
+    assert found.owners["usr/bin/awk"] == "generated"
+    assert found.unaccounted() == (f"{SITE}/big/_vendor/small-2.0.dist-info/RECORD", "usr/lib/stray")
+
+
+def test_later_layers_hide_and_replace(tmp_path: Path) -> None:
+    first = layer({"a/one": b"1", "a/two": b"2", "b/three": b"3", "c": b"old"})
+    second = layer({"a/.wh.one": b"", "b/.wh..wh..opq": b"", "b/four": b"4", "c": b"new"})
+    found = contents(tmp_path, first, second)
+    assert sorted(found.files) == ["a/two", "b/four", "c"]
+    assert (found.files["c"].layer, found.files["c"].size) == (1, 3)
+
+
+def test_a_package_that_a_later_layer_removes_is_gone(tmp_path: Path) -> None:
+    gone = layer({f"{SITE}/.wh.big-1.0.dist-info": b""})
+    found = contents(tmp_path, layer(FILES), gone)
+    assert [package.name for package in found.packages if package.kind == "pypi"] == ["small"]

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from drydock.attest import provenance
+from drydock.build import build
+from drydock.core.paths import ROOT
+from drydock.model.locked import LockedSource
+
+
+@pytest.fixture(scope="module")
+def job() -> build.Job:
+    return build.prepare("cpu-vllm0.32")
+
+
+def test_a_statement_is_of_the_digest_and_of_all_that_went_in(job: build.Job, tmp_path: Path) -> None:
+    (tmp_path / "index.json").write_text("{}")
+    os.utime(tmp_path / "index.json", (1795219200, 1795219200))
+    found = provenance.statement(job, tmp_path, f"sha256:{'a' * 64}", "r.example/cpu", {})
+    assert found["subject"] == [{"name": "r.example/cpu", "digest": {"sha256": "a" * 64}}]
+    assert found["predicate"]["runDetails"]["metadata"]["finishedOn"] == "2026-11-21T00:00:00Z"
+    dependencies = found["predicate"]["buildDefinition"]["resolvedDependencies"]
+    hashes = {item["digest"].get("sha256") for item in dependencies}
+    pins = job.lock.platforms[job.platform]
+    assert {wheel.sha256 for wheels in pins.layers.values() for wheel in wheels} <= hashes
+    assert {deb.sha256 for deb in pins.base.packages} <= hashes  # type: ignore[union-attr] - Debian's
+    uris = {item.get("uri") for item in dependencies}
+    assert {"file:matrix.yaml", "file:images/cpu-vllm0.32/lock.json", "file:images/cpu-vllm0.32/Dockerfile"} <= uris
+
+
+def test_source_trees_are_named_by_their_commit(job: build.Job) -> None:
+    source = LockedSource(name="vllm", repository="https://git.example/vllm", commit="c" * 40, source="x")
+    pins = job.lock.platforms[job.platform].model_copy(update={"sources": (source,)})
+    changed = job.lock.model_copy(update={"platforms": {job.platform: pins}})
+    found = provenance.dependencies(job.model_copy(update={"lock": changed}), provenance.Origin("", "", dirty=False))
+    expected = {"uri": f"git+https://git.example/vllm@{'c' * 40}", "digest": {"gitCommit": "c" * 40}}
+    assert expected in found
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, "urn:drydock:builder:local"),
+        ({"DRYDOCK_BUILDER_ID": "https://ci.example"}, "https://ci.example"),
+        ({"GITHUB_WORKFLOW_REF": "o/r/.github/workflows/p.yml@refs/heads/main"},
+         "https://github.com/o/r/.github/workflows/p.yml@refs/heads/main"),
+        ({"CI_CONFIG_REF_URI": "gitlab.com/o/r//.gitlab-ci.yml@refs/heads/main"},
+         "https://gitlab.com/o/r//.gitlab-ci.yml@refs/heads/main"),
+    ],
+)  # fmt: skip
+def test_builders(env: dict[str, str], expected: str) -> None:
+    assert provenance.builder(env) == expected
+
+
+def test_a_remotes_credentials_stay_out(tmp_path: Path) -> None:
+    for command in (
+        ("init", "-q"),
+        ("remote", "add", "origin", "https://user:secret@git.example/r.git"),
+        ("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "x"),
+    ):
+        subprocess.run(["git", "-C", str(tmp_path), *command], check=True)
+    found = provenance.read_origin(tmp_path)
+    assert (found.repository, len(found.commit), found.dirty) == ("https://git.example/r.git", 40, False)
+
+
+def test_no_repository_is_no_commit(tmp_path: Path) -> None:
+    assert tmp_path != ROOT
+    assert provenance.read_origin(tmp_path).commit == ""

@@ -1,0 +1,188 @@
+"""An image on a foundation that was made before is the same, byte for byte, as one made in one go."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+
+from drydock.build import foundation
+from drydock.core.paths import ROOT
+from drydock.oci import layout as oci
+from tests.support import layouts
+
+EPOCH = "1795219200"
+BASE = b"base"
+MEDIA_TYPE = "application/vnd.oci.image.layer.v1.tar+zstd"
+
+
+def diff_id(layer: bytes) -> str:
+    return f"sha256:{hashlib.sha256(layer).hexdigest()}"
+
+
+class BuildKit:
+    """What the real one does with stages and exports, for layers that are any bytes; "rewriting" one doubles them."""
+
+    def __init__(self, below: Sequence[bytes], above: Sequence[bytes]) -> None:
+        self.below, self.above = below, above
+        self.rewritten: list[bytes] = []
+        self.sent: list[bytes] = []
+        self.heeds_base = True
+        self.asked: list[Mapping[str, object]] = []
+
+    def __call__(self, plan: Mapping[str, Any], **how: object) -> None:
+        """Export."""
+        self.asked.append(how)
+        (target,) = plan["target"].values()
+        (words,) = csv.reader(target["output"])
+        options = dict(word.split("=", 1) for word in words)
+        layers = [BASE, *self.below]
+        if foundation.STAGE in target["contexts"]:
+            folder, _, digest = target["contexts"][foundation.STAGE].removeprefix("oci-layout://").partition("@")
+            assert oci.read_digest(Path(folder)) == digest
+            layers = held(Path(folder))
+        if target.get("target") != foundation.STAGE:
+            layers += self.above
+        base = json.loads(options.get(foundation.BASE_CONFIG, "{}")) if self.heeds_base else {}
+        self._export(Path(options["dest"]), layers, base.get("rootfs", {}).get("diff_ids", [diff_id(BASE)]))
+
+    def _export(self, folder: Path, layers: Sequence[bytes], immutable: Sequence[str]) -> None:
+        described, unpacked, diverged = [], [], False
+        for number, layer in enumerate(layers):
+            diverged = diverged or diff_id(layer) not in immutable[number : number + 1]
+            final = layer * 2 if diverged else layer
+            unpacked.append(diff_id(final))
+            described.append({"mediaType": MEDIA_TYPE, **self._send(folder, zstandard.compress(final))})
+            if diverged:
+                self.rewritten.append(layer)
+                described[-1]["annotations"] = {"buildkit/rewritten-timestamp": EPOCH}
+        steps = [{"created_by": "RUN a && b > c"}] * len(described)
+        text = layouts.dumped({"history": steps, "rootfs": {"diff_ids": unpacked, "type": "layers"}})
+        config = {"mediaType": "config", **self._send(folder, text.replace(b"&", rb"\u0026"))}
+        layouts.name(folder, {"schemaVersion": 2, "config": config, "layers": described})
+
+    def _send(self, folder: Path, data: bytes) -> dict[str, Any]:
+        digest = diff_id(data)
+        if oci.blob(folder, digest).exists():
+            return {"digest": digest, "size": len(data)}
+        self.sent.append(data)
+        return layouts.put(folder, data)
+
+
+def held(layout: Path) -> list[bytes]:
+    blobs = (oci.blob(layout, item["digest"]) for item in oci.read_manifest(layout)["layers"])
+    return [zstandard.decompress(blob.read_bytes()) for blob in blobs]
+
+
+def plan(folder: Path) -> dict[str, Any]:
+    target = {
+        "contexts": {"base": "oci-layout:///base@sha256:1"},
+        "output": [f"type=oci,tar=false,rewrite-timestamp=true,dest={folder}"],
+    }
+    return {"target": {"small": target}}
+
+
+@pytest.fixture
+def buildkit() -> BuildKit:
+    return BuildKit([b"torch", b"vllm"], [b"entrypoint"])
+
+
+@pytest.fixture
+def made(buildkit: BuildKit, tmp_path: Path) -> Path:
+    layout = tmp_path / "foundation"
+    layout.mkdir()
+    foundation.make(plan(tmp_path / "elsewhere"), layout, buildkit)
+    buildkit.rewritten, buildkit.sent = [], []
+    return layout
+
+
+def completed(buildkit: BuildKit, made: Path, name: str) -> Path:
+    layout = made.parent / name
+    layout.mkdir()
+    foundation.complete(plan(layout), layout, made, buildkit)
+    return layout
+
+
+def content(layout: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(layout)): path.read_bytes() for path in layout.rglob("*") if path.is_file()}
+
+
+def in_one_go(buildkit: BuildKit, folder: Path) -> dict[str, bytes]:
+    folder.mkdir()
+    BuildKit(buildkit.below, buildkit.above)(plan(folder))
+    return content(folder)
+
+
+def test_only_what_is_above_is_rewritten_and_sent(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
+    layout = completed(buildkit, made, "image")
+
+    assert buildkit.rewritten == [b"entrypoint"]
+    assert len(buildkit.sent) == 2  # the layer, and the config
+    assert content(layout) == in_one_go(buildkit, tmp_path / "whole")
+
+
+def test_after_an_edit_the_same_foundation_serves(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
+    before, first = content(made), completed(buildkit, made, "first")
+    buildkit.above = [b"edited"]
+    second = completed(buildkit, made, "second")
+
+    assert content(made) == before
+    assert oci.read_digest(first) != oci.read_digest(second)
+    assert buildkit.rewritten == [b"entrypoint", b"edited"]
+    assert content(second) == in_one_go(buildkit, tmp_path / "whole")
+
+
+def test_a_buildkit_that_rewrites_its_base_builds_in_one_go(buildkit: BuildKit, made: Path, tmp_path: Path) -> None:
+    buildkit.heeds_base = False
+    layout = completed(buildkit, made, "image")
+
+    assert len(buildkit.asked) == 3  # the foundation, the rest on it, and all
+    assert content(layout) == in_one_go(buildkit, tmp_path / "whole")
+
+
+def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> None:
+    made, layout = tmp_path / "made", tmp_path / "image"
+    made.mkdir()
+    layout.mkdir()
+    bake = partial(buildkit, builder="b", no_cache=True)
+    foundation.make(plan(layout), made, bake)
+    foundation.complete(plan(layout), layout, made, bake)
+
+    assert buildkit.asked == [{"builder": "b", "no_cache": True}] * 2
+
+
+DOCKERFILE = """# c: a comment
+FROM base AS foundation
+RUN torch
+{}FROM base AS entrypoint
+RUN entrypoint
+FROM foundation
+COPY {}
+"""
+
+
+def test_only_steps_of_the_foundation_are_its_recipe() -> None:
+    recipe = foundation.recipe(DOCKERFILE.format("\n", "one"))
+
+    assert recipe == "FROM base AS foundation\nRUN torch"
+    assert foundation.recipe(DOCKERFILE.format("# another\n\n", "two")) == recipe
+    assert foundation.recipe(DOCKERFILE.format("RUN vllm\n", "one")) != recipe
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.glob("images/*/Dockerfile")), ids=lambda path: path.parent.name)
+def test_every_image_stands_on_a_foundation_that_knows_nothing_of_the_entrypoint(path: Path) -> None:
+    below, rest, above = path.read_text().partition(foundation.REST)
+
+    assert rest
+    assert f" AS {foundation.STAGE}\n" in below
+    assert "from=entrypoint" not in foundation.recipe(below)
+    assert "profile.json" not in foundation.recipe(below)
+    _, last = above.split(f"\nFROM {foundation.STAGE}\n")
+    assert "\nRUN" not in last  # whose layers BuildKit would have to unpack

@@ -1,0 +1,63 @@
+"""What verification reports, and what it lets into the lock."""
+
+from __future__ import annotations
+
+import pytest
+
+from drydock.build import build, verify
+from drydock.core.errors import NotReproducibleError
+from drydock.model.locked import LockedImage
+from drydock.oci.diff import Difference
+
+DIGEST = "sha256:" + "a" * 64
+
+
+def job_with(image: LockedImage | None) -> build.Job:
+    job = build.prepare("cpu")
+    pins = job.lock.platforms[job.platform].model_copy(update={"image": image})
+    return job.model_copy(update={"lock": job.lock.model_copy(update={"platforms": {job.platform: pins}})})
+
+
+def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
+    image = LockedImage(digest=DIGEST, inputs_sha256="b" * 64, buildkit="v1", buildx="v1")
+    job = job_with(image)
+
+    assert verify.committed_digest(job.lock, job.platform, "b" * 64) == DIGEST
+    assert verify.committed_digest(job.lock, job.platform, "c" * 64) is None
+    assert verify.committed_digest(job_with(None).lock, job.platform, "b" * 64) is None
+
+
+@pytest.mark.parametrize("recording", [False, True])
+def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recording: bool) -> None:
+    difference = Difference("layer 3", "opt/file", "mtime", "1", "2")
+    verified = verify.Verified(
+        reproducible=False,
+        first=DIGEST,
+        second="sha256:" + "b" * 64,
+        committed=None,
+        matches_committed=None,
+        differences=(difference._asdict(),),
+    )
+
+    with pytest.raises(NotReproducibleError, match="layer 3: opt/file: mtime: 1 → 2"):
+        verify.settle(build.prepare("cpu"), verified, recording=recording)
+
+
+def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -> None:
+    verified = verify.Verified(
+        reproducible=True,
+        first=DIGEST,
+        second=DIGEST,
+        committed="sha256:" + "c" * 64,
+        matches_committed=False,
+        differences=(),
+    )
+
+    with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
+        verify.settle(build.prepare("cpu"), verified, recording=False)
+
+
+def test_a_difference_reads_as_one_line() -> None:
+    said = verify.describe(Difference("layer 3", "opt/file", "mtime", "1", "2"))
+
+    assert said == "layer 3: opt/file: mtime: 1 → 2"

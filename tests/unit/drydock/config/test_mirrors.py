@@ -1,0 +1,189 @@
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drydock.config.mirrors import NONE, Mirrors, git_environment, read_mirrors, registry, rewritten
+from drydock.core.errors import FetchError, InputError
+from drydock.inputs import debs, indexes
+from drydock.inputs.fetch import _image
+from drydock.inputs.sources import _run
+from drydock.inputs.store import Store
+from drydock.inputs.transfer import Access, Wanted, download
+from drydock.model.locked import LockedImageBase
+from drydock.oci import layout
+
+if TYPE_CHECKING:
+    from tests.support.loopback import Loopback
+
+TEXT = """\
+schema: 1
+registries:
+  docker.io: mirror.example/hub
+  registry.example/vendor: mirror.example:5000/vendor
+git:
+  https://git.example/: https://mirror.example/git/
+indexes:
+  default: https://mirror.example/simple
+  https://index.example: https://mirror.example/index
+  http://debian.example/debian: file:///mirror/debian
+"""
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "mirrors.yaml").write_text(TEXT)
+    return {"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml"), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+
+
+def test_without_a_file_nothing_changes(tmp_path: Path) -> None:
+    assert read_mirrors({"HOME": str(tmp_path)}) == NONE
+    assert registry("registry.example/a:1", NONE) == "registry.example/a:1"
+    assert git_environment(NONE, {}) == {}
+
+
+def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no such file"):
+        read_mirrors({"DRYDOCK_MIRRORS": str(tmp_path / "absent")})
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("https://index.example/simple/torch/", "https://mirror.example/index/simple/torch/"),
+        ("https://user:secret@index.example/simple", "https://mirror.example/index/simple"),
+        ("https://index.example", "https://mirror.example/index"),
+        ("https://index.example.org/simple", "https://index.example.org/simple"),
+        ("http://debian.example/debian/pool/main/a_1%2b2.deb", "file:///mirror/debian/pool/main/a_1%2b2.deb"),
+        ("http://debian.example/debian-security", "http://debian.example/debian-security"),
+        ("/a/folder", "/a/folder"),
+    ],
+)
+def test_a_prefix_ends_where_a_part_of_the_path_does(env: dict[str, str], url: str, expected: str) -> None:
+    assert rewritten(url, read_mirrors(env).indexes) == expected
+
+
+def test_the_longest_prefix_counts() -> None:
+    assert rewritten("https://a/b/c", {"https://a": "https://short", "https://a/b": "https://long"}) == "https://long/c"
+
+
+@pytest.mark.parametrize(
+    ("reference", "expected"),
+    [
+        ("debian:bookworm", "mirror.example/hub/library/debian:bookworm"),
+        ("docker.io/a/b:1@sha256:" + "a" * 64, "mirror.example/hub/a/b:1@sha256:" + "a" * 64),
+        ("registry.example/vendor/sdk:1", "mirror.example:5000/vendor/sdk:1"),
+        ("registry.example/other/sdk:1", "registry.example/other/sdk:1"),
+    ],
+)
+def test_registries(env: dict[str, str], reference: str, expected: str) -> None:
+    assert registry(reference, read_mirrors(env)) == expected
+
+
+def test_a_base_is_named_at_its_mirror_and_its_digest_stays(env: dict[str, str], tmp_path: Path) -> None:
+    digest = f"sha256:{'a' * 64}"
+    base = LockedImageBase(kind="image", reference="docker.io/a/b:1", digest=digest, verified=True, source="")
+    assert _image(base, "linux/amd64", Store(tmp_path), env) == f"docker-image://mirror.example/hub/a/b:1@{digest}"
+
+
+def test_a_base_that_is_here_is_taken_from_here(env: dict[str, str], tmp_path: Path) -> None:
+    layer = tmp_path / "layer.tar"
+    layer.write_bytes(b"layer")
+    made = tmp_path / "made"
+    digest = layout.write_layout(made, layer, "linux/amd64", 0, "tests")
+    folder = tmp_path / "store" / "images" / "linux-amd64" / digest.removeprefix("sha256:")
+    folder.parent.mkdir(parents=True)
+    made.rename(folder)
+    base = LockedImageBase(kind="image", reference="docker.io/a/b:1", digest=digest, verified=True, source="")
+    assert _image(base, "linux/amd64", Store(tmp_path), env) == f"oci-layout://{folder}@{digest}"
+
+
+def test_pips_indexes_are_asked_at_their_mirrors(env: dict[str, str]) -> None:
+    assert indexes.read_indexes(env).main == "https://mirror.example/simple"
+    found = indexes.read_indexes({**env, "PIP_INDEX_URL": "https://user:secret@index.example/simple"})
+    assert found.main == "https://mirror.example/index/simple"
+    assert indexes.access(found, env).credentials == {}
+
+
+def test_debian_is_fetched_from_its_mirror(env: dict[str, str]) -> None:
+    found = debs.read_mirrors({**env, "DRYDOCK_DEBIAN_MIRROR": "http://debian.example/debian"})
+    assert found.main == ("file:///mirror/debian",)
+    assert found.security == ("http://debian.example/debian-security",)
+
+
+def test_a_file_that_an_index_names_elsewhere_comes_from_the_mirror(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "a.whl").write_bytes(b"wheel")
+    access = Access(mirrors={"https://files.example": tmp_path.as_uri()})
+    sha256 = hashlib.sha256(b"wheel").hexdigest()
+    download(store, [Wanted("a.whl", sha256, 5, ("https://files.example/a.whl",))], access)
+    assert store.path(sha256).read_bytes() == b"wheel"
+
+
+def test_a_mirrors_password_comes_from_netrc_and_goes_there_alone(
+    store: Store, server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login someone password hunter2\n")
+    (tmp_path / "netrc").chmod(0o600)
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    server.files["/a.whl"] = b"wheel"
+    server.faults["/a.whl"] = ["403"]
+    access = Access(mirrors={"https://files.example": server.url}, pause=0.01)
+    wanted = [Wanted("a.whl", hashlib.sha256(b"wheel").hexdigest(), 5, ("https://files.example/a.whl",))]
+    with pytest.raises(FetchError, match="answered 403") as caught:
+        download(store, wanted, access)
+    download(store, wanted, access)
+    expected = f"Basic {base64.b64encode(b'someone:hunter2').decode()}"
+    assert [authorization for _, _, authorization in server.requests] == [expected, expected]
+    assert "hunter2" not in str(caught.value)
+
+
+def test_git_goes_to_the_mirror(tmp_path: Path) -> None:
+    origin = tmp_path / "mirror" / "a.git"
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example", "-C", str(origin)]
+    origin.mkdir(parents=True)
+    subprocess.run([*git, "init", "-q"], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    file = tmp_path / "mirrors.yaml"
+    file.write_text(f"git: {{'https://git.invalid/': 'file://{tmp_path}/mirror/'}}\n")
+    env = {"DRYDOCK_MIRRORS": str(file), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
+    assert "HEAD" in _run(["git", "ls-remote", "https://git.invalid/a.git"], "a", env)
+
+
+def test_git_configuration_that_the_environment_holds_stays() -> None:
+    given = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "a.b", "GIT_CONFIG_VALUE_0": "c"}
+    found = git_environment(Mirrors(git={"https://a/": "https://b/"}), given)
+    assert found == {
+        "GIT_CONFIG_COUNT": "2",
+        "GIT_CONFIG_KEY_1": "url.https://b/.insteadOf",
+        "GIT_CONFIG_VALUE_1": "https://a/",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "indexes: {default: 'https://user:hunter2@mirror.example/simple'}",
+        "registries: {docker.io: 'user:hunter2@mirror.example'}",
+        "git: {'https://user:hunter2@git.example/': 'https://mirror.example/'}",
+        "indexs: 'https://user:hunter2@mirror.example'",
+        "'https://user:hunter2@mirror.example': 1",
+        "indexes: {default: 'ftp://user:hunt/er2@mirror.example/simple'}",
+    ],
+)
+def test_a_password_is_refused_and_not_shown(tmp_path: Path, text: str) -> None:
+    (tmp_path / "mirrors.yaml").write_text(text)
+    with pytest.raises(InputError) as caught:
+        read_mirrors({"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")})
+    assert "er2" not in str(caught.value)
+    assert "netrc" in str(caught.value) or "known" in str(caught.value) or "did you mean" in str(caught.value)
+
+
+def test_what_is_no_address_is_refused_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "mirrors.yaml").write_text("git:\n  https://git.example/: mirror.example\n")
+    with pytest.raises(InputError, match=r"expected an address with https://.*\(line 2, column"):
+        read_mirrors({"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")})

@@ -1,0 +1,94 @@
+"""A web server on the loopback address that can misbehave, and distributions small enough to make on the fly."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.inputs.store import Store
+from tests.support.loopback import Loopback
+
+
+@pytest.fixture
+def server() -> Iterator[Loopback]:
+    loopback = Loopback()
+    thread = threading.Thread(target=loopback.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield loopback
+    loopback.shutdown()
+    thread.join()
+    loopback.server_close()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+@pytest.fixture
+def make_wheel() -> Callable[..., tuple[str, bytes]]:
+    """Return (file name, bytes) of a wheel."""
+
+    def make(
+        name: str, version: str, *requires: str, tag: str = "py3-none-any", content: str = ""
+    ) -> tuple[str, bytes]:
+        info = f"{name}-{version}.dist-info"
+        needs = "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
+        buffer = io.BytesIO()
+        with zipfile.ZipFile(buffer, "w") as archive:
+            archive.writestr(f"{name}.py", content)
+            archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}")
+            archive.writestr(f"{info}/WHEEL", f"Wheel-Version: 1.0\nGenerator: x\nRoot-Is-Purelib: true\nTag: {tag}\n")
+            archive.writestr(f"{info}/RECORD", "")
+        return f"{name}-{version}-{tag}.whl", buffer.getvalue()
+
+    return make
+
+
+@pytest.fixture
+def make_deb() -> Callable[..., bytes]:
+    """Return the bytes of a Debian package: an ar archive of three members (deb(5))."""
+
+    def make(fields: dict[str, str], files: dict[str, bytes]) -> bytes:
+        control = "".join(f"{key}: {value}\n" for key, value in fields.items()).encode()
+        members = {
+            "debian-binary": b"2.0\n",
+            "control.tar.gz": _tar({"./control": control}),
+            "data.tar.gz": _tar(files),
+        }
+        return b"!<arch>\n" + b"".join(_ar_member(name, data) for name, data in members.items())
+
+    return make
+
+
+def sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+@pytest.fixture(name="sha256")
+def sha256_function() -> Callable[[bytes], str]:
+    return sha256
+
+
+def _tar(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, data in files.items():
+            member = tarfile.TarInfo(name)
+            member.type = tarfile.DIRTYPE if name.endswith("/") else tarfile.REGTYPE
+            member.mode = 0o755
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    return buffer.getvalue()
+
+
+def _ar_member(name: str, data: bytes) -> bytes:
+    header = f"{name:<16}{0:<12}{0:<6}{0:<6}{'100644':<8}{len(data):<10}`\n".encode()
+    return header + data + b"\n" * (len(data) % 2)

@@ -1,0 +1,42 @@
+"""JSON as it is committed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drydock.core.files import dumps
+
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(1 << 63), (1 << 63) - 1),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(),
+    st.sampled_from(['"', "\\", "é\n"]),
+)
+KEYS = st.one_of(st.text(), st.sampled_from(["", "a: b", ": null}"]))
+VALUES = st.recursive(SCALARS, lambda inner: st.one_of(st.lists(inner), st.dictionaries(KEYS, inner)), max_leaves=20)
+
+
+@given(VALUES)
+def test_json_says_what_it_was_made_of(value: object) -> None:
+    assert json.loads(dumps(value)) == value
+
+
+@given(st.dictionaries(KEYS, st.integers(0, 9)))
+def test_the_order_of_keys_changes_nothing(value: dict[str, int]) -> None:
+    assert dumps(value) == dumps(dict(reversed(value.items())))
+
+
+def test_it_is_sorted_indented_and_ends_with_a_newline() -> None:
+    assert dumps({"b": (1, []), "a": {}}) == '{\n  "a": {},\n  "b": [\n    1,\n    []\n  ]\n}\n'
+
+
+@pytest.mark.parametrize("value", [{"a": {1, 2}}, {1: "a"}, "\ud800"])
+def test_what_is_no_json_is_refused(value: object) -> None:
+    with pytest.raises(TypeError):
+        dumps(value)

@@ -1,0 +1,26 @@
+"""Where the cache folder lies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import InputError
+from drydock.core.paths import cache_home
+
+
+def test_the_users_choice_wins_over_the_desktops_over_the_home_folders() -> None:
+    assert cache_home({"DRYDOCK_CACHE": "/a", "XDG_CACHE_HOME": "/b"}) == Path("/a")
+    assert cache_home({"XDG_CACHE_HOME": "/b"}) == Path("/b/drydock")
+    assert cache_home({}) == Path.home() / ".cache" / "drydock"
+
+
+def test_a_relative_folder_does_not_move_with_the_caller() -> None:
+    assert cache_home({"DRYDOCK_CACHE": "here"}) == Path.cwd() / "here"
+
+
+@pytest.mark.parametrize("folder", ["/home/user@corp/cache", "/a,b"])
+def test_a_path_that_buildkit_cannot_express_is_refused(folder: str) -> None:
+    with pytest.raises(InputError, match="name another in DRYDOCK_CACHE"):
+        cache_home({"DRYDOCK_CACHE": folder})

@@ -1,0 +1,85 @@
+"""What an engine must be able to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.engine import daemon, debian
+
+SNAPSHOTTER = [["driver-type", "io.containerd.snapshotter.v1"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("28.5.2+dfsg4", (28, 5, 2)),
+        ("github.com/docker/buildx 0.29.1+ds1 0.29.1+ds1-4", (0, 29, 1)),
+        ("v0.13.0-rc1", (0, 13, 0)),
+        ("unknown", ()),
+        ("", ()),
+    ],
+)
+def test_the_first_dotted_number_is_the_version(text: str, expected: tuple[int, ...]) -> None:
+    assert expected == daemon.parse_version(text)
+
+
+def test_a_current_engine_lacks_nothing() -> None:
+    assert daemon.shortcomings("28.5.2", SNAPSHOTTER, "0.29.1") == []
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "buildx", "said"),
+    [
+        ("20.10.24", SNAPSHOTTER, "0.29.1", "docker engine: found 20.10.24, expected 25.0 or newer"),
+        ("28.5.2", SNAPSHOTTER, "", "docker buildx: found none, expected 0.13 or newer"),
+        ("28.5.2", SNAPSHOTTER, "0.9.1", "docker buildx: found 0.9.1, expected 0.13 or newer"),
+        ("28.5.2", [["Backing Filesystem", "extfs"]], "0.29.1", "found the classic image store"),
+    ],
+)
+def test_each_shortcoming_says_found_and_expected(
+    version: str, status: list[list[str]], buildx: str, said: str
+) -> None:
+    problems = daemon.shortcomings(version, status, buildx)
+
+    assert len(problems) == 1
+    assert said in problems[0]
+
+
+def test_a_command_that_is_not_there_is_an_engine_error() -> None:
+    with pytest.raises(daemon.EngineError, match="no-such-docker: not found on PATH"):
+        daemon.run(["no-such-docker", "info"])
+
+
+def test_a_command_that_fails_is_quoted_with_its_last_line() -> None:
+    with pytest.raises(daemon.EngineError, match="exit 3: the reason"):
+        daemon.run(["sh", "-c", "echo noise >&2; echo the reason >&2; exit 3"])
+
+
+def test_waiting_ends_when_the_condition_holds() -> None:
+    answers = iter([False, True])
+
+    assert daemon.wait_for(lambda: next(answers), seconds=5)
+    assert not daemon.wait_for(lambda: False, seconds=0.05)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("docker.io:\n  Installed: (none)\n  Candidate: 28.5.2+dfsg4-5\n", (28, 5, 2)),
+        ("x:\n  Candidate: 2:1.3.5-7\n", (1, 3, 5)),
+        ("x:\n  Candidate: (none)\n", ()),
+        ("", ()),
+    ],
+)
+def test_the_candidate_is_what_apt_would_install(text: str, expected: tuple[int, ...]) -> None:
+    assert expected == debian.parse_policy(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("ID=debian\n", True), ("ID=ubuntu\nID_LIKE=debian\n", False)])
+def test_only_debian_itself_is_debian(tmp_path: Path, text: str, expected: bool) -> None:
+    release = tmp_path / "os-release"
+    release.write_text(text)
+
+    assert expected is debian.is_debian(release)

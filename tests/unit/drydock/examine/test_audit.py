@@ -1,0 +1,261 @@
+"""Each thing that must not be in an image, planted into one of a few kilobytes: found, named, and nothing else is."""
+
+from __future__ import annotations
+
+import json
+import stat
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from drydock.build import build
+from drydock.config.matrix import read_matrix
+from drydock.core.errors import HardeningError, InputError
+from drydock.core.paths import ROOT
+from drydock.examine import audit, hardening
+from drydock.examine.audit import Audited
+from drydock.examine.hardening import ACCOUNT, FILE
+from drydock.model.record import dump
+from drydock.model.variant import Variant
+from tests.support import layouts
+
+SITE = "opt/venv/lib/python3.11/site-packages"
+PASSWD = f"root:*:0:0:root:/root:/bin/bash\n{ACCOUNT}\n"
+GROUP = "root:*:0:\nshadow:*:42:\n"
+STATUS = "Package: gcc-12-base\nStatus: install ok installed\nArchitecture: amd64\nVersion: 12\n\n"
+KEY = f"-----BEGIN RSA PRIVATE KEY-----\n{'A' * 64}\n-----END RSA PRIVATE KEY-----\n"
+FOLDER = "folder"
+
+
+class Put(NamedTuple):
+    """An entry of a layer."""
+
+    path: str
+    text: str = ""
+    mode: int = 0o644
+    owner: tuple[int, int] = (0, 0)
+    kind: bytes = tarfile.REGTYPE
+    attributes: Mapping[str, str] = {}
+
+
+BASE = [
+    Put("", mode=0o755, kind=tarfile.DIRTYPE),
+    Put("tmp", mode=0o1777, kind=tarfile.DIRTYPE),
+    Put("etc/passwd", PASSWD),
+    Put("etc/group", GROUP),
+    Put("var/lib/dpkg/status", STATUS),
+    Put("usr/bin/su", "su", mode=0o755),
+    Put(f"{SITE}/ninja-1.13.0.dist-info/METADATA", "Name: ninja"),
+    Put("usr/bin/sh", kind=tarfile.SYMTYPE, mode=0o777),
+    Put("usr/lib/libcrypto.so", "-----BEGIN PRIVATE KEY-----\0-----END PRIVATE KEY-----"),
+    Put(f"{SITE}/tokens.py", "KEY = 'hf_xxx'; URL = 'http://user:password@example.com'"),
+    Put("cache", mode=0o775, kind=tarfile.DIRTYPE),
+]
+CONFIG = {"config": {"User": "10001:0", "Env": ["PATH=/usr/bin", "HOME=/cache/home"]}, "history": []}
+
+
+@pytest.fixture(scope="session")
+def job() -> build.Job:
+    return build.prepare("cpu")
+
+
+def image(folder: Path, *layers: list[Put], config: Mapping[str, Any] = CONFIG) -> Path:
+    return layouts.write(folder, *map(tar, layers), config=config, suffix="+gzip")
+
+
+def tar(entries: list[Put]) -> bytes:
+    return layouts.tar((f"./{put.path}", put.text.encode(), fields(put)) for put in entries)
+
+
+def fields(put: Put) -> dict[str, Any]:
+    uid, gid = put.owner
+    return {"mode": put.mode, "type": put.kind, "uid": uid, "gid": gid, "pax_headers": dict(put.attributes)}
+
+
+def look(job: build.Job, folder: Path, *planted: Put, **changes: Any) -> Audited:
+    return audit.examine(job, image(folder / "layout", BASE, list(planted), **changes))
+
+
+def test_what_is_as_it_should_be_is_not_complained_of(job: build.Job, tmp_path: Path) -> None:
+    found = look(job, tmp_path)
+    assert found.findings == ()
+    assert [(item.path, bool(item.because)) for item in found.allowed] == [(f"{SITE}/ninja-1.13.0.dist-info", True)]
+    audit.settle(found)
+    assert "nothing to mend" in audit.report(found)
+
+
+PLANTED = {
+    "a private key": (Put("opt/app/key", KEY), "secrets: opt/app/key: private key (layer 1)"),
+    "a key in JSON": (Put("opt/a.json", json.dumps({"k": KEY})), "secrets: opt/a.json: private key (layer 1)"),
+    "pip's configuration": (
+        Put("etc/pip.conf", "[global]"), "secrets: etc/pip.conf: indexes, with their passwords (layer 1)",
+    ),
+    "netrc": (Put("root/.netrc"), "secrets: root/.netrc: passwords (layer 1)"),
+    "a token": (Put("opt/t", f"x = hf_{'b' * 34} "), "secrets: opt/t: token of the model hub (layer 1)"),
+    "a password in an address": (
+        Put("etc/apt/sources.list", "deb https://me:hidden@mirror.example/debian x"),
+        "secrets: etc/apt/sources.list: password in an address (layer 1)",
+    ),
+    "a compiler": (
+        Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "gcc-12")), "tools: deb gcc-12: a compiler",
+    ),
+    "headers": (
+        Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "libc6-dev")), "tools: deb libc6-dev: a compiler",
+    ),
+    "a linker": (Put("usr/local/bin/ld", mode=0o755), "tools: usr/local/bin/ld: a compiler (layer 1)"),
+    "pip": (
+        Put(f"{SITE}/pip-24.dist-info/METADATA"), f"tools: {SITE}/pip-24.dist-info: a package manager (layer 1)",
+    ),
+    "lists of packages": (
+        Put("var/lib/apt/lists/a"), "tools: var/lib/apt/lists/a: what a package manager left (layer 1)",
+    ),
+    "setuid": (
+        Put("opt/x", "x", mode=0o4755), "rights: opt/x: runs as its owner 0:0: mode 4755 (layer 1)",
+    ),
+    "a capability": (
+        Put("opt/x", attributes={hardening.CAPABILITY: "x"}), "rights: opt/x: has capabilities of its own (layer 1)",
+    ),
+    "a device": (Put("opt/null", kind=tarfile.CHRTYPE), "rights: opt/null: a device in a layer (layer 1)"),
+    "a path for everybody": (
+        Put("opt/x", mode=0o666), "writable: opt/x: everybody may write to it: 0:0, mode 0666 (layer 1)",
+    ),
+    "tmp without its sticky bit": (
+        Put("tmp", mode=0o777, kind=tarfile.DIRTYPE),
+        "writable: tmp: everybody may write to it: 0:0, mode 0777 (layer 1)",
+    ),
+    "a path for the image's user": (
+        Put("opt/x", mode=0o664), "writable: opt/x: the image's user 10001:0 may write to it: 0:0, mode 0664 (layer 1)",
+    ),
+    "somebody unknown": (
+        Put("opt/x", owner=(1234, 0)),
+        "user: opt/x: belongs to 1234:0, which no line of passwd or group names (layer 1)",
+    ),
+    "an account without a password": (
+        Put("etc/passwd", PASSWD.replace("root:*", "root:")), "user: etc/passwd: root has an empty password",
+    ),
+    "a password": (Put("etc/shadow", "root:$y$hash:1::::::\n"), "user: etc/shadow: root has a password"),
+    "another user": (
+        Put("etc/passwd", PASSWD.replace("nologin", "bash")),
+        f"user: etc/passwd: {ACCOUNT.replace('nologin', 'bash')}, expected {ACCOUNT}",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", PLANTED)
+def test_what_is_planted_is_found(case: str, job: build.Job, tmp_path: Path) -> None:
+    planted, said = PLANTED[case]
+    with pytest.raises(HardeningError) as caught:
+        audit.settle(look(job, tmp_path, planted))
+    assert caught.value.problems == (said,)
+    assert (caught.value.code, FILE in caught.value.hint) == (17, True)
+
+
+def test_a_secret_that_a_later_layer_removes_is_still_there_for_who_pulls(job: build.Job, tmp_path: Path) -> None:
+    layout = image(tmp_path, BASE, [Put("opt/key", KEY)], [Put("opt/.wh.key")])
+    assert [(item.path, item.layer) for item in audit.examine(job, layout).findings] == [("opt/key", 1)]
+
+
+def test_a_tool_that_a_later_layer_removes_is_gone(job: build.Job, tmp_path: Path) -> None:
+    layout = image(tmp_path, BASE, [Put("usr/bin/gcc")], [Put("usr/bin/.wh.gcc")])
+    assert audit.examine(job, layout).findings == ()
+
+
+def test_a_secret_across_two_pieces_is_found(job: build.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit, "READ", 4096)
+    found = look(job, tmp_path, Put("opt/x", f"{'.' * 4060}{KEY}"))
+    assert [item.found for item in found.findings] == ["private key"]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"User": ""}, "user: USER: root, expected 10001:0"),
+        ({"Env": ["HTTPS_PROXY=http://proxy:3128"]}, "secrets: ENV HTTPS_PROXY: is set in the image"),
+        ({"Env": ["HF_TOKEN=x"]}, "secrets: ENV HF_TOKEN: is set in the image"),
+        ({"Labels": {"a": "https://me:hidden@host"}}, "secrets: LABEL: password in an address"),
+    ],
+)  # fmt: skip
+def test_the_configuration_is_looked_at(job: build.Job, tmp_path: Path, config: dict[str, Any], said: str) -> None:
+    changed = {**CONFIG, "config": {**CONFIG["config"], **config}}  # type: ignore[dict-item] - a JSON value
+    with pytest.raises(HardeningError) as caught:
+        audit.settle(look(job, tmp_path, config=changed))
+    assert caught.value.problems == (said,)
+
+
+def test_a_build_argument_in_the_history_is_found(job: build.Job, tmp_path: Path) -> None:
+    history = [{"created_by": f"ARG TOKEN=ghp_{'a' * 36}"}]
+    found = look(job, tmp_path, config={**CONFIG, "history": history})
+    assert [(item.path, item.found) for item in found.findings] == [("history", "token of GitHub")]
+
+
+def test_what_only_this_machine_knows_is_not_in_an_image(job: build.Job, tmp_path: Path) -> None:
+    env = {"https_proxy": "http://me:hidden@proxy.corp.example:3128", "PIP_CONFIG_FILE": "/dev/null"}
+    mine = audit.own(env)
+    layout = image(tmp_path / "layout", BASE, [Put("opt/log", "by way of me:hidden@proxy.corp.example:3128/")])
+    found = audit.examine(job, layout, mine)
+    assert [(item.path, item.found) for item in found.findings] == [("opt/log", "an address of the build machine's")]
+    assert "hidden" not in json.dumps(dump(found))
+    assert audit.own({"PIP_CONFIG_FILE": "/dev/null"}) == ()
+
+
+def test_nothing_built_is_said(job: build.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
+    with pytest.raises(InputError, match="nothing was built"):
+        audit.audit(job)
+
+
+# --- what a row asks for, and what its base brings ------------------------------------------------------------------
+
+
+def of(accelerator: str, kind: str) -> build.Job:
+    variants = read_matrix(ROOT)
+    fits = (item for item in variants if item.accelerator == accelerator and item.base.kind == kind)
+    return build.prepare(next(fits).id)
+
+
+def test_a_row_that_compiles_when_it_runs_keeps_its_compiler(tmp_path: Path) -> None:
+    gcc = Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "g++-12"))
+    assert look(of("cuda", "debian"), tmp_path, gcc).findings == ()
+
+
+def test_what_a_vendors_base_brings_is_said_and_not_refused(tmp_path: Path) -> None:
+    job = of("habana", "image")
+    dockerfile = (ROOT / "images" / job.variant.id / "Dockerfile").read_text()
+    added: list[list[Put]] = [[] for _ in range(hardening.own_layers(dockerfile))]
+    added[0] = [Put("opt/mine", mode=0o666)]
+    vendors = [*BASE, Put("usr/bin/sudo", mode=0o4755), Put("usr/bin/gcc", mode=0o755)]
+    found = audit.examine(job, image(tmp_path, vendors, [Put("etc/pip.conf")], *added))
+    assert [item.path for item in found.findings] == ["opt/mine"]
+    assert {"usr/bin/sudo", "usr/bin/gcc", "etc/pip.conf"} <= {item.path for item in found.of_base}
+    assert "of the base: " in audit.report(found)
+
+
+# --- Dockerfiles ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("variant", read_matrix(ROOT), ids=lambda variant: variant.id)
+def test_no_step_of_a_committed_dockerfile_reaches_a_network(variant: Variant) -> None:
+    text = (ROOT / "images" / variant.id / "Dockerfile").read_text()
+    assert [step for step in hardening.steps(text) if step.startswith("RUN ")]
+    assert list(hardening.network(text)) == []
+
+
+def test_a_step_that_could_is_named() -> None:
+    text = "FROM base\n# RUN curl\nRUN --network=none a; \\\n  b\nRUN pip install \\\n  x\nADD https://a.example/b /b\n"
+    assert [item.found for item in hardening.network(text)] == ["RUN pip install    x", "ADD https://a.example/b /b"]
+
+
+def test_own_layers_are_counted_through_the_stages_that_are_kept() -> None:
+    text = "FROM base AS runtime\nRUN a\nRUN b\nFROM runtime AS compile\nRUN c\nFROM runtime\nRUN d\nLABEL x=y\n"
+    assert hardening.own_layers(text) == 3
+
+
+def test_every_exception_and_rule_of_the_policy_is_well_formed() -> None:
+    policy = hardening.read_policy(ROOT)
+    assert all(pattern.compiled.pattern for pattern in policy.patterns)
+    assert all(item.because for item in policy.allow)
+    assert stat.S_ISVTX == hardening.STICKY

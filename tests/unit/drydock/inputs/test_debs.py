@@ -1,0 +1,235 @@
+from __future__ import annotations
+
+import gzip
+import hashlib
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drydock.core.errors import FetchError, GoneError, InputError
+from drydock.inputs.debs import (
+    Mirrors,
+    fetch_packages,
+    parse_logins,
+    parse_options,
+    parse_packages,
+    parse_signed_by,
+    parse_simulation,
+    parse_uris,
+    read_mirrors,
+    resolve_packages,
+    urls,
+)
+from drydock.inputs.store import Store
+from drydock.model.locked import LockedDeb
+
+if TYPE_CHECKING:
+    from tests.support.loopback import Loopback
+
+Sha256 = Callable[[bytes], str]
+URIS = """\
+'http://mirror.example/debian/dists/bookworm/InRelease' mirror.example_debian_dists_bookworm_InRelease 0
+'http://mirror.example/debian/dists/bookworm-updates/InRelease' x 0
+'http://mirror.example/debian-security/dists/bookworm-security/InRelease' x 0
+'http://mirror.example/debian/dists/testing/InRelease' x 0
+'https://packages.example/apt/dists/nodistro/InRelease' x 0
+'http://mirror.example/debian/dists/bookworm/main/binary-amd64/Packages.xz' x 0
+"""
+
+
+def test_mirrors_of_debian_are_told_from_other_repositories() -> None:
+    assert parse_uris(URIS) == Mirrors(("http://mirror.example/debian",), ("http://mirror.example/debian-security",))
+
+
+def test_a_mirror_of_the_environment_wins() -> None:
+    env = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian/", "DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}
+    assert read_mirrors(env) == Mirrors(
+        ("https://one.example/debian",), ("https://one.example/debian-security",), "/key.gpg"
+    )
+    both = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian https://two.example/security"}
+    assert read_mirrors(both).security == ("https://two.example/security",)
+
+
+STANZAS = """\
+Types: deb
+URIs: http://m.example/other
+Suites: x
+
+Types: deb
+URIs: http://m.example/debian/
+Suites: x
+Signed-By: /key.gpg
+"""
+ONE_LINE = "# a comment\ndeb [arch=amd64 signed-by=/key.gpg] http://m.example/debian bookworm main\n"
+
+
+@pytest.mark.parametrize("sources", [STANZAS, ONE_LINE])
+def test_the_key_of_a_mirror_is_read_from_either_format(sources: str) -> None:
+    assert parse_signed_by(sources, ["http://m.example/debian"]) == "/key.gpg"
+    assert parse_signed_by(sources, ["http://m.example/ubuntu"]) is None
+
+
+def test_a_simulation_names_versions_and_architectures() -> None:
+    text = """\
+NOTE: This is only a simulation!
+Inst libcap2 (1:2.66-4+b1 Debian:12.15/oldstable, Debian-Security:12/oldstable-security [amd64]) []
+Inst adduser (3.134 Debian:12.15/oldstable [all])
+Conf libcap2 (1:2.66-4+b1 Debian:12.15/oldstable [amd64])
+"""
+    assert parse_simulation(text) == (("libcap2", "1:2.66-4+b1", "amd64"), ("adduser", "3.134", "all"))
+
+
+def test_options_and_logins_of_apt_are_read() -> None:
+    assert parse_options('Acquire "";\nAcquire::http::Proxy "http://proxy.example:3128";\n') == {
+        "Acquire": "",
+        "Acquire::http::Proxy": "http://proxy.example:3128",
+    }
+    text = "machine https://m.example:8080/debian login user\n  password secret\nmachine n.example login a password b\n"
+    assert dict(parse_logins(text)) == {"m.example": ("user", "secret"), "n.example": ("a", "b")}
+
+
+DEB = LockedDeb(
+    name="bash", version="5.2", architecture="amd64", filename="pool/b/bash_5.2+x_amd64.deb", size=4, sha256="0" * 64
+)
+
+
+def test_every_mirror_is_tried_and_then_the_snapshot_archive() -> None:
+    mirrors = Mirrors(("http://one/debian", "http://two/debian"), ("http://one/debian-security",))
+    env = {"DRYDOCK_SNAPSHOT_ARCHIVE": "http://archive/{timestamp}/{filename}"}
+    assert urls(DEB, mirrors, "20261121T041500Z", env) == (
+        "http://one/debian/pool/b/bash_5.2+x_amd64.deb",
+        "http://two/debian/pool/b/bash_5.2+x_amd64.deb",
+        "http://one/debian-security/pool/b/bash_5.2+x_amd64.deb",
+        "http://archive/20261121T041500Z/pool/b/bash_5.2+x_amd64.deb",
+    )
+
+
+def test_a_package_that_the_mirrors_dropped_comes_from_the_snapshot_archive(
+    server: Loopback, store: Store, sha256: Sha256
+) -> None:
+    deb = DEB.model_copy(update={"sha256": sha256(b"bash")})
+    server.files[f"/archive/20261121T041500Z/{DEB.filename}"] = b"bash"
+    env = {
+        "DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian",
+        "DRYDOCK_SNAPSHOT_ARCHIVE": f"{server.url}/archive/{{timestamp}}/{{filename}}",
+    }
+    fetch_packages([deb], "20261121T041500Z", store, env)
+    assert store.path(deb.sha256).read_bytes() == b"bash"
+    assert len(server.requests) == 3
+
+
+def test_packages_that_are_gone_are_named_with_what_to_do(server: Loopback, store: Store) -> None:
+    dash = DEB.model_copy(update={"name": "dash", "sha256": "1" * 64})
+    mirrors = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url} {server.url}/security"}
+    with pytest.raises(GoneError) as caught:
+        fetch_packages([DEB, dash], "20261121T041500Z", store, mirrors)
+    named = {problem.partition(" from ")[0] for problem in caught.value.problems}
+    assert named == {"bash 5.2 (amd64)", "dash 5.2 (amd64)"}
+    assert "build --relock" in caught.value.hint
+    assert "DRYDOCK_SNAPSHOT_ARCHIVE" in caught.value.hint
+
+
+def test_packages_that_a_broken_mirror_does_not_give_are_not_gone(server: Loopback, store: Store) -> None:
+    server.faults["/pool/b/bash_5.2%2Bx_amd64.deb"] = ["403"] * 9
+    server.faults["/pool/b/bash_5.2+x_amd64.deb"] = ["403"] * 9
+    mirrors = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url} {server.url}/security"}
+    with pytest.raises(FetchError) as caught:
+        fetch_packages([DEB], "20261121T041500Z", store, mirrors)
+    assert not isinstance(caught.value, GoneError)
+
+
+needs_apt = pytest.mark.skipif(
+    not (shutil.which("apt-get") and shutil.which("gpg")), reason="needs apt-get, and gpg to sign a repository with"
+)
+
+
+@pytest.fixture
+def archive(server: Loopback, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """A signed Debian archive of a few packages on the loopback server; yield the environment that names it."""
+    packages = {
+        "libc6": "Priority: required",
+        "bash": "Essential: yes\nDepends: libc6",
+        "python3": "Depends: libc6\nRecommends: bloat",
+        "bloat": "Priority: optional",
+        "usr-is-merged": "Priority: optional",
+        "huge": "Priority: important",
+    }
+    text = "".join(
+        f"Package: {name}\nVersion: 1:1.0-1\nArchitecture: amd64\nMaintainer: x <x@x.example>\nDescription: x\n"
+        f"Filename: pool/main/{name}_1.0-1_amd64.deb\nSize: 7\nSHA256: {number:064x}\n{more}\n\n"
+        for number, (name, more) in enumerate(packages.items())
+    )
+    keyring = tmp_path / "keyring.gpg"
+    for root, suite, index in (
+        ("debian", "bookworm", text),
+        ("debian", "bookworm-updates", ""),
+        ("debian-security", "bookworm-security", text.replace("1.0-1", "1.0-1+deb12u1")),
+    ):
+        release = _release(suite, index)
+        folder = f"/{root}/dists/{suite}"
+        server.files[f"{folder}/InRelease"] = _sign(release, tmp_path, keyring)
+        server.files[f"{folder}/main/binary-amd64/Packages.gz"] = gzip.compress(index.encode(), mtime=0)
+    yield {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian", "DRYDOCK_DEBIAN_KEYRING": str(keyring)}
+    subprocess.run(["gpgconf", "--homedir", str(tmp_path / "gpg"), "--kill", "gpg-agent"], check=True)
+
+
+def _release(suite: str, index: str) -> str:
+    packed = gzip.compress(index.encode(), mtime=0)
+    hashes = "".join(
+        f" {hashlib.sha256(data).hexdigest()} {len(data)} main/binary-amd64/{name}\n"
+        for name, data in (("Packages", index.encode()), ("Packages.gz", packed))
+    )
+    return (
+        f"Origin: Debian\nSuite: {suite}\nCodename: {suite}\nArchitectures: amd64\nComponents: main\n"
+        f"Date: Sat, 21 Nov 2020 00:00:00 UTC\nSHA256:\n{hashes}"
+    )
+
+
+def _sign(text: str, folder: Path, keyring: Path) -> bytes:
+    home = folder / "gpg"
+    gpg = ["gpg", "--homedir", str(home), "--batch", "--quiet", "--pinentry-mode", "loopback", "--passphrase", ""]
+    if not home.is_dir():
+        home.mkdir(mode=0o700)
+        key = ["--quick-generate-key", "drydock test <test@test.example>", "ed25519", "sign", "never"]
+        subprocess.run([*gpg, *key], check=True, capture_output=True)
+        subprocess.run([*gpg, "--output", str(keyring), "--export"], check=True, capture_output=True)
+    return subprocess.run([*gpg, "--clearsign"], input=text.encode(), check=True, capture_output=True).stdout
+
+
+@needs_apt
+def test_the_newest_signed_packages_are_chosen_without_recommendations(archive: dict[str, str]) -> None:
+    debs = resolve_packages("bookworm", ["python3"], "linux/amd64", archive)
+    assert [deb.name for deb in debs] == ["bash", "libc6", "python3", "usr-is-merged"]
+    assert {deb.version for deb in debs} == {"1:1.0-1+deb12u1"}
+    assert debs[0].filename == "pool/main/bash_1.0-1+deb12u1_amd64.deb"
+    assert debs[0].size == 7
+
+
+@needs_apt
+def test_a_package_that_does_not_exist_is_named(archive: dict[str, str]) -> None:
+    with pytest.raises(InputError, match="Unable to locate package pyhton3"):
+        resolve_packages("bookworm", ["pyhton3"], "linux/amd64", archive)
+
+
+@needs_apt
+def test_an_archive_signed_by_somebody_else_is_refused(archive: dict[str, str], server: Loopback) -> None:
+    for path in [path for path in server.files if path.endswith("InRelease")]:
+        server.files[path] = server.files[path].replace(b"Origin: Debian", b"Origin: Nobody")
+    with pytest.raises(FetchError, match="signature"):
+        resolve_packages("bookworm", ["python3"], "linux/amd64", archive)
+
+
+@needs_apt
+def test_a_suite_that_no_mirror_has_is_an_error_that_names_the_variable(archive: dict[str, str]) -> None:
+    with pytest.raises(FetchError, match="bokworm") as caught:
+        resolve_packages("bokworm", ["python3"], "linux/amd64", archive)
+    assert "DRYDOCK_DEBIAN_MIRROR" in caught.value.hint
+
+
+def test_a_package_that_two_archives_have_counts_once() -> None:
+    stanza = "Package: bash\nVersion: 1\nArchitecture: amd64\nFilename: pool/b.deb\nSize: 4\nSHA256: " + "0" * 64
+    assert len(parse_packages(f"{stanza}\n\n{stanza}\n")) == 1

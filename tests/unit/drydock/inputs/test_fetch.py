@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import io
+import os
+import stat
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drydock.config.matrix import read_matrix
+from drydock.core.errors import FetchError, UnresolvedError
+from drydock.core.paths import ROOT
+from drydock.inputs import fetch as fetching
+from drydock.inputs.store import Store, default_store
+from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.model.variant import Variant
+
+Sha256 = Callable[[bytes], str]
+DIGEST = f"sha256:{'1' * 64}"
+
+
+@pytest.fixture
+def tool() -> bytes:
+    """Return a wheel of uv."""
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("uv-1.0.data/scripts/uv", b"\x7fELF")
+        archive.writestr("uv-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: uv\nVersion: 1.0\n")
+        archive.writestr("uv-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+    return buffer.getvalue()
+
+
+def _wheel(name: str, data: bytes, sha256: Sha256, version: str = "1.0") -> LockedWheel:
+    file = f"{name}-{version}-py3-none-any.whl"
+    return LockedWheel(name=name, version=version, filename=file, size=len(data), sha256=sha256(data))
+
+
+def test_wheels_lie_by_layer_with_their_requirements(store: Store, sha256: Sha256) -> None:
+    torch, numpy, vllm = (_wheel(name, name.encode(), sha256) for name in ("torch", "numpy", "vllm"))
+    for wheel in (torch, numpy, vllm):
+        store.add([wheel.name.encode()], wheel.sha256, wheel.name)
+    folder = fetching.wheel_folder({"torch": (torch, numpy), "vllm": (vllm,), "empty": ()}, store)
+    found = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+    assert found == [
+        "empty/requirements.txt",
+        "torch/numpy-1.0-py3-none-any.whl",
+        "torch/requirements.txt",
+        "torch/torch-1.0-py3-none-any.whl",
+        "vllm/requirements.txt",
+        "vllm/vllm-1.0-py3-none-any.whl",
+    ]
+    assert (folder / "torch" / "requirements.txt").read_text() == (
+        f"numpy==1.0 --hash=sha256:{numpy.sha256}\ntorch==1.0 --hash=sha256:{torch.sha256}\n"
+    )
+
+
+def test_a_wheel_that_somebody_changed_in_a_build_context_is_put_right(store: Store, sha256: Sha256) -> None:
+    torch = _wheel("torch", b"torch", sha256)
+    store.add([b"torch"], torch.sha256, torch.name)
+    folder = fetching.wheel_folder({"torch": (torch,)}, store)
+    (folder / "torch" / torch.filename).unlink()
+    (folder / "torch" / torch.filename).write_bytes(b"tarch")
+
+    assert fetching.wheel_folder({"torch": (torch,)}, store) == folder
+    assert (folder / "torch" / torch.filename).read_bytes() == b"torch"
+
+
+def test_a_wheel_that_the_disk_changed_is_dropped_and_said(store: Store, sha256: Sha256) -> None:
+    torch = _wheel("torch", b"torch", sha256)
+    store.add([b"torch"], torch.sha256, torch.name)
+    folder = fetching.wheel_folder({"torch": (torch,)}, store)
+    (folder / "torch" / torch.filename).write_bytes(b"tarch")  # the same file as in the store: a hard link
+
+    with pytest.raises(FetchError, match="changed on the disk"):
+        fetching.wheel_folder({"torch": (torch,)}, store)
+    assert not store.has(torch.sha256)
+
+
+def test_tools_are_executables_out_of_their_wheels_and_the_scripts(
+    store: Store, sha256: Sha256, tool: bytes, tmp_path: Path
+) -> None:
+    (tmp_path / "templates" / "tools").mkdir(parents=True)
+    (tmp_path / "templates" / "tools" / "compile.py").write_text("pass\n")
+    store.add([tool], sha256(tool), "uv")
+    folder = fetching.tool_folder((_wheel("uv", tool, sha256),), tmp_path, store)
+    assert (folder / "uv").read_bytes() == b"\x7fELF"
+    assert stat.S_IMODE((folder / "uv").stat().st_mode) == 0o755
+    assert (folder / "compile.py").read_text() == "pass\n"
+
+
+@pytest.fixture
+def env(tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which pip knows one folder of wheels and nothing else."""
+    (tmp_path / "wheels").mkdir()
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    folder = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_CONFIG_FILE": os.devnull}
+    return {**kept, **folder, "DRYDOCK_CACHE": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
+
+
+@pytest.fixture
+def variant() -> Variant:
+    return next(variant for variant in read_matrix(ROOT) if variant.id == "cpu-vllm0.32")
+
+
+@pytest.fixture
+def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha256: Sha256, tool: bytes) -> Lock:
+    """Return a lock of one wheel and one tool, which the folder has, on an image base."""
+    folder = Path(env["PIP_FIND_LINKS"])
+    name, data = make_wheel("app", "1.0")
+    (folder / name).write_bytes(data)
+    (folder / "uv-1.0-py3-none-any.whl").write_bytes(tool)
+    base = LockedImageBase(kind="image", reference="debian:12", digest=DIGEST, verified=False, source="a test")
+    platform = LockedPlatform(
+        base=base, layers={"all": (_wheel("app", data, sha256),)}, tools=(_wheel("uv", tool, sha256),)
+    )
+    return Lock(
+        schema_=1,
+        variant="cpu-vllm0.32",
+        inputs_sha256="0" * 64,
+        source_date_epoch=1,
+        compatibility_version=20,
+        platforms={"linux/amd64": platform},
+        content_sha256="0" * 64,
+    )
+
+
+def test_a_lock_becomes_build_contexts_and_the_second_time_needs_nothing(
+    variant: Variant, lock: Lock, env: dict[str, str]
+) -> None:
+    contexts = fetching.fetch(variant, lock, "linux/amd64", env=env)
+    assert contexts["base"] == f"docker-image://debian:12@{DIGEST}"
+    assert Path(contexts["wheels"], "all", "requirements.txt").read_text().startswith("app==1.0 --hash=sha256:")
+    assert os.access(Path(contexts["tools"], "uv"), os.X_OK)
+    nowhere = {**env, "PIP_FIND_LINKS": "/nothing", "PATH": "/nothing"}
+    assert fetching.fetch(variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
+
+
+def test_offline_lists_all_that_is_missing_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
+    with pytest.raises(FetchError) as caught:
+        fetching.fetch(variant, lock, "linux/amd64", offline=True, env=env)
+    assert caught.value.problems[0].startswith("--offline: 2 of 2 pinned files are not in the store (")
+    assert [problem.split()[0] for problem in caught.value.problems[1:]] == [
+        "app-1.0-py3-none-any.whl",
+        "uv-1.0-py3-none-any.whl",
+    ]
+    assert "invoke fetch" in caught.value.hint
+
+
+def test_what_a_lock_could_not_pin_is_named_with_what_to_do(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
+    pins = lock.platforms["linux/amd64"].model_copy(update={"unresolved": {"base": "needs a login"}})
+    bare = lock.model_copy(update={"platforms": {"linux/amd64": pins}})
+    with pytest.raises(UnresolvedError, match="base is unresolved: needs a login") as caught:
+        fetching.fetch(variant, bare, "linux/amd64", env=env)
+
+    assert "--allow-unlocked" in caught.value.hint
+    assert "--context base=VALUE" in caught.value.hint
+    assert "base" not in fetching.fetch(variant, bare, "linux/amd64", without={"base"}, env=env)
+
+
+def test_wheels_for_this_machine_s_own_python_come_by_hash(lock: Lock, env: dict[str, str]) -> None:
+    wheels = lock.platforms["linux/amd64"].layers["all"]
+    with pytest.raises(FetchError, match="--offline: 1 of 1"):
+        fetching.fetch_wheels(wheels, offline=True, env=env)
+    fetching.fetch_wheels(wheels, env=env)
+    fetching.fetch_wheels(wheels, offline=True, env=env)
+    assert default_store(env).has(wheels[0].sha256, wheels[0].size)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from drydock.inputs.indexes import access, parse_config, read_indexes, single, uv_environment
+
+CONFIG = """\
+:env:.find-links='/wheels /more'
+:env:.timeout='20'
+global.extra-index-url='https://user:se%40cret@one.example/simple\\nfile:///two/simple'
+global.find-links='/ignored'
+global.index-url='https://global.example/simple'
+global.trusted-host='one.example:8443'
+install.index-url='https://install.example/simple'
+list.index-url='https://unrelated.example/simple'
+"""
+
+
+def test_the_environment_wins_over_install_over_global() -> None:
+    indexes = parse_config(CONFIG)
+    assert indexes.find_links == ("/wheels", "/more")
+    assert indexes.main == "https://install.example/simple"
+    assert indexes.extra == ("https://user:se%40cret@one.example/simple", "file:///two/simple")
+    assert indexes.timeout == 20
+    assert not indexes.no_index
+
+
+def test_without_configuration_the_tools_own_default_holds() -> None:
+    indexes = parse_config("")
+    assert indexes.main is None
+    assert "UV_DEFAULT_INDEX" not in uv_environment(indexes, {})
+
+
+def test_uv_sees_pips_indexes_and_nothing_of_its_own_configuration() -> None:
+    env = {"UV_INDEX_URL": "https://own.example", "UV_CACHE_DIR": "/cache", "PATH": "/bin"}
+    seen = uv_environment(parse_config(CONFIG + "global.cert='/ca.pem'\n"), env)
+    assert "UV_INDEX_URL" not in seen
+    assert seen["UV_CACHE_DIR"] == "/cache"
+    assert seen["UV_DEFAULT_INDEX"] == "https://install.example/simple"
+    assert seen["UV_INDEX"] == "https://user:se%40cret@one.example/simple file:///two/simple"
+    assert seen["UV_FIND_LINKS"] == "/wheels,/more"
+    assert seen["SSL_CERT_FILE"] == "/ca.pem"
+
+
+def test_passwords_belong_to_their_host() -> None:
+    found = access(parse_config(CONFIG), {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
+    assert found.credentials == {"one.example": ("user", "se@cret")}
+    assert found.insecure_hosts == {"one.example"}
+    assert found.certificates == "/bundle.pem"
+
+
+def test_each_index_can_be_asked_alone() -> None:
+    folders, main, one, two = single(parse_config(CONFIG))
+    assert (folders.no_index, folders.find_links) == (True, ("/wheels", "/more"))
+    assert [alone.main for alone in (main, one, two)] == [
+        "https://install.example/simple",
+        "https://user:se%40cret@one.example/simple",
+        "file:///two/simple",
+    ]
+    assert not any(alone.extra or alone.find_links for alone in (main, one, two))
+
+
+def test_pip_itself_is_asked(tmp_path: Path) -> None:
+    config = tmp_path / "pip.conf"
+    config.write_text("[global]\nindex-url = https://file.example/simple\nno-index = true\n")
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}
+    indexes = read_indexes({**env, "PIP_CONFIG_FILE": str(config), "PIP_FIND_LINKS": "/wheels"})
+    assert (indexes.main, indexes.find_links, indexes.no_index) == ("https://file.example/simple", ("/wheels",), True)

@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import io
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import StaleError
+from drydock.core.paths import ROOT
+from drydock.examine.hardening import SETID
+from drydock.inputs import debs as apt
+from drydock.inputs import fetch, rootfs
+from drydock.inputs.store import Store
+from drydock.lock.lockfile import path_of, read_lock
+from drydock.model.locked import LockedDeb, LockedDebianBase
+from drydock.oci import layout as oci
+
+Sha256 = Callable[[bytes], str]
+MakeDeb = Callable[[dict[str, str], dict[str, bytes]], bytes]
+
+
+@pytest.fixture
+def packages(store: Store, make_deb: MakeDeb, sha256: Sha256) -> rootfs.Packages:
+    """Two packages in the store: a program below /bin, and mmdebstrap."""
+    debs = []
+    for name, files in (("tool", {"./bin/": b"", "./bin/tool": b"#!"}), ("mmdebstrap", {"./usr/bin/mmdebstrap": b""})):
+        data = make_deb({"Package": name, "Version": "1.0", "Architecture": "amd64"}, files)
+        store.add([data], sha256(data), name)
+        debs.append(_deb(name, len(data), sha256(data)))
+    return rootfs.Packages("bookworm", "linux/amd64", 1, (debs[0],), tuple(debs))
+
+
+def _deb(name: str, size: int, sha256: str) -> LockedDeb:
+    return LockedDeb(name=name, version="1.0", architecture="amd64", filename="x.deb", size=size, sha256=sha256)
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("./bin/sh", "usr/bin/sh"),
+        ("./lib64", "usr/lib64"),
+        ("./usr/bin/env", "usr/bin/env"),
+        ("./", ""),
+        ("./etc/", "etc"),
+    ],
+)
+def test_paths_follow_the_merged_usr(name: str, path: str) -> None:
+    assert rootfs.merged(name) == path
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "merges"),
+    [
+        ("./lib", tarfile.SYMTYPE, True),
+        ("./lib", tarfile.DIRTYPE, False),
+        ("./usr/lib", tarfile.SYMTYPE, False),
+    ],
+)
+def test_links_that_merge_usr_are_left_to_the_skeleton(name: str, kind: bytes, merges: bool) -> None:
+    member = tarfile.TarInfo(name)
+    member.type = kind
+
+    assert rootfs.is_merge(member) == merges
+
+
+def test_the_bootstrap_image_holds_unpacked_packages_and_a_repository(packages: rootfs.Packages, store: Store) -> None:
+    output = io.BytesIO()
+    rootfs.write_bootstrap(output, packages, store)
+    output.seek(0)
+    with tarfile.open(fileobj=output) as tar:
+        members = {member.name: member for member in tar}
+        index = tar.extractfile("repository/Packages")
+        assert index is not None
+        text = index.read().decode()
+    assert members["bin"].linkname == "usr/bin"
+    assert members["usr/bin/tool"].mode == 0o755
+    assert "bin/tool" not in members
+    assert members["usr/bin"].isdir()
+    assert f"repository/{packages.packages[0].sha256}.deb" in members
+    assert "Package: tool\nVersion: 1.0\n" in text
+    assert f"SHA256: {packages.packages[0].sha256}\n" in text
+
+
+def test_the_release_file_pins_its_index(sha256: Sha256) -> None:
+    assert f" {sha256(b'index')} 5 Packages\n" in rootfs.release("bookworm", "index")
+
+
+def test_what_the_base_is_made_from_decides_where_it_lies(packages: rootfs.Packages, store: Store) -> None:
+    other = packages._replace(packages=packages.bootstrap)
+    assert rootfs.folder(packages, store) == rootfs.folder(packages, store)
+    assert len({rootfs.folder(source, store) for source in (packages, other, packages._replace(epoch=2))}) == 3
+
+
+def test_another_digest_than_the_locked_one_names_both_and_mmdebstrap(
+    packages: rootfs.Packages, tmp_path: Path
+) -> None:
+    layer = tmp_path / "layer.tar"
+    layer.write_bytes(b"")
+    found = oci.write_layout(tmp_path, layer, "linux/amd64", 1, "a test")
+    rootfs.check_digest(tmp_path, found, packages)
+    with pytest.raises(StaleError, match=rf"{found}, expected sha256:0000 \(mmdebstrap 1\.0\)"):
+        rootfs.check_digest(tmp_path, "sha256:0000", packages)
+
+
+@pytest.mark.engine
+def test_the_locked_base_made_anew_is_the_locked_one_bit_for_bit(tmp_path: Path) -> None:
+    lock = read_lock(path_of(ROOT, "cpu-vllm0.32"))
+    base = lock.platforms["linux/amd64"].base
+    assert isinstance(base, LockedDebianBase)
+    source = fetch.rootfs_packages(base, "linux/amd64", lock.source_date_epoch)
+    fresh = Store(tmp_path)
+    apt.fetch_packages((*source.packages, *source.bootstrap), base.snapshot, fresh, os.environ)
+    layout = rootfs.make(source, fresh)
+    assert oci.read_digest(layout) == base.digest
+    layer = max((layout / "blobs" / "sha256").iterdir(), key=lambda blob: blob.stat().st_size)
+    with tarfile.open(layer) as tar:
+        assert [member.name for member in tar if member.mode & SETID and not member.isdir()] == []

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import os
+import stat
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import DiskFullError, FetchError
+from drydock.inputs.store import Store, whole_folder
+from tests.support.small_disk import small_disk
+
+Sha256 = Callable[[bytes], str]
+DATA = b"whole and right"
+
+
+def test_a_file_takes_its_name_with_the_right_bytes(store: Store, sha256: Sha256) -> None:
+    path = store.add([DATA[:5], DATA[5:]], sha256(DATA), "a.whl")
+    assert path == store.path(sha256(DATA))
+    assert path.read_bytes() == DATA
+    assert store.has(sha256(DATA), len(DATA))
+    assert list((store.home / "store" / "partial").iterdir()) == []
+
+
+def test_wrong_bytes_are_named_and_nothing_is_kept(store: Store, sha256: Sha256) -> None:
+    expected, found = sha256(b"expected"), sha256(DATA)
+    with pytest.raises(FetchError, match=rf"a\.whl: sha256 is {found}, expected {expected}"):
+        store.add([DATA], expected, "a.whl")
+    assert [path for path in store.home.rglob("*") if path.is_file()] == []
+
+
+def test_a_file_that_the_disk_cut_short_counts_as_absent_and_is_replaced(store: Store, sha256: Sha256) -> None:
+    path = store.add([DATA], sha256(DATA), "a.whl")
+    os.truncate(path, 3)
+    assert not store.has(sha256(DATA), len(DATA))
+    with store.receiving(sha256(DATA), len(DATA)) as file:
+        assert file is not None
+        file.write(DATA)
+        store.keep(file, sha256(DATA), "a.whl")
+    assert path.read_bytes() == DATA
+
+
+def test_a_file_that_the_disk_changed_is_dropped_and_named(store: Store, sha256: Sha256) -> None:
+    path = store.add([DATA], sha256(DATA), "a.whl")
+    path.write_bytes(DATA.swapcase())
+    with pytest.raises(FetchError, match="was changed on the disk"):
+        store.folder({"a.whl": sha256(DATA)})
+    assert not path.exists()
+    assert list((store.home / "contexts").iterdir()) == []
+
+
+def test_a_partial_file_is_taken_up_again(store: Store, sha256: Sha256) -> None:
+    with store.receiving(sha256(DATA)) as file:
+        assert file is not None
+        file.write(DATA[:4])
+    with store.receiving(sha256(DATA)) as file:
+        assert file is not None
+        assert file.seek(0, 2) == 4
+
+
+def test_the_second_of_two_runs_waits_and_finds_the_file_there(store: Store, sha256: Sha256) -> None:
+    seen: list[object] = []
+
+    def second() -> None:
+        with store.receiving(sha256(DATA)) as file:
+            seen.append(file)
+
+    with store.receiving(sha256(DATA)) as first:
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.05)
+        assert seen == []
+        assert first is not None
+        first.write(DATA)
+        store.keep(first, sha256(DATA), "a.whl")
+    thread.join()
+    assert seen == [None]
+
+
+def test_a_folder_holds_links_and_texts_under_nested_names(store: Store, sha256: Sha256) -> None:
+    stored = store.add([DATA], sha256(DATA), "a.whl")
+    folder = store.folder({"torch/a.whl": sha256(DATA)}, {"torch/requirements.txt": b"a==1\n"})
+    assert (folder / "torch" / "a.whl").samefile(stored)
+    assert (folder / "torch" / "requirements.txt").read_text() == "a==1\n"
+    assert stat.S_IMODE((folder / "torch" / "requirements.txt").stat().st_mode) == 0o644
+    assert store.folder({"torch/a.whl": sha256(DATA)}, {"torch/requirements.txt": b"a==1\n"}) == folder
+    assert store.folder({"torch/a.whl": sha256(DATA)}, {"torch/requirements.txt": b"a==2\n"}) != folder
+
+
+def test_files_of_equal_name_and_size_differ_in_time(store: Store) -> None:
+    """BuildKit would take the second for the first otherwise, and build with old bytes."""
+    one, two = store.folder({}, {"list": b"a==1\n"}), store.folder({}, {"list": b"a==2\n"})
+    assert (one / "list").stat().st_mtime != (two / "list").stat().st_mtime
+
+
+def test_an_executable_is_a_copy_and_leaves_the_stored_file_as_it_is(store: Store, sha256: Sha256) -> None:
+    stored = store.add([DATA], sha256(DATA), "uv")
+    tool = store.folder({"uv": sha256(DATA)}, executable={"uv"}) / "uv"
+    assert stat.S_IMODE(tool.stat().st_mode) == 0o755
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o644
+
+
+def test_a_folder_that_breaks_off_vanishes(tmp_path: Path) -> None:
+    def half() -> None:
+        with whole_folder(tmp_path / "final") as temporary:
+            (temporary / "half").touch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_another_run_was_faster_its_folder_stays(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "final") as slow:
+        (slow / "slow").touch()
+        with whole_folder(tmp_path / "final") as fast:
+            (fast / "fast").touch()
+    assert [path.name for path in tmp_path.rglob("*")] == ["final", "fast"]
+
+
+def test_what_a_killed_run_left_is_swept_and_what_a_living_one_makes_is_not(tmp_path: Path) -> None:
+    dead = tmp_path / ".final.dead"
+    dead.mkdir()
+    os.utime(dead, (0, 0))
+    with whole_folder(tmp_path / "final") as living:
+        os.utime(living, (0, 0))
+        with whole_folder(tmp_path / "final"):
+            assert living.is_dir()
+            assert not dead.exists()
+
+
+@pytest.fixture
+def tiny_disk(tmp_path: Path) -> Iterator[Path]:
+    with small_disk(tmp_path / "disk", "64k") as disk:
+        yield disk
+
+
+def test_a_full_disk_says_so_and_keeps_what_was_whole(tiny_disk: Path, sha256: Sha256) -> None:
+    store = Store(tiny_disk)
+    kept, big = b"small", bytes(1 << 17)
+    store.add([kept], sha256(kept), "small")
+    with pytest.raises(DiskFullError, match="no space left"):
+        store.add([big], sha256(big), "big")
+    assert store.has(sha256(kept), len(kept))
+    assert not store.has(sha256(big))

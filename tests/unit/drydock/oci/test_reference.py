@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from drydock.core.errors import InputError
+from drydock.oci.reference import is_loopback, parse
+
+DIGEST = f"sha256:{'a' * 64}"
+
+
+@pytest.mark.parametrize(
+    ("text", "host", "repository", "tag", "digest"),
+    [
+        ("ubuntu", "docker.io", "library/ubuntu", "", ""),
+        ("ubuntu:24.04", "docker.io", "library/ubuntu", "24.04", ""),
+        ("vllm/vllm-openai:v0.32.0", "docker.io", "vllm/vllm-openai", "v0.32.0", ""),
+        ("index.docker.io/library/ubuntu", "docker.io", "library/ubuntu", "", ""),
+        ("localhost/a", "localhost", "a", "", ""),
+        ("127.0.0.1:5000/a/b", "127.0.0.1:5000", "a/b", "", ""),
+        ("[::1]:5000/a/b:c", "[::1]:5000", "a/b", "c", ""),
+        (f"r.example/a__b/c-d.e:t@{DIGEST}", "r.example", "a__b/c-d.e", "t", DIGEST),
+        (f"https://r.example:444/a@{DIGEST}", "r.example:444", "a", "", DIGEST),
+    ],
+)
+def test_references(text: str, host: str, repository: str, tag: str, digest: str) -> None:
+    assert parse(text)[:4] == (host, repository, tag, digest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "r.example/", "r.example/A", "r.example/a:b c", "r.example/a@sha256:12", "r.example/a@", "ftp://r/a",
+     "r.example/a//b", "user:password@r.example/a", "r.example/a:" + "t" * 129, "r.example/../a", "r.example/a?x=1"],
+)  # fmt: skip
+def test_what_is_no_reference_is_refused(text: str) -> None:
+    with pytest.raises(InputError, match="is no"):
+        parse(text)
+
+
+def test_names() -> None:
+    found = parse(f"r.example/a:t@{DIGEST}")
+    assert (str(found), found.name) == (f"r.example/a:t@{DIGEST}", DIGEST)
+    assert (str(found.tagged("u")), str(found.at(DIGEST)), parse("r.example/a").name) == (
+        "r.example/a:u",
+        f"r.example/a@{DIGEST}",
+        "latest",
+    )
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [("127.0.0.1:5000", True), ("127.9.9.9", True), ("localhost:1", True), ("[::1]:5000", True), ("[::1]", True),
+     ("10.0.0.1:5000", False), ("127.0.0.1.example", False), ("r.example", False)],
+)  # fmt: skip
+def test_loopback(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected

@@ -1,0 +1,69 @@
+"""The demo still works when mirrors have forgotten what the lock pins, and says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from drydock.build import build
+from drydock.core.errors import FetchError, GoneError
+from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+from drydock.prove import demo
+
+BUILT = build.Built(
+    variant="cpu-vllm0.32",
+    platform="linux/amd64",
+    image="i",
+    digest="d",
+    inputs_sha256="s",
+    layout="l",
+    seconds=0,
+    phases={},
+)
+
+
+def test_nothing_is_locked_anew_while_the_lock_can_be_had() -> None:
+    def relock(_root: Path, _variants: Sequence[Variant]) -> None:
+        raise AssertionError
+
+    assert demo.build_or_relock(ROOT, lambda _: BUILT, relock)[1] == BUILT
+
+
+def test_a_lock_that_cannot_be_had_is_made_anew_once_and_loudly(capsys: pytest.CaptureFixture[str]) -> None:
+    locked: list[str] = []
+
+    def make(_job: build.Job) -> build.Built:
+        if not locked:
+            raise GoneError("libc6 2.36-9 (amd64): gone from every mirror")
+        return BUILT
+
+    def relock(_root: Path, variants: Sequence[Variant]) -> None:
+        locked.extend(variant.id for variant in variants)
+
+    assert demo.build_or_relock(ROOT, make, relock)[1] == BUILT
+    assert locked == ["cpu-vllm0.32"]
+    said = capsys.readouterr().err
+    assert "libc6 2.36-9 (amd64): gone from every mirror" in said
+    assert "LOCKING ANEW" in said
+
+
+def test_what_cannot_be_had_after_relocking_either_is_an_error() -> None:
+    def make(_job: build.Job) -> build.Built:
+        raise GoneError("gone")
+
+    with pytest.raises(GoneError, match="gone"):
+        demo.build_or_relock(ROOT, make, lambda _root, _variants: None)
+
+
+def test_wrong_bytes_or_a_broken_network_are_no_reason_to_lock_anew() -> None:
+    def make(_job: build.Job) -> build.Built:
+        raise FetchError("sha256 is 1, expected 2")
+
+    def relock(_root: Path, _variants: Sequence[Variant]) -> None:
+        raise AssertionError
+
+    with pytest.raises(FetchError, match="sha256 is 1, expected 2"):
+        demo.build_or_relock(ROOT, make, relock)

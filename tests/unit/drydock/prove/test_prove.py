@@ -1,0 +1,163 @@
+"""The verb `prove`, but for Docker itself: what it starts, what it records, what it takes for shown."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from drydock.build import build
+from drydock.core.errors import BuildError, EngineError
+from drydock.lock import proof
+from drydock.prove import demo, prove
+from drydock.run import docker as manifests
+from drydock.run.container import Container, Request
+from tests.support.containers import NODES, RUNTIME, machine, made, variant
+from tests.unit.drydock.run.test_run import Elsewhere
+
+DIGEST = "sha256:" + "a" * 64
+BUILT = build.Built(
+    variant="cpu-vllm0.32",
+    platform="linux/amd64",
+    image="drydock/cpu-vllm0.32:abc",
+    digest=DIGEST,
+    inputs_sha256="b" * 64,
+    layout="l",
+    seconds=0,
+    phases={},
+)
+CARDS: dict[str, Any] = {"devices": [{"name": "910B3"}, {"name": "910B3"}], "processor": {"model": "Kunpeng"}}
+NO_CARD: dict[str, Any] = {"devices": [], "processor": {"model": "Xeon Platinum 8380"}}
+
+
+class Docker:
+    """Notes each command; `fails` names the subcommand that does."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.commands: list[list[str]] = []
+        self.fails = fails
+
+    def __call__(self, argv: Sequence[str]) -> str:
+        self.commands.append([*argv])
+        if argv[1] == self.fails:
+            raise EngineError("it failed")
+        return ""
+
+
+def wanted(folder: Path) -> Container:
+    job = SimpleNamespace(variant=variant(NODES))
+    here = Elsewhere(folder)
+    return prove.what_to_start(job, BUILT, Request(model="org/model", arguments=("--x",)), here)  # type: ignore[arg-type]
+
+
+def test_the_image_that_was_built_is_started_on_loopback_under_a_known_name(tmp_path: Path) -> None:
+    got = wanted(tmp_path)
+    published = [option[1] for option in manifests.docker_options(got) if option[0] == "--publish"]
+
+    assert got.image == BUILT.image
+    assert got.arguments == ("serve", "--model", "org/model", "--served-model-name", "proof", "--x")
+    assert published == [f"127.0.0.1:{got.port}:8000", f"127.0.0.1:{got.port + 1}:8001"]
+
+
+def test_a_free_port_has_a_free_neighbour() -> None:
+    port = prove.free_port()
+
+    for number in (port, port + 1):
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", number))
+
+
+def test_the_host_is_recorded_before_anything_serves_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    docker = Docker()
+    got = wanted(tmp_path)
+
+    where = prove.record(got, tmp_path / "hosts" / "ascend-910b3", docker)
+
+    assert where == tmp_path / "hosts" / "ascend-910b3"
+    assert [command[1] for command in docker.commands] == ["run", "cp", "rm", "run"]
+    inside = f"/cache/{got.name}"
+    assert docker.commands[0][-3:] == ["facts", "--record", inside]
+    assert docker.commands[1][2:] == [f"{got.name}:{inside}", str(where)]
+    assert docker.commands[3][-3:] == ["rm", "-rf", inside]
+
+
+def test_a_host_recorded_before_is_kept(tmp_path: Path) -> None:
+    (tmp_path / "host").mkdir()
+
+    assert prove.record(wanted(tmp_path), tmp_path / "host", Docker()) == tmp_path / "host-2"
+
+
+def test_a_container_that_cannot_be_copied_from_is_removed_all_the_same(tmp_path: Path) -> None:
+    docker = Docker(fails="cp")
+
+    with pytest.raises(EngineError):
+        prove.record(wanted(tmp_path), tmp_path / "host", docker)
+    assert [command[1] for command in docker.commands] == ["run", "cp", "rm", "run"]
+
+
+def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+    prove.remove(wanted(tmp_path), Docker(fails="rm"))
+
+
+def test_ready_without_any_compared_answer_shows_nothing() -> None:
+    with pytest.raises(BuildError, match="no answer was compared"):
+        prove.judge(["not compared: this vLLM returns no token ids"], "Paris")
+    with pytest.raises(BuildError, match="no answer was compared"):
+        prove.judge([], "Paris")
+
+
+def test_what_was_compared_and_answered_is_shown() -> None:
+    said = prove.judge(["prefill and decode agree on 16 tokens", "not compared: no answer is recorded"], "Paris.")
+
+    assert said[0] == "prefill and decode agree on 16 tokens"
+    assert said[-1].endswith("'Paris.'")
+
+
+def test_the_proof_names_model_and_device_and_keeps_what_tests_showed(tmp_path: Path) -> None:
+    old = proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown={"packages": ("a test",)})
+    got = prove.shown(BUILT, wanted(tmp_path), CARDS, old)
+
+    assert got.tier() == "hardware"
+    assert got.shown == {"packages": ("a test",), "hardware": ("invoke prove: org/model on 2 of 910B3",)}
+    local = made(NODES, machine(tmp_path), model=str(tmp_path))
+    assert prove.shown(BUILT, local, NO_CARD, None).shown["hardware"] == (
+        f"invoke prove: {tmp_path.name} on Xeon Platinum 8380",
+    )
+
+
+@pytest.mark.parametrize(("text", "name"), [("8 of HL-225", "8-of-hl-225"), ("µ", "machine"), ("A  B", "a-b")])
+def test_a_recorded_host_is_named_after_its_device(text: str, name: str) -> None:
+    assert prove.slug(text) == name
+
+
+def test_the_report_says_what_was_shown(tmp_path: Path) -> None:
+    text = prove.report(BUILT, CARDS, tmp_path, ["prefill and decode agree"])
+
+    for part in (BUILT.image, DIGEST, "2 of 910B3", str(tmp_path), "prefill and decode agree"):
+        assert part in text
+
+
+@pytest.mark.parametrize(
+    ("port", "path", "expected"),
+    [(demo.API_PORT, "/v1", "http://127.0.0.1:9000/v1"), (demo.STATUS_PORT, "/readyz", "http://127.0.0.1:9001/readyz")],
+)
+def test_a_container_in_the_hosts_network_is_asked_at_the_port_it_was_told(
+    tmp_path: Path, port: str, path: str, expected: str
+) -> None:
+    arguments = made(RUNTIME, machine(tmp_path), port=9000).arguments
+    attributes = {
+        "NetworkSettings": {"Ports": {}},
+        "HostConfig": {"NetworkMode": "host"},
+        "Config": {"Cmd": [*arguments]},
+    }
+    running: Any = SimpleNamespace(attrs=attributes)
+
+    assert demo.address(running, port, path) == expected
+    attributes["Config"] = {"Cmd": ["serve"]}
+    assert demo.address(running, demo.API_PORT, "") == "http://127.0.0.1:8000"
+    attributes["HostConfig"] = {"NetworkMode": "bridge"}
+    assert demo.address(running, demo.API_PORT, "") == ""

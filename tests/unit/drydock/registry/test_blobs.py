@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from drydock.core.errors import RegistryError
+from drydock.inputs.transfer import Access
+from drydock.oci.reference import parse
+from drydock.registry import blobs as blobs_module
+from drydock.registry.blobs import Blobs
+from drydock.registry.client import Client
+from tests.support.fake_registry import Answer, Fake, Seen
+
+QUICK = Access(pause=0.001, timeout=5)
+DATA = bytes(range(256)) * 40
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+
+
+class Uploads:
+    """A registry's side of one upload; `chunks` is whether it takes several, `forgets` how often it loses a request."""
+
+    def __init__(self, *, chunks: bool = True, keeps: bool = True, wrong: bool = False) -> None:
+        self.data, self.blob, self.received = b"", b"", 0
+        self.chunks, self.keeps, self.wrong, self.faults = chunks, keeps, wrong, {3}
+        self.requests = 0
+
+    def __call__(self, seen: Seen) -> Answer:
+        path = urlsplit(seen.path)
+        if seen.method in ("HEAD", "GET") and "/blobs/sha256" in path.path:
+            return Answer(200 if self.blob else 404)
+        if seen.method == "POST":
+            self.data = b""
+            return Answer(202, {"Location": "/upload?state=1", "OCI-Chunk-Min-Length": "2048"})
+        if seen.method == "GET":
+            return (
+                Answer(204, {"Location": "/upload?state=1", "Range": f"0-{len(self.data) - 1}"})
+                if self.keeps
+                else Answer(404)
+            )
+        return self._take(seen, parse_qs(path.query))
+
+    def _take(self, seen: Seen, query: dict[str, list[str]]) -> Answer:
+        self.requests += 1
+        self.received += len(seen.body)
+        if seen.method == "PATCH" and not self.chunks:
+            return Answer(405)
+        self.data += seen.body
+        if seen.method == "PUT":
+            if self.wrong or query["digest"] != [f"sha256:{hashlib.sha256(self.data).hexdigest()}"]:
+                return Answer(400, body=json.dumps({"errors": [{"code": "DIGEST_INVALID", "message": "m"}]}).encode())
+            self.blob = self.data
+            return Answer(503 if self.requests in self.faults else 201)
+        done = {"Location": "/upload?state=1", "Range": f"0-{len(self.data) - 1}"}
+        return Answer(503) if self.requests in self.faults else Answer(202, done)
+
+
+def push(fake: Fake, folder: Path) -> str:
+    path = folder / "blob"
+    path.write_bytes(DATA)
+    return Blobs(Client(parse(f"{fake.host}/a/b"), QUICK), folder / "state").push(path, DIGEST).how
+
+
+@pytest.fixture(autouse=True)
+def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(blobs_module, "CHUNK", 1024)
+
+
+def test_the_registrys_least_chunk_is_kept_and_no_byte_is_sent_twice_after_a_lost_answer(tmp_path: Path) -> None:
+    with Fake(uploads := Uploads()) as fake:
+        assert push(fake, tmp_path) == "uploaded"
+        sizes = [len(seen.body) for seen in fake.seen if seen.method in ("PATCH", "PUT")]
+    assert (uploads.blob, sizes) == (DATA, [2048, 2048, 2048, 2048, 2048])
+
+
+def test_a_lost_answer_to_the_last_request_is_no_second_upload(tmp_path: Path) -> None:
+    uploads = Uploads()
+    uploads.faults = {5}
+    with Fake(uploads) as fake:
+        assert push(fake, tmp_path) == "uploaded"
+    assert uploads.received == len(DATA)
+
+
+def test_a_registry_that_takes_no_chunks_gets_it_in_one_piece(tmp_path: Path) -> None:
+    with Fake(uploads := Uploads(chunks=False, keeps=False)) as fake:
+        assert push(fake, tmp_path) == "uploaded"
+    assert uploads.blob == DATA
+
+
+def test_a_registry_that_keeps_refusing_is_believed(tmp_path: Path) -> None:
+    with Fake(Uploads(wrong=True)) as fake, pytest.raises(RegistryError, match="DIGEST_INVALID"):
+        push(fake, tmp_path)
+
+
+def test_a_registry_without_ranges_is_read_on(tmp_path: Path) -> None:
+    def answer(_: Seen) -> Answer:
+        if len(fake.seen) == 1:
+            return Answer(200, {"Content-Length": str(len(DATA))}, DATA[:100])
+        return Answer(200, body=DATA)
+
+    with Fake(answer) as fake:
+        blobs = Blobs(Client(parse(f"{fake.host}/a/b"), Access(pause=0.001, timeout=1)), tmp_path)
+        assert b"".join(blobs.pull(DIGEST)) == DATA
+
+
+def test_a_registry_that_sends_on_to_its_storage_holds_the_blob(tmp_path: Path) -> None:
+    def answer(_: Seen) -> Answer:
+        return Answer(307, {"Location": f"http://{fake.host}/signed-for-get-alone"})
+
+    with Fake(answer) as fake:
+        assert Blobs(Client(parse(f"{fake.host}/a/b"), QUICK), tmp_path).has(DIGEST)
+        assert [seen.method for seen in fake.seen] == ["HEAD"]

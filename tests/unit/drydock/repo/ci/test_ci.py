@@ -1,0 +1,511 @@
+"""What CI servers are given: the committed workflows, what changed, under which tags, and a lock change."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import BuildError, CredentialsError, DriftError, FetchError, InputError, StaleError
+from drydock.core.paths import ROOT
+from drydock.inputs.indexes import Indexes
+from drydock.lock import lockfile
+from drydock.lock.drift.record import Change, Drift
+from drydock.lock.proof import Proof, write_proof
+from drydock.model.variant import Variant
+from drydock.repo import quality
+from drydock.repo.ci import changed, proposal, release, workflow
+from drydock.repo.ci.changed import Asked
+from drydock.repo.ci.proposal import Server, header, server
+from drydock.repo.ci.rows import rows
+from tests.unit.test_tasks import COMMAND, wrong
+
+VARIANTS = read_matrix(ROOT)
+CPU = find(VARIANTS, "cpu")
+SECRET = "hunter2"  # noqa: S105 - the tests' own
+
+
+def text(form: str) -> str:
+    return (ROOT / workflow.PATHS[form]).read_text()
+
+
+def loaded(form: str) -> dict[Any, Any]:
+    found: dict[Any, Any] = yaml.safe_load(text(form))
+    return found
+
+
+# --- the committed workflows ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.golden
+def test_the_committed_workflows_are_what_the_matrix_gives() -> None:
+    workflow.check(ROOT, VARIANTS)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_a_workflow_is_valid_by_the_published_schema(form: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "check_jsonschema",
+        "--builtin-schema",
+        quality.SCHEMAS[form],
+        workflow.PATHS[form],
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.golden
+def test_zizmor_finds_nothing_in_the_workflow() -> None:
+    command = quality.zizmor(ROOT)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_broken_workflow_is_found_by_the_linters(tmp_path: Path) -> None:
+    bad = text("github").replace("run: ./inv lint", "run: echo ${{ github.event.pull_request.title }}")
+    (tmp_path / ".github/workflows").mkdir(parents=True)
+    (tmp_path / workflow.PATHS["github"]).write_text(bad.replace("runs-on:", "runs-upon:"))
+    with pytest.raises(BuildError, match="zizmor, schema of github"):
+        quality.lint(tmp_path)
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_every_verb_that_a_workflow_calls_exists(form: str) -> None:
+    commands = [command.partition(" >> ")[0].partition(")")[0] for command in COMMAND.findall(text(form))]
+    called = {command.split()[0] for command in commands}
+    assert called >= {"lint", "test", "ci.changed", "build", "verify", "ci.publish", "ci.propose"}
+    assert [unknown for command in commands for unknown in wrong(re.sub(r'"\$\w+"?', "x", command))] == []
+
+
+def steps(form: str) -> Iterator[tuple[str, str]]:
+    """Yield (job, shell command) of everything that a workflow runs."""
+    if form == "github":
+        for name, job in loaded(form)["jobs"].items():
+            yield from ((name, step["run"]) for step in job["steps"] if "run" in step)
+    else:
+        jobs = {name: job for name, job in loaded(form).items() if isinstance(job, dict) and "script" in job}
+        yield from ((name, line) for name, job in jobs.items() for line in job["script"])
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_a_workflow_runs_verbs_and_nothing_else_and_no_expression_enters_a_shell(form: str) -> None:
+    found = [command for _, command in steps(form)]
+    assert len(found) >= 10
+    allowed = r'(changed="\$\()?\./inv [^;&|`\n]*|if \[ -z "\$changed" \]; then exit 0; fi'
+    assert [command for command in found if not re.fullmatch(allowed, command)] == []
+    assert [command for command in found if "${{" in command] == []
+
+
+def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
+    jobs = loaded("github")["jobs"]
+    used = {step["uses"] for job in jobs.values() for step in job["steps"] if "uses" in step}
+    assert {re.sub(r"@[0-9a-f]{40}$", "", action) for action in used} == {a.name for a in workflow.ACTIONS.values()}
+    assert loaded("github")["permissions"] == {}
+    read = {"contents": "read"}
+    assert {name: job["permissions"] for name, job in jobs.items()} == {
+        "test": read,
+        "changes": read,
+        "build": read,
+        "release": {**read, "packages": "write", "id-token": "write"},
+        "drift": {"contents": "write", "pull-requests": "write"},
+    }
+    assert all(step["with"]["persist-credentials"] is False for job in jobs.values()
+               for step in job["steps"] if "checkout" in step.get("uses", ""))  # fmt: skip
+
+
+def test_a_pull_request_meets_no_secret_and_no_right_to_write() -> None:
+    for name, job in loaded("github")["jobs"].items():
+        if name in ("test", "changes", "build"):
+            assert "secrets." not in json.dumps(job)
+    assert "pull_request_target" not in text("github")
+
+
+def test_every_variant_is_built_or_left_out_with_a_reason() -> None:
+    built, left_out = rows(ROOT, VARIANTS)
+    assert {row.variant for row in built} | {row.variant for row in left_out} == {v.id for v in VARIANTS}
+    assert CPU.id in {row.variant for row in built}
+    matrix = loaded("gitlab")["release"]["parallel"]["matrix"]
+    assert [entry["VARIANT"] for entry in matrix] == [row.variant for row in built]
+    choices = loaded("github")[True]["workflow_dispatch"]["inputs"]["variant"]["options"]
+    assert choices == ["changed", "all", *(row.variant for row in built)]
+    for form in workflow.PATHS:
+        assert all(f"#   {row.variant}: {row.why}\n" in text(form) for row in left_out)
+
+
+def test_what_is_not_hermetic_or_for_several_platforms_is_left_out() -> None:
+    open_ = CPU.model_copy(update={"hermetic": False, "not_hermetic_because": "its installer downloads"})
+    _, (left,) = rows(ROOT, [open_])
+    assert left.why == "not hermetic: its installer downloads"
+
+
+def test_a_stale_workflow_is_refused_and_an_unknown_form_names_the_known(tmp_path: Path) -> None:
+    with pytest.raises(StaleError, match=r"\.gitlab-ci\.yml: is not what the matrix gives"):
+        workflow.check(tmp_path, [])
+    with pytest.raises(InputError, match="--format gitlub") as raised:
+        workflow.render("gitlub", (), ())
+    assert raised.value.hint == "did you mean 'gitlab'?"
+
+
+# --- what changed ---------------------------------------------------------------------------------------------------
+
+
+def git(root: Path, *words: str) -> str:
+    who = ("-c", "user.name=a", "-c", "user.email=a@b")
+    done = subprocess.run(["git", "-C", str(root), *who, *words], capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def commit(root: Path) -> str:
+    git(root, "add", "--all")
+    git(root, "commit", "--quiet", "--message=x")
+    return git(root, "rev-parse", "HEAD")
+
+
+@pytest.fixture
+def repository(committed: Path, tmp_path: Path) -> Path:
+    """A repository with the CPU variant alone."""
+    return Path(shutil.copytree(committed, tmp_path / "repository"))
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The repository that each test gets a copy of."""
+    root = tmp_path_factory.mktemp("ci") / "repository"
+    matrix = yaml.safe_load((ROOT / "matrix.yaml").read_text())
+    matrix["stacks"] = {name: stack for name, stack in matrix["stacks"].items() if stack["accelerator"] == "cpu"}
+    matrix["variants"] = {CPU.id: matrix["variants"][CPU.id]}
+    for name in ("templates/cpu", "templates/tools", "entrypoints", f"images/{CPU.id}"):
+        shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("templates/host.yaml", "templates/base.Dockerfile.j2"):
+        shutil.copy(ROOT / name, root / name)
+    (root / "matrix.yaml").write_text(yaml.safe_dump(matrix))
+    git(root, "init", "--quiet", "--initial-branch=main")
+    commit(root)
+    return root
+
+
+def variants(root: Path) -> tuple[Variant, ...]:
+    return read_matrix(root)
+
+
+def test_a_page_or_a_comment_changes_no_image(repository: Path) -> None:
+    with (repository / "matrix.yaml").open("a") as file:
+        file.write("# a remark\n")
+    (repository / "README.md").write_text("words\n")
+    found = changed.changes(repository, variants(repository), "HEAD")
+    assert (found.changed, found.unchanged) == ((), (CPU.id,))
+
+
+def test_a_changed_entrypoint_changes_the_image_and_says_from_what_to_what(repository: Path) -> None:
+    with (repository / "entrypoints" / "errors.py").open("a") as file:
+        file.write("# more\n")
+    (row,) = changed.changes(repository, variants(repository), "HEAD").changed
+    assert (row.variant, row.platform, row.arch) == (CPU.id, "linux/amd64", "amd64")
+    assert re.fullmatch(r"its inputs were [0-9a-f]{12}, now [0-9a-f]{12}", row.why)
+    first = git(repository, "rev-parse", "HEAD")
+    commit(repository)
+    assert changed.changes(repository, variants(repository), "HEAD").changed == ()
+    assert changed.changes(repository, variants(repository), first).changed != ()
+
+
+@pytest.mark.parametrize(
+    ("since", "told"),
+    [("", "no earlier commit was named"), ("0" * 40, "no earlier commit was named"), ("f" * 40, "git ls-tree: ")],
+)
+def test_where_nothing_is_known_of_before_everything_is_built(repository: Path, since: str, told: str) -> None:
+    (row,) = changed.changes(repository, variants(repository), since).changed
+    assert told in row.why
+
+
+def test_an_earlier_matrix_that_cannot_be_read_means_that_everything_changed(repository: Path) -> None:
+    good = (repository / "matrix.yaml").read_text()
+    (repository / "matrix.yaml").write_text("schema: 0\n")
+    commit(repository)
+    (repository / "matrix.yaml").write_text(good)
+    (row,) = changed.changes(repository, variants(repository), "HEAD").changed
+    assert "nothing is known of before: matrix.yaml" in row.why
+
+
+def test_what_is_printed_for_people_for_tools_and_for_github(repository: Path) -> None:
+    def said(asked: Asked, *, json: bool = False, github: bool = False) -> str:
+        return changed.report(repository, "HEAD", asked, json=json, github=github)
+
+    assert said(Asked()) == ""
+    assert said(Asked(), github=True) == "variants=[]\n"
+    assert json.loads(said(Asked(), json=True))["unchanged"] == [CPU.id]
+    assert said(Asked(only="all")) == f"{CPU.id}\n"
+    assert said(Asked(target="cpu", only=CPU.id)) == f"{CPU.id}\n"
+    (entry,) = json.loads(said(Asked(only="all"), github=True).removeprefix("variants="))
+    assert (entry["variant"], entry["arch"]) == (CPU.id, "amd64")
+
+
+# --- publishing -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ref", "expected"),
+    [
+        ("refs/heads/main", ("", "edge")),
+        ("refs/tags/v1.4.0", ("1.4.0", "stable")),
+        ("refs/tags/v1.4.0-rc.2", ("1.4.0-rc.2", "rc")),
+    ],
+)
+def test_a_ref_says_under_which_tags_an_image_is_published(ref: str, expected: tuple[str, str]) -> None:
+    assert release.tags_of(ref) == expected
+
+
+@pytest.mark.parametrize(
+    "ref", ["", "main", "refs/heads/other", "refs/tags/1.4.0", "refs/tags/v1.4", "refs/pull/1/merge"]
+)
+def test_no_other_ref_is_published(ref: str) -> None:
+    with pytest.raises(InputError, match="not published"):
+        release.tags_of(ref)
+
+
+def test_gitlabs_own_credentials_go_to_gitlabs_own_registry_only() -> None:
+    env = {"CI_REGISTRY": "registry.gitlab.example", "CI_REGISTRY_USER": "job", "CI_REGISTRY_PASSWORD": SECRET}
+    assert release.credentials("registry.gitlab.example", env) == ("job", SECRET)
+    assert release.credentials("ghcr.io", env) == ("", "")
+    own = {**env, release.USER: "me", release.PASSWORD: "mine"}
+    assert release.credentials("ghcr.io", own) == ("me", "mine")
+
+
+def docker(folder: Path, script: str) -> dict[str, str]:
+    """Return an environment in which `docker` is a script."""
+    (folder / "docker").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "docker").chmod(0o755)
+    return {"PATH": f"{folder}:/usr/bin:/bin", release.USER: "me", release.PASSWORD: SECRET}
+
+
+def test_a_login_hands_the_password_through_a_pipe_alone(tmp_path: Path) -> None:
+    env = docker(tmp_path, f'{{ echo "$@"; cat; echo; env; }} > {tmp_path}/seen')
+    assert release.login("GHCR.io/Acme", env)
+    arguments, password, *environment = (tmp_path / "seen").read_text().splitlines()
+    assert arguments == "login ghcr.io --username me --password-stdin"
+    assert password == SECRET
+    assert [line for line in environment if SECRET in line] == []
+    assert not release.login("ghcr.io/acme", {})
+
+
+def test_a_refused_login_does_not_say_the_password(tmp_path: Path) -> None:
+    env = docker(tmp_path, f'echo "denied: {SECRET} is wrong" >&2; exit 1')
+    with pytest.raises(CredentialsError) as raised:
+        release.login("ghcr.io/acme", env)
+    assert str(raised.value).startswith("docker login ghcr.io: exit 1: denied: *** is wrong")
+
+
+# --- a lock change --------------------------------------------------------------------------------------------------
+
+GITHUB = {
+    "GITHUB_SERVER_URL": "https://github.example",
+    "GITHUB_REPOSITORY": "acme/drydock",
+    "GITHUB_API_URL": "https://api.github.example",
+    proposal.TOKEN: SECRET,
+}
+
+
+def test_where_a_request_is_opened_is_what_the_server_says_of_itself() -> None:
+    to = server("github", GITHUB)
+    assert to.repository == "https://github.example/acme/drydock.git"
+    assert to.api == "https://api.github.example/repos/acme/drydock"
+    lab = server("gitlab", {"CI_PROJECT_URL": "https://gitlab.example/acme/drydock", proposal.TOKEN: SECRET})
+    assert lab.repository == "https://gitlab.example/acme/drydock.git"
+    with pytest.raises(InputError) as raised:
+        server("gitlab", {})
+    assert raised.value.problems == ("CI_PROJECT_URL is not set", "DRYDOCK_PUSH_TOKEN is not set")
+
+
+@pytest.mark.parametrize(("form", "user"), [("github", "x-access-token"), ("gitlab", "oauth2")])
+def test_the_token_goes_to_one_server_and_stands_in_no_argument(form: str, user: str) -> None:
+    found = header(Server(form, "https://git.example/a.git", SECRET))
+    assert found["GIT_CONFIG_KEY_0"] == "http.https://git.example/a.git.extraheader"
+    assert base64.b64decode(found["GIT_CONFIG_VALUE_0"].rpartition(" ")[2]).decode() == f"{user}:{SECRET}"
+    assert header(Server(form, "/a/folder", SECRET)) == {}
+
+
+class GitHub(HTTPServer):
+    """Enough of GitHub to open a pull request."""
+
+    def __init__(self) -> None:
+        self.open: list[dict[str, Any]] = []
+        self.asked: list[tuple[str, str, Any]] = []
+        self.status = 200
+        super().__init__(("127.0.0.1", 0), Requests)
+
+    @property
+    def api(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/repos/acme/drydock"
+
+
+class Requests(BaseHTTPRequestHandler):
+    server: GitHub
+
+    def answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        content = json.loads(self.rfile.read(length)) if length else None
+        self.server.asked.append((self.command, self.path, content))
+        assert self.headers["Authorization"] == f"Bearer {SECRET}"
+        body = self.server.open if self.command == "GET" else {"html_url": "https://github.example/pull/7"}
+        data = json.dumps(body).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_POST = do_PATCH = answer  # noqa: N815 - the server's names
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
+    nothing = Indexes(None, (), (), False, (), None, None, None, 60.0)
+    monkeypatch.setattr("drydock.inputs.indexes.read_indexes", lambda: nothing)
+    found = GitHub()
+    thread = Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield found
+    found.shutdown()
+    thread.join()
+    found.server_close()
+
+
+def drifted(command: str = f"./inv lock --target {CPU.id}") -> Drift:
+    change = Change(
+        variant=CPU.id, platform="linux/amd64", kind="wheel", name="torch", old="1", new="2", command=command
+    )
+    return Drift(drifted=(change,), beyond=(), not_asked=(), asked=1)
+
+
+@pytest.fixture
+def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The repository, whose lock is another one when it is made anew."""
+
+    def renew(root: Path, _: object) -> list[Path]:
+        path = root / "images" / CPU.id / "lock.json"
+        path.write_text(path.read_text().replace("bookworm", "trixie"))
+        (root / "images" / CPU.id / "proof.json").unlink(missing_ok=True)
+        return [path]
+
+    monkeypatch.setattr("drydock.repo.ci.proposal.renew", renew)
+    monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: drifted())
+    git(repository.parent, "init", "--quiet", "--bare", "origin.git")
+    return repository
+
+
+def test_a_lock_change_is_one_commit_on_a_branch_of_its_own_and_a_request(moved: Path, github: GitHub) -> None:
+    origin, head = moved.parent / "origin.git", git(moved, "rev-parse", "HEAD")
+    (moved / "notes.txt").write_text("a person's own\n")
+    said = proposal.propose(moved, Server("github", str(origin), SECRET, github.api))
+    assert said.endswith("https://github.example/pull/7\n")
+    assert git(origin, "rev-parse", f"{proposal.FROM}^") == head
+    names = git(origin, "diff", "--name-only", head, proposal.FROM).split()
+    assert set(names) == {f"images/{CPU.id}/lock.json", f"images/{CPU.id}/proof.json"}
+    assert "torch 1 → 2 (wheel, linux/amd64)" in git(origin, "log", "-1", "--format=%B", proposal.FROM)
+    assert (git(moved, "rev-parse", "HEAD"), git(moved, "branch", "--show-current")) == (head, "main")
+    (_, asked, _), (method, path, content) = github.asked
+    assert asked == f"/repos/acme/drydock/pulls?state=open&head=acme:{proposal.FROM}"
+    assert (method, path, content["head"], content["base"]) == (
+        "POST",
+        "/repos/acme/drydock/pulls",
+        proposal.FROM,
+        "main",
+    )
+
+
+def test_a_persons_edits_do_not_get_into_the_lock_change(moved: Path) -> None:
+    with (moved / "images" / CPU.id / "Dockerfile").open("a") as file:
+        file.write("# mine\n")
+    with pytest.raises(InputError, match=f"M images/{CPU.id}/Dockerfile"):
+        proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET))
+
+
+def test_an_open_request_is_brought_up_to_date(moved: Path, github: GitHub) -> None:
+    github.open = [{"number": 7}]
+    proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET, github.api))
+    assert [(method, path) for method, path, _ in github.asked][1] == ("PATCH", "/repos/acme/drydock/pulls/7")
+
+
+def test_gitlab_is_told_by_push_options(moved: Path) -> None:
+    origin = moved.parent / "origin.git"
+    git(origin, "config", "receive.advertisePushOptions", "true")
+    hook = origin / "hooks" / "pre-receive"
+    hook.write_text(f"#!/bin/sh\nenv | grep ^GIT_PUSH_OPTION_ | sort > {moved.parent}/options\n")
+    hook.chmod(0o755)
+    proposal.propose(moved, Server("gitlab", str(origin), SECRET))
+    options = (moved.parent / "options").read_text()
+    assert "GIT_PUSH_OPTION_0=merge_request.create\nGIT_PUSH_OPTION_1=merge_request.target=main\n" in options
+    assert f"merge_request.title={proposal.TITLE}" in options
+
+
+def test_a_refusal_says_what_github_said_and_that_the_branch_is_there(moved: Path, github: GitHub) -> None:
+    github.status = 403
+    with pytest.raises(FetchError, match="GET /pulls: 403") as raised:
+        proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET, github.api))
+    assert "the branch is pushed" in str(raised.value)
+    assert SECRET not in str(raised.value)
+
+
+def test_what_is_pinned_in_the_matrix_is_left_to_a_person(
+    moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: drifted("look why"))
+    with pytest.raises(DriftError) as raised:
+        proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET, github.api))
+    assert raised.value.hint == "look why"
+
+
+def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapping[str, str]) -> list[Path]:
+    """Renew the repository's lock, which then comes out with another wheel and this left open."""
+
+    def resolve(root: Path, some: Sequence[Variant]) -> list[Path]:
+        path = lockfile.path_of(root, some[0].id)
+        old = lockfile.read_lock(path)
+        pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "image": None, "unresolved": unresolved})
+        return [path] if lockfile.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
+
+    monkeypatch.setattr("drydock.lock.lockfile.resolve_and_write", resolve)
+    monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
+    return proposal.renew(repository, read_matrix(repository))
+
+
+def test_a_lock_made_anew_takes_digest_and_proof_of_the_old_image_away(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = repository / "images" / CPU.id / "proof.json"
+    of_old = Proof(date="2026-11-21", digest="", inputs_sha256="0" * 64, shown={"stand-in": ("a test",)})
+    write_proof(repository, CPU.id, of_old)
+    path = lockfile.path_of(repository, CPU.id)
+    assert relocked(repository, monkeypatch, {}) == [path]
+    assert lockfile.read_lock(path).platforms["linux/amd64"].tools == ()
+    assert not shown.exists()
+
+
+def test_a_lock_that_would_pin_less_stays_as_it_was(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = lockfile.path_of(repository, CPU.id)
+    before = path.read_bytes()
+    assert relocked(repository, monkeypatch, {"vllm": "its git host was not reached"}) == []
+    assert path.read_bytes() == before
+
+
+def test_nothing_is_proposed_where_nothing_drifted(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: Drift(drifted=(), beyond=(), not_asked=(), asked=3))
+    monkeypatch.setattr("drydock.repo.ci.proposal.renew", lambda *_: [])
+    to: Mapping[str, str] = {"form": "github", "repository": "/nowhere", "token": SECRET}
+    assert proposal.propose(repository, Server(**to)) == "nothing to propose\n"

@@ -1,0 +1,78 @@
+"""Generated tables stand between their markers, and nothing else of a page changes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.build import build
+from drydock.config.matrix import read_matrix
+from drydock.core.errors import StaleError
+from drydock.core.paths import ROOT
+from drydock.model.running import Run
+from drydock.repo import docs
+from tests.support import containers
+
+TABLE = docs.begin("proofs")
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    path = tmp_path / "page.md"
+    path.write_text(f"before\n{TABLE}old\n{docs.END}\nafter\n")
+    return path
+
+
+def test_a_table_replaces_what_stood_between_its_markers(page: Path) -> None:
+    assert docs.filled(page, {"proofs": "new\n"}) == f"before\n{TABLE}new\n{docs.END}\nafter\n"
+
+
+def test_a_page_without_markers_is_refused(page: Path) -> None:
+    with pytest.raises(StaleError, match="expected the lines"):
+        docs.filled(page, {"other": "new\n"})
+
+
+def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StaleError, match="there is no such page"):
+        docs.filled(tmp_path / "none.md", {"checks": "new\n"})
+
+
+def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
+    table = docs.proofs(ROOT, [build.prepare("cpu").variant])
+
+    assert table.startswith("| variant | accelerator | vLLM | base |")
+    assert "| cpu-vllm0.32 | cpu | 0.32.0 | debian:bookworm | linux/amd64 | yes | yes | " in table
+
+
+def test_an_accelerators_line_names_what_means_its_images() -> None:
+    variant = build.prepare("cpu").variant
+    older = variant.model_copy(
+        update={"vllm": variant.vllm.model_copy(update={"version": "0.9.10"}), "aliases": ("x",)}
+    )
+    table = docs.accelerators([variant, older])
+
+    assert table.splitlines()[2:] == ["| [CPU](docs/cpu.md) | 2 | 0.9.10 to 0.32.0 | `cpu`, `cpu-x86`, `x` |"]
+
+
+def test_every_check_stands_in_the_table_with_its_remediation() -> None:
+    variant = build.prepare("cpu").variant
+    table = docs.checks([variant])
+
+    assert len(table.splitlines()) == len(variant.checks) + 2
+    assert all(f"| {check.id} |" in table for check in variant.checks)
+
+
+def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> None:
+    first = containers.variant(containers.RUNTIME)
+    second = first.model_copy(update={"stack": "other"})
+    nothing = containers.variant(Run()).model_copy(update={"stack": "plain"})
+
+    assert "| `--cap-add SYS_NICE` | all | SYS_NICE is needed | a manual |" in docs.run([first, second])
+    assert "| `--cap-add SYS_NICE` | cpu-0.32, other |" in docs.run([first, second, nothing])
+    assert "| `nothing more` | plain |" in docs.run([first, second, nothing])
+
+
+@pytest.mark.golden
+def test_the_committed_tables_are_the_generated_ones() -> None:
+    docs.check(ROOT, read_matrix(ROOT))

@@ -1,0 +1,48 @@
+"""Records in, committed JSON Schemas out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.core.errors import StaleError
+from drydock.core.paths import ROOT
+from drydock.repo import schema
+
+
+def properties(name: str) -> dict[str, dict[str, Any]]:
+    document = json.loads(schema.schemas()[f"schemas/{name}.schema.json"])
+    records = {"": document, **document.get("$defs", {})}
+    return {
+        f"{record}.{key}": found
+        for record, body in records.items()
+        for key, found in body.get("properties", {}).items()
+    }
+
+
+@pytest.mark.parametrize("name", ["matrix", "accelerator", "mirrors"])
+def test_every_key_that_people_write_is_described(name: str) -> None:
+    assert [key for key, found in properties(name).items() if not found.get("description")] == []
+
+
+@pytest.mark.parametrize("name", ["matrix", "accelerator", "mirrors"])
+def test_the_keys_are_those_people_write(name: str) -> None:
+    assert ".schema" in properties(name)
+    assert ".schema_" not in properties(name)
+
+
+@pytest.mark.golden
+def test_the_committed_schemas_are_the_generated_ones() -> None:
+    schema.check(ROOT)
+
+
+def test_a_stale_schema_is_named(tmp_path: Path) -> None:
+    assert len(schema.write(tmp_path)) == len(schema.RECORDS)
+    assert schema.write(tmp_path) == []
+    (tmp_path / "schemas" / "lock.schema.json").write_text("{}")
+    with pytest.raises(StaleError, match=r"schemas/lock\.schema\.json: does not match") as raised:
+        schema.check(tmp_path)
+    assert len(raised.value.problems) == 1

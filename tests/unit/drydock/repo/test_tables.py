@@ -1,0 +1,83 @@
+"""What `matrix` shows of a variant, by what lies in the repository."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from drydock.build import build
+from drydock.config.matrix import read_matrix
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile as locks
+from drydock.lock.proof import Proof, path_of, write_proof
+from drydock.model.variant import Variant
+from drydock.repo import tables
+
+
+@pytest.fixture
+def variant() -> Variant:
+    return next(variant for variant in read_matrix(ROOT) if variant.id == "cpu-vllm0.32")
+
+
+@pytest.fixture
+def root(tmp_path: Path, variant: Variant) -> Path:
+    """A repository with the committed images, of which no test has shown anything."""
+    for folder in ("images", "entrypoints", "templates"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    path_of(tmp_path, variant.id).unlink(missing_ok=True)
+    return tmp_path
+
+
+def shown(root: Path, variant: Variant) -> tuple[bool, str]:
+    row = tables.rows(root, [variant])[0]
+    return row["locked"], row["proof"]
+
+
+def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Variant) -> None:
+    assert shown(root, variant) == (True, "rendered")
+
+
+def test_what_tests_showed_counts_for_the_inputs_that_they_tested(root: Path, variant: Variant) -> None:
+    lock = locks.read_lock(locks.path_of(root, variant.id))
+    inputs = build.inputs_sha256(build.Job(variant=variant, lock=lock, platform=variant.platforms[0], root=root))
+    digest = f"sha256:{'1' * 64}"
+    write_proof(
+        root,
+        variant.id,
+        Proof(date="2026-11-21", digest=digest, inputs_sha256=inputs, shown={"packages": ("test_it",)}),
+    )
+    assert shown(root, variant) == (True, "packages")
+    (root / "entrypoints" / "__main__.py").write_text("changed = True\n")
+    assert shown(root, variant) == (True, "rendered")
+
+
+def test_without_a_lock_nothing_is_shown(root: Path, variant: Variant) -> None:
+    locks.path_of(root, variant.id).unlink()
+    assert shown(root, variant) == (False, "none")
+
+
+@pytest.mark.parametrize("change", [{"requirements": ("other==1",)}, {"epoch": 1}])
+def test_a_lock_of_other_inputs_is_none(root: Path, variant: Variant, change: dict[str, object]) -> None:
+    assert shown(root, variant.model_copy(update=change)) == (False, "none")
+
+
+def test_without_a_dockerfile_nothing_is_shown(root: Path, variant: Variant) -> None:
+    (root / "images" / variant.id / "Dockerfile").unlink()
+    assert shown(root, variant) == (True, "none")
+
+
+def test_the_table_says_the_same_in_words(root: Path, variant: Variant) -> None:
+    heading, line = tables.text(tables.rows(root, [variant])).splitlines()
+    assert heading.split() == list(tables.COLUMNS)
+    assert line.split()[:4] == [variant.id, *variant.aliases, variant.stack, variant.vllm.version]
+    assert line.split()[-3:] == ["yes", "yes", "rendered"]
+
+
+def test_every_row_of_the_table_is_one_line_with_nothing_cut_off(root: Path, variant: Variant) -> None:
+    (row,) = tables.rows(root, [variant])
+    long = {**row, "base": "registry.example/" + "x" * 300, "unresolved": [f"context-{number}" for number in range(30)]}
+    _, line = tables.text([long]).splitlines()
+    assert long["base"] in line
+    assert line.split()[-2:] == ["context-29", "rendered"]

@@ -1,0 +1,197 @@
+"""How docker and compose write a container."""
+
+from __future__ import annotations
+
+import csv
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drydock.model.running import Run
+from drydock.run import docker
+from drydock.run.container import Container
+from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node, word
+
+RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVILEGED, "nothing": Run()}
+
+
+def options(container: Container) -> dict[str, list[str]]:
+    """Return docker's options by flag."""
+    found: dict[str, list[str]] = {}
+    for flag, *values in docker.docker_options(container):
+        found.setdefault(flag, []).extend(values)
+    return found
+
+
+def service(container: Container) -> dict[str, Any]:
+    """Return the only service of a compose file."""
+    (found,) = yaml.safe_load(docker.compose_text(container))["services"].values()
+    return found  # type: ignore[no-any-return] - as YAML gives it
+
+
+def test_a_mount_is_read_by_docker_as_it_was_meant(tmp_path: Path) -> None:
+    container = made(Run(), machine(tmp_path), model='/data/a,b "c"', cache="/fast, disk")
+    model, cache = (next(csv.reader([text])) for text in options(container)["--mount"])
+    assert model == ["type=bind", 'source=/data/a,b "c"', 'target=/models/a,b "c"', "readonly"]
+    assert cache == ["type=bind", "source=/fast, disk", "target=/cache"]
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+def test_what_is_printed_for_a_shell_is_what_is_started(tmp_path: Path, record: Run) -> None:
+    container = made(record, machine(tmp_path, ["/etc/group"]), devices="0,1", arguments=("--json", '{"a": "$b c"}'))
+
+    assert shlex.split(docker.docker_text(container).replace("\\\n", " ")) == docker.docker_argv(container)
+
+
+@pytest.mark.parametrize("record", [NODES, RUNTIME, GPUS, Run()])
+def test_nothing_is_granted_by_default(tmp_path: Path, record: Run) -> None:
+    container = made(record, machine(tmp_path))
+
+    assert options(container)["--cap-drop"] == ["ALL"]
+    assert "no-new-privileges" in options(container)["--security-opt"]
+    assert {"--read-only", "--tmpfs"} <= set(options(container))
+    assert not {"--privileged", "--init"} & set(options(container))
+    assert service(container)["cap_drop"] == ["ALL"]
+    assert service(container)["read_only"] is True
+    assert "no-new-privileges:true" in service(container)["security_opt"]
+
+
+def test_docker_is_given_devices_groups_files_and_limits(tmp_path: Path) -> None:
+    files = ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/usr/local/Ascend/driver/x"]
+    found = options(made(NODES, machine(tmp_path, files, "HwHiAiUser:x:1000:\n"), model=str(tmp_path), port=9000))
+
+    assert found["--device"] == ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm"]
+    assert found["--group-add"] == ["1000"]
+    assert found["--ulimit"] == ["memlock=-1:-1"]
+    assert found["--shm-size"] == ["16g"]
+    assert found["--publish"] == ["9000:8000", "127.0.0.1:9001:8001"]
+    assert found["--env"] == ["HCCL_OP=1"]  # a folder needs no token of the hub
+    driver = "/usr/local/Ascend/driver"
+    assert f"type=bind,source={driver},target={driver},readonly" in found["--mount"]
+    assert f"type=bind,source={tmp_path},target=/models/{tmp_path.name},readonly" in found["--mount"]
+    assert found["--mount"][-1] == "type=volume,source=drydock-cpu-cache,target=/cache"
+
+
+def test_a_token_is_passed_by_name_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    container = made(Run(), machine(tmp_path))
+
+    assert options(container)["--env"] == ["HF_TOKEN", "HF_ENDPOINT"]
+    assert service(container)["environment"] == {"HF_TOKEN": None, "HF_ENDPOINT": None}
+    assert "hf_secret" not in docker.docker_text(container) + docker.compose_text(container)
+
+
+def test_several_gpus_are_quoted_for_dockers_own_parser(tmp_path: Path) -> None:
+    assert options(made(GPUS, machine(tmp_path), devices="1,2"))["--gpus"] == ['"device=1,2"']
+    assert options(made(GPUS, machine(tmp_path), devices="1"))["--gpus"] == ["device=1"]
+
+
+def test_privileged_leaves_no_capability_to_drop(tmp_path: Path) -> None:
+    container = made(PRIVILEGED, machine(tmp_path))
+
+    assert not {"--cap-drop", "--cap-add", "--device"} & set(options(container))
+    assert options(container)["--user"] == ["0:0"]
+    assert (service(container)["privileged"], "cap_drop" in service(container)) == (True, False)
+
+
+def test_in_the_hosts_network_nothing_is_published(tmp_path: Path) -> None:
+    container = made(RUNTIME, machine(tmp_path))
+
+    assert "--publish" not in options(container)
+    assert (options(container)["--network"], options(container)["--runtime"]) == (["host"], ["habana"])
+    assert "ports" not in service(container)
+    assert (service(container)["network_mode"], service(container)["ipc"]) == ("host", "host")
+
+
+def test_another_command_takes_no_port_and_stays_until_it_is_removed(tmp_path: Path) -> None:
+    argv = docker.docker_argv(made(Run(), machine(tmp_path)), lifetime=(), command=("facts", "--record", "/cache/h"))
+
+    assert argv[-4:] == ["drydock/cpu-vllm0.32:latest", "facts", "--record", "/cache/h"]
+    assert not {"--publish", "--rm"} & set(argv)
+
+
+def test_a_cache_with_a_slash_is_a_folder(tmp_path: Path) -> None:
+    container = made(Run(), machine(tmp_path), cache="/srv/cache")
+
+    assert options(container)["--mount"] == ["type=bind,source=/srv/cache,target=/cache"]
+    assert service(container)["volumes"] == [{"type": "bind", "source": "/srv/cache", "target": "/cache"}]
+    assert "volumes" not in yaml.safe_load(docker.compose_text(container))
+
+
+# --- compose --------------------------------------------------------------------------------------------------------
+
+
+def test_compose_says_what_docker_is_told(tmp_path: Path) -> None:
+    files = ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/usr/local/Ascend/driver/x"]
+    container = made(NODES, machine(tmp_path, files, "HwHiAiUser:x:1000:\n"))
+    found = service(container)
+
+    assert found["devices"][0] == "/dev/davinci0:/dev/davinci0"
+    assert found["group_add"] == ["1000"]
+    assert found["ulimits"] == {"memlock": {"soft": -1, "hard": -1}}
+    assert found["shm_size"] == "16g"
+    assert found["volumes"][0]["bind"] == {"create_host_path": False}
+    assert found["volumes"][-1] == {"type": "volume", "source": "cache", "target": "/cache"}
+    assert found["command"] == list(container.arguments)
+
+
+def test_compose_replaces_no_dollar_and_reads_security_options_with_colons(tmp_path: Path) -> None:
+    found = service(made(RUNTIME, machine(tmp_path), arguments=("$HOME",)))
+
+    assert found["command"][-1] == "$$HOME"
+    assert found["security_opt"] == ["no-new-privileges:true", "seccomp:unconfined"]
+    assert found["environment"]["HABANA_VISIBLE_DEVICES"] == "all"
+
+
+@pytest.mark.parametrize(("devices", "chosen"), [("", {"count": "all"}), ("1,2", {"device_ids": ["1", "2"]})])
+def test_compose_reserves_gpus(tmp_path: Path, devices: str, chosen: dict[str, Any]) -> None:
+    found = service(made(GPUS, machine(tmp_path), devices=devices))
+
+    reserved = {"driver": "nvidia", "capabilities": ["gpu"], **chosen}
+    assert found["deploy"] == {"resources": {"reservations": {"devices": [reserved]}}}
+
+
+def test_a_group_that_is_unknown_here_is_a_comment_in_compose(tmp_path: Path) -> None:
+    text = docker.compose_text(made(NODES, machine(tmp_path)))
+
+    assert text.startswith("# group HwHiAiUser: write the number")
+    assert yaml.safe_load(text)["services"]["cpu-vllm0-32"]["group_add"] == ["HwHiAiUser"]
+
+
+def test_every_key_of_a_service_is_one_of_the_compose_specification(tmp_path: Path) -> None:
+    known = {
+        "image", "container_name", "command", "restart", "stop_grace_period", "read_only", "tmpfs", "privileged",
+        "cap_drop", "cap_add", "security_opt", "group_add", "user", "runtime", "devices", "shm_size", "ipc",
+        "network_mode", "ports", "ulimits", "environment", "volumes", "deploy",
+    }  # fmt: skip
+    found = {key for record in RECORDS.values() for key in service(made(record, machine(tmp_path)))}
+
+    assert found <= known
+    assert all(value for record in RECORDS.values() for value in service(made(record, machine(tmp_path))).values())
+
+
+@pytest.mark.parametrize("limit", ["memlock", "memlock=x", "Memlock=1"])
+def test_a_limit_that_docker_would_not_take_is_refused_in_the_data(limit: str) -> None:
+    with pytest.raises(ValueError, match="ulimits"):
+        Run.model_validate({"ulimits": [word(limit)], "devices": [node("/dev/a")]})
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+def test_docker_compose_takes_the_file(tmp_path: Path, record: Run) -> None:
+    if (
+        not shutil.which("docker")
+        or subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode
+    ):
+        pytest.skip("no docker compose here")
+    text = docker.compose_text(made(record, machine(tmp_path), model=str(tmp_path)))
+
+    done = subprocess.run(
+        ["docker", "compose", "-f", "-", "config", "-q"], input=text, capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,156 @@
+"""How Kubernetes writes a container: structure by the API's own rules."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drydock.model.running import Run
+from drydock.run import kubernetes
+from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node, word
+
+RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVILEGED, "nothing": Run()}
+
+
+def documents(record: Run, folder: Path, **request: Any) -> dict[str, dict[str, Any]]:
+    """Return the manifest's documents by kind."""
+    text = kubernetes.kubernetes_text(made(record, machine(folder), **request))
+    return {document["kind"]: document for document in yaml.safe_load_all(text)}
+
+
+def pod(record: Run, folder: Path, **request: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the pod's specification and its only container."""
+    spec = documents(record, folder, **request)["Deployment"]["spec"]["template"]["spec"]
+    return spec, spec["containers"][0]
+
+
+@pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
+class TestAny:
+    """What holds for each kind of record."""
+
+    def test_service_deployment_and_pod_find_each_other(self, tmp_path: Path, record: Run) -> None:
+        found = documents(record, tmp_path, port=9000)
+        labels = found["Deployment"]["spec"]["template"]["metadata"]["labels"]
+        ports = {item["name"]: item for item in pod(record, tmp_path, port=9000)[1]["ports"]}
+
+        assert set(found) == {"PersistentVolumeClaim", "Deployment", "Service"}
+        assert found["Deployment"]["spec"]["selector"]["matchLabels"] == labels == found["Service"]["spec"]["selector"]
+        assert found["Service"]["spec"]["ports"] == [{"name": "http", "port": 9000, "targetPort": "http"}]
+        assert set(ports) == {"http", "status"}
+        assert all(re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", item["metadata"]["name"]) for item in found.values())
+
+    def test_every_mount_has_its_volume_and_the_other_way_round(self, tmp_path: Path, record: Run) -> None:
+        spec, container = pod(record, tmp_path, model=str(tmp_path))
+        names = [volume["name"] for volume in spec["volumes"]]
+
+        assert len(set(names)) == len(names)
+        assert names == [mount["name"] for mount in container["volumeMounts"]]
+        assert all(len(volume) == 2 for volume in spec["volumes"])
+
+    def test_the_status_port_answers_every_probe(self, tmp_path: Path, record: Run) -> None:
+        _, container = pod(record, tmp_path)
+        probes = {kind: container[f"{kind}Probe"] for kind in ("startup", "readiness", "liveness")}
+
+        assert {kind: probe["httpGet"]["path"] for kind, probe in probes.items()} == {
+            "startup": "/startupz",
+            "readiness": "/readyz",
+            "liveness": "/livez",
+        }
+        assert {probe["httpGet"]["port"] for probe in probes.values()} == {"status"}
+        assert probes["startup"]["failureThreshold"] * probes["startup"]["periodSeconds"] == 3600
+
+    def test_the_root_file_system_is_read_only_and_escalation_is_what_the_api_takes(
+        self, tmp_path: Path, record: Run
+    ) -> None:
+        security = pod(record, tmp_path)[1]["securityContext"]
+
+        assert security["readOnlyRootFilesystem"] is True
+        if security.get("privileged"):
+            assert "allowPrivilegeEscalation" not in security  # the API refuses false beside it
+        else:
+            assert (security["allowPrivilegeEscalation"], security["capabilities"]["drop"]) == (False, ["ALL"])
+
+
+def test_devices_come_from_the_device_plugin(tmp_path: Path) -> None:
+    assert pod(NODES, tmp_path)[1]["resources"] == {"limits": {"huawei.com/Ascend910": 8}}
+    assert pod(NODES, tmp_path, devices="0,1")[1]["resources"] == {"limits": {"huawei.com/Ascend910": 2}}
+    assert "resources" not in pod(Run(), tmp_path)[1]
+
+
+def test_the_plugin_sets_the_variable_that_chooses(tmp_path: Path) -> None:
+    names = {item["name"] for item in pod(RUNTIME, tmp_path)[1]["env"]}
+
+    assert names == {"HF_TOKEN"}
+
+
+def test_shared_memory_is_a_volume_in_memory(tmp_path: Path) -> None:
+    spec, container = pod(NODES, tmp_path)
+
+    assert {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "16Gi"}} in spec["volumes"]
+    assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
+
+
+def test_the_hosts_network_memory_and_user_are_asked_for_where_the_record_does(tmp_path: Path) -> None:
+    spec, container = pod(RUNTIME, tmp_path, port=9000)
+
+    assert (spec["hostNetwork"], spec["hostIPC"], spec["dnsPolicy"]) == (True, True, "ClusterFirstWithHostNet")
+    assert [item["containerPort"] for item in container["ports"]] == [9000, 9001]
+    assert spec["securityContext"]["seccompProfile"] == {"type": "Unconfined"}
+    assert container["securityContext"]["capabilities"]["add"] == ["SYS_NICE", "SYS_PTRACE"]
+    plain = pod(Run(), tmp_path)[0]
+    assert not {"hostNetwork", "hostIPC", "dnsPolicy"} & set(plain)
+    assert plain["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+
+
+@pytest.mark.parametrize(("user", "expected"), [("", (True, 10001, 0)), ("0:0", (False, 0, 0)), ("7:8", (True, 7, 8))])
+def test_the_user_is_the_images_own_unless_the_record_needs_another(
+    tmp_path: Path, user: str, expected: tuple[bool, int, int]
+) -> None:
+    record = Run.model_validate({"user": word(user)} if user else {})
+    context = pod(record, tmp_path)[0]["securityContext"]
+
+    assert (context["runAsNonRoot"], context["runAsUser"], context["runAsGroup"]) == expected
+
+
+def test_the_api_takes_no_refusal_of_escalation_beside_sys_admin(tmp_path: Path) -> None:
+    record = Run.model_validate({"capabilities": [word("SYS_ADMIN")]})
+
+    assert pod(record, tmp_path)[1]["securityContext"]["allowPrivilegeEscalation"] is True
+
+
+def test_what_a_pod_cannot_say_is_remarked(tmp_path: Path) -> None:
+    record = Run.model_validate({
+        "devices": [node("/dev/kfd")],
+        "ulimits": [word("memlock=-1:-1")],
+        "runtime": word("amd"),
+        "groups": [word("render")],
+    })  # fmt: skip
+    said = "\n".join(kubernetes.remarks(made(record, machine(tmp_path), model=str(tmp_path))))
+
+    for text in (
+        "image drydock/",
+        "runtime amd",
+        "ulimits memlock",
+        "devices /dev/kfd",
+        f"model {tmp_path}",
+        "group render",
+    ):
+        assert text in said
+    assert list(kubernetes.remarks(made(GPUS, machine(tmp_path), image="registry.example/vllm@sha256:0"))) == []
+
+
+@pytest.mark.parametrize(
+    ("docker", "expected"),
+    [("16g", "16Gi"), ("512m", "512Mi"), ("4gb", "4Gi"), ("1t", "1Ti"), ("64k", "64Ki"), ("1024", "1024"), ("8b", "8")],
+)
+def test_a_size_as_kubernetes_writes_it(docker: str, expected: str) -> None:
+    assert kubernetes.quantity(docker) == expected
+
+
+def test_a_pod_puts_nothing_in_place_of_a_variables_name(tmp_path: Path) -> None:
+    _, container = pod(Run(), tmp_path, arguments=("--x", "$(HF_TOKEN) $$"))
+    assert container["args"][-1] == "$$(HF_TOKEN) $$$$"

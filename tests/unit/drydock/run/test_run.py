@@ -1,0 +1,131 @@
+"""The verb `run`: what it prints, what it starts, and when it refuses."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drydock.core.errors import HostError, InputError, TargetError
+from drydock.core.paths import ROOT
+from drydock.run import run
+from drydock.run.container import Request
+from drydock.run.docker import docker_argv
+from tests.support.containers import NODES, machine, made
+
+MODEL = Request(model="org/model")
+DIGEST = f"sha256:{'ab' * 32}"
+PINNED = f"registry.example/vllm@{DIGEST}"
+
+
+class Elsewhere(run.Here):
+    """A machine and an engine made up; docker is only noted."""
+
+    def __init__(self, folder: Path, images: Sequence[str] = ()) -> None:
+        self.machine = machine(folder)
+        self.images = images
+        self.became: list[str] = []
+
+    def digest(self, image: str) -> str:
+        return DIGEST if image in self.images else ""
+
+    def become(self, argv: Sequence[str]) -> None:
+        self.became = [*argv]
+
+
+def test_printing_needs_no_image_and_gives_data_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = Elsewhere(tmp_path)
+
+    run.run("cpu", MODEL, only_print=True, here=here)
+
+    out, err = capsys.readouterr()
+    assert shlex.split(out.replace("\\\n", " "))[:2] == ["docker", "run"]
+    assert "--cap-add SYS_NICE: with several NUMA nodes" in err
+    assert here.became == []
+
+
+def test_a_machine_of_the_kind_is_told_what_it_lacks_and_another_only_that_it_is_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.run("cpu", Request(model="/data/not/here"), only_print=True, here=Elsewhere(tmp_path))
+
+    assert "no folder /data/not/here" in capsys.readouterr().err
+    assert not made(NODES, machine(tmp_path)).native
+
+
+def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = Elsewhere(tmp_path)
+
+    run.run("cpu", MODEL, form="compose", here=here)
+    assert set(yaml.safe_load(capsys.readouterr().out)) == {"services", "volumes"}
+    run.run("cpu", MODEL, form="k8s", here=here)
+    out, err = capsys.readouterr()
+    assert [document["kind"] for document in yaml.safe_load_all(out)][1] == "Deployment"
+    assert "is this machine's own: push it" in err
+    assert here.became == []
+
+
+def test_docker_becomes_what_was_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = Elsewhere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+
+    run.run("cpu", MODEL, here=here)
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert here.became[:3] == ["docker", "run", "--rm"]
+    assert shlex.split(err[err.index("docker run") :].replace("\\\n", " ")) == here.became
+    assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
+
+
+@pytest.mark.parametrize("form", run.WRITERS)
+def test_the_digest_is_told_where_the_reference_pins_it_and_never_for_a_tag_that_may_move(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
+) -> None:
+    here = Elsewhere(tmp_path, ["registry.example/vllm:1"])
+
+    run.run("cpu", MODEL.model_copy(update={"image": PINNED}), form=form, only_print=True, here=here)
+    assert capsys.readouterr().out.count(DIGEST) == 2  # the reference and the variable
+    run.run("cpu", MODEL.model_copy(update={"image": "registry.example/vllm:1"}), form=form, only_print=True, here=here)
+    assert "DRYDOCK_IMAGE_DIGEST" not in capsys.readouterr().out
+
+
+def test_a_secret_is_shown_nowhere_and_still_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = Elsewhere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    run.run("cpu", Request(model="org/model", arguments=("--api-key", "s3cret")), here=here)
+    assert "s3cret" not in "".join(capsys.readouterr())
+    assert here.became[-1] == "s3cret"
+
+
+def test_an_image_that_was_not_built_is_named_with_how_to_build_it(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="has no such image") as raised:
+        run.run("cpu", MODEL, here=Elsewhere(tmp_path))
+    assert (raised.value.hint, raised.value.code) == ("invoke build --target cpu", 9)
+
+
+def test_an_image_of_a_registry_is_dockers_to_find(tmp_path: Path) -> None:
+    here = Elsewhere(tmp_path)
+
+    run.run("cpu", Request(model="org/model", image="registry.example/vllm:1"), here=here)
+
+    assert "registry.example/vllm:1" in here.became
+
+
+def test_everything_that_this_machine_lacks_is_named_at_once(tmp_path: Path) -> None:
+    wanted = made(NODES, machine(tmp_path))
+
+    with pytest.raises(HostError) as raised:
+        run.require(wanted, "ascend", Elsewhere(tmp_path))
+    assert len(raised.value.problems) == 4
+    assert "no device /dev/davinci[0-9]* on this machine" in raised.value.problems
+    assert docker_argv(wanted)
+
+
+def test_what_nobody_knows_is_named_with_what_is_near(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="--format compos") as raised:
+        run.run("cpu", MODEL, form="compos", here=Elsewhere(tmp_path))
+    assert raised.value.hint == "did you mean 'compose'?"
+    with pytest.raises(TargetError):
+        run.run("gaudi9", MODEL, here=Elsewhere(tmp_path), root=ROOT)

@@ -1,0 +1,187 @@
+"""Cache entries as an image layout: what is written, what is taken, what is refused."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoints.artifact import KIND
+from entrypoints.cacheverb import run
+from entrypoints.entries import listed, read
+from entrypoints.errors import EntrypointError
+from tests.unit.entrypoints.cache.test_entries import ENTRY, READY, names, put
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = put(tmp_path / "source", kernel="compiled", lock="")
+    (path / "deep").mkdir()
+    (path / "deep" / "launch.sh").write_text("run")
+    (path / "deep" / "launch.sh").chmod(0o770)
+    os.utime(path / "deep" / "launch.sh", (1000, 1000))
+    put(tmp_path / "source", {**READY, "ready": 0}, "unfinished")
+    return tmp_path / "source"
+
+
+def cache(root: Path, *tokens: str) -> None:
+    assert run(tokens, {"DRYDOCK_CACHE_DIR": str(root)}) == 0
+
+
+@pytest.mark.parametrize("name", ["cache.tar", "cache"])
+def test_an_entry_goes_round_whole(source: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    cache(source, "export", str(tmp_path / name))
+    cache(tmp_path / "target", "import", str(tmp_path / name))
+    made = tmp_path / "target" / "compiled" / ENTRY.name
+    assert read(str(made)) == READY
+    assert (made / "kernel").read_text() == "compiled"
+    assert (made / "deep" / "launch.sh").stat().st_mtime == 1000
+    assert os.access(made / "deep" / "launch.sh", os.X_OK)
+    assert not (made / "lock").exists()
+    assert [Path(entry.path).name for entry in listed(str(tmp_path / "target"))] == [ENTRY.name]
+    assert f"{ENTRY.name}: taken" in capsys.readouterr().err
+    assert not list(tmp_path.rglob(".*"))
+    cache(tmp_path / "target", "import", str(tmp_path / name))
+    assert f"{ENTRY.name}: is there already" in capsys.readouterr().err
+
+
+def test_the_same_entry_gives_the_same_artifact(source: Path, tmp_path: Path) -> None:
+    for name in ("one.tar", "other.tar"):
+        cache(source, "export", str(tmp_path / name))
+    assert (tmp_path / "one.tar").read_bytes() == (tmp_path / "other.tar").read_bytes()
+
+
+def test_the_layout_is_as_the_specification_says(source: Path, tmp_path: Path) -> None:
+    layout = tmp_path / "layout"
+    cache(source, "export", str(layout))
+    index = json.loads((layout / "index.json").read_text())
+    assert json.loads((layout / "oci-layout").read_text()) == {"imageLayoutVersion": "1.0.0"}
+    manifest = blob(layout, index["manifests"][0])
+    config = blob(layout, manifest["config"])
+    assert manifest["artifactType"] == index["manifests"][0]["artifactType"] == KIND
+    (layer,) = manifest["layers"]
+    packed = (layout / "blobs" / "sha256" / layer["digest"].removeprefix("sha256:")).read_bytes()
+    assert len(packed) == layer["size"]
+    plain = gzip.decompress(packed)
+    assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(plain).hexdigest()}"]
+    with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
+        members = tar.getmembers()
+    assert {member.name.split("/")[1] for member in members} == {ENTRY.name}
+    assert {(member.uid, member.gid) for member in members} == {(0, 0)}
+
+
+def blob(layout: Path, descriptor: dict[str, Any]) -> Any:
+    data = (layout / "blobs" / "sha256" / descriptor["digest"].removeprefix("sha256:")).read_bytes()
+    assert len(data) == descriptor["size"]
+    return json.loads(data)
+
+
+def test_only_what_is_ready_is_handed_on(tmp_path: Path) -> None:
+    put(tmp_path, {**READY, "ready": 0}, "unfinished")
+    with pytest.raises(EntrypointError, match="nothing is ready"):
+        cache(tmp_path, "export", "-")
+    put(tmp_path)
+    with pytest.raises(EntrypointError, match="no ready entry 'unfinished'"):
+        cache(tmp_path, "export", "-", "unfinished")
+
+
+# --- what others made -----------------------------------------------------------------------------------------------
+
+
+def made(
+    layout: Path, members: Iterable[tarfile.TarInfo], kind: str = "application/vnd.oci.image.layer.v1.tar"
+) -> None:
+    """Write a layout of one layer with these members, each with the bytes of a ready manifest."""
+    (layout / "blobs" / "sha256").mkdir(parents=True)
+    buffer = io.BytesIO()
+    data = json.dumps(READY).encode()
+    with tarfile.open(fileobj=buffer, mode="w") as tar:
+        for member in members:
+            member.size = len(data) if member.isfile() else 0
+            tar.addfile(member, io.BytesIO(data))
+    layer = stored(layout, buffer.getvalue())
+    manifest = stored(layout, json.dumps({"layers": [{**layer, "mediaType": kind}]}).encode())
+    nested = stored(layout, json.dumps({"manifests": [manifest]}).encode())
+    (layout / "index.json").write_text(json.dumps({"manifests": [nested]}))
+
+
+def stored(layout: Path, data: bytes) -> dict[str, Any]:
+    digest = hashlib.sha256(data).hexdigest()
+    (layout / "blobs" / "sha256" / digest).write_bytes(data)
+    return {"digest": f"sha256:{digest}", "size": len(data)}
+
+
+def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.TarInfo:
+    info = tarfile.TarInfo(name)
+    info.type, info.linkname = kind, link
+    return info
+
+
+def test_an_image_that_a_registry_tool_made_is_taken(tmp_path: Path) -> None:
+    made(tmp_path / "layout", [member("./compiled/e/entry.json"), member("etc/passwd")])
+    cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
+    assert names(tmp_path / "cache" / "compiled") == ["e"]
+
+
+@pytest.mark.parametrize("name", ["compiled/../../evil", "/compiled/e/x", "compiled/e/../../../evil"])
+def test_paths_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
+    made(tmp_path / "layout", [member("compiled/e/entry.json"), member(name)])
+    with pytest.raises(EntrypointError, match="leads out of the folder"):
+        cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
+    assert names(tmp_path / "cache" / "compiled") == []
+
+
+def test_links_and_devices_are_not_taken(tmp_path: Path) -> None:
+    links = (member("compiled/e/l", tarfile.SYMTYPE, "/etc"), member("compiled/e/h", tarfile.LNKTYPE, "/etc/passwd"))
+    made(tmp_path / "layout", [member("compiled/e/entry.json"), *links, member("compiled/e/d", tarfile.CHRTYPE)])
+    cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
+    assert names(tmp_path / "cache" / "compiled" / "e") == ["entry.json"]
+
+
+def test_a_damaged_blob_is_named(source: Path, tmp_path: Path) -> None:
+    cache(source, "export", str(tmp_path / "layout"))
+    layer = max((tmp_path / "layout" / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
+    layer.write_bytes(layer.read_bytes()[:-1])
+    with pytest.raises(EntrypointError, match=f"{layer.name}: its content has the digest"):
+        cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
+
+
+def test_what_is_no_layout_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_text("nothing")
+    with pytest.raises(EntrypointError, match=r"x\.tar"):
+        cache(tmp_path / "cache", "import", str(tmp_path / "x.tar"))
+    made(tmp_path / "layout", [member("compiled/e/entry.json")], "application/vnd.oci.image.layer.v1.tar+zstd")
+    with pytest.raises(EntrypointError, match="zstd"):
+        cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
+
+
+# --- list and remove ------------------------------------------------------------------------------------------------
+
+
+def test_what_is_kept_is_listed(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    cache(source, "list", "--json")
+    rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert rows[ENTRY.name]["state"] == "ready"
+    assert rows["unfinished"]["state"] == "unfinished"
+    cache(source)
+    assert f"{ENTRY.name}  ready" in capsys.readouterr().out
+
+
+def test_an_entry_is_removed_by_name(source: Path) -> None:
+    cache(source, "remove", "unfinished")
+    assert not (source / "compiled" / "unfinished").exists()
+    with pytest.raises(EntrypointError, match="no entry 'unfinished'"):
+        cache(source, "remove", "unfinished")
+
+
+def test_an_unknown_command_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EntrypointError, match="unknown command 'clear'"):
+        cache(tmp_path, "clear")

@@ -1,0 +1,189 @@
+"""Entries of the compile cache, judged, locked, copied, set aside."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoints.entries import (
+    CRASHES,
+    FILL,
+    HIT,
+    Opened,
+    Unusable,
+    is_in_use,
+    judge,
+    listed,
+    nearest,
+    open_entry,
+    parse_manifest,
+    set_aside,
+    write,
+)
+from entrypoints.model import Entry
+from tests.support.damage import survives_damage
+
+FACTORS = {"variant": "cpu", "model": "m", "--dtype": "bfloat16"}
+ENTRY = Entry("cpu-1-2", FACTORS)
+READY: dict[str, Any] = {"factors": FACTORS, "attempts": 0, "ready": 1700000000, "used": 1700000000}
+
+
+def put(root: Path, manifest: dict[str, Any] | None = READY, name: str = ENTRY.name, **contents: str) -> Path:
+    path = root / "compiled" / name
+    path.mkdir(parents=True)
+    for file, text in contents.items():
+        (path / file).write_text(text)
+    if manifest is not None:
+        write(str(path), manifest)
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def opened(root: Path, *sources: Path, told: list[str] | None = None) -> Opened:
+    return open_entry(str(root), ENTRY, map(str, sources), [] if told is None else told)
+
+
+@pytest.mark.parametrize(
+    ("kept", "kind", "why"),
+    [
+        (READY, "hit", ""),
+        ({**READY, "ready": 0}, "fill", "did not get ready"),
+        ({**READY, "attempts": CRASHES}, "aside", "3 starts in a row"),
+        ({**READY, "factors": {**FACTORS, "model": "other"}}, "aside", "model was other, is m"),
+        (None, "aside", "cannot be read"),
+        ({}, "aside", "nothing says"),
+    ],
+)
+def test_what_is_kept_is_judged_by_its_manifest(kept: dict[str, Any] | None, kind: str, why: str) -> None:
+    verdict = judge(kept, FACTORS, empty=False)
+    assert verdict.kind == kind
+    assert why in verdict.why
+
+
+def test_nothing_there_is_filled(tmp_path: Path) -> None:
+    found = opened(tmp_path)
+    assert (found.verdict.kind, found.kept) == (FILL, {})
+    assert is_in_use(found.path)
+
+
+def test_what_is_ready_is_used_by_many_at_once(tmp_path: Path) -> None:
+    put(tmp_path)
+    first, second = opened(tmp_path), opened(tmp_path)
+    assert first.verdict.kind == second.verdict.kind == HIT
+    assert first.path == second.path
+
+
+def test_what_is_being_filled_is_one_servers_alone(tmp_path: Path) -> None:
+    opened(tmp_path)
+    with pytest.raises(Unusable, match="another server is filling it"):
+        opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "poison",
+    [
+        {"manifest": {"factors": "?"}},
+        {"manifest": None, "kernel": "half"},
+        {"manifest": {**READY, "factors": {"model": "foreign"}}},
+        {"manifest": {**READY, "attempts": CRASHES}},
+    ],
+)
+def test_what_cannot_be_trusted_is_set_aside_and_said_in_one_line(tmp_path: Path, poison: dict[str, Any]) -> None:
+    put(tmp_path, **poison)
+    told: list[str] = []
+    found = opened(tmp_path, told=told)
+    assert found.verdict.kind == FILL
+    assert names(Path(found.path)) == ["lock"]
+    assert len(told) == 1
+    assert told[0].startswith(f"WARN {found.path}: ")
+    assert len(list((tmp_path / "quarantine").iterdir())) == 1
+
+
+def test_folders_that_a_broken_off_start_made_are_no_content(tmp_path: Path) -> None:
+    (tmp_path / "compiled" / ENTRY.name / "triton").mkdir(parents=True)
+    assert opened(tmp_path).verdict == (FILL, "")
+
+
+def test_a_foreign_owners_entry_is_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path)
+    monkeypatch.setattr(os, "access", lambda *_: False)  # as for any user but root
+    with pytest.raises(Unusable, match=f"belongs to uid {os.getuid()}; uid .* may not write there"):
+        opened(tmp_path)
+
+
+def test_a_file_in_an_entrys_place_is_unusable(tmp_path: Path) -> None:
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / ENTRY.name).write_text("")
+    with pytest.raises(Unusable, match="found a file"):
+        opened(tmp_path)
+
+
+def test_an_entry_is_copied_in_from_where_it_is_ready(tmp_path: Path) -> None:
+    put(tmp_path / "none", {**READY, "ready": 0}, kernel="unfinished")
+    put(tmp_path / "other", {**READY, "factors": {}}, kernel="foreign")
+    source = put(tmp_path / "volume", kernel="right", lock="")
+    told: list[str] = []
+    found = opened(tmp_path / "work", tmp_path / "none", tmp_path / "other", tmp_path / "volume", told=told)
+    assert found.verdict.kind == HIT
+    assert Path(found.path, "kernel").read_text() == "right"
+    assert told[-1].startswith("cache: copied in ")
+    assert names(tmp_path / "work" / "compiled") == [ENTRY.name]
+    assert not is_in_use(str(source))
+
+
+def test_a_copy_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path / "volume", kernel="right")
+
+    def full(*_: object) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("entrypoints.entries.copy", full)
+    told: list[str] = []
+    found = opened(tmp_path / "work", tmp_path / "volume", told=told)
+    assert found.verdict.kind == FILL
+    assert "No space left on device" in told[0]
+    assert names(tmp_path / "work" / "compiled") == [ENTRY.name]
+
+
+def test_what_is_set_aside_is_whole_elsewhere(tmp_path: Path) -> None:
+    path = put(tmp_path, kernel="poison")
+    target = Path(set_aside(str(path)))
+    assert not path.exists()
+    assert (target / "kernel").read_text() == "poison"
+
+
+def test_the_nearest_entry_differs_in_the_fewest_factors(tmp_path: Path) -> None:
+    put(tmp_path, {**READY, "factors": {**FACTORS, "--dtype": "float16"}}, "near")
+    put(tmp_path, {**READY, "factors": {**FACTORS, "--dtype": "float16", "model": "other"}}, "far")
+    put(tmp_path, {**READY, "ready": 0}, "unfinished")
+    put(tmp_path, {**READY, "factors": {"variant": "cpu"}}, "kernels")
+    found = nearest(listed(str(tmp_path)), ENTRY)
+    assert found is not None
+    assert Path(found[0].path).name == "near"
+    assert found[1] == ("--dtype was float16, is bfloat16",)
+
+
+def test_a_lock_file_that_cannot_be_locked_here_is_done_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    assert opened(tmp_path).verdict.kind == FILL
+
+
+@pytest.mark.fuzz
+def test_no_damaged_manifest_stops_a_start() -> None:
+    def parse(text: str) -> None:
+        judge(parse_manifest(text), FACTORS, empty=False)
+
+    survives_damage(parse, json.dumps(READY))

@@ -1,0 +1,171 @@
+"""Checks are data; what they find is judged here."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+
+from entrypoints import findings
+from entrypoints.model import Device, Failure, Limits, Memory
+from tests.support.sample import GIB, check, facts, with_threads
+
+
+def severity(**changes: Any) -> str:
+    return findings.evaluate([check(**changes)], facts())[0].severity
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected", "outcome"),
+    [
+        ("eq", "performance", "PASS"),
+        ("eq", "powersave", "WARN"),
+        ("ne", "powersave", "PASS"),
+        ("in", ["performance", "schedutil"], "PASS"),
+        ("not_in", ["performance"], "WARN"),
+        ("present", None, "PASS"),
+        ("absent", None, "WARN"),
+        ("gte", 3, "UNKNOWN"),
+    ],
+)
+def test_each_operator_compares_text(operator: str, expected: Any, outcome: str) -> None:
+    assert severity(operator=operator, expected=expected) == outcome
+
+
+@pytest.mark.parametrize(
+    ("operator", "expected", "outcome"), [("gte", 8, "PASS"), ("gte", 9, "WARN"), ("lte", 8, "PASS")]
+)
+def test_numbers_compare_by_size(operator: str, expected: int, outcome: str) -> None:
+    assert severity(fact="derived.physical_cores", operator=operator, expected=expected) == outcome
+
+
+@pytest.mark.parametrize(("expected", "outcome"), [("avx512f", "PASS"), (["neon", "avx2"], "PASS"), (["neon"], "WARN")])
+def test_a_list_contains_one_of_those_expected(expected: Any, outcome: str) -> None:
+    assert severity(fact="processor.flags", operator="contains", expected=expected) == outcome
+
+
+def test_a_fact_that_is_not_there_is_unknown_and_never_passes() -> None:
+    assert severity(fact="kernel.no_such_knob") == "UNKNOWN"
+    assert severity(fact="kernel.governor.deeper") == "UNKNOWN"
+
+
+def test_a_check_whose_condition_is_not_met_says_nothing() -> None:
+    condition = {"fact": "processor.architecture", "operator": "eq", "expected": "s390x"}
+
+    assert findings.evaluate([check(when=[condition])], facts()) == ()
+    assert findings.evaluate([check(when=[{**condition, "fact": "kernel.none"}])], facts()) == ()
+
+
+def test_a_probes_failure_is_a_fail_finding_with_where_and_what() -> None:
+    broken = facts(failures=(Failure("/proc/x", "errno 5", "a readable file"),))
+    found = findings.evaluate([], broken)
+
+    assert findings.failed(found)
+    assert (found[0].severity, found[0].found) == ("FAIL", "errno 5")
+    assert "/proc/x" in found[0].remediation
+
+
+def test_unlimited_limits_pass_every_threshold() -> None:
+    assert severity(fact="derived.memlock_mib", operator="gte", expected=1 << 40) == "PASS"
+
+
+def test_derived_facts_count_cores_not_threads() -> None:
+    derived = findings.derive(with_threads(facts(cores=4, nodes=2), 2))
+
+    assert (derived["physical_cores"], derived["threads_per_core"], derived["numa_nodes"]) == (4, 2, 2)
+
+
+def test_available_memory_is_the_containers_where_that_is_less() -> None:
+    host = facts(memory=64 * GIB)
+    limited = host._replace(cgroup=host.cgroup._replace(memory_limit=8 * GIB, memory_used=GIB))
+
+    assert findings.available_memory(host) == 64 * GIB
+    assert findings.available_memory(limited) == 7 * GIB
+    assert findings.derive(limited)["memory_gib"] == 8.0
+
+
+def test_a_quota_covers_cores_or_not_and_may_be_a_fraction() -> None:
+    host = facts(cores=4)
+    derived = findings.derive(host._replace(cgroup=host.cgroup._replace(cpu_quota=2.5)))
+
+    assert (derived["cpu_quota_covers"], derived["cpu_quota_whole"]) == (False, False)
+    assert findings.derive(host)["cpu_quota_covers"] is True
+
+
+@pytest.mark.parametrize(
+    ("seccomp", "sys_nice", "outcome"),
+    [("filter", "no", "blocked"), ("filter", "yes", "allowed"), ("disabled", "no", "allowed")],
+)
+def test_memory_policy_needs_no_filter_or_sys_nice(seccomp: str, sys_nice: str, outcome: str) -> None:
+    host = facts(kernel={"seccomp": seccomp, "sys_nice": sys_nice})
+
+    assert findings.derive(host)["mempolicy"] == outcome
+
+
+def test_a_cpu_whose_node_gives_no_memory_is_counted() -> None:
+    host = facts(cores=4, nodes=2)
+
+    assert findings.derive(host._replace(nodes=host.nodes[:1]))["numa_cpus_without_memory"] == 2
+
+
+def test_swap_in_use_is_told_in_mib() -> None:
+    assert findings.derive(facts()._replace(memory=Memory(GIB, GIB, GIB, GIB // 2)))["swap_used_mib"] == 512
+
+
+def test_text_names_what_to_do_for_what_is_not_right_only() -> None:
+    good = findings.as_text(findings.evaluate([check()], facts()))
+    bad = findings.as_text(findings.evaluate([check(expected="powersave")], facts()))
+
+    assert "mend it" not in good
+    assert "mend it" in bad
+    assert "found kernel.governor = performance; expected powersave" in bad
+
+
+def test_junit_tells_failures_and_skips_and_survives_odd_characters() -> None:
+    broken = facts(failures=(Failure("/proc/x", "'\x00\x1b<&>'", "text"),))
+    found = findings.evaluate([check(fact="kernel.none"), check()], broken)
+    suite = ET.fromstring(findings.as_junit(found, "drydock"))  # noqa: S314 - written here
+
+    assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
+    assert [len(case) for case in suite] == [1, 1, 0]
+
+
+def test_each_architecture_of_the_devices_is_derived_once() -> None:
+    devices = tuple(Device(number, "", None, None, None, architecture="trn2") for number in range(2))
+
+    assert findings.derive(facts()._replace(devices=devices))["architectures"] == ["trn2"]
+    assert "architectures" not in findings.derive(facts())
+
+
+def test_a_finding_says_where_its_fact_is_read_and_what_lasts() -> None:
+    fix = {"sysctl": {"vm.swappiness": 1}, "write": {}, "for_good": "vm.swappiness = 1 in /etc/sysctl.d"}
+    places = {"kernel.governor": "/sys/governor"}
+    good, bad = findings.evaluate([check(), check(expected="powersave", fix=fix)], facts(), places)
+
+    assert (good.read, good.fix) == ("/sys/governor", {})
+    assert bad.fix == {"sysctl": {"vm.swappiness": 1}, "for_good": fix["for_good"]}
+    assert "found kernel.governor = performance (/sys/governor); expected powersave" in findings.as_text([bad])
+    assert "for good: vm.swappiness = 1 in /etc/sysctl.d (check --fix-script writes it)\n" in findings.as_text([bad])
+
+
+def test_what_is_unlimited_is_called_so_and_a_short_list_is_shown() -> None:
+    devices = tuple(Device(number, "HL-225", None, None, None, architecture="gaudi2") for number in range(2))
+    host = facts(devices=devices)
+    checks = [check(fact="derived.pids", operator="gte", expected=1), check(fact="derived.names", operator="contains")]
+    found = findings.evaluate(checks, host)
+
+    assert [finding.found for finding in found] == ["derived.pids = unlimited", "derived.names = HL-225"]
+
+
+def test_limits_are_judged_by_how_far_they_may_be_raised() -> None:
+    derived = findings.derive(facts(limits=Limits(1024, 65536, None, 524288, None)))
+
+    assert (derived["nofile"], derived["memlock_mib"]) == (524288, findings.UNLIMITED // findings.MIB)
+
+
+def test_huge_pages_that_nobody_uses_are_a_share_of_the_memory() -> None:
+    host = facts(memory=64 * GIB, kernel={"hugepages_idle": "8192", "hugepage_kib": "2048"})
+
+    assert findings.derive(host)["hugepages_idle_percent"] == 25
+    assert "hugepages_idle_percent" not in findings.derive(facts())

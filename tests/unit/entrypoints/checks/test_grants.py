@@ -1,0 +1,231 @@
+"""A container that was not given what its accelerator needs is told so, with the flag that gives it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from entrypoints.errors import HOST
+from entrypoints.granted import examine, missing, none_here, parse_size
+from entrypoints.model import Facts, Failure, Finding, Limits, Mount
+from tests.support.sample import GIB, check, facts
+
+MIB = 1 << 20
+
+
+def word(value: str, **more: Any) -> dict[str, Any]:
+    return {"value": value, "because": f"{value} is needed", "source": "a manual", **more}
+
+
+def node(path: str, *, each: bool = False, optional: bool = False) -> dict[str, Any]:
+    return {"path": path, "each": each, "optional": optional, "because": "it is opened", "source": "a manual"}
+
+
+def shm(size: int) -> dict[str, Mount]:
+    return {"shm": Mount("/dev/shm", exists=True, writable=True, free=size, total=size, filesystem="tmpfs")}
+
+
+def only(run: dict[str, Any], host: Facts) -> Finding:
+    (finding,) = missing(run, host)
+    return finding
+
+
+def test_a_record_that_asks_for_nothing_and_a_profile_without_one_find_nothing() -> None:
+    assert missing({}, facts()) == ()
+    assert [finding.id for finding in examine({"checks": [check()]}, facts())] == ["CPU-001"]
+
+
+def test_what_is_missing_follows_the_checks() -> None:
+    profile = {"checks": [check()], "run": {"user": word("0:0")}}
+
+    assert [finding.id for finding in examine(profile, facts())] == ["CPU-001", "RUN-007"]
+
+
+def test_a_device_that_cards_share_is_named_with_its_flag() -> None:
+    found = only({"devices": [node("/dev/kfd")]}, facts(granted={"/dev/kfd": False}))
+
+    assert (found.id, found.severity, found.scope) == ("RUN-001", "FAIL", "container")
+    assert found.remediation == "docker run --device /dev/kfd …"
+    assert found.source == "a manual"
+
+
+@pytest.mark.parametrize("granted", [{"/dev/kfd": True}, {}])
+def test_a_device_that_is_there_or_was_not_looked_for_is_no_finding(granted: dict[str, bool]) -> None:
+    assert missing({"devices": [node("/dev/kfd")]}, facts(granted=granted)) == ()
+
+
+def test_a_device_or_file_that_some_machines_lack_is_no_finding() -> None:
+    run = {"devices": [node("/dev/a", optional=True)], "mounts": [node("/etc/b", optional=True)]}
+
+    assert missing(run, facts(granted={"/dev/a": False, "/etc/b": False})) == ()
+
+
+@pytest.mark.parametrize(("first", "second", "count"), [(False, False, 1), (True, False, 0), (False, True, 0)])
+def test_of_the_kinds_of_file_that_cards_have_one_is_enough(first: bool, second: bool, count: int) -> None:
+    run = {"devices": [node("/dev/accel[0-9]*", each=True), node("/dev/vfio/[0-9]*", each=True, optional=True)]}
+    found = missing(run, facts(granted={"/dev/accel[0-9]*": first, "/dev/vfio/[0-9]*": second}))
+
+    assert len(found) == count
+
+
+@pytest.mark.parametrize(
+    ("more", "flag"),
+    [
+        ({}, "--device /dev/davinci0"),
+        ({"groups": [word("render")]}, "--device /dev/davinci0 --group-add (number of render on the host)"),
+        ({"gpus": word("all")}, "--gpus all"),
+        ({"runtime": word("habana"), "visible": word("CARDS=all")}, "--runtime habana --env CARDS=all"),
+        ({"runtime": word("habana"), "visible": word("CARDS")}, "--runtime habana --env CARDS=all"),
+    ],
+)
+def test_cards_are_given_as_the_accelerator_gives_them(more: dict[str, Any], flag: str) -> None:
+    run = {"devices": [node("/dev/davinci[0-9]*", each=True)], **more}
+    found = only(run, facts(granted={"/dev/davinci[0-9]*": False}))
+
+    assert found.remediation == f"docker run {flag} …"
+
+
+def test_a_file_of_the_driver_is_named_with_its_mount() -> None:
+    found = only({"mounts": [node("/usr/local/dcmi")]}, facts(granted={"/usr/local/dcmi": False}))
+
+    assert found.id == "RUN-002"
+    assert found.remediation == (
+        "docker run --mount type=bind,source=/usr/local/dcmi,target=/usr/local/dcmi,readonly …"
+    )
+
+
+@pytest.mark.parametrize("name", ["SYS_NICE", "cap_sys_nice"])
+def test_a_capability_that_was_not_given_is_named(name: str) -> None:
+    found = only({"capabilities": [word(name)]}, facts(capabilities=("IPC_LOCK",)))
+
+    assert (found.id, found.severity, found.found) == ("RUN-003", "WARN", "capabilities: IPC_LOCK")
+    assert found.remediation == "docker run --cap-add SYS_NICE …"
+    assert missing({"capabilities": [word(name)]}, facts(capabilities=("SYS_NICE",))) == ()
+
+
+def test_a_capability_that_is_not_read_is_not_judged() -> None:
+    assert missing({"capabilities": [word("NET_RAW")]}, facts()) == ()
+
+
+@pytest.mark.parametrize(
+    ("limit", "limits", "expected"),
+    [
+        ("memlock=-1:-1", Limits(1024, 8 * MIB, None), "unlimited"),
+        ("nofile=65536:65536", Limits(1024, None, None), "at least 65536"),
+        ("nofile=1024", Limits(1024, None, None), ""),
+        ("memlock=-1", Limits(1024, None, None), ""),
+        ("core=-1", Limits(1024, 0, 0), ""),  # not read
+        ("count=1", Limits(0, 0, 0), ""),  # no name of a limit
+    ],
+)
+def test_a_limit_that_is_too_low_is_named(limit: str, limits: Limits, expected: str) -> None:
+    found = missing({"ulimits": [word(limit)]}, facts(limits=limits))
+
+    assert [item.expected for item in found] == ([expected] if expected else [])
+    assert all((item.id, item.remediation) == ("RUN-004", f"docker run --ulimit {limit} …") for item in found)
+
+
+@pytest.mark.parametrize(
+    ("run", "size", "remediation"),
+    [
+        ({"shm": word("16g")}, 64 * MIB, "docker run --shm-size 16g …"),
+        ({"shm": word("16g")}, 16 * GIB, ""),
+        ({"ipc": word("host"), "shm": word("16g")}, 64 * MIB, "docker run --ipc host …"),
+        ({"ipc": word("host"), "shm": word("16g")}, 8 * GIB, ""),  # the host's, however large
+    ],
+)
+def test_shared_memory_that_is_too_small_is_named(run: dict[str, Any], size: int, remediation: str) -> None:
+    found = missing(run, facts(mounts=shm(size)))
+
+    assert [item.remediation for item in found] == ([remediation] if remediation else [])
+
+
+def test_shared_memory_that_was_not_looked_at_is_not_judged() -> None:
+    assert missing({"shm": word("16g")}, facts(mounts={})) == ()
+
+
+@pytest.mark.parametrize(
+    ("option", "seccomp", "count"),
+    [("seccomp=unconfined", "filter", 1), ("seccomp=unconfined", "disabled", 0), ("label=disable", "filter", 0)],
+)
+def test_a_filter_of_system_calls_that_must_not_be_is_named(option: str, seccomp: str, count: int) -> None:
+    assert len(missing({"security": [word(option)]}, facts(kernel={"seccomp": seccomp}))) == count
+
+
+@pytest.mark.parametrize(("user", "count"), [("0:0", 1), ("10001:0", 0), ("root", 0)])
+def test_a_user_who_may_not_open_the_devices_is_named(user: str, count: int) -> None:
+    assert len(missing({"user": word(user)}, facts())) == count
+
+
+def test_a_container_that_should_be_privileged_and_is_not_is_told() -> None:
+    run = {"privileged": {"because": "the driver maps memory", "instead": "nothing less does", "source": "a manual"}}
+
+    assert only(run, facts()).remediation == "docker run --privileged …"
+    assert missing(run, facts(capabilities=("SYS_ADMIN",))) == ()
+
+
+def test_a_word_that_a_check_of_its_own_judges_is_left_to_it() -> None:
+    run = {"capabilities": [word("SYS_NICE", check="CPU-010")], "shm": word("4g", check="CPU-011")}
+
+    assert missing(run, facts(mounts=shm(64 * MIB))) == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16g", 16 * GIB), ("512m", 512 * MIB), ("1gb", GIB), ("64", 64), ("2T", 2 << 40)]
+)
+def test_a_size_as_docker_writes_it(text: str, size: int) -> None:
+    assert parse_size(text) == size
+
+
+def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
+    run = {"ulimits": [word("nofile=65536:65536")]}
+
+    assert missing(run, facts(limits=Limits(1024, None, None, 524288, None))) == ()
+    assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
+
+
+def test_a_device_that_is_there_and_refused_is_told_with_its_group() -> None:
+    host = facts(granted={"/dev/dri/renderD[0-9]*": False}, refused={"/dev/dri/renderD128": "crw-rw---- 0:110"})
+    found = only({"devices": [node("/dev/dri/renderD[0-9]*", each=True)]}, host)
+
+    assert found.found == "/dev/dri/renderD128: crw-rw---- 0:110, and this process is user 10001"
+    assert found.remediation == "docker run --group-add 110 …"
+
+
+def test_that_no_device_is_here_says_what_was_looked_at_and_what_to_start_with() -> None:
+    run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", each=True)], "groups": [word("render")]}
+    error = none_here({"accelerator": "rocm", "run": run}, facts(granted={"/dev/dri/renderD[0-9]*": False}), {})
+
+    assert error is not None
+    assert error.code == HOST
+    assert "no rocm device is here: /dev/dri/renderD[0-9]*: none to open" in str(error)
+    assert (
+        "docker run --device /dev/dri/renderD128 --group-add (number of render on the host) --device /dev/kfd"
+        in str(error)
+    )
+
+
+def test_files_of_another_makers_devices_are_named_and_so_are_failures_and_what_hides_devices() -> None:
+    run = {"devices": [node("/dev/nvidia[0-9]*", each=True)], "gpus": word("all")}
+    host = facts(granted={"/dev/nvidia[0-9]*": True}, failures=(Failure("nvidia-smi", "hung", "an answer"),))
+    env = {"CUDA_VISIBLE_DEVICES": "9", "NVIDIA_VISIBLE_DEVICES": "all"}
+    told = str(none_here({"accelerator": "cuda", "run": run}, host, env))
+
+    assert "behind /dev/nvidia[0-9]* no device that can serve; CUDA_VISIBLE_DEVICES=9; nvidia-smi: hung" in told
+    assert "docker run --gpus all …" in told
+
+
+def test_the_runtime_is_asked_for_all_cards() -> None:
+    run = {
+        "devices": [node("/dev/accel/accel[0-9]*", each=True)],
+        "runtime": word("habana"),
+        "visible": word("HABANA_VISIBLE_DEVICES"),
+    }
+    told = str(none_here({"accelerator": "habana", "run": run}, facts(), {}))
+
+    assert "docker run --runtime habana --env HABANA_VISIBLE_DEVICES=all …" in told
+
+
+def test_an_image_for_the_processor_needs_no_device() -> None:
+    assert none_here({"accelerator": "cpu", "run": {}}, facts(), {}) is None

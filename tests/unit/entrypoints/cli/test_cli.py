@@ -1,0 +1,270 @@
+"""Verbs as they are typed, in processes of their own where exit codes and streams matter."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from entrypoints import cli, errors
+from tests.support.sample import PROFILE, check, write_model
+
+PACKAGE = Path(cli.__file__).parent
+
+
+@pytest.fixture
+def profile(tmp_path: Path) -> Path:
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps({**PROFILE, "checks": [check(fact="processor.architecture", operator="present")]}))
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> str:
+    return str(write_model(tmp_path / "model"))
+
+
+def run(profile: Path, *argv: str, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run the entrypoint as the image does."""
+    return subprocess.run(
+        [sys.executable, "-I", "-S", str(PACKAGE), *argv],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), **env},
+    )
+
+
+def test_help_names_every_verb_flag_and_exit_code(profile: Path) -> None:
+    ran = run(profile, "--help")
+
+    assert ran.returncode == errors.OK
+    assert not [word for word in ("serve", "--drain-timeout", *errors.EXIT_CODES.values()) if word not in ran.stdout]
+
+
+def test_plan_prints_data_on_standard_output_only(profile: Path, model: str) -> None:
+    ran = run(profile, "plan", model, "--json")
+
+    assert ran.returncode == errors.OK
+    assert ran.stderr == ""
+    assert json.loads(ran.stdout)["model"] == model
+
+
+def test_measurements_that_are_not_there_are_refused_before_anything_starts(profile: Path, model: str) -> None:
+    ran = run(profile, "serve", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json")
+
+    assert ran.returncode == errors.MODEL
+    assert "QUANT_CONFIG=/no/such/maxabs_quant_g2.json: no such file" in ran.stderr
+    assert run(profile, "plan", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json").returncode == errors.OK
+
+
+def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tmp_path: Path) -> None:
+    repository = tmp_path / "home" / "hub" / "models--owner--model"
+    write_model(repository / "snapshots" / "abc", elements=1 << 20)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("abc")
+    ran = run(profile, "plan", "owner/model", "--json", HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+    missing = run(profile, "plan", "owner/other", "--json", HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert "is not in" not in ran.stdout
+    assert f"owner/other is not in {tmp_path}/home/hub" in missing.stdout
+
+
+def test_plan_without_a_model_says_what_to_write(profile: Path) -> None:
+    ran = run(profile, "plan")
+
+    assert (ran.returncode, ran.stdout) == (errors.MODEL, "")
+    assert "hint: serve MODEL" in ran.stderr
+
+
+def test_plan_and_check_take_a_recorded_host(profile: Path, model: str) -> None:
+    recorded = str(PACKAGE.parent / "tests" / "hosts" / "cpu-cgroup2-limited")
+    plan = run(profile, "plan", model, "--json", "--root", recorded)
+
+    assert json.loads(plan.stdout)["env"]["OMP_NUM_THREADS"] == "2"
+    assert run(profile, "check", "--json", "--root", recorded).returncode == errors.OK
+
+
+def test_a_file_of_lengths_must_be_one(profile: Path, model: str, tmp_path: Path) -> None:
+    recorded = str(PACKAGE.parent / "tests" / "hosts" / "cpu-cgroup2-limited")
+    lengths = tmp_path / "lengths.csv"
+    lengths.write_text("812,150\n20,many\n")
+    words = ("plan", model, "--root", recorded, "--workload")
+
+    assert "line 2: 'many'" in run(profile, *words, str(lengths)).stderr
+    assert run(profile, *words, str(tmp_path / "none")).returncode == errors.USAGE
+    lengths.write_text("812,150\n")
+    assert run(profile, *words, str(lengths)).returncode == errors.OK
+
+
+def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None:
+    recorded = str(tmp_path / "host")
+
+    assert run(profile, "facts", "--record", recorded).returncode == errors.OK
+    assert json.loads(run(profile, "facts", "--root", recorded).stdout)["failures"] == []
+
+
+def test_check_exits_3_on_fail_and_writes_junit(profile: Path, tmp_path: Path) -> None:
+    failing = check(fact="processor.architecture", expected="pdp11", severity="FAIL")
+    profile.write_text(json.dumps({**PROFILE, "checks": [failing]}))
+    ran = run(profile, "check", "--json", "--junit", str(tmp_path / "checks.xml"))
+
+    assert ran.returncode == errors.CHECK_FAILED
+    assert json.loads(ran.stdout)[0]["remediation"] == "mend it"
+    assert "<failure" in (tmp_path / "checks.xml").read_text()
+    assert run(profile, "check", "--junit", "-").stdout.startswith("<?xml")
+
+
+def test_strict_serve_starts_nothing_when_a_check_fails(profile: Path, model: str) -> None:
+    failing = check(fact="processor.architecture", expected="pdp11", severity="FAIL")
+    profile.write_text(json.dumps({**PROFILE, "checks": [failing], "python": "/bin/echo"}))
+    ran = run(profile, "serve", model, "--strict", "--exec")
+
+    assert (ran.returncode, ran.stdout) == (errors.CHECK_FAILED, "")
+    assert "--strict" in ran.stderr
+
+
+def test_serve_says_its_reasons_then_becomes_vllm(profile: Path, model: str, tmp_path: Path) -> None:
+    profile.write_text(json.dumps({**PROFILE, "python": "/bin/echo"}))
+    ran = run(profile, "serve", model, "--exec", "--api-key", "sk-1", DRYDOCK_CACHE_DIR=str(tmp_path))
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert ran.stdout.startswith("-m vllm.entrypoints.openai.api_server")
+    assert "sk-1" in ran.stdout
+    assert "sk-1" not in ran.stderr
+    assert "[decision]" in ran.stderr
+
+
+def test_a_misspelt_flag_is_refused_before_vllm_starts(profile: Path, model: str) -> None:
+    (profile.parent / "vllm-flags.json").write_text('["--model", "--max-model-len"]')
+    ran = run(profile, "plan", model, "--max-modle-len", "9")
+
+    assert ran.returncode == errors.USAGE
+    assert "did you mean --max-model-len?" in ran.stderr
+
+
+def test_anything_else_becomes_that_program(profile: Path) -> None:
+    ran = run(profile, sys.executable, "-c", "import sys; print('hi'); sys.exit(7)")
+
+    assert (ran.returncode, ran.stdout, ran.stderr) == (7, "hi\n", "")
+
+
+def test_what_cannot_be_executed_names_the_nearest_verb(profile: Path) -> None:
+    ran = run(profile, "srve")
+
+    assert ran.returncode == errors.USAGE
+    assert "did you mean serve?" in ran.stderr
+
+
+def test_version_says_what_the_image_is(profile: Path) -> None:
+    assert json.loads(run(profile, "version", "--json").stdout)["vllm"] == "0.32.0"
+
+
+def test_a_missing_profile_or_root_is_named(profile: Path, tmp_path: Path) -> None:
+    assert "no such folder" in run(profile, "check", "--root", str(tmp_path / "none")).stderr
+    profile.unlink()
+    ran = run(profile, "check")
+
+    assert ran.returncode == errors.USAGE
+    assert str(profile) in ran.stderr
+
+
+@pytest.mark.parametrize("flags", [("-tp", "1G"), ("-dp", "1G"), ("-pp", "1M"), ("--port", "70000")])
+def test_absurd_numbers_are_refused_at_once(profile: Path, model: str, flags: tuple[str, ...]) -> None:
+    done = run(profile, "plan", model, *flags)
+    assert done.returncode == errors.USAGE, done.stderr
+    assert "expected" in done.stderr
+
+
+def test_an_empty_first_word_is_no_verb(profile: Path) -> None:
+    done = run(profile, "")
+    assert done.returncode == errors.USAGE
+    assert "Traceback" not in done.stderr
+
+
+def test_standard_output_that_cannot_be_written_is_said(profile: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "version"]
+    env = {"DRYDOCK_PROFILE": str(profile)}
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == errors.HOST
+    assert "standard output cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: str, tmp_path: Path) -> None:
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "serve", "--model", model, "--status-port", "0"]
+    env = {"DRYDOCK_PROFILE": str(profile), "DRYDOCK_CACHE_DIR": str(tmp_path), "PATH": os.environ["PATH"]}
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # inherited, as PID 1 starts out deaf
+    try:
+        process = subprocess.Popen(command, env=env, stderr=subprocess.PIPE, text=True)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
+    process.terminate()
+    _, said = process.communicate(timeout=30)
+    assert process.returncode in {errors.OK, errors.HOST}, said
+
+
+@pytest.fixture
+def wrong(tmp_path: Path) -> Path:
+    """Return a profile with one check that this host does not meet, and a fix for it."""
+    fix = {
+        "sysctl": {"vm.swappiness": 10},
+        "write": {},
+        "commands": [],
+        "parameters": [],
+        "firmware": "",
+        "caution": "",
+    }
+    broken = check(id="HOST-004", fact="processor.architecture", expected="abacus", severity="FAIL", fix=fix)
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps({**PROFILE, "checks": [broken]}))
+    return path
+
+
+def test_the_fix_script_is_all_of_standard_output_and_changes_nothing(wrong: Path) -> None:
+    before = Path("/proc/sys/vm/swappiness").read_text()
+    ran = run(wrong, "check", "--fix-script")
+
+    assert (ran.returncode, ran.stderr) == (errors.OK, "")
+    assert ran.stdout.startswith("#!/bin/sh\n")
+    assert '\nif begin HOST-004 FAIL; then\n    set_now 10 "$root"/proc/sys/vm/swappiness\n' in ran.stdout
+    assert "    keep_sysctl vm.swappiness 10\n" in ran.stdout
+    assert Path("/proc/sys/vm/swappiness").read_text() == before
+
+
+def test_the_fix_is_data_in_json(wrong: Path) -> None:
+    ran = run(wrong, "check", "--json")
+
+    assert ran.returncode == errors.CHECK_FAILED
+    assert json.loads(ran.stdout)[0]["fix"] == {"sysctl": {"vm.swappiness": 10}}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [("plan", "x", "--fix-script"), ("check", "--fix-script", "--json"), ("check", "--fix-script", "--junit", "-")],
+)
+def test_the_fix_script_comes_from_check_and_alone(wrong: Path, argv: tuple[str, ...]) -> None:
+    ran = run(wrong, *argv)
+
+    assert ran.returncode == errors.USAGE
+    assert "means nothing here" in ran.stderr
+
+
+def test_what_is_installed_is_told_by_names_and_versions(tmp_path: Path) -> None:
+    packages = tmp_path / "lib" / "python3.11" / "site-packages"
+    (packages / "torch-2.13.0.dist-info").mkdir(parents=True)
+    python = str(tmp_path / "bin" / "python3")
+    before = cli.read_packages(python)
+    (packages / "vllm").mkdir()
+    assert cli.read_packages(python) == before
+    (packages / "vllm-0.32.0.dist-info").mkdir()
+    assert cli.read_packages(python) not in ("", before)
+    assert not cli.read_packages("/no/such/bin/python3")

@@ -1,0 +1,261 @@
+"""What is decided on a CPU, and what the user's own choices change."""
+
+from __future__ import annotations
+
+import pytest
+
+from entrypoints.decide import Decision
+from entrypoints.decide.cpu import KV_SPACE, decide
+from entrypoints.decide.executor import BIND
+from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.model import Facts, Failure, Processor
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.vllm_flags import parse_given
+from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.sample import GIB, IOMP, PROFILE, TCMALLOC, facts
+
+
+def decided(host: Facts, *flags: str, model: ModelFacts = LLAMA, **env: str) -> Decision:
+    return decide(PROFILE, host, model, parse_given(flags, env))
+
+
+def values(host: Facts, *flags: str, model: ModelFacts = LLAMA, **env: str) -> dict[str, str | bool]:
+    return {name: value.value for name, value in decided(host, *flags, model=model, **env).values.items()}
+
+
+def refused(host: Facts, *flags: str, model: ModelFacts = LLAMA, **env: str) -> EntrypointError:
+    with pytest.raises(EntrypointError) as error:
+        decided(host, *flags, model=model, **env)
+    return error.value
+
+
+def with_quota(host: Facts, quota: float) -> Facts:
+    return host._replace(cgroup=host.cgroup._replace(cpu_quota=quota))
+
+
+# --- type
+
+
+@pytest.mark.parametrize(
+    ("architecture", "flags", "dtype"),
+    [
+        ("x86_64", ("avx2", "avx512_bf16"), "bfloat16"),
+        ("x86_64", ("avx2",), "bfloat16"),
+        ("aarch64", ("asimd", "bf16"), "bfloat16"),
+        ("aarch64", ("asimd",), "float32"),
+        ("s390x", ("vxe",), "float32"),
+        ("ppc64le", ("altivec",), "bfloat16"),
+        ("riscv64", ("rv64imafdcv",), "float32"),
+    ],
+)
+def test_the_type_follows_the_instruction_set(architecture: str, flags: tuple[str, ...], dtype: str) -> None:
+    host = facts(processor=Processor(architecture, "", "", flags))
+
+    assert values(host)["--dtype"] == dtype
+
+
+def test_float32_takes_twice_the_memory_for_weights() -> None:
+    z15 = facts(memory=33 * GIB, processor=Processor("s390x", "", "", ()))
+
+    assert refused(z15).code == DOES_NOT_FIT
+    assert values(z15, "--dtype", "bfloat16")[KV_SPACE] != "0"
+
+
+# --- parallelism
+
+
+def test_one_rank_a_node_for_a_model_that_is_worth_splitting() -> None:
+    chosen = values(facts(cores=8, nodes=2))
+
+    assert chosen["--tensor-parallel-size"] == "2"
+    assert chosen["--distributed-executor-backend"] == "mp"
+    assert chosen[BIND] == "0-3|4-7"
+
+
+def test_a_small_model_stays_on_one_node() -> None:
+    chosen = values(facts(cores=8, nodes=2), model=SMOLLM2)
+
+    assert chosen["--tensor-parallel-size"] == "1"
+    assert chosen[BIND] == "0-3"
+    assert "--distributed-executor-backend" not in chosen
+
+
+def test_six_nodes_give_the_nearest_smaller_number_that_divides_the_heads() -> None:
+    decision = decided(facts(cores=12, nodes=6, memory=384 * GIB)).values["--tensor-parallel-size"]
+
+    assert decision.value == "4"
+    assert "32 heads" in decision.because
+
+
+def test_little_cpu_time_stays_on_one_node() -> None:
+    chosen = values(with_quota(facts(cores=8, nodes=2, memory=128 * GIB), 2.5))
+
+    assert chosen["--tensor-parallel-size"] == "1"
+    assert chosen[BIND] == "0-1"
+
+
+def test_weights_that_one_node_cannot_hold_are_split_after_all() -> None:
+    decision = decided(with_quota(facts(cores=8, nodes=2, memory=36 * GIB), 2.0)).values["--tensor-parallel-size"]
+
+    assert decision.value == "2"
+    assert "memory" in decision.because
+
+
+def test_a_users_parallelism_decides_binding_and_memory() -> None:
+    host = facts(cores=8, nodes=2, memory=128 * GIB)
+
+    assert values(host, "-tp", "1")[BIND] == "0-3"
+    assert values(host, "-tp", "4")[BIND] == "0-1|2-3|4-5|6-7"
+    assert values(host, "-tp=1", "--data-parallel-size", "2")[BIND] == "0-3|4-7"
+    assert values(host, "-tp=1", "-pp", "2")[BIND] == "0-3|4-7"
+
+
+def test_memory_nodes_that_the_user_hides_hold_no_rank() -> None:
+    chosen = values(facts(cores=8, nodes=2, memory=128 * GIB), CPU_VISIBLE_MEMORY_NODES="1")
+
+    assert (chosen["--tensor-parallel-size"], chosen[BIND]) == ("1", "4-7")
+
+
+def test_variables_that_are_no_numbers_are_refused() -> None:
+    for error in (
+        refused(facts(), CPU_VISIBLE_MEMORY_NODES="first"),
+        refused(facts(), VLLM_CPU_KVCACHE_SPACE="4.5"),
+        refused(facts(), VLLM_CPU_NUM_OF_RESERVED_CPU="-1"),
+    ):
+        assert error.code == USAGE
+
+
+def test_a_hub_id_is_not_split_and_gets_a_part_of_the_memory() -> None:
+    model = ModelFacts("a/b", False, "", "", None, None, "a/b is a hub id")
+    decision = decided(facts(cores=8, nodes=2, memory=128 * GIB), model=model).values
+
+    assert decision["--tensor-parallel-size"].value == "1"
+    assert decision[KV_SPACE].value == str(int((64 - 3) * 0.4))
+    assert "hub id" in decision[KV_SPACE].because
+
+
+# --- threads
+
+
+def test_two_cores_are_both_bound_and_of_many_some_are_kept() -> None:
+    assert values(facts(cores=2), "--distributed-executor-backend=mp", model=SMOLLM2)[BIND] == "0-1"
+    assert values(facts(cores=32), model=SMOLLM2)[BIND] == "0-29"
+
+
+def test_a_users_number_of_reserved_cores_is_kept_off() -> None:
+    assert values(facts(cores=8), model=SMOLLM2, VLLM_CPU_NUM_OF_RESERVED_CPU="3")[BIND] == "0-4"
+    assert values(facts(cores=8), model=SMOLLM2, VLLM_CPU_NUM_OF_RESERVED_CPU="99")[BIND] == "0"
+
+
+# --- memory
+
+
+def test_the_cache_gets_what_is_left() -> None:
+    left = 64 - 2 * LLAMA.weights.elements / GIB - 3 if LLAMA.weights else 0
+
+    assert values(facts(cores=64))[KV_SPACE] == str(int(left * 0.9))
+
+
+def test_the_cache_gets_no_more_than_is_useful() -> None:
+    chosen = decided(facts(cores=2), model=SMOLLM2).values[KV_SPACE]
+
+    assert chosen.value == "3"
+    assert "131072 tokens" in chosen.because
+
+
+def test_a_model_that_cannot_fit_says_need_and_have() -> None:
+    error = refused(facts(memory=8 * GIB))
+
+    assert error.code == DOES_NOT_FIT
+    assert "NUMA node 0 has 8.0 GiB" in error.message
+    assert "more memory" in error.hint
+
+
+def test_a_sequence_that_does_not_fit_is_shortened_and_said() -> None:
+    chosen = decided(facts(cores=64, memory=26 * GIB)).values
+
+    assert chosen[KV_SPACE].value == "7"
+    assert int(str(chosen["--max-model-len"].value)) == 7 * GIB // (128 * 1024) - 128
+    assert "131072" in chosen["--max-model-len"].because
+
+
+def test_a_users_length_is_never_shortened() -> None:
+    host = facts(cores=64, memory=26 * GIB)
+    error = refused(host, "--max-model-len", "100k")
+
+    assert error.code == DOES_NOT_FIT
+    assert "--max-model-len 57216 fits" in error.hint
+    assert "--max-model-len" not in values(host, "--max-model-len", "8K")
+    assert "--max-model-len" not in values(host, "--max-model-len", "auto")
+
+
+def test_an_fp8_cache_holds_twice_as_much() -> None:
+    host = facts(cores=64, memory=26 * GIB)
+
+    assert values(host, "--kv-cache-dtype", "fp8_e5m2")["--max-model-len"] == str(7 * GIB // (64 * 1024) - 128)
+
+
+def test_a_users_cache_space_is_kept_and_bounds_the_length() -> None:
+    chosen = values(facts(), VLLM_CPU_KVCACHE_SPACE="2")
+
+    assert KV_SPACE not in chosen
+    assert chosen["--max-model-len"] == str(2 * GIB // (128 * 1024) - 128)
+
+
+@pytest.mark.parametrize("flag", ["--gpu-memory-utilization=0.5", "--kv-cache-memory-bytes=4000000000"])
+def test_vllms_own_way_of_sizing_the_cache_is_left_to_it(flag: str) -> None:
+    assert KV_SPACE not in values(facts(), flag)
+
+
+def test_a_broken_configuration_matters_unless_the_user_sizes_the_cache() -> None:
+    model = LLAMA._replace(geometry=None, problem="/m/config.json: num_hidden_layers: missing")
+
+    assert refused(facts(), model=model).code == MODEL
+    assert KV_SPACE not in values(facts(), model=model, VLLM_CPU_KVCACHE_SPACE="4")
+
+
+def test_layers_with_a_state_of_their_own_get_the_memory_that_is_there() -> None:
+    model = LLAMA._replace(geometry=None, unknown="its layers keep a state of their own")
+    decision = decided(facts(cores=64), model=model).values[KV_SPACE]
+
+    assert decision.value == "41"
+    assert "state of their own" in decision.because
+
+
+def test_without_cpus_or_memory_there_is_no_plan() -> None:
+    broken = facts(cpus=(), failures=(Failure("/sys/x", "errno 5", "text"),))
+
+    assert refused(broken).code == HOST
+    assert "errno 5" in refused(broken).message
+
+
+# --- libraries and advice
+
+
+def test_only_libraries_that_are_there_are_preloaded() -> None:
+    assert values(facts())["LD_PRELOAD"] == f"{TCMALLOC}:{IOMP}"
+    assert values(facts(files={"tcmalloc": True, "iomp": False}))["LD_PRELOAD"] == TCMALLOC
+    assert "LD_PRELOAD" not in values(facts(files={}))
+
+
+def warnings(host: Facts, *flags: str, model: ModelFacts = SMOLLM2, **env: str) -> list[str]:
+    return [finding.id for finding in decided(host, *flags, model=model, **env).findings]
+
+
+def test_a_users_preload_that_lacks_something_is_kept_with_a_warning() -> None:
+    assert warnings(facts(), LD_PRELOAD="/my/lib.so") == ["PLAN-001"]
+    assert warnings(facts(), LD_PRELOAD="/else/libtcmalloc_minimal.so.4 /else/libiomp5.so") == []
+    assert warnings(facts()) == []
+
+
+def test_float16_and_unsupported_types_are_warned_of() -> None:
+    z15 = facts(processor=Processor("s390x", "", "", ()))
+
+    assert warnings(facts(), "--dtype", "half") == ["PLAN-002"]
+    assert warnings(z15, "--dtype", "bfloat16") == ["PLAN-002"]
+    assert warnings(z15, "--dtype", "float") == []
+
+
+def test_a_quantisation_that_the_backend_does_not_name_is_warned_of() -> None:
+    assert warnings(facts(), model=SMOLLM2._replace(quantization="fp8")) == ["PLAN-003"]
+    assert warnings(facts(), model=SMOLLM2._replace(quantization="awq")) == []

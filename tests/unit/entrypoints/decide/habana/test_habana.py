@@ -1,0 +1,506 @@
+"""What is decided on Gaudi: the manuals' example commands, and what cards, models and the user's choices change."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from typing import Any
+
+import pytest
+
+from drydock.core.paths import ROOT
+from entrypoints.commands import Commands
+from entrypoints.decide import Decision
+from entrypoints.decide.habana import decide
+from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
+from entrypoints.facts import probe
+from entrypoints.geometry import Geometry
+from entrypoints.host import Host
+from entrypoints.model import Facts, Finding
+from entrypoints.modelfacts import ModelFacts, Weights
+from entrypoints.vllm_flags import parse_given
+from entrypoints.wishes import NONE, Wishes
+
+FORK, OLD, R1, PLUGIN = "habana1.22-fork0.9", "habana1.21-fork0.8", "habana1.21-deepseek-r1", "habana1.24-plugin0.26"
+
+
+@cache
+def profile(variant: str = FORK) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((ROOT / "images" / variant / "profile.json").read_text())
+    return loaded
+
+
+@cache
+def host(name: str = "habana-gaudi2-8x") -> Facts:
+    """Read a recorded host, with nobody else's work on its cards."""
+    recorded = Host(str(ROOT / "tests" / "hosts" / name))
+    facts = probe(recorded, Commands(recorded), profile(), {})
+    free = (device._replace(busy=False, memory_used=768 << 20) for device in facts.devices)
+    return facts._replace(devices=tuple(free))
+
+
+def model(name: str, billions: float, heads: int = 32, kv_heads: int = 8, layers: int = 32, **more: Any) -> ModelFacts:
+    geometry = Geometry(layers, 0, 0, heads, kv_heads, 128, 0, 131_072, hidden=heads * 128)
+    elements = int(billions * 1e9)
+    weights = Weights(on_disk=2 * elements, elements=elements, other=0)
+    plain = ModelFacts(f"/models/{name}", True, "LlamaForCausalLM", "", weights, geometry, "")
+    return plain._replace(**more)
+
+
+LLAMA_8B = model("DeepSeek-R1-Distill-Llama-8B", 8)
+LLAMA_70B = model("DeepSeek-R1-Distill-Llama-70B", 70.6, 64, 8, 80)
+QWEN_72B = model("Qwen2-72B-Instruct", 72.7, 64, 8, 80, architecture="Qwen2ForCausalLM")
+QWEN_32B = model("DeepSeek-R1-Distill-Qwen-32B", 32.8, 40, 8, 64, architecture="Qwen2ForCausalLM")
+QWEN_7B = model("Qwen2.5-7B-Instruct", 7.6, 28, 4, 28, architecture="Qwen2ForCausalLM")
+QWEN3_8B = model("Qwen3-8B", 8.2, 32, 8, 36, architecture="Qwen3ForCausalLM")
+QWQ = model("QwQ-32B", 32.8, 40, 8, 64, architecture="Qwen2ForCausalLM")
+
+
+def decided(
+    what: ModelFacts, *flags: str, variant: str = FORK, wishes: Wishes = NONE, machine: str = "", **env: str
+) -> Decision:
+    given = parse_given((what.name, *flags), env, (), wishes)
+    return decide(profile(variant), host(machine or "habana-gaudi2-8x"), what, given)
+
+
+def values(what: ModelFacts, *flags: str, **more: Any) -> dict[str, str]:
+    return {name: str(value.value) for name, value in decided(what, *flags, **more).values.items()}
+
+
+def buckets(chosen: dict[str, str], phase: str, size: str) -> tuple[str, ...]:
+    return tuple(chosen.get(f"VLLM_{phase}_{size}_BUCKET_{end}", "") for end in ("MIN", "STEP", "MAX"))
+
+
+# --- the manual of 1.22: start_gaudi_vllm_server.sh -w … -t … -m … -i … -o … -b …
+
+LONG = Wishes(input=(800, 4096), output=(800, 2048))
+SHORT = Wishes(input=(800, 1024), output=(400, 512))
+
+
+@pytest.mark.parametrize(
+    ("what", "cards", "modules", "batch", "wishes", "length", "prompts", "sequences", "blocks"),
+    [
+        (QWEN_72B, 4, "0,1,2,3", 128, SHORT, "1536", "1024", ("1", "8", "128"), ("128", "128", "1536")),
+        (LLAMA_70B, 4, "0,1,2,3", 128, LONG, "6144", "4096", ("1", "8", "128"), ("128", "128", "6144")),
+        (QWEN_32B, 2, "0,1", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
+        (LLAMA_8B, 1, "0", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
+        (QWEN_7B, 1, "0", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
+        (QWQ, 2, "0,1", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
+        (QWEN3_8B, 2, "0,1", 32, LONG, "6144", "4096", ("1", "2", "32"), ("128", "128", "1536")),
+    ],
+)
+def test_the_examples_of_the_manual_of_1_22(  # noqa: PLR0913, PLR0917 - a row is one of the manual's commands
+    what: ModelFacts,
+    cards: int,
+    modules: str,
+    batch: int,
+    wishes: Wishes,
+    length: str,
+    prompts: str,
+    sequences: tuple[str, ...],
+    blocks: tuple[str, ...],
+) -> None:
+    """As set_bucketing of aice/v1.22.0 at 1dd4da7 computes them; -b is --max-num-seqs, -m HABANA_VISIBLE_MODULES."""
+    flags = ("-tp", str(cards), "--max-num-seqs", str(batch))
+    chosen = values(what, *flags, wishes=wishes, HABANA_VISIBLE_MODULES=modules)
+
+    assert buckets(chosen, "PROMPT", "BS") == ("1", "1", "1")
+    assert buckets(chosen, "PROMPT", "SEQ") == ("896", "128", prompts)
+    assert buckets(chosen, "DECODE", "BS") == sequences
+    assert buckets(chosen, "DECODE", "BLOCK") == blocks
+    assert chosen["VLLM_EXPONENTIAL_BUCKETING"] == "false"
+    assert chosen["--max-model-len"] == length
+    assert chosen["--max-num-batched-tokens"] == str(max(2048, int(length)))
+    assert chosen["--max-num-prefill-seqs"] == "1"
+    assert chosen["--distributed-executor-backend"] == ("mp" if cards > 1 else "uni")
+    assert chosen["--dtype"] == "bfloat16"
+    assert chosen["PT_HPU_LAZY_MODE"] == "1"
+    assert chosen.get("PT_HPU_ENABLE_LAZY_COLLECTIVES", "") == ("true" if cards > 1 else "")
+    assert chosen["VLLM_SKIP_WARMUP"] == "false"
+    assert chosen["VLLM_ZERO_PADDING"] == "true"
+    assert chosen.get("VLLM_FP32_SOFTMAX", "false") == ("true" if what is QWEN_7B else "false")
+
+
+def test_no_padding_limit_is_set_where_the_extension_would_stop_at_it() -> None:
+    decision = decided(LLAMA_8B)
+
+    assert not [name for name in decision.values if name.endswith("_LIMIT")]
+    assert any("LIMIT" in text for text in decision.values["VLLM_EXPONENTIAL_BUCKETING"].instead)
+
+
+# --- the manual of 1.22, 3.4.1: PT_HPU_LAZY_MODE=1 vllm serve MODEL --dtype bfloat16 --limit-mm-per-prompt …
+
+
+@pytest.mark.parametrize(
+    ("what", "limit", "pixels"),
+    [
+        (model("Qwen2-VL-7B-Instruct", 8.3, 28, 4, 28), "video=5,image=5", "max_pixels=1003520"),
+        (model("Qwen2-Audio-7B-Instruct", 8.4, 32, 32, 32), "audio=5", "max_pixels=1003520"),
+        (model("Qwen2.5-VL-7B-Instruct", 8.3, 28, 4, 28), "video=5,image=5", "max_pixels=1003520"),
+        (model("Qwen2.5-Omni-7B", 10.7, 28, 4, 28), "audio=5,video=5,image=5", "max_pixels=1003520"),
+        (model("Qwen3-VL-30B-A3B-Instruct", 31.1, 32, 4, 48), "video=5,image=5", "max_pixels=1003520,min_pixels=3136"),
+        (
+            model("Qwen3-VL-30B-A3B-Instruct-FP8-G2-Dynamic", 31.1, 32, 4, 48, quantization="fp8", converted=True),
+            "video=5,image=5",
+            "max_pixels=1003520,min_pixels=3136",
+        ),
+    ],
+)
+def test_the_multimodal_examples_of_the_manual_of_1_22(what: ModelFacts, limit: str, pixels: str) -> None:
+    """One card each, as there. What clients may send is theirs to say, and passes; the rest of the line is decided.
+
+    Better than there: weights that are made for Gaudi2 already are not scaled once more while they load (3.4.3).
+    """
+    flags = ("--limit-mm-per-prompt", limit, "--mm-processor-kwargs", pixels)
+    chosen = values(what, *flags)
+
+    assert chosen["PT_HPU_LAZY_MODE"] == "1"
+    assert chosen["--dtype"] == "bfloat16"
+    assert chosen.get("--tensor-parallel-size", "1") == "1"
+    assert chosen.get("VLLM_HPU_CONVERT_TO_FP8UZ") == ("false" if what.quantization else None)
+    assert not {"--limit-mm-per-prompt", "--mm-processor-kwargs"} & chosen.keys()
+
+
+# --- the manual of 1.21: -n … -m … -b … -i … -o … -l 8192 -t 8192
+
+
+@pytest.mark.parametrize(
+    ("what", "cards", "modules", "batch", "wishes", "prompts", "lengths", "sequences", "blocks"),
+    [
+        (QWEN_72B, 4, "0,1,2,3", 128, SHORT, "10", "1152", ("1", "8", "128"), ("128", "128", "1664")),
+        (LLAMA_70B, 4, "0,1,2,3", 128, LONG, "10", "4224", ("1", "8", "128"), ("128", "128", "6272")),
+        (QWEN_32B, 2, "0,1", 32, LONG, "10", "4224", ("1", "2", "32"), ("128", "128", "1664")),
+        (LLAMA_8B, 1, "0", 32, LONG, "10", "4224", ("1", "2", "32"), ("128", "128", "1664")),
+    ],
+)
+def test_the_examples_of_the_manual_of_1_21(  # noqa: PLR0913, PLR0917 - as above
+    what: ModelFacts,
+    cards: int,
+    modules: str,
+    batch: int,
+    wishes: Wishes,
+    prompts: str,
+    lengths: str,
+    sequences: tuple[str, ...],
+    blocks: tuple[str, ...],
+) -> None:
+    flags = ("-tp", str(cards), "--max-num-seqs", str(batch), "--max-model-len=8192", "--max-num-batched-tokens=8192")
+    chosen = values(what, *flags, variant=OLD, wishes=wishes, HABANA_VISIBLE_MODULES=modules)
+
+    assert buckets(chosen, "PROMPT", "BS") == ("1", "1", prompts)
+    assert buckets(chosen, "PROMPT", "SEQ") == ("896", "128", lengths)
+    assert buckets(chosen, "DECODE", "BS") == sequences
+    assert buckets(chosen, "DECODE", "BLOCK") == blocks
+    assert chosen.get("VLLM_FP32_SOFTMAX", "") == ("" if what is QWEN_72B else "false")
+
+
+def test_the_hot_spot_of_the_manual_of_1_21() -> None:
+    """-n 8 -b 24 -i 4,38912 -o 4,2048 -l 40960 -t 40960 -r 8,24000, its lengths rounded up to KV blocks."""
+    wishes = Wishes(input=(4, 38912), output=(4, 2048), hot=(8, 24000))
+    flags = ("-tp", "8", "--max-num-seqs", "24", "--max-model-len=40960", "--max-num-batched-tokens=40960")
+    chosen = values(QWQ, *flags, variant=OLD, wishes=wishes, HABANA_VISIBLE_MODULES="all")
+
+    assert buckets(chosen, "PROMPT", "SEQ") == ("128", "128", "24064")
+    assert buckets(chosen, "DECODE", "BS") == ("1", "2", "8")
+    assert buckets(chosen, "DECODE", "BLOCK") == ("128", "128", "1664")
+
+
+def test_a_stack_for_eight_cards_refuses_four() -> None:
+    with pytest.raises(EntrypointError) as error:
+        decided(LLAMA_8B, "-tp", "4", variant=R1)
+    assert error.value.hint == "possible: -tp 8"
+
+
+def test_deepseek_r1_takes_eight_cards_and_few_graphs() -> None:
+    """start_vllm.sh -q -b 128 -l 16384; its step of 128 tokens would make 128 prompt graphs, as LIMIT is ignored."""
+    what = model("DeepSeek-R1-0528-G2", 0, 128, 128, 61, quantization="fp8")
+    geometry = what.geometry._replace(latent=576) if what.geometry else None
+    what = what._replace(geometry=geometry, weights=Weights(on_disk=671 * 10**9, elements=0, other=671 * 10**9))
+    flags = ("--max-model-len", "16384", "--max-num-seqs", "128")
+    chosen = values(what, *flags, variant=R1, HABANA_VISIBLE_MODULES="all")
+
+    assert chosen["--tensor-parallel-size"] == "8"
+    assert chosen["HABANA_VISIBLE_MODULES"] == "0,1,2,3,4,5,6,7"
+    assert buckets(chosen, "DECODE", "BS") == ("1", "8", "128")
+    assert buckets(chosen, "PROMPT", "SEQ") == ("128", "1024", "16384")
+    assert buckets(chosen, "DECODE", "BLOCK") == ("128", "1024", "16384")
+
+
+def test_qwen3_coder_480b_is_served_as_the_manual_of_1_22_has_it() -> None:
+    """3.3.2: VLLM_DISABLE_MARK_SCALES_AS_CONST=true start_vllm.sh -w …-G2 -q; `-q` is what `convert` says to set."""
+    what = model("Qwen3-Coder-480B-A35B-Instruct-FP8-G2", 0, 96, 8, 62, quantization="fp8", converted=True)
+    what = what._replace(weights=Weights(on_disk=482 * 10**9, elements=0, other=482 * 10**9))
+    calibrate = next(each for each in profile(R1)["conversions"] if each["kind"] == "calibrate")
+    served = {name: value.format(output="/models/measured") for name, value in calibrate["serve"].items()}
+    decision = decided(what, "--max-num-seqs", "64", variant=R1, **served)
+    chosen = {name: str(value.value) for name, value in decision.values.items()}
+
+    assert served["QUANT_CONFIG"].endswith("inc_quant_per_channel_with_fp8kv_config.json")
+    assert (chosen["--tensor-parallel-size"], chosen["PT_HPU_WEIGHT_SHARING"]) == ("8", "0")
+    assert (chosen["--quantization"], chosen["--kv-cache-dtype"]) == ("inc", "fp8_inc")
+    assert chosen["VLLM_DISABLE_MARK_SCALES_AS_CONST"] == "true"
+    assert not {"PLAN-041", "PLAN-046"} & {finding.id for finding in decision.findings}
+
+
+# --- lengths
+
+
+def test_unknown_lengths_are_spaced_by_doubling() -> None:
+    decision = decided(LLAMA_8B).values
+
+    assert decision["VLLM_EXPONENTIAL_BUCKETING"].value == "true"
+    assert "nothing is known" in decision["VLLM_EXPONENTIAL_BUCKETING"].because
+    assert "VLLM_PROMPT_SEQ_BUCKET_MAX" not in decision
+    assert "graphs" in decision["VLLM_SKIP_WARMUP"].because
+
+
+def test_without_a_word_about_lengths_they_are_the_manuals_usual_ones() -> None:
+    decision = decided(LLAMA_8B).values
+
+    assert decision["--max-model-len"].value == "16384"
+    assert "131072" in decision["--max-model-len"].instead[0]
+    assert "--max-model-len" not in decided(LLAMA_8B, "--max-model-len", "131072").values
+    assert "--max-model-len" not in decided(LLAMA_8B, variant=PLUGIN, machine="habana-gaudi3-8x").values
+    assert decision["--gpu-memory-utilization"].value == "0.9"
+
+
+def test_lengths_that_make_too_many_graphs_are_spaced_by_doubling_too() -> None:
+    wishes = Wishes(input=(1, 60000), output=(1, 60000))
+    decision = decided(LLAMA_8B, "--max-num-seqs", "128", wishes=wishes).values
+
+    assert decision["VLLM_EXPONENTIAL_BUCKETING"].value == "true"
+    assert "graphs" in decision["VLLM_EXPONENTIAL_BUCKETING"].because
+
+
+def test_a_users_bucket_wins_and_the_others_follow() -> None:
+    chosen = values(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_MAX="2048", wishes=LONG)
+
+    assert chosen["VLLM_PROMPT_SEQ_BUCKET_MAX"] == "2048"
+    assert chosen["VLLM_PROMPT_SEQ_BUCKET_MIN"] == "896"
+
+
+def test_equal_prompts_need_no_zero_padding() -> None:
+    assert values(LLAMA_8B, wishes=Wishes(input=(1024, 1024), output=(1, 1024)))["VLLM_ZERO_PADDING"] == "false"
+
+
+def test_throughput_lets_more_short_prompts_into_a_step() -> None:
+    wishes = Wishes(input=(100, 1024), output=(1, 1024), optimize="throughput")
+
+    assert values(LLAMA_8B, wishes=wishes)["--max-num-prefill-seqs"] == "16"
+
+
+def test_real_lengths_choose_the_linear_ranges_of_the_fork() -> None:
+    requests = ((150, 200, 40.0), (300, 200, 30.0), (2900, 300, 9.0), (8000, 400, 1.0))
+    wishes = Wishes(workload_file="chat.csv").over(requests)
+    decision = decided(LLAMA_8B, "--max-num-seqs", "32", wishes=wishes).values
+
+    assert "chat.csv" in decision["VLLM_PROMPT_SEQ_BUCKET_MAX"].because
+    assert int(str(decision["VLLM_PROMPT_SEQ_BUCKET_MAX"].value)) >= 8000
+
+
+def test_real_lengths_become_a_file_of_buckets_for_the_plugin() -> None:
+    requests = ((150, 200, 40.0), (300, 200, 30.0), (2900, 300, 9.0), (8000, 400, 1.0))
+    wishes = Wishes(workload_file="chat.csv").over(requests)
+    decision = decided(LLAMA_8B, variant=PLUGIN, wishes=wishes, machine="habana-gaudi3-8x")
+    path = str(decision.values["VLLM_BUCKETING_FROM_FILE"].value)
+    text = decision.files[path]
+
+    assert path.startswith("/cache/buckets/buckets-")
+    assert "(1, 256, [0, " in text
+    assert "best of as many" in decision.values["VLLM_BUCKETING_FROM_FILE"].because
+    assert all(line.startswith("(") and line.endswith(")") for line in text.splitlines())
+
+
+def test_known_lengths_take_padding_limits_on_the_plugin() -> None:
+    chosen = values(LLAMA_8B, variant=PLUGIN, wishes=LONG, machine="habana-gaudi3-8x")
+
+    assert chosen["VLLM_BUCKETING_STRATEGY"] == "pad"
+    assert chosen["VLLM_PROMPT_QUERY_BUCKET_PAD_PERCENT"] == "25"
+    assert chosen["VLLM_PROMPT_QUERY_BUCKET_MAX"] == "2048"
+    assert chosen["PT_HPU_LAZY_MODE"] == "0"
+
+
+# --- cards
+
+
+def test_cards_are_named_by_module_and_cores_are_those_beside_them() -> None:
+    chosen = values(LLAMA_70B, "-tp", "4", wishes=SHORT, machine="habana-gaudi2e-8x")
+
+    assert chosen["HABANA_VISIBLE_MODULES"] == "0,1,2,3"
+    assert chosen["DRYDOCK_CPUS"] == "0-39"
+
+
+def test_one_card_is_named_by_its_own_variable() -> None:
+    chosen = values(LLAMA_8B, wishes=SHORT)
+
+    assert chosen["HLS_MODULE_ID"] == "4"
+    assert chosen["DRYDOCK_CPUS"] == "40-49"
+
+
+def test_cards_of_two_nodes_are_not_bound() -> None:
+    assert "DRYDOCK_CPUS" not in values(QWQ, "-tp", "8", wishes=SHORT, HABANA_VISIBLE_MODULES="all")
+
+
+def test_a_module_that_is_not_here_is_refused() -> None:
+    with pytest.raises(EntrypointError) as error:
+        decided(LLAMA_8B, HABANA_VISIBLE_MODULES="0,9")
+    assert error.value.code == USAGE
+
+    with pytest.raises(EntrypointError):
+        decided(LLAMA_8B, HABANA_VISIBLE_MODULES="first")
+
+
+def test_more_than_four_gaudi2e_cards_need_host_nics() -> None:
+    large = model("Llama-3.1-405B", 405, 128, 8, 126)
+    with pytest.raises(EntrypointError) as error:
+        decided(large, machine="habana-gaudi2e-8x")
+
+    assert error.value.code == DOES_NOT_FIT
+    assert "-hnic" in error.value.hint
+
+
+def test_without_cards_there_is_no_plan() -> None:
+    given = parse_given((LLAMA_8B.name,), {})
+    with pytest.raises(EntrypointError) as error:
+        decide(profile(), host()._replace(devices=()), LLAMA_8B, given)
+
+    assert error.value.code == HOST
+
+
+def test_experts_are_spread_over_the_cards_unless_the_vendor_leaves_it_out() -> None:
+    experts = model("Llama-4-Scout-17B-16E-Instruct", 109, 40, 8, 48)
+    geometry = experts.geometry._replace(experts=16, expert_width=8192) if experts.geometry else None
+    spread = experts._replace(geometry=geometry)
+
+    assert "--enable-expert-parallel" not in values(spread, "-tp", "4")
+    assert values(spread._replace(name="/models/Mixtral-of-16"), "-tp", "4")["--enable-expert-parallel"] == "True"
+
+
+def test_a_users_utilisation_is_kept_and_counted() -> None:
+    chosen = values(LLAMA_8B, "--gpu-memory-utilization", "0.5", wishes=LONG)
+
+    assert "--gpu-memory-utilization" not in chosen
+    assert int(chosen["--max-num-seqs"]) < int(values(LLAMA_8B, wishes=LONG)["--max-num-seqs"])
+
+
+def test_what_the_user_shares_out_is_counted() -> None:
+    less = decided(LLAMA_8B, VLLM_GRAPH_RESERVED_MEM="0.4", wishes=LONG).values["--max-num-seqs"].value
+
+    assert int(str(less)) < int(str(decided(LLAMA_8B, wishes=LONG).values["--max-num-seqs"].value))
+    with pytest.raises(EntrypointError):
+        decided(LLAMA_8B, VLLM_GRAPH_RESERVED_MEM="much")
+
+
+# --- models
+
+
+def test_a_quantisation_configuration_brings_its_switches() -> None:
+    new = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", wishes=SHORT)
+    old = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", wishes=SHORT, variant=OLD)
+
+    assert new["PT_HPU_WEIGHT_SHARING"] == "0"
+    assert "--quantization" not in new
+    assert (old["--quantization"], old["--kv-cache-dtype"]) == ("inc", "fp8_inc")
+    assert old["VLLM_DISABLE_MARK_SCALES_AS_CONST"] == "true"
+
+
+def test_awq_and_gptq_take_gaudis_own_kernels() -> None:
+    for method in ("awq", "gptq"):
+        assert values(LLAMA_8B._replace(quantization=method))["--quantization"] == f"{method}_hpu"
+
+
+def test_fp8_weights_are_converted_for_gaudi2_or_must_be() -> None:
+    what = LLAMA_8B._replace(quantization="fp8")
+
+    assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "true"
+    assert [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"] == ["PLAN-041"]
+
+
+def test_converted_weights_are_not_scaled_again() -> None:
+    what = LLAMA_8B._replace(quantization="fp8", converted=True)
+
+    assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "false"
+    assert values(what, variant=PLUGIN)["VLLM_SCALE_ADJUSTMENT"] == "false"
+    assert not [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"]
+
+
+def test_the_command_that_converts_is_named_and_where_it_is_to_be_had() -> None:
+    """The manual of 1.21, 3.1.1: convert_for_g2.py -i DeepSeek-R1-0528 -o DeepSeek-R1-0528-G2, then start_vllm.sh."""
+    what = LLAMA_8B._replace(name="/models/DeepSeek-R1-0528", quantization="fp8")
+    command = "IMG convert --model /models/DeepSeek-R1-0528 --output /models/DeepSeek-R1-0528-G2"
+
+    has, lacks = (unconverted(what, variant) for variant in (R1, OLD))
+
+    assert has.remediation == f"docker run … {command}, then serve --model /models/DeepSeek-R1-0528-G2"
+    assert command in lacks.remediation
+    assert "habana1.21-deepseek-r1" in lacks.remediation
+
+
+def unconverted(what: ModelFacts, variant: str) -> Finding:
+    """Return the finding that weights must be converted."""
+    return next(finding for finding in decided(what, variant=variant).findings if finding.id == "PLAN-041")
+
+
+def test_quantisation_without_measurements_names_the_command_that_measures() -> None:
+    findings = decided(LLAMA_8B, "--quantization", "inc").findings
+
+    said = next(finding for finding in findings if finding.id == "PLAN-046")
+    assert f"convert --model {LLAMA_8B.name} --output {LLAMA_8B.name}-measurements --kind calibrate" in said.remediation
+    named = decided(LLAMA_8B, "--quantization", "inc", QUANT_CONFIG="/m/maxabs_quant_g2.json").findings
+    assert "PLAN-046" not in [finding.id for finding in named]
+
+
+def test_what_does_not_fit_names_the_script_that_halves_it() -> None:
+    large = LLAMA_8B._replace(modalities=("image",), weights=Weights(10**13, 5 * 10**12, 0))
+
+    with pytest.raises(EntrypointError, match=r"halve the weights: .* convert"):
+        decided(large)
+
+
+def test_qwens_keep_their_tensors() -> None:
+    assert values(QWEN_7B)["PT_HPUGRAPH_DISABLE_TENSOR_CACHE"] == "false"
+    assert "PT_HPUGRAPH_DISABLE_TENSOR_CACHE" not in values(LLAMA_8B)
+
+
+@pytest.mark.parametrize(
+    ("variant", "flags", "words"),
+    [
+        (FORK, (), "HPU graphs"),
+        (FORK, ("--enforce-eager",), "lazy without graphs"),
+        (PLUGIN, (), "torch.compile"),
+        (PLUGIN, ("--enforce-eager",), "eager"),
+    ],
+)
+def test_the_execution_modes(variant: str, flags: tuple[str, ...], words: str) -> None:
+    assert words in decided(LLAMA_8B, *flags, variant=variant).values["PT_HPU_LAZY_MODE"].because
+
+
+def test_a_skipped_warm_up_is_warned_of() -> None:
+    findings = decided(LLAMA_8B, VLLM_SKIP_WARMUP="true").findings
+
+    assert "PLAN-042" in [finding.id for finding in findings]
+
+
+def test_a_padding_limit_of_the_users_is_warned_of() -> None:
+    findings = decided(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_LIMIT="0.25").findings
+
+    assert "PLAN-044" in [finding.id for finding in findings]
+
+
+# --- quantisation
+
+
+@pytest.mark.parametrize(
+    ("method", "variant", "told"),
+    [
+        ("bitsandbytes", FORK, True),
+        ("modelopt", FORK, True),
+        ("modelopt", "habana1.24-plugin0.26", False),
+        ("awq", FORK, False),
+    ],
+)
+def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, variant: str, *, told: bool) -> None:
+    what = LLAMA_8B._replace(quantization=method)
+    ids = {finding.id for finding in decided(what, variant=variant).findings}
+
+    assert ("PLAN-045" in ids) is told

@@ -1,0 +1,475 @@
+"""Devices, parallelism and lengths, for models and machines as they are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from entrypoints.decide.fit import Fit, Rules, fit
+from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.geometry import Geometry
+from entrypoints.model import Facts, Link
+from entrypoints.modelfacts import ModelFacts, Weights
+from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
+
+MIXTRAL = LLAMA_8B._replace(experts=8, expert_width=14336)
+
+
+def shape(found: Fit) -> tuple[int, int, int]:
+    return found.tensor, found.pipeline, found.data
+
+
+def ids(found: Fit) -> list[int]:
+    return [chosen.number for chosen in found.devices]
+
+
+def refused(code: int, *arguments: Any) -> EntrypointError:
+    with pytest.raises(EntrypointError) as error:
+        fit(*arguments)
+    assert error.value.code == code
+    assert error.value.hint
+    return error.value
+
+
+def texts(found: Fit) -> str:
+    return "\n".join(f"{finding.id} {finding.text} {finding.found}" for finding in found.findings)
+
+
+# --- how many -------------------------------------------------------------------------------------------------------
+
+
+def test_a_model_that_fits_one_device_takes_one_and_says_which_stay_idle() -> None:
+    found = fit(host(8), model(), said(), RULES)
+
+    assert (shape(found), ids(found), found.length) == ((1, 1, 1), [0], 131072)
+    assert "--max-model-len" not in found.values
+    assert "7 devices stay idle 1-7" in texts(found)
+    assert found.values["--distributed-executor-backend"].value == "uni"
+    assert found.values["--gpu-memory-utilization"].value == "0.9"
+
+
+def test_seventy_billion_take_four_of_eighty_gib_and_say_why_not_two_or_eight() -> None:
+    found = fit(host(8), model(LLAMA_70B, 70.6), said(), RULES)
+    tensor = found.values["--tensor-parallel-size"]
+
+    assert shape(found) == (4, 1, 1)
+    assert "weights take 32.9 GiB" in tensor.because
+    assert "10.0 GiB" in tensor.because
+    assert [text.partition(":")[0] for text in tensor.instead] == ["2", "8"]
+    assert "too little" in tensor.instead[0]
+    assert found.values["--distributed-executor-backend"].value == "mp"
+
+
+def test_for_latency_as_many_as_have_something_to_do() -> None:
+    assert shape(fit(host(8), model(), said(optimize="latency"), RULES)) == (8, 1, 1)
+    small = model(LLAMA_8B, 0.5)
+    assert shape(fit(host(8), small, said(optimize="latency"), RULES)) == (1, 1, 1)
+
+
+def test_for_throughput_as_many_engines_as_there_are_devices_for() -> None:
+    found = fit(host(8), model(LLAMA_70B, 70.6), said(optimize="throughput"), RULES)
+
+    assert shape(found) == (4, 1, 2)
+    assert ids(found) == list(range(8))
+    assert found.values["--data-parallel-size"].value == "2"
+
+
+def test_an_old_vllm_without_data_parallelism_gets_one_engine() -> None:
+    known = ("--model", "--tensor-parallel-size", "--gpu-memory-utilization")
+    found = fit(host(8), model(), said(known=known, optimize="throughput"), RULES)
+
+    assert shape(found) == (1, 1, 1)
+    assert set(found.values) <= set(known)
+
+
+def test_heads_that_do_not_divide_are_said() -> None:
+    qwen = Geometry(28, 0, 0, 28, 4, 128, 0, 32768, intermediate=18944)
+    found = fit(host(8), model(qwen, 7.6), said(optimize="latency"), RULES)
+
+    assert shape(found) == (4, 1, 1)
+    assert "8: 28 heads and 4 KV heads do not divide by 8" in found.values["--tensor-parallel-size"].instead
+
+
+def test_more_ranks_than_kv_heads_repeat_them() -> None:
+    geometry = LLAMA_8B._replace(kv_heads=2)
+    tokens = [fit(host(8), model(geometry), said("-tp", str(n)), RULES).kv_tokens or 0 for n in (2, 4)]
+
+    assert tokens[0] < tokens[1] < 1.4 * tokens[0]
+
+
+def test_neurons_plugin_repeats_heads() -> None:
+    qwen = Geometry(28, 0, 0, 28, 4, 128, 0, 32768, intermediate=18944)
+    rules = RULES._replace(pads_heads=True, sizes=(1, 2, 8, 32))
+
+    assert shape(fit(host(32, 12), model(qwen, 7.6), said(optimize="latency"), rules))[0] == 8
+
+
+def test_three_devices_make_a_pipeline() -> None:
+    found = fit(host(3, 24), model(LLAMA_8B, 24), said(), RULES)
+
+    assert shape(found) == (1, 3, 1)
+    assert "--pipeline-parallel-size" in found.values
+
+
+def test_without_pipelines_three_devices_are_two_or_too_few() -> None:
+    rules = RULES._replace(pipeline=False)
+
+    error = refused(DOES_NOT_FIT, host(3, 24), model(LLAMA_8B, 24), said(), rules)
+    assert "22.4 GiB" in error.message
+
+
+def test_a_model_of_unknown_weights_and_shape_takes_one() -> None:
+    hub = ModelFacts("owner/model", False, "", "", None, None, "owner/model is a hub id")
+    found = fit(host(8), hub, said(), RULES)
+
+    assert (shape(found), found.length, found.kv_tokens) == ((1, 1, 1), None, None)
+    assert "hub id" in found.values["--tensor-parallel-size"].because
+
+
+def test_a_model_of_known_weights_and_unknown_cache_keeps_a_quarter() -> None:
+    hybrid = model(None, 50)
+    found = fit(host(8), hybrid, said(), RULES)
+
+    assert shape(found) == (2, 1, 1)
+
+
+def test_a_wrong_configuration_is_an_error_unless_the_user_splits() -> None:
+    broken = model(None, 8, problem="config.json: num_hidden_layers: missing")
+
+    refused(MODEL, host(), broken, said(), RULES)
+    assert shape(fit(host(), broken, said("-tp", "2"), RULES)) == (2, 1, 1)
+
+
+# --- experts --------------------------------------------------------------------------------------------------------
+
+
+def test_experts_stay_whole_where_the_accelerator_says_so() -> None:
+    found = fit(host(8), model(MIXTRAL, 46.7), said(), RULES._replace(expert="tp"))
+
+    assert found.values["--enable-expert-parallel"].value is True
+    assert "experts whole" in found.values["--enable-expert-parallel"].because
+    assert "--enable-expert-parallel" not in fit(host(8), model(MIXTRAL, 46.7), said(), RULES).values
+
+
+def test_experts_whose_blocks_would_be_cut_stay_whole_where_needed() -> None:
+    coder = Geometry(62, 0, 0, 96, 8, 128, 0, 262144, hidden=6144, experts=160, expert_width=2560)
+    facts = ModelFacts("q", True, "", "fp8", Weights(482 << 30, 0, 482 << 30), coder, "", group=128)
+    h200 = host(8, 141)
+
+    assert shape(fit(h200, facts, said(), RULES._replace(expert="needed"))) == (8, 1, 1)
+    assert fit(h200, facts, said(), RULES._replace(expert="needed")).values["--enable-expert-parallel"].value is True
+    assert "cuts the 128 numbers" in refused(USAGE, h200, facts, said("-tp", "8"), RULES).message
+
+
+def test_engines_share_out_the_experts() -> None:
+    v3 = Geometry(61, 0, 0, 128, 128, 56, 576, 163840, hidden=7168, experts=256, expert_width=2048)
+    facts = ModelFacts("v3", True, "", "fp8", Weights(690 << 30, 0, 690 << 30), v3, "", group=128, expert_share=0.96)
+    rules = RULES._replace(expert="needed")
+    found = fit(host(8, 141), facts, said(optimize="throughput"), rules)
+
+    assert shape(found) == (1, 1, 8)
+    assert "share out the experts" in found.values["--data-parallel-size"].because
+    assert shape(fit(host(8, 141), facts, said(), rules)) == (8, 1, 1)
+    assert shape(fit(host(8, 141), facts, said("-dp", "8"), rules)) == (1, 1, 8)
+    assert fit(host(8, 80), facts, said("-dp", "16", "-dpl", "8", "--max-model-len", "8192", "--node-rank", "0"), rules)
+
+
+def test_engines_that_would_cut_an_experts_blocks_are_refused_or_keep_them_whole() -> None:
+    coder = Geometry(62, 0, 0, 96, 8, 128, 0, 262144, hidden=6144, experts=160, expert_width=2560)
+    facts = ModelFacts("q", True, "", "fp8", Weights(482 << 30, 0, 482 << 30), coder, "", group=128, expert_share=0.9)
+
+    assert "--enable-expert-parallel" in refused(USAGE, host(8, 141), facts, said("-dp", "8"), RULES).hint
+    found = fit(host(8, 141), facts, said("-dp", "8"), RULES._replace(expert="needed"))
+    assert found.values["--enable-expert-parallel"].value is True
+
+
+def test_quantised_groups_are_not_cut() -> None:
+    qwen = Geometry(80, 0, 0, 64, 8, 128, 0, 32768, intermediate=29568)
+    facts = model(qwen, 20, group=128)
+
+    assert "cuts the 128" in refused(USAGE, host(8), facts, said("-tp", "2"), RULES).message
+    assert shape(fit(host(8), facts._replace(group=0), said("-tp", "2"), RULES)) == (2, 1, 1)
+
+
+# --- lengths --------------------------------------------------------------------------------------------------------
+
+
+def test_a_length_that_does_not_fit_is_shortened_to_what_does() -> None:
+    found = fit(host(1, 24), model(), said(), RULES)
+
+    assert found.length is not None
+    assert found.length % 16 == 0
+    assert 30000 < found.length < 40000
+    assert found.values["--max-model-len"].value == str(found.length)
+    assert "131072: vLLM would refuse to start" in found.values["--max-model-len"].instead
+
+
+def test_more_devices_come_before_a_shorter_length() -> None:
+    assert (found := fit(host(2, 24), model(), said(), RULES)).length == 131072
+    assert shape(found) == (2, 1, 1)
+
+
+def test_the_users_length_is_refused_with_the_nearest_that_fits() -> None:
+    error = refused(DOES_NOT_FIT, host(1, 24), model(), said("--max-model-len", "100000"), RULES)
+
+    assert "--max-model-len 3" in error.hint
+    assert "100000 tokens" in error.message
+
+
+@pytest.mark.parametrize("word", ["auto", "-1"])
+def test_a_length_left_to_vllm_stays_so(word: str) -> None:
+    found = fit(host(1, 24), model(), said("--max-model-len", word), RULES)
+
+    assert "--max-model-len" not in found.values
+
+
+def test_ranges_give_the_length_and_concurrency_the_sequences() -> None:
+    found = fit(host(1), model(), said(input=(4, 3000), output=(10, 1000), concurrency=64), RULES)
+
+    assert (found.length, found.sequences) == (4000, 64)
+    assert found.values["--max-model-len"].value == "4000"
+    assert found.values["--max-num-seqs"].value == "64"
+
+
+def test_concurrency_that_the_cache_does_not_hold_is_said() -> None:
+    given = said(input=(4000, 4000), output=(1000, 1000), concurrency=256)
+    found = fit(host(1, 24), model(), given, RULES)
+
+    assert found.sequences is not None
+    assert found.sequences < 16
+    assert "PLAN-026" in texts(found)
+
+
+def test_concurrency_takes_more_devices_before_it_waits() -> None:
+    given = said(input=(4000, 4000), output=(1000, 1000), concurrency=64)
+
+    assert shape(fit(host(8, 24), model(), given, RULES)) == (4, 1, 1)
+
+
+def test_concurrency_beyond_the_tokens_of_a_step_is_said() -> None:
+    found = fit(host(1), model(), said(concurrency=1_000_000), RULES)
+
+    assert found.values["--max-num-seqs"].value == str(RULES.chunk)
+    assert "every running sequence takes one" in found.values["--max-num-seqs"].because
+    assert "PLAN-026" in texts(found)
+
+
+@pytest.mark.parametrize("share", ["0", "1.5", "-0.1", "nan", "inf"])
+def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
+    assert "at most 1" in str(refused(USAGE, host(1), model(), said("--gpu-memory-utilization", share), RULES))
+
+
+def test_ranges_longer_than_the_model_are_refused() -> None:
+    given = said(input=(1, 131072), output=(1, 10))
+
+    assert "131072" in refused(DOES_NOT_FIT, host(), model(), given, RULES).hint
+
+
+def test_an_fp8_cache_holds_twice_as_much() -> None:
+    half, whole = (
+        fit(host(1, 24), model(), said(*words), RULES).kv_tokens or 0
+        for words in (("--kv-cache-dtype", "fp8"), ("--kv-cache-dtype", "auto"))
+    )
+
+    assert whole * 1.99 < half < whole * 2.01
+
+
+def test_a_sliding_layer_keeps_the_chunk_beside_its_window() -> None:
+    gemma = LLAMA_8B._replace(sliding_layers=32, window=1024)
+    found = fit(host(1, 24), model(gemma), said("--max-num-batched-tokens", "1024"), RULES)
+
+    assert (found.length, found.tensor) == (131072, 1)
+
+
+# --- what the user set ----------------------------------------------------------------------------------------------
+
+
+def test_what_the_user_set_is_not_among_the_values() -> None:
+    words = ("-tp", "2", "-pp", "2", "-dp", "2", "--gpu-memory-utilization", "0.5", "--max-num-seqs", "7")
+    found = fit(host(8), model(), said(*words), RULES)
+
+    assert shape(found) == (2, 2, 2)
+    assert found.sequences == 7
+    assert set(found.values) == {"--distributed-executor-backend"}
+
+
+def test_the_users_share_counts_and_is_refused_when_too_small() -> None:
+    error = refused(DOES_NOT_FIT, host(1), model(), said("--gpu-memory-utilization", "0.1"), RULES)
+
+    assert "of 8.0 GiB usable" in error.message
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"), [(("-tp", "3"), "possible: -tp 2 or -tp 4"), (("-tp", "16"), "lower -tp 16")]
+)
+def test_a_size_that_cannot_be_is_refused_with_the_nearest(words: tuple[str, ...], hint: str) -> None:
+    assert hint in refused(USAGE, host(8), model(), said(*words), RULES).hint
+
+
+def test_a_split_that_is_too_small_is_refused_with_one_that_fits() -> None:
+    error = refused(DOES_NOT_FIT, host(8), model(LLAMA_70B, 70.6), said("-tp", "1"), RULES)
+
+    assert "-tp 4 fits" in error.hint
+
+
+def test_several_hosts_are_the_users_to_set() -> None:
+    big = model(LLAMA_70B._replace(layers=126, heads=128), 405)
+    found = fit(host(8), big, said("-tp", "8", "-pp", "2", env={"RAY_ADDRESS": "auto"}), RULES)
+
+    assert shape(found) == (8, 2, 1)
+    assert len(found.devices) == 8
+    assert found.values["--distributed-executor-backend"].value == "ray"
+
+
+def test_several_hosts_without_ray_run_by_processes() -> None:
+    big = model(LLAMA_70B._replace(layers=126, heads=128), 405)
+    found = fit(host(8), big, said("-tp", "8", "-pp", "2", "--nnodes", "2"), RULES)
+
+    assert found.values["--distributed-executor-backend"].value == "mp"
+
+
+def test_engines_on_several_hosts_are_the_users_to_set() -> None:
+    found = fit(host(8), model(), said("-dp", "16", "--data-parallel-backend", "ray"), RULES)
+
+    assert (shape(found), len(found.devices)) == ((1, 1, 16), 8)
+
+
+def test_a_cache_of_the_users_size_is_taken_as_it_is() -> None:
+    found = fit(host(1), model(), said("--kv-cache-memory-bytes", "17G"), RULES)
+
+    assert "--gpu-memory-utilization" not in found.values
+    assert found.kv_tokens == 17 * 8192
+    refused(DOES_NOT_FIT, host(1), model(), said("--kv-cache-memory-bytes", "77G"), RULES)
+
+
+# --- which devices --------------------------------------------------------------------------------------------------
+
+
+def changed(there: Facts, **changes: Any) -> Facts:
+    """Change devices 0 and 1."""
+    return there._replace(devices=(*(d._replace(**changes) for d in there.devices[:2]), *there.devices[2:]))
+
+
+def test_no_device_is_said() -> None:
+    assert "no cuda device" in refused(HOST, host(0), model(), said(), RULES).message
+
+
+@pytest.mark.parametrize(
+    ("changes", "said_so"),
+    [
+        ({"health": "Critical"}, "not healthy"),
+        ({"busy": True}, "held by another"),
+        ({"memory_used": 30 * GIB}, "held by another"),
+        ({"name": "Other"}, "no Card like"),
+        ({"memory_total": 40 * GIB}, "no Card like"),
+    ],
+)
+def test_devices_that_cannot_serve_are_left_out_and_said(changes: dict[str, Any], said_so: str) -> None:
+    found = fit(changed(host(6), **changes), model(LLAMA_70B, 70.6), said(), RULES)
+
+    assert ids(found) == [2, 3, 4, 5]
+    assert said_so in texts(found)
+
+
+def test_devices_that_are_named_are_used_and_doubted() -> None:
+    there = changed(host(4), busy=True, memory_used=40 * GIB)
+    found = fit(there, model(), said(devices=(0, 1)), RULES)
+
+    assert ids(found) == [0]
+    assert "PLAN-024" in texts(found)
+    assert found.values["--gpu-memory-utilization"].value == "0.5"
+
+
+def test_a_desktops_memory_lowers_the_share() -> None:
+    there = host(1, 16)._replace(devices=(device(0, 16, memory_used=2 * GIB),))
+    found = fit(there, model(billions=3), said(), RULES)
+
+    assert found.values["--gpu-memory-utilization"].value == "0.87"
+    assert "87% is free" in found.values["--gpu-memory-utilization"].because
+
+
+def test_a_device_that_is_not_there_is_refused() -> None:
+    assert "there are 0-3" in refused(USAGE, host(4), model(), said(devices=(2, 7)), RULES).hint
+
+
+def test_all_busy_is_said() -> None:
+    error = refused(HOST, changed(host(2), busy=True), model(), said(), RULES)
+
+    assert "held by others: 0-1" in error.message
+    assert "--devices 0-1" in error.hint
+
+
+def test_memory_that_nothing_tells_comes_from_the_rules_or_is_an_error() -> None:
+    there = host(1)._replace(devices=(device(0, memory_total=None, memory_used=None),))
+
+    assert fit(there, model(), said(), RULES._replace(memory=96 * GIB)).length == 131072
+    refused(HOST, there, model(), said(), RULES)
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+
+def pairs(count: int) -> tuple[Link, ...]:
+    """Return bridges between 0 and 1, 2 and 3 …, and PCIe between all others."""
+    ways = ((first, second) for first in range(count) for second in range(first + 1, count))
+    return tuple(Link(a, b, "NV4" if a // 2 == b // 2 else "NODE") for a, b in ways)
+
+
+def test_a_tensor_parallel_group_stays_on_the_fast_link() -> None:
+    found = fit(host(4, 48, links=pairs(4)), model(LLAMA_70B, 55), said("--max-model-len", "8192"), RULES)
+
+    assert shape(found) == (2, 2, 1)
+    assert "only 2 devices are joined" in found.values["--tensor-parallel-size"].instead[1]
+
+
+def test_pairs_are_taken_whole() -> None:
+    there = changed(host(4, links=pairs(4)), busy=False)
+    there = there._replace(devices=(there.devices[0]._replace(busy=True), *there.devices[1:]))
+
+    assert ids(fit(there, model(), said("-tp", "2"), RULES)) == [2, 3]
+
+
+def test_a_group_stays_on_one_numa_node() -> None:
+    there = host(4)
+    nodes = (0, 1, 0, 1)
+    there = there._replace(devices=tuple(d._replace(node=n) for d, n in zip(there.devices, nodes, strict=True)))
+
+    assert ids(fit(there, model(), said("-tp", "2", "-dp", "2"), RULES)) == [0, 2, 1, 3]
+
+
+def test_the_users_wider_group_is_kept_and_warned_of() -> None:
+    found = fit(host(4, links=pairs(4)), model(), said("-tp", "4"), RULES)
+
+    assert shape(found) == (4, 1, 1)
+    assert "PLAN-027" in texts(found)
+
+
+def test_all_joined_is_one_island() -> None:
+    found = fit(host(8, kind="NV18"), model(), said(optimize="latency"), RULES)
+
+    assert shape(found) == (8, 1, 1)
+
+
+def test_rules_may_name_sizes_and_executors() -> None:
+    rules: Rules = RULES._replace(sizes=(1, 8), executors=())
+    found = fit(host(8), model(LLAMA_70B, 70.6), said(), rules)
+
+    assert shape(found) == (8, 1, 1)
+    assert "--distributed-executor-backend" not in found.values
+    assert "4: the runtime splits over 1, 8 only" in found.values["--tensor-parallel-size"].instead
+
+
+def test_too_few_devices_for_the_runtime_are_said() -> None:
+    error = refused(HOST, host(4), model(), said(), RULES._replace(sizes=(8, 16)))
+
+    assert "over 8, 16 devices: 4 may be used" in error.message
+
+
+def test_sequences_that_keep_a_state_are_limited_to_those_that_fit() -> None:
+    hybrid = LLAMA_8B._replace(cacheless=24, states=24 * 1_000_000)
+    found = fit(host(1, 40), model(hybrid), said(), RULES)
+
+    assert found.sequences is not None
+    assert 100 < found.sequences < 300
+    assert "keeps a state of 9" in found.values["--max-num-seqs"].because

@@ -1,0 +1,195 @@
+"""What holds for every plan, whatever the model, the host and the user's flags."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from entrypoints.decide.fit import Fit, Rules, fit
+from entrypoints.decide.room import Split, stage
+from entrypoints.errors import EntrypointError
+from entrypoints.geometry import Geometry
+from entrypoints.model import Facts, Link
+from entrypoints.modelfacts import ModelFacts, Weights
+from entrypoints.vllm_flags import Given
+from tests.support.many import GIB, RULES, host, said
+
+CASES = 200
+
+
+class Question(NamedTuple):
+    facts: Facts
+    model: ModelFacts
+    given: Given
+    rules: Rules
+
+
+@st.composite
+def geometries(draw: st.DrawFn) -> Geometry:
+    kv_heads = draw(st.sampled_from((1, 2, 3, 4, 8, 10, 16)))
+    heads = kv_heads * draw(st.sampled_from((1, 2, 3, 4, 7, 8)))
+    layers, size = draw(st.integers(1, 96)), draw(st.sampled_from((64, 128)))
+    sliding = draw(st.integers(0, layers))
+    return Geometry(
+        layers=layers, sliding_layers=sliding, window=draw(st.sampled_from((128, 4096))) if sliding else 0,
+        heads=heads, kv_heads=kv_heads, head_size=size, latent=draw(st.sampled_from((0, 0, 576))),
+        max_length=draw(st.sampled_from((None, 2048, 40960, 131072))), hidden=heads * size, vocabulary=128000,
+        intermediate=draw(st.sampled_from((0, 4096, 14336, 29568))), experts=draw(st.sampled_from((0, 0, 8, 128))),
+        expert_width=draw(st.sampled_from((768, 2560))),
+    )  # fmt: skip
+
+
+@st.composite
+def models(draw: st.DrawFn) -> ModelFacts:
+    elements = draw(st.integers(1, 700)) * 10**9
+    quantised = draw(st.booleans())
+    weights = Weights(elements, 0, elements) if quantised else Weights(2 * elements, elements, 0)
+    group = draw(st.sampled_from((0, 128))) if quantised else 0
+    name = "fp8" if quantised else ""
+    geometry = draw(geometries())
+    share = draw(st.sampled_from((0.0, 0.9))) if geometry.experts else 0.0
+    return ModelFacts("/models/m", True, "", name, weights, geometry, "", "", group, expert_share=share)
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> Facts:
+    there = host(draw(st.integers(1, 16)), draw(st.sampled_from((12, 24, 48, 80, 141))))
+    kind = draw(st.sampled_from(("", "NV18", "SYS", "pairs")))
+    ways = [(a, b) for a in range(len(there.devices)) for b in range(a)]
+    links = tuple(Link(b, a, ("NV4" if a // 2 == b // 2 else "NODE") if kind == "pairs" else kind) for a, b in ways)
+    devices = tuple(device._replace(node=draw(st.sampled_from((None, 0, 1)))) for device in there.devices)
+    sick = draw(st.integers(0, 15))
+    devices = tuple(d._replace(health="Bad") if d.number == sick and len(devices) > 1 else d for d in devices)
+    return there._replace(devices=devices, links=links if kind else ())
+
+
+@st.composite
+def users(draw: st.DrawFn) -> Given:
+    words: list[str] = []
+    for flag, values in (
+        ("-tp", (1, 2, 3, 4, 8)), ("-pp", (1, 2)), ("-dp", (1, 2)), ("--max-model-len", (1024, 8192, 100000)),
+        ("--gpu-memory-utilization", (0.5, 0.95)), ("--max-num-seqs", (4,)), ("--kv-cache-dtype", ("fp8",)),
+    ):  # fmt: skip
+        value = draw(st.sampled_from((None, None, None, None, *values)))
+        words += [flag, str(value)] if value is not None else []
+    ranges = draw(st.booleans())
+    return said(
+        *words,
+        optimize=draw(st.sampled_from((None, "latency", "throughput"))),
+        concurrency=draw(st.sampled_from((None, 1, 16, 300))),
+        input=(16, 1000) if ranges else None,
+        output=(16, 500) if ranges else None,
+    )
+
+
+@st.composite
+def questions(draw: st.DrawFn) -> Question:
+    rules = RULES._replace(
+        expert=draw(st.sampled_from(("", "tp", "needed"))),
+        pipeline=draw(st.booleans()),
+        data=draw(st.booleans()),
+        block=draw(st.sampled_from((16, 128))),
+        sizes=draw(st.sampled_from(((), (), (1, 2, 4, 8), (2, 8), (32,)))),
+    )
+    return Question(draw(hosts()), draw(models()), draw(users()), rules)
+
+
+def answer(question: Question) -> Fit | None:
+    try:
+        return fit(*question)
+    except EntrypointError as error:
+        refusal = error
+    assert refusal.message
+    assert refusal.hint
+    return None
+
+
+def in_force(question: Question, found: Fit, flag: str) -> str | None:
+    chosen = found.values.get(flag)
+    return question.given.flag(flag) if chosen is None else str(chosen.value)
+
+
+@settings(max_examples=CASES)
+@given(questions())
+def test_a_plan_never_exceeds_memory(question: Question) -> None:
+    found = answer(question)
+    assume(found)
+    assert found
+    _, model, user, rules = question
+    split = Split(found.tensor, found.pipeline)
+    assert model.geometry
+    assert model.weights
+    share = stage(model.geometry, found.pipeline)
+    element = 1 if user.flag("--kv-cache-dtype") else 2
+    cache = model.geometry.kv_bytes(found.length or 1, element, split.tensor) * share
+    experts = model.expert_share * (1 - 1 / found.data)  # of which other engines hold a part
+    weights = model.weights.loaded(2) * share * (1 - experts) / split.tensor
+    usable = float(in_force(question, found, "--gpu-memory-utilization") or 0)
+    memory = min(device.memory_total or 0 for device in found.devices)
+
+    assert weights + cache + rules.reserved + rules.activations <= memory * usable
+    assert found.kv_tokens is not None
+    assert found.kv_tokens >= (found.length or 1)
+
+
+@settings(max_examples=CASES)
+@given(questions())
+def test_a_plan_never_breaks_divisibility_nor_takes_more_devices_than_are_sound(question: Question) -> None:
+    found = answer(question)
+    assume(found)
+    assert found
+    geometry, group = question.model.geometry, max(1, question.model.group)
+    assert geometry
+    assert geometry.divides(found.tensor)
+    if found.tensor > 1 and geometry.intermediate and not geometry.experts:
+        assert geometry.intermediate % (found.tensor * group) == 0
+    assert len(set(found.devices)) == len(found.devices) == found.tensor * found.pipeline * found.data
+    assert all(device.health == "ok" for device in found.devices)
+    assert found.pipeline <= max(geometry.layers, question.given.number("--pipeline-parallel-size") or 1)
+
+
+@settings(max_examples=CASES)
+@given(questions())
+def test_a_plan_never_edits_what_the_user_set(question: Question) -> None:
+    found = answer(question)
+    assume(found)
+    assert found
+    user = question.given
+    assert not set(found.values) & set(user.flags)
+    assert found.tensor == (user.number("--tensor-parallel-size") or found.tensor)
+    assert found.pipeline == (user.number("--pipeline-parallel-size") or found.pipeline)
+    assert found.data == (user.number("--data-parallel-size") or found.data)
+    assert found.length == (user.number("--max-model-len") or found.length)
+
+
+@settings(max_examples=CASES)
+@given(questions())
+def test_the_same_question_has_the_same_answer_and_every_value_a_reason(question: Question) -> None:
+    found = answer(question)
+    assert found == answer(question)
+    assert all(value.because for value in (found.values.values() if found else ()))
+
+
+@settings(max_examples=CASES)
+@given(questions(), st.integers(1, 100))
+def test_more_memory_never_gives_fewer_tokens(question: Question, more: int) -> None:
+    devices = tuple(d._replace(memory_total=(d.memory_total or 0) + more * GIB) for d in question.facts.devices)
+    larger = question._replace(facts=question.facts._replace(devices=devices))
+    before, after = answer(question), answer(larger)
+    assume(before)
+    assert before
+    assert after, "what fitted still fits"
+    assert (after.length or 0) >= (before.length or 0)
+    if (after.tensor, after.pipeline, after.data) == (before.tensor, before.pipeline, before.data):
+        assert (after.kv_tokens or 0) >= (before.kv_tokens or 0)
+        assert (after.sequences or 0) >= (before.sequences or 0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 8])
+def test_without_a_user_a_plan_takes_no_more_devices_than_hold_the_model(count: int) -> None:
+    found = fit(host(count), ModelFacts("m", True, "", "", Weights(2, 1, 0), None, "?"), said(), RULES)
+
+    assert len(found.devices) == 1

@@ -1,0 +1,199 @@
+"""What vLLM-GCU serves on S60 cards: the manual's commands, its tables, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from drydock.core.paths import ROOT
+from entrypoints.decide import Decision
+from entrypoints.decide.enflame import decide, scheme
+from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.geometry import Geometry
+from entrypoints.model import Device
+from entrypoints.modelfacts import ModelFacts, Weights
+from entrypoints.vllm_flags import parse_given
+from tests.support.sample import facts
+
+MIB = 1 << 20
+QWEN_32B = Geometry(64, 0, 0, 40, 8, 128, 0, 32768, hidden=5120, vocabulary=152064)
+
+
+def profile(variant: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((ROOT / "images" / variant / "profile.json").read_text())
+    return loaded
+
+
+PROFILE = profile("gcu3.4-vllm0.8")
+
+
+def model(architecture: str = "Qwen2ForCausalLM", **changes: Any) -> ModelFacts:
+    plain = ModelFacts("/models/m", True, architecture, "", Weights(2 * 10**9, 10**9, 0), QWEN_32B, "")
+    return plain._replace(**changes)
+
+
+GPTQ_INT8 = model(quantization="gptq", bits=8, group=128, weights=Weights(35 * 10**9, 10**9, 33 * 10**9))
+
+
+def cards(count: int, memory: int = 42976) -> tuple[Device, ...]:
+    return tuple(
+        Device(number, "S60", memory * MIB, 1129 * MIB, 0, health="ok", architecture="gcu300")
+        for number in range(count)
+    )
+
+
+def plan(what: ModelFacts, *words: str, count: int = 2, env: dict[str, str] | None = None) -> Decision:
+    return decide(PROFILE, facts(accelerator="enflame", devices=cards(count)), what, parse_given(words, env or {}))
+
+
+def refused(what: ModelFacts, *words: str) -> EntrypointError:
+    with pytest.raises(EntrypointError) as found:
+        plan(what, *words)
+    return found.value
+
+
+def test_the_manuals_serving_command_is_what_is_planned() -> None:
+    values = plan(GPTQ_INT8).values
+    constant = {item["setting"]: item["value"] for item in PROFILE["settings"]}
+
+    assert {name: str(values[name].value) for name in ("--tensor-parallel-size", "--dtype")} == {
+        "--tensor-parallel-size": "2",
+        "--dtype": "float16",
+    }
+    assert "--max-model-len" not in values, "the model's own 32768 fit"
+    assert (constant["--device"], constant["--block-size"], constant["--disable-log-requests"]) == ("gcu", "64", True)
+    assert constant["VLLM_ATTENTION_BACKEND"] == "XFORMERS"
+
+
+def test_cards_that_are_not_needed_stay_free() -> None:
+    assert plan(model(), count=8).values["TOPS_VISIBLE_DEVICES"].value == "0"
+    assert "TOPS_VISIBLE_DEVICES" not in plan(GPTQ_INT8).values
+
+
+def test_only_cards_that_the_user_made_visible_count() -> None:
+    with pytest.raises(EntrypointError) as none:
+        plan(model(), env={"TOPS_VISIBLE_DEVICES": "7"})
+    with pytest.raises(EntrypointError) as wrong:
+        plan(model(), env={"TOPS_VISIBLE_DEVICES": "all"})
+
+    assert (none.value.code, wrong.value.code) == (HOST, USAGE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"quantization": "fp8"}, "fp8"),
+        ({"quantization": "squeezellm"}, "squeezellm"),
+        ({"quantization": "gptq_marlin"}, "gptq_marlin"),
+        ({"quantization": "gptq", "bits": 4, "group": 32}, "group size"),
+        ({"quantization": "awq", "bits": 4, "group": 128}, "group size"),
+        ({"quantization": "gptq", "bits": 4, "group": 128, "reordered": True}, "g_idx"),
+        ({"architecture": "MixtralForCausalLM", "quantization": "gptq", "bits": 4, "group": 128}, "W4A16 GPTQ"),
+    ],
+)
+def test_what_the_vendor_does_not_support_is_refused_unless_it_is_named(changes: dict[str, Any], found: str) -> None:
+    what = model()._replace(**changes)
+    error = refused(what)
+    kept = plan(what, "--quantization", "gptq").findings
+
+    assert error.code == MODEL
+    assert found in error.message
+    assert [finding.severity for finding in kept if finding.id == "PLAN-030"] == ["FAIL"]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "quantization", "dtype"),
+    [
+        ("LlamaForCausalLM", "", "float16"),
+        ("LlamaForCausalLM", "awq", "float16"),
+        ("DeepseekV3ForCausalLM", "", "bfloat16"),
+        ("XLMRobertaForSequenceClassification", "", "bfloat16"),
+        ("SomethingNewForCausalLM", "", "float16"),
+    ],
+)
+def test_the_type_is_one_that_the_vendor_has_validated(architecture: str, quantization: str, dtype: str) -> None:
+    decision = plan(model(architecture, quantization=quantization, bits=4, group=64))
+
+    assert decision.values["--dtype"].value == dtype
+    assert ("PLAN-031" in {finding.id for finding in decision.findings}) == architecture.startswith("Something")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "stored", "dtype", "words"),
+    [
+        ("LlamaForCausalLM", "bfloat16", "bfloat16", "validated in BF16, in which it is stored"),
+        ("LlamaForCausalLM", "half", "float16", "validated in FP16, in which it is stored"),
+        ("LlamaForCausalLM", "float32", "float16", "validated in FP16"),
+        ("DeepseekV3ForCausalLM", "float16", "bfloat16", "validated in BF16, not in FP16"),
+    ],
+)
+def test_the_models_own_type_is_taken_where_it_is_validated(
+    architecture: str, stored: str, dtype: str, words: str
+) -> None:
+    value = plan(model(architecture, dtype=stored)).values["--dtype"]
+
+    assert value.value == dtype
+    assert words in value.because
+
+
+def test_quantised_experts_need_their_kernels_named() -> None:
+    experts = model(
+        "Qwen3MoeForCausalLM", quantization="awq", bits=4, group=64, geometry=QWEN_32B._replace(experts=128)
+    )
+    values = plan(experts).values
+
+    assert (values["--quantization"].value, values["--dtype"].value) == ("moe_wna16_gcu", "float16")
+
+
+def test_the_exchange_buffer_follows_the_vendors_formula() -> None:
+    words = ("--enable-expert-parallel", "--max-num-batched-tokens", "2048", "--dtype", "bfloat16")
+    experts = model("DeepseekV3ForCausalLM", geometry=QWEN_32B._replace(hidden=7168, experts=256))
+    values = plan(experts, *words, env={"VLLM_DP_SIZE": "8"}).values
+
+    assert values["ECCL_ALLTOALLV_MAXSIZE"].value == str(2048 * 8 * (7168 + 16 + 16) * 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--kv-cache-dtype", "fp8"), {"PLAN-033", "PLAN-034"}),
+        (("--kv-cache-dtype", "int8"), {"PLAN-034"}),
+        (("--kv-cache-dtype", "int8", "--quantization-param-path", "int8_kv_cache.json"), set()),
+        (("--dtype", "bfloat16"), set()),
+    ],
+)
+def test_choices_of_the_users_are_kept_and_commented_upon(words: tuple[str, ...], said: set[str]) -> None:
+    decision = plan(model(), *words)
+
+    assert {finding.id for finding in decision.findings if finding.severity == "WARN"} == said
+
+
+def test_a_type_without_a_tick_is_commented_upon() -> None:
+    findings = plan(model("DeepseekV3ForCausalLM"), "--dtype", "float16").findings
+
+    assert "PLAN-032" in {finding.id for finding in findings}
+
+
+def test_an_int8_cache_holds_twice_the_tokens() -> None:
+    large = model(
+        weights=Weights(70 * 10**9, 35 * 10**9, 0), geometry=QWEN_32B._replace(max_length=131072, kv_heads=40)
+    )
+
+    assert "--max-model-len" in plan(large, "--tensor-parallel-size", "2").values
+    shorter = plan(large, "--tensor-parallel-size", "2").values["--max-model-len"].value
+    longer = plan(large, "--tensor-parallel-size", "2", "--kv-cache-dtype", "int8").values["--max-model-len"].value
+    assert int(str(longer)) > 1.9 * int(str(shorter))
+
+
+def test_a_model_that_fits_nowhere_is_refused() -> None:
+    assert refused(model(weights=Weights(10**12, 5 * 10**11, 0))).code == DOES_NOT_FIT
+
+
+def test_schemes_are_the_vendors_columns() -> None:
+    found = [
+        scheme(model(quantization=name, bits=bits)) for name, bits in (("gptq", 8), ("gptq", 4), ("w8a8", 8), ("", 0))
+    ]
+
+    assert found == ["gptq_8bit", "gptq_4bit", "w8a8", ""]

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from entrypoints.commands import Commands
+from entrypoints.host import Host
+from entrypoints.model import Link, Seen
+from entrypoints.probes import cuda
+from entrypoints.probes.nvidia_smi import parse_list, parse_query, parse_table, parse_topology
+from tests.hosts.pieces import sample
+from tests.support.damage import fuzz, survives_damage
+
+MIB = 1 << 20
+FULL = f"nvidia-smi --query-gpu={','.join(cuda.FULL)} --format=csv"
+OLD = f"nvidia-smi --query-gpu={','.join(cuda.OLD)} --format=csv"
+LEAST = f"nvidia-smi --query-gpu={','.join(cuda.LEAST)} --format=csv"
+TABLES = (
+    *("nvidia-smi.t4.r418.txt", "nvidia-smi.h100.r535.txt", "nvidia-smi.a100-mig.r550.txt"),
+    *("nvidia-smi.h100-1x.r580.txt", "nvidia-smi.gb10.r580.txt", "nvidia-smi.gtx1650.r610.txt"),
+)
+MATRICES = ("nvidia-smi-topo-m.h100-8x.txt", "nvidia-smi-topo-m.a100-4x-nic.txt", "nvidia-smi-topo-m.v100-8x.r470.txt")
+QUERIES = ("nvidia-smi-query.rtx4090-8x.csv.txt", "nvidia-smi-query.a100-4x.csv.txt")
+NO_TOOL = {"rc": 127, "stdout": "", "stderr": "nvidia-smi: not found"}
+
+
+def look(
+    folder: Path, answers: Mapping[str, object], files: dict[str, str] | None = None, env: dict[str, str] | None = None
+) -> tuple[Seen, Host]:
+    told = {name: {"rc": 0, "stdout": text} if isinstance(text, str) else text for name, text in answers.items()}
+    for path, text in {"commands.json": json.dumps(told), **(files or {})}.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    host = Host(str(folder))
+    return cuda.look(host, Commands(host).run, env or {}), host
+
+
+# --- layouts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "driver", "newest", "gpu", "total", "used"),
+    [
+        ("nvidia-smi.t4.r418.txt", "418.152.00", "10.1", "Tesla T4", 15079, 0),
+        ("nvidia-smi.h100.r535.txt", "535.104.12", "12.2", "NVIDIA H100 80GB HBM3", 81559, 2),
+        ("nvidia-smi.a100-mig.r550.txt", "550.163.01", "12.4", "NVIDIA A100 80GB PCIe", 81920, 829),
+        ("nvidia-smi.h100-1x.r580.txt", "580.173.02", "13.0", "NVIDIA H100 80GB HBM3", 81559, 70323),
+        ("nvidia-smi.gtx1650.r610.txt", "610.57.04", "13.3", "NVIDIA GeForce GTX 1650", 4096, 580),
+    ],
+)
+def test_every_table_is_understood(name: str, driver: str, newest: str, gpu: str, total: int, used: int) -> None:
+    table = parse_table(sample(f"cuda/{name}"))
+    found = table.gpus[0]
+    assert (table.driver, table.cuda, found.name) == (driver, newest, gpu)
+    assert (found.memory_total, found.memory_used) == (total * MIB, used * MIB)
+    assert found.health == "ok"
+
+
+def test_unified_memory_has_no_figure() -> None:
+    found = parse_table(sample("cuda/nvidia-smi.gb10.r580.txt")).gpus[0]
+    assert (found.name, found.memory_total, found.bus) == ("NVIDIA GB10", None, "000f:01:00.0")
+
+
+def test_the_table_says_who_computes_and_what_is_split() -> None:
+    busy = parse_table(sample("cuda/nvidia-smi.h100-1x.r580.txt"))
+    assert (busy.computing, busy.gpus[0].mig, busy.gpus[0].compute_mode) == (frozenset({0}), False, "Default")
+    drawing = parse_table(sample("cuda/nvidia-smi.gb10.r580.txt"))
+    assert drawing.computing == frozenset()
+    split = parse_table(sample("cuda/nvidia-smi.a100-mig.r550.txt"))
+    assert (split.gpus[0].mig, split.slices[0].memory_total) == (True, 9728 * MIB)
+
+
+def test_a_lost_gpu_is_told_by_err() -> None:
+    text = sample("cuda/nvidia-smi.h100.r535.txt").replace("                    0 |", "                 ERR! |")
+    assert parse_table(text).gpus[0].health == "ERR!"
+
+
+def test_uncorrected_errors_are_told() -> None:
+    text = sample("cuda/nvidia-smi.h100.r535.txt").replace("                    0 |", "                    3 |")
+    assert parse_table(text).gpus[0].health == "3 uncorrected ECC errors"
+
+
+def test_columns_in_another_order_and_without_units() -> None:
+    text = "name, memory.total [MiB], index\nNVIDIA H200, 143771, 0\n"
+    assert parse_query(text)[0][:2] == (0, "NVIDIA H200")
+    assert parse_query(text)[0].memory_total == 143771 * MIB
+
+
+@pytest.mark.parametrize("word", ["[N/A]", "N/A", "[Not Supported]", "[Insufficient Permissions]"])
+def test_what_a_column_does_not_tell_is_none(word: str) -> None:
+    found = parse_query(f"index, name, memory.total [MiB], compute_cap\n0, NVIDIA GB10, {word}, 12.1\n")[0]
+    assert (found.memory_total, found.capability, found.health) == (None, "12.1", "ok")
+
+
+def test_a_gpu_that_needs_a_reset_is_not_ok() -> None:
+    text = "index, name, memory.total [MiB]\n0, NVIDIA A100-SXM4-80GB, [GPU requires reset]\n"
+    assert parse_query(text)[0].health == "GPU requires reset"
+
+
+LOST = "Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Error"
+
+
+@pytest.mark.parametrize(
+    ("answer", "rc"),
+    [
+        ({"stdout": f"{LOST}\n{sample('cuda/nvidia-smi-query.rtx4090-8x.csv.txt')}"}, 0),
+        ({"stdout": sample("cuda/nvidia-smi-query.rtx4090-8x.csv.txt"), "stderr": f"{LOST}\n"}, 0),
+        ({"stdout": f"{LOST}\n{sample('cuda/nvidia-smi-query.rtx4090-8x.csv.txt')}"}, 15),
+    ],
+)
+def test_a_lost_gpu_is_told_whatever_the_exit_code_and_the_others_are_seen(
+    tmp_path: Path, answer: dict[str, str], rc: int
+) -> None:
+    seen, host = look(tmp_path, {FULL: {**answer, "rc": rc}})
+
+    assert len(seen.devices) == 8
+    assert any("GPU3: 0000:5F:00.0: Unknown Error" in failure.found for failure in host.failures)
+
+
+def test_a_gpu_that_prints_errors_only_is_sick_and_its_neighbour_is_not() -> None:
+    well, lost = parse_table(sample("cuda/nvidia-smi.a40-lost.r525.txt")).gpus
+
+    assert (well.number, well.health) == (3, "ok")
+    assert (lost.number, lost.health, lost.memory_total) == (4, "ERR!", 46068 * MIB)
+
+
+def test_numbers_with_a_gap_stay_as_the_tool_counts() -> None:
+    found = parse_query(sample("cuda/nvidia-smi-query.rtx3080-8x-lost.csv.txt"))
+
+    assert [gpu.number for gpu in found] == [0, 1, 2, 4]
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("", "header"),
+        ("No devices were found\n", "No devices"),
+        ("index, name\n0, NVIDIA H100, 1\n", "NVIDIA H100"),
+        ("index, name, memory.total\n0, NVIDIA H100, much\n", "much"),
+        ("index, name\nUnable to determine the device handle for GPU 0000:8D:00.0\n", "Unable to determine"),
+    ],
+)
+def test_a_query_that_is_not_understood_is_quoted(text: str, quoted: str) -> None:
+    with pytest.raises(ValueError, match=quoted):
+        parse_query(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("", "Driver Version"),
+        ("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n", "has failed"),
+        ("| NVIDIA-SMI 580.1  Driver Version: 580.1  CUDA Version: 13.0 |\n", "each GPU"),
+        ("\n".join(sample("cuda/nvidia-smi.h100.r535.txt").splitlines()[:8]), "used / total"),
+    ],
+)
+def test_a_table_that_is_not_understood_is_quoted(text: str, quoted: str) -> None:
+    with pytest.raises(ValueError, match=quoted):
+        parse_table(text)
+
+
+def test_topologies() -> None:
+    h100 = parse_topology(sample("cuda/nvidia-smi-topo-m.h100-8x.txt"))
+    assert {link.kind for link in h100.links} == {"NV18"}
+    assert len(h100.links) == 28
+    assert (h100.nodes[7], h100.cpus[7][0], len(h100.cpus[7])) == (1, 48, 96)
+    mesh = parse_topology(sample("cuda/nvidia-smi-topo-m.v100-8x.r470.txt"))
+    assert (Link(0, 2, "NV2") in mesh.links, Link(0, 4, "SYS") in mesh.links) == (True, True)
+    cards = parse_topology(sample("cuda/nvidia-smi-topo-m.a100-4x-nic.txt"))
+    assert (len(cards.links), cards.nodes[3]) == (6, 1)
+
+
+def test_an_underlined_header_is_a_header() -> None:
+    text = "\t\x1b[4mGPU0\tGPU1\tCPU Affinity\x1b[0m\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n"
+    assert parse_topology(text).links == (Link(0, 1, "PHB"),)
+
+
+@pytest.mark.parametrize(
+    ("text", "quoted"),
+    [
+        ("", "header GPU0"),
+        ("GPU0 GPU1\nGPU0 X\n", "row for GPU1"),
+        ("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 NV4\n", "X to itself"),
+        ("GPU0 GPU1\nGPU0 X\nGPU1 NV4 X\n", "X to itself"),
+    ],
+)
+def test_a_topology_that_is_not_understood_is_quoted(text: str, quoted: str) -> None:
+    with pytest.raises(ValueError, match=quoted):
+        parse_topology(text)
+
+
+def test_the_list_names_instances() -> None:
+    found = parse_list(sample("cuda/nvidia-smi-L.a100-mig.txt"))
+    assert [item.profile for item in found] == ["3g.40gb", "2g.20gb", "1g.10gb", "1g.10gb"]
+    with pytest.raises(ValueError, match="lost"):
+        parse_list("GPU is lost\n")
+
+
+@fuzz
+def test_tables_survive_damage() -> None:
+    survives_damage(parse_table, *(sample(f"cuda/{name}") for name in TABLES))
+
+
+@fuzz
+def test_queries_survive_damage() -> None:
+    survives_damage(parse_query, *(sample(f"cuda/{name}") for name in QUERIES))
+
+
+@fuzz
+def test_topologies_survive_damage() -> None:
+    survives_damage(parse_topology, *(sample(f"cuda/{name}") for name in MATRICES))
+
+
+@fuzz
+def test_lists_survive_damage() -> None:
+    survives_damage(parse_list, sample("cuda/nvidia-smi-L.a100-mig.txt"))
+
+
+# --- hosts ----------------------------------------------------------------------------------------------------------
+
+
+def test_no_gpu_is_no_failure(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, {})
+    assert (seen.devices, host.failures) == ((), [])
+
+
+def test_gpus_without_the_tool_are_a_failure_that_says_what_to_pass(tmp_path: Path) -> None:
+    information = "Model: \t\t NVIDIA H100 80GB HBM3\nGPU UUID: \t GPU-1\nDevice Minor: \t 3\n"
+    files = {
+        "dev/nvidia3": "",
+        "proc/driver/nvidia/gpus/0000:8d:00.0/information": information,
+        "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release\n",
+    }
+    seen, host = look(tmp_path, {}, files)
+    device = seen.devices[0]
+    assert (device.name, device.bus, device.path, device.uuid) == (
+        *("NVIDIA H100 80GB HBM3", "0000:8d:00.0", "/dev/nvidia3", "GPU-1"),
+    )
+    assert seen.versions == {"driver": "580.65.06"}
+    assert "--gpus all" in host.failures[0].expected
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        (
+            {"rc": 9, "stdout": "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver."},
+            "failed",
+        ),
+        ({"rc": 124, "stdout": "", "stderr": "nvidia-smi: no answer within 20 s"}, "no answer"),
+        ({"rc": 0, "stdout": ""}, "Driver Version"),
+        ({"rc": 0, "stdout": "\ufffd\ufffd | \ufffd\n"}, "Driver Version"),
+        ({"rc": 18, "stdout": "Failed to initialize NVML: Driver/library version mismatch\n"}, "version mismatch"),
+    ],
+)
+def test_a_tool_that_fails_is_a_failure_that_quotes_it(tmp_path: Path, answer: dict[str, object], found: str) -> None:
+    seen, host = look(tmp_path, {"nvidia-smi": answer, FULL: answer}, {"dev/nvidia0": ""})
+    assert seen.devices[0].memory_total is None
+    assert any(found in failure.found for failure in host.failures)
+
+
+def test_an_old_driver_is_asked_for_fewer_columns(tmp_path: Path) -> None:
+    refused = {"rc": 2, "stdout": 'Field "compute_cap" is not a valid field to query.\n'}
+    seen, host = look(
+        tmp_path, {FULL: refused, OLD: refused, LEAST: sample("cuda/nvidia-smi-query.rtx4090-8x.csv.txt")}
+    )
+    assert (len(seen.devices), seen.devices[7].memory_total, host.failures) == (8, 24564 * MIB, [])
+
+
+def test_columns_and_table_complete_each_other(tmp_path: Path) -> None:
+    answers = {
+        FULL: "index, name, uuid, memory.total [MiB], compute_cap\n0, NVIDIA H100 80GB HBM3, GPU-1, 81559 MiB, 9.0\n",
+        "nvidia-smi": sample("cuda/nvidia-smi.h100-1x.r580.txt"),
+    }
+    files = {"sys/bus/pci/devices/0000:8d:00.0/numa_node": "1\n"}
+    seen, _ = look(tmp_path, answers, files)
+    device = seen.devices[0]
+    assert (device.architecture, device.busy, device.node, device.bus) == ("9.0", True, 1, "0000:8d:00.0")
+    assert seen.versions["cuda"] == "13.0"
+    assert seen.knobs == {"gpu_persistence_mode": "On", "gpu_compute_mode": "Default"}
+
+
+def test_instances_are_devices_of_their_own(tmp_path: Path) -> None:
+    answers = {
+        "nvidia-smi": sample("cuda/nvidia-smi.a100-mig.r550.txt"),
+        "nvidia-smi -L": "GPU 0: NVIDIA A100 80GB PCIe (UUID: GPU-4)\n  MIG 1g.10gb     Device  0: (UUID: MIG-7)\n",
+    }
+    seen, _ = look(tmp_path, answers)
+    device = seen.devices[0]
+    assert (device.name, device.uuid, device.card) == ("NVIDIA A100 80GB PCIe MIG 1g.10gb", "MIG-7", 0)
+    assert (device.memory_total, device.busy) == (9728 * MIB, False)
+
+
+def test_a_split_gpu_without_instances_is_a_failure(tmp_path: Path) -> None:
+    text = sample("cuda/nvidia-smi.a100-mig.r550.txt").replace("|  0   12   0   0  |", "|  No MIG devices |")
+    seen, host = look(tmp_path, {"nvidia-smi": text})
+    assert (seen.devices, "no instance" in host.failures[0].found) == ((), True)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "numbers"),
+    [
+        (None, "0123"),
+        ("2,3", "23"),
+        ("GPU-b,0", "10"),
+        ("3,9,1", "3"),
+        ("", ""),
+        ("-1", ""),
+        ("NoDevFiles", ""),
+        ("GPU-", ""),
+    ],
+)
+def test_cuda_visible_devices_narrows_and_numbers(tmp_path: Path, chosen: str | None, numbers: str) -> None:
+    rows = "".join(f"{number}, GPU {number}, GPU-{letter}{number}, 1024 MiB\n" for number, letter in enumerate("abcd"))
+    env = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
+    seen, _ = look(tmp_path, {FULL: "index, name, uuid, memory.total [MiB]\n" + rows}, env=env)
+    assert [device.name for device in seen.devices] == [f"GPU {number}" for number in numbers]
+    assert [device.number for device in seen.devices] == list(range(len(numbers)))
+
+
+def test_links_follow_the_visible_numbers(tmp_path: Path) -> None:
+    answers = {
+        FULL: "index, name, memory.total [MiB]\n" + "".join(f"{number}, V100, 32768 MiB\n" for number in range(8)),
+        "nvidia-smi topo -m": sample("cuda/nvidia-smi-topo-m.v100-8x.r470.txt"),
+    }
+    seen, _ = look(tmp_path, answers, env={"CUDA_VISIBLE_DEVICES": "4,0,7"})
+    assert seen.links == (Link(0, 1, "SYS"), Link(0, 2, "NV1"), Link(1, 2, "NV2"))
+    assert [device.node for device in seen.devices] == [1, 0, 1]

@@ -1,0 +1,320 @@
+"""AMD GPUs: every layout that AMD's tools and driver write, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from entrypoints.commands import Commands
+from entrypoints.host import Host
+from entrypoints.model import Link, Seen
+from entrypoints.probes import kfd, rocm
+from entrypoints.probes.amdsmi import parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
+from tests.hosts.makers import rocm as made
+from tests.hosts.pieces import Tree, sample
+from tests.support.damage import fuzz, survives_damage
+
+GIB = 1 << 30
+STATIC = "amd-smi static --asic --bus --vram --driver --json"
+TOPOLOGIES = (
+    "amd-smi-topology.mi355x-8x.txt",
+    "amd-smi-topology.2x.rocm6.0.json.txt",
+    "amd-smi-topology.2x.rocm6.1.1.json.txt",
+    "rocm-smi-showtopo.4x.txt",
+)
+SMI = (
+    "rocm-smi.mi300x-8x.rocm6.0.txt",
+    "rocm-smi.mi300x-cpx-2x.rocm6.3.txt",
+    "rocm-smi-showmeminfo.mi250-2gcd.txt",
+    "rocm-smi-showproductname.mi300x-vf-2x.txt",
+    "rocm-smi.apu.json.txt",
+)
+STATICS = (
+    "amd-smi-static.mi300x.json.txt",
+    "amd-smi-static.mi325x-vf.txt",
+    "amd-smi-static.r9700-igpu.list.json.txt",
+    "amd-smi-list.mi325x-vf.txt",
+)
+
+
+def text(name: str) -> str:
+    return sample(f"rocm/{name}")
+
+
+def look(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[Seen, Host]:
+    for path, content in tree.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    host = Host(str(tmp_path))
+    return rocm.look(host, Commands(host).run, env or {}), host
+
+
+def answers(**found: tuple[int, str]) -> str:
+    return json.dumps({name: {"rc": rc, "stdout": out} for name, (rc, out) in found.items()})
+
+
+# --- the driver's files ---------------------------------------------------------------------------------------------
+
+
+def test_no_device_file_is_no_gpu_and_no_failure(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, {})
+
+    assert (seen, host.failures) == (Seen(), [])
+
+
+def test_eight_gpus_are_read_from_files_alone(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.mi300x())
+
+    assert host.failures == []
+    assert [device.number for device in seen.devices] == list(range(8))
+    first = seen.devices[0]
+    assert (first.name, first.architecture, first.bus) == ("AMD Instinct MI300X OAM", "gfx942", "0000:26:00.0")
+    assert (first.memory_total, first.memory_used, first.health, first.busy) == (206141652992, 284 << 20, "ok", False)
+    assert (first.node, first.cpus[0], first.path, first.card) == (0, 0, "/dev/dri/renderD128", None)
+    assert len(seen.links) == 28
+    assert {link.kind for link in seen.links} == {"XGMI"}
+    assert seen.versions == {
+        "driver": "6.10.5",
+        "rocm": "7.2.3-43",
+        "compute_partition": "SPX",
+        "memory_partition": "NPS1",
+    }
+
+
+def test_dies_of_one_package_are_found_by_their_widest_link(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.mi250())
+
+    assert host.failures == []
+    assert [device.card for device in seen.devices] == [0, 0, 2, 2, 4, 4, 6, 6]
+    assert [device.busy for device in seen.devices] == [True] + [False] * 7
+    assert seen.devices[0].architecture == "gfx90a"
+
+
+def test_partitions_of_one_gpu_are_devices_with_their_own_memory(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.mi300x_cpx())
+
+    assert host.failures == []
+    assert {device.card for device in seen.devices} == {0}
+    assert seen.devices[0].memory_total == 206141652992 // 8
+    assert [device.memory_used for device in seen.devices[:2]] == [2 * GIB, 0]
+    assert seen.versions["compute_partition"] == "CPX"
+
+
+def test_only_gpus_whose_render_node_is_given_are_devices(tmp_path: Path) -> None:
+    tree = made.mi300x()
+    for minor in (128, 130):
+        del tree[f"dev/dri/renderD{minor}"]
+
+    seen, host = look(tmp_path, tree)
+
+    assert (seen.devices[0].number, seen.devices[0].path) == (0, "/dev/dri/renderD129")
+    assert len(seen.devices) == 6
+    assert host.failures == []
+
+
+def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) -> None:
+    seen, _ = look(tmp_path, made.mi300x(), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
+
+    assert [(device.number, device.path) for device in seen.devices] == [
+        (0, "/dev/dri/renderD131"),
+        (1, "/dev/dri/renderD128"),
+    ]
+
+
+def test_uncorrected_errors_are_named_by_the_part_of_the_chip(tmp_path: Path) -> None:
+    tree = made.mi300x() | {"sys/bus/pci/devices/0000:26:00.0/ras/gfx_err_count": "ue: 2\nce: 9\n"}
+
+    seen, _ = look(tmp_path, tree)
+
+    assert seen.devices[0].health == "uncorrected errors: gfx"
+
+
+def test_what_a_virtual_function_leaves_empty_is_no_failure(tmp_path: Path) -> None:
+    root = "sys/bus/pci/devices/0000:26:00.0"
+    empty = {f"{root}/product_name": "\n", f"{root}/current_memory_partition": "UNKNOWN\n"}
+
+    seen, host = look(tmp_path, made.mi300x() | empty)
+
+    assert (seen.devices[0].name, "memory_partition" in seen.versions) == ("AMD Instinct MI300X", False)
+    assert host.failures == []
+
+
+def test_a_gpu_without_a_known_model_asks_the_tool_for_its_name(tmp_path: Path) -> None:
+    bus = "0000:83:00.0"
+    tree = made.host(64 * GIB, 8, "6.19.14", "7.2") | made.gpu(2, "83", 90402, 0x7FFF, 206141652992)
+    tree |= {"commands.json": answers(**{STATIC: (0, text("amd-smi-static.mi300x.json.txt"))})}
+
+    seen, host = look(tmp_path, tree)
+
+    assert (seen.devices[0].name, seen.devices[0].bus) == ("AMD Instinct MI300X", bus)
+    assert host.failures == []
+
+
+def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(path: str) -> bytes:
+        if "nodes/2/" in path:
+            raise PermissionError(1, "Operation not permitted", path)
+        return Path(path).read_bytes()
+
+    monkeypatch.setattr("entrypoints.host._read", denied)
+    seen, host = look(tmp_path, made.mi300x())
+
+    assert len(seen.devices) == 7
+    assert host.failures == []
+
+
+@pytest.mark.parametrize(
+    ("version", "name"),
+    [(90402, "gfx942"), (90010, "gfx90a"), (110001, "gfx1101"), (120001, "gfx1201"), (90500, "gfx950")],
+)
+def test_a_target_version_is_written_as_compilers_write_it(version: int, name: str) -> None:
+    assert kfd.architecture(version) == name
+
+
+# --- the tools ------------------------------------------------------------------------------------------------------
+
+
+def test_a_sandbox_without_the_drivers_files_asks_the_tools(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.mi355x())
+
+    assert host.failures == []
+    assert [device.bus[5:7] for device in seen.devices] == list(made.MI355X)
+    assert (seen.devices[7].node, seen.devices[7].architecture) == (1, "gfx950")
+    assert seen.links[0] == Link(0, 1, "XGMI")
+    assert len(seen.links) == 28
+
+
+def test_a_device_file_without_files_and_tools_is_a_failure(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, {"dev/kfd": ""})
+
+    assert seen.devices == ()
+    assert [failure.where for failure in host.failures] == ["/dev/kfd"]
+
+
+def test_old_rocm_smi_gives_memory_by_lines_and_names_by_table(tmp_path: Path) -> None:
+    found = {
+        "rocm-smi --showuse --showmeminfo vram": (0, text("rocm-smi-showmeminfo.mi250-2gcd.txt")),
+        "rocm-smi": (0, text("rocm-smi.mi300x-8x.rocm6.0.txt")),
+    }
+
+    seen, host = look(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
+
+    assert [(device.name, device.memory_used) for device in seen.devices] == [
+        ("AMD Instinct MI300X", 33554432000),
+        ("AMD Instinct MI300X", 11288576),
+    ]
+    assert host.failures == []
+
+
+def test_wsl_has_rocminfo_alone(tmp_path: Path) -> None:
+    found = {"rocminfo": (0, text("rocminfo.mi308x.txt"))}
+
+    seen, host = look(tmp_path, {"dev/dxg": "", "commands.json": answers(**found)})
+
+    assert [(device.architecture, device.memory_total) for device in seen.devices] == [("gfx942", 206141652992)]
+    assert host.failures == []
+
+
+def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
+    found = {"rocm-smi": (0, text("rocm-smi.mi300x-cpx-2x.rocm6.3.txt"))}
+
+    seen, host = look(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
+
+    assert seen.devices[0].name == "AMD Instinct MI300X"
+    assert [failure.where for failure in host.failures] == ["the memory of GPU 0, 1"]
+
+
+@pytest.mark.parametrize(
+    ("rc", "out", "found"),
+    [
+        (1, "", "exit 1"),
+        (124, "", "exit 124"),
+        (0, "", "expected amd-smi's GPUs"),
+        (0, "\ufffd\ufffd\n", "\ufffd"),
+        (0, '{"gpu_data": [', "expected amd-smi's GPUs"),
+    ],
+)
+def test_what_a_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, found: str) -> None:
+    _, host = look(tmp_path, {"dev/kfd": "", "commands.json": answers(**{STATIC: (rc, out)})})
+
+    assert host.failures[0].where == STATIC
+    assert found in host.failures[0].found
+
+
+@pytest.mark.parametrize("name", STATICS)
+def test_amd_smi_is_understood_as_json_and_as_text(name: str) -> None:
+    cards = parse_amd_smi(text(name))
+
+    assert [card.number for card in cards] == list(range(len(cards)))
+    assert all(card.bus or card.memory for card in cards)
+
+
+def test_amd_smi_text_keeps_sections_apart() -> None:
+    (card,) = parse_amd_smi(text("amd-smi-static.mi325x-vf.txt"))
+
+    assert (card.name, card.architecture, card.bus) == ("AMD Instinct Mi325X VF", "gfx942", "0000:83:00.0")
+
+
+def test_amd_smi_may_warn_before_its_json() -> None:
+    (card,) = parse_amd_smi("WARNING: user is not in group [render]\n" + text("amd-smi-static.mi300x.json.txt"))
+
+    assert card.memory == 196592 << 20
+
+
+@pytest.mark.parametrize("name", SMI)
+def test_rocm_smi_is_understood_as_table_lines_and_json(name: str) -> None:
+    cards = parse_rocm_smi(text(name))
+
+    assert all(card.name or card.memory or card.partitions != ("", "") or card.number for card in cards)
+
+
+def test_rocm_smi_of_rocm_5_has_a_table_without_names() -> None:
+    head = "GPU  Temp (DieEdge)  AvgPwr  SCLK    MCLK     Fan  Perf  PwrCap  VRAM%  GPU%"
+    table = f"{head}\n0    35.0c           38.0W   800Mhz  1600Mhz  0%   auto  300.0W    0%   0%\n"
+
+    assert [card.number for card in parse_rocm_smi(table)] == [0]
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_topologies_give_each_pair_in_both_directions(name: str) -> None:
+    wires = parse_topology(text(name))
+    ends = {(first, second) for first, second, _ in wires}
+
+    assert ends == {(second, first) for first, second in ends}
+    assert {kind for _, _, kind in wires} <= {"XGMI", "PCIE"}
+
+
+def test_rocm_smi_writes_a_topology_as_json_too() -> None:
+    printed = '{"system": {"(Topology) Link type between DRM devices 0 and 1": "XGMI"}}'
+
+    assert parse_topology(printed) == (("0", "1", "XGMI"),)
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+@fuzz
+def test_damaged_amd_smi_never_gives_a_traceback() -> None:
+    survives_damage(parse_amd_smi, *map(text, STATICS))
+
+
+@fuzz
+def test_damaged_rocm_smi_never_gives_a_traceback() -> None:
+    survives_damage(parse_rocm_smi, *map(text, SMI))
+
+
+@fuzz
+def test_damaged_topologies_never_give_a_traceback() -> None:
+    survives_damage(parse_topology, *map(text, TOPOLOGIES))
+
+
+@fuzz
+def test_damaged_rocminfo_never_gives_a_traceback() -> None:
+    survives_damage(parse_rocminfo, text("rocminfo.mi308x.txt"))
+
+
+@fuzz
+def test_damaged_properties_never_give_a_traceback() -> None:
+    survives_damage(kfd.parse_properties, text("kfd-properties.mi325x.txt"))

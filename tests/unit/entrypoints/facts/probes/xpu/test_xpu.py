@@ -1,0 +1,230 @@
+"""Intel GPUs: every layout of xpu-smi, the drivers' files, and what goes wrong with them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from entrypoints.commands import Commands
+from entrypoints.host import Host
+from entrypoints.model import Link, Seen
+from entrypoints.probes import xpu
+from entrypoints.probes.xpusmi import parse_discovery, parse_topology
+from tests.hosts.makers import xpu as made
+from tests.hosts.pieces import Tree, commands, sample
+from tests.support.damage import fuzz, survives_damage
+
+GIB, MIB = 1 << 30, 1 << 20
+DUMP = "xpu-smi discovery --dump 1,2,8,11,16"
+DISCOVERIES = (
+    "xpu-smi-discovery.b580.txt",
+    "xpu-smi-discovery-d.txt",
+    "xpu-smi-discovery-d.b580.v2.0.txt",
+    "xpu-smi-discovery-d-j.flex170.txt",
+    "xpu-smi-discovery-j.max1100.txt",
+    "xpu-smi-discovery-j.b70-2x.txt",
+    "xpu-smi-discovery-dump.csv.txt",
+    "xpu-smi-discovery-dump.flex170-2x.csv.txt",
+    "xpu-smi.b580.v2.0.txt",
+    "xpumd-metrics.arc-pro-b60-2x.txt",
+)
+TOPOLOGIES = ("xpu-smi-topology-m.pvc.txt", "xpu-smi-topology-m.b70-4x.txt", "xpu-smi-topology-d.txt")
+
+
+def text(name: str) -> str:
+    return sample(f"xpu/{name}")
+
+
+def look(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[Seen, Host]:
+    for path, content in tree.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    host = Host(str(tmp_path))
+    return xpu.look(host, Commands(host).run, env or {}), host
+
+
+def flex(**answers: str) -> Tree:
+    return {**made.card("4d", "0x56c0", 128, 0, "i915"), **commands(answers)}
+
+
+# --- the drivers' files ---------------------------------------------------------------------------------------------
+
+
+def test_no_card_is_no_failure(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, {"sys/bus/pci/devices/0000:00:02.0/vendor": "0x8086\n"})
+
+    assert (seen, host.failures) == (Seen(), [])
+
+
+def test_two_cards_of_the_xe_driver_are_read_from_files_alone(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.b60())
+
+    assert host.failures == []
+    assert [(device.number, device.bus) for device in seen.devices] == [(0, "0000:03:00.0"), (1, "0000:05:00.0")]
+    first = seen.devices[0]
+    assert (first.name, first.memory_total, first.architecture) == ("Intel Arc Pro B60", 24480 * MIB, "bmg-g21")
+    assert (first.node, first.path, first.card) == (0, "/dev/dri/renderD128", None)
+    assert seen.versions == {"module": "xe", "runtime": "14.37020"}
+
+
+def test_tiles_are_devices_and_xe_links_join_them(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.max1550())
+
+    assert host.failures == []
+    assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
+        (0, 0, 64 * GIB),
+        (1, 0, 64 * GIB),
+        (2, 1, 64 * GIB),
+        (3, 1, 64 * GIB),
+    ]
+    assert Link(0, 1, "MDF") in seen.links
+    assert Link(0, 3, "XL16") in seen.links
+    assert len(seen.links) == 6
+    assert seen.versions["driver"] == "1.24.3.23.240419.26+i30-1"
+
+
+def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
+    seen, _ = look(tmp_path, made.max1550(), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
+
+    assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
+        (0, None, 128 * GIB),
+        (1, None, 128 * GIB),
+    ]
+
+
+def test_the_processors_own_graphics_takes_a_number_and_is_no_device(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.b580())
+
+    assert host.failures == []
+    assert [(device.number, device.name) for device in seen.devices] == [(1, "Intel(R) Arc(TM) B580")]
+    assert (seen.devices[0].memory_total, seen.devices[0].memory_used) == (12216 * MIB, 239 * MIB)
+
+
+def test_only_cards_whose_render_node_is_given_are_devices(tmp_path: Path) -> None:
+    tree = made.b60()
+    del tree["dev/dri/renderD128"]
+
+    seen, host = look(tmp_path, tree)
+
+    assert [(device.number, device.bus) for device in seen.devices] == [(0, "0000:05:00.0")]
+    assert host.failures == []
+
+
+def test_a_card_nobody_knows_is_named_by_its_id_and_its_memory_is_a_failure(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, made.card("4d", "0xeeee", 128, 0, "xe"))
+
+    assert seen.devices[0].name == "Intel Graphics [0xeeee]"
+    assert [failure.where for failure in host.failures] == ["the memory of Intel Graphics [0xeeee] at 0000:4d:00.0"]
+
+
+# --- the tool -------------------------------------------------------------------------------------------------------
+
+
+def test_one_dump_tells_all_cards_at_once(tmp_path: Path) -> None:
+    tree = flex(**{DUMP: text("xpu-smi-discovery-dump.flex170-2x.csv.txt")})
+
+    seen, host = look(tmp_path, tree)
+
+    assert (seen.devices[0].memory_total, seen.versions["tool_driver"]) == (14248 * MIB, "16929133")
+    assert host.failures == []
+
+
+def test_without_a_tool_the_table_of_models_tells(tmp_path: Path) -> None:
+    seen, host = look(tmp_path, flex())
+
+    assert (seen.devices[0].name, seen.devices[0].memory_total) == ("Intel Data Center GPU Flex 170", 14248 * MIB)
+    assert host.failures == []
+
+
+def test_a_name_that_is_only_an_id_yields_to_the_table(tmp_path: Path) -> None:
+    tree = made.card("03", "0xe223", 128, 0, "xe")
+    tree |= commands({"xpu-smi discovery -j": text("xpu-smi-discovery-j.b70-2x.txt")})
+
+    seen, _ = look(tmp_path, tree)
+
+    assert (seen.devices[0].name, seen.devices[0].memory_total) == ("Intel Arc Pro B70", 32696 * MIB)
+
+
+def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Path) -> None:
+    tree = made.card("4d", "0xe20b", 128, 0, "xe", told=False)
+    tree |= commands({"xpu-smi topology -d 0": text("xpu-smi-topology-d.txt")})
+
+    seen, _ = look(tmp_path, tree)
+
+    assert seen.devices[0].cpus[:2] == (0, 1)
+    assert len(seen.devices[0].cpus) == 48
+
+
+@pytest.mark.parametrize(
+    ("rc", "out", "found"),
+    [
+        (1, "Error: Level Zero Initialization Error\n", "Level Zero"),
+        (124, "", "exit 124"),
+        (0, "", "nothing"),
+        (0, "\ufffd\ufffd", "\ufffd"),
+        (0, '{"device_list": [', "expected xpu-smi's devices"),
+        (0, "+---+\n| Error |\n+---+\n", "expected xpu-smi's devices"),
+    ],
+)
+def test_what_the_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, found: str) -> None:
+    tree = flex() | {"commands.json": json.dumps({DUMP: {"rc": rc, "stdout": out}})}
+
+    _, host = look(tmp_path, tree)
+
+    assert host.failures[0].where == DUMP
+    assert found in host.failures[0].found
+
+
+@pytest.mark.parametrize("name", DISCOVERIES)
+def test_every_discovery_names_its_devices(name: str) -> None:
+    cards = parse_discovery(text(name))
+
+    assert [card.number for card in cards] == list(range(len(cards)))
+    assert all(card.name.startswith("Intel") for card in cards)
+
+
+def test_a_box_of_details_tells_memory_tiles_and_state() -> None:
+    (card,) = parse_discovery(text("xpu-smi-discovery-d.b580.v2.0.txt"))
+
+    assert (card.bus, card.memory, card.tiles, card.state) == ("0000:03:00.0", 12216 * MIB, 1, "normal")
+
+
+def test_metrics_may_be_written_with_an_exponent() -> None:
+    lines = text("xpumd-metrics.arc-pro-b60-2x.txt").replace("} 25669140480", "} 2.566914048e+10")
+
+    assert [card.memory for card in parse_discovery(lines)] == [25669140480, 25669140480]
+
+
+def test_a_matrix_of_cards_without_tiles_is_understood() -> None:
+    places = parse_topology("     GPU 0|GPU 1|CPU Affinity\nGPU 0|S    |NODE |0-3\nGPU 1|NODE |S    |4-7\n")
+
+    assert places.links == (("0", "1", "NODE"), ("1", "0", "NODE"))
+    assert places.cpus == {"0": (0, 1, 2, 3), "1": (4, 5, 6, 7)}
+
+
+# --- damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_matrix_without_bars_is_read_by_its_header() -> None:
+    places = parse_topology(text("xpu-smi-topology-m.b70-4x.txt"))
+
+    assert places.links[0] == ("0/0", "1/0", "NODE")
+    assert len(places.links) == 12
+    assert places.cpus["3/0"] == tuple(range(16))
+
+
+def test_a_matrix_that_lacks_a_row_is_not_understood() -> None:
+    with pytest.raises(ValueError, match="a row for each GPU"):
+        parse_topology(text("xpu-smi-topology-m.b70-4x.txt").partition("GPU 3/0  NODE")[0])
+
+
+@fuzz
+def test_damaged_discoveries_never_give_a_traceback() -> None:
+    survives_damage(parse_discovery, *map(text, DISCOVERIES))
+
+
+@fuzz
+def test_damaged_topologies_never_give_a_traceback() -> None:
+    survives_damage(parse_topology, *map(text, TOPOLOGIES))

@@ -1,0 +1,164 @@
+"""Hosts of every kind, and hosts full of rubbish."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from entrypoints.commands import Commands
+from entrypoints.facts import probe
+from entrypoints.findings import FAIL, evaluate
+from entrypoints.host import Host
+from entrypoints.model import Facts
+from tests.hosts.make import trees
+from tests.hosts.makers.cpu import cgroup1, cgroup2, node_without_cpus, small
+from tests.hosts.pieces import base
+from tests.support.sample import PROFILE
+
+GIB = 1 << 30
+
+
+def write(root: Path, tree: dict[str, str]) -> Path:
+    for path, text in tree.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        (root / path).write_text(text)
+    return root
+
+
+def read(root: Path) -> Facts:
+    host = Host(str(root))
+    return probe(host, Commands(host), PROFILE, {})
+
+
+def test_this_very_system_can_be_probed() -> None:
+    host = Host()
+    facts = probe(host, Commands(host), PROFILE, {"DRYDOCK_CACHE_DIR": "/nowhere"})
+
+    assert facts.failures == ()
+    assert facts.cpus
+    assert facts.memory.total > facts.memory.available > 0
+    assert not facts.mounts["cache"].exists
+    assert facts.mounts["tmp"].filesystem
+
+
+def test_without_a_node_folder_everything_is_node_0(tmp_path: Path) -> None:
+    facts = read(write(tmp_path, {**base("x86_64", 4, 8 * GIB), "proc/cpuinfo": "flags : avx2\n"}))
+
+    assert [(node.id, node.cpus, node.memory_total) for node in facts.nodes] == [(0, (0, 1, 2, 3), 8 * GIB)]
+
+
+def test_a_node_without_cpus_and_a_gap_in_the_numbers_are_kept(tmp_path: Path) -> None:
+    facts = read(write(tmp_path, node_without_cpus()))
+
+    assert [(node.id, len(node.cpus)) for node in facts.nodes] == [(0, 20), (1, 20), (3, 0)]
+
+
+def test_affinity_and_memory_nodes_restrict_what_is_seen(tmp_path: Path) -> None:
+    tree = node_without_cpus()
+    status = "Uid:\t1 1 1 1\nGid:\t1 1 1 1\nCpus_allowed_list:\t0-1,39\nMems_allowed_list:\t1\n"
+    facts = read(write(tmp_path, {**tree, "proc/self/status": status}))
+
+    assert [cpu.id for cpu in facts.cpus] == [0, 1, 39]
+    assert [node.id for node in facts.nodes] == [1]
+
+
+def test_an_offline_cpu_is_not_offered(tmp_path: Path) -> None:
+    facts = read(write(tmp_path, {**small(GIB), "sys/devices/system/cpu/online": "0-2,4-7\n"}))
+
+    assert [cpu.id for cpu in facts.cpus] == [0, 1, 2, 4, 5, 6, 7]
+
+
+def test_the_smallest_limit_up_the_tree_counts_in_cgroup_2(tmp_path: Path) -> None:
+    tree = {**cgroup2(8 * GIB, "250000 100000"), "sys/fs/cgroup/pod/memory.max": f"{4 * GIB}\n"}
+    cgroup = read(write(tmp_path, tree)).cgroup
+
+    assert (cgroup.version, cgroup.memory_limit, cgroup.cpu_quota) == (2, 4 * GIB, 2.5)
+    assert cgroup.memory_used == 200 << 20
+
+
+def test_the_containers_own_view_of_cgroup_2_begins_at_its_root(tmp_path: Path) -> None:
+    files = {"cgroup.controllers": "memory", "memory.max": str(GIB), "memory.current": "5", "cpu.max": "max 100000"}
+    tree = small(8 * GIB) | {f"sys/fs/cgroup/{name}": text for name, text in files.items()}
+    cgroup = read(write(tmp_path, {**tree, "proc/self/cgroup": "0::/../../outside\n"})).cgroup
+
+    assert (cgroup.memory_limit, cgroup.memory_used, cgroup.cpu_quota) == (GIB, 5, None)
+
+
+def test_cgroup_1_finds_joined_controllers_and_the_hidden_parents_limit(tmp_path: Path) -> None:
+    cgroup = read(write(tmp_path, cgroup1())).cgroup
+
+    assert (cgroup.version, cgroup.memory_limit, cgroup.cpu_quota) == (1, 24 * GIB, 4.0)
+
+
+def test_a_hybrid_host_is_read_as_version_1(tmp_path: Path) -> None:
+    tree = {**cgroup1(), "sys/fs/cgroup/unified/cgroup.controllers": "\n"}
+
+    assert read(write(tmp_path, tree)).cgroup.version == 1
+
+
+@pytest.mark.parametrize(
+    ("host", "vendor", "flag"),
+    [
+        ("cpu-xeon8380-2s", "GenuineIntel", "avx512f"),
+        ("cpu-kunpeng920-4s", "HiSilicon", "bf16"),
+        ("cpu-z15", "IBM/S390", "vxe"),
+        ("cpu-power9", "IBM", "altivec"),
+    ],
+)
+def test_each_architecture_has_its_own_cpuinfo(tmp_path: Path, host: str, vendor: str, flag: str) -> None:
+    processor = read(write(tmp_path, trees()[host])).processor
+
+    assert processor.vendor == vendor
+    assert flag in processor.flags
+
+
+def test_a_file_that_should_parse_and_does_not_is_a_fail_finding(tmp_path: Path) -> None:
+    facts = read(write(tmp_path, {**cgroup2(GIB, "oops"), "proc/meminfo": "MemTotal: lots kB\n"}))
+    findings = evaluate((), facts)
+
+    assert {finding.found for finding in findings} == {"'oops'", "'MemTotal: lots kB'"}
+    assert {finding.severity for finding in findings} == {FAIL}
+
+
+def test_an_empty_folder_is_a_host_of_which_everything_failed(tmp_path: Path) -> None:
+    where = {failure.where for failure in read(tmp_path).failures}
+
+    assert {"/machine", "/proc/cpuinfo", "/proc/meminfo", "/proc/self/status"} <= where
+
+
+KINDS = {"v2": cgroup2(GIB, "max 100000"), "v1": cgroup1(), "z15": trees()["cpu-z15"]}
+PATHS = sorted(set().union(*KINDS.values()) - {"origin"})
+
+
+@pytest.fixture(scope="module")
+def roots(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return {kind: write(tmp_path_factory.mktemp(kind), tree) for kind, tree in KINDS.items()}
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    kind=st.sampled_from(sorted(KINDS)),
+    rubbish=st.dictionaries(
+        st.sampled_from(PATHS), st.binary(max_size=200) | st.text(max_size=80).map(str.encode), max_size=6
+    ),
+)
+def test_no_content_of_any_file_gives_a_traceback(roots: dict[str, Path], kind: str, rubbish: dict[str, bytes]) -> None:
+    root, tree = roots[kind], KINDS[kind]
+    try:
+        for path in rubbish.keys() & tree.keys():
+            (root / path).write_bytes(rubbish[path])
+        facts = read(root)
+    finally:
+        write(root, {path: tree[path] for path in rubbish.keys() & tree.keys()})
+
+    assert all(failure.expected for failure in facts.failures)
+
+
+def test_a_recorded_mount_table_of_the_wrong_shape_is_a_failure(tmp_path: Path) -> None:
+    facts = read(write(tmp_path, {**small(GIB), "mounts.json": json.dumps({"cache": {"size": 3}})}))
+
+    assert [failure.where for failure in facts.failures] == ["/mounts.json"]

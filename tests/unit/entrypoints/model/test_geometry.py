@@ -1,0 +1,154 @@
+"""Layers, heads and KV cache from the configurations of real model families."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from entrypoints.geometry import Geometry, parse_geometry
+from tests.support.sample import CONFIG
+
+LLAMA = {**CONFIG, "hidden_size": 4096, "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8}
+DEEPSEEK = {
+    **LLAMA,
+    "model_type": "deepseek_v3",
+    "kv_lora_rank": 512,
+    "qk_rope_head_dim": 64,
+    "num_key_value_heads": 32,
+}
+GEMMA = {
+    "model_type": "gemma3",
+    "text_config": {
+        **LLAMA,
+        "head_dim": 256,
+        "sliding_window": 1024,
+        "layer_types": ["sliding_attention"] * 26 + ["full_attention"] * 6,
+    },
+}
+
+
+def geometry(config: dict[str, Any]) -> Geometry:
+    found, unknown = parse_geometry(config)
+    assert found, unknown
+    return found
+
+
+def test_grouped_heads_share_keys_and_values() -> None:
+    assert geometry(LLAMA).kv_bytes(1, 2, 1) == 2 * 32 * 8 * 128 * 2
+    assert geometry(LLAMA).kv_bytes(1, 2, 4) == 2 * 32 * 2 * 128 * 2
+
+
+def test_more_ranks_than_kv_heads_keep_one_head_each() -> None:
+    assert geometry(LLAMA).kv_elements(16) == 2 * 128
+
+
+def test_without_kv_heads_there_are_as_many_as_heads() -> None:
+    config = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+
+    assert geometry(config).kv_heads == 32
+
+
+def test_gpt2_and_falcon_name_things_their_own_way() -> None:
+    gpt2 = geometry({"n_layer": 12, "n_head": 12, "n_embd": 768, "n_positions": 1024})
+    falcon = geometry({"num_hidden_layers": 32, "num_attention_heads": 71, "hidden_size": 4544, "multi_query": True})
+
+    assert (gpt2.layers, gpt2.kv_heads, gpt2.head_size, gpt2.max_length) == (12, 12, 64, 1024)
+    assert (falcon.kv_heads, falcon.head_size, falcon.max_length) == (1, 64, None)
+
+
+def test_mistrals_own_params_are_understood() -> None:
+    mistral = geometry({"dim": 4096, "n_layers": 32, "n_heads": 32, "n_kv_heads": 8, "max_seq_len": 32768})
+
+    assert (mistral.kv_heads, mistral.head_size, mistral.max_length) == (8, 128, 32768)
+
+
+def test_latent_attention_keeps_one_vector_that_ranks_do_not_split() -> None:
+    deepseek = geometry(DEEPSEEK)
+
+    assert deepseek.kv_bytes(1, 2, 1) == deepseek.kv_bytes(1, 2, 8) == 32 * (512 + 64) * 2
+
+
+def test_sliding_layers_of_a_nested_model_stop_growing() -> None:
+    gemma = geometry(GEMMA)
+    token = 2 * 8 * 256 * 2
+
+    assert gemma.kv_bytes(100, 2, 1) == 32 * 100 * token
+    assert gemma.kv_bytes(8192, 2, 1) == (6 * 8192 + 26 * 1024) * token
+
+
+@pytest.mark.parametrize(
+    ("rope", "length"),
+    [
+        ({}, 2048),
+        ({"rope_type": "linear", "factor": 4.0}, 8192),
+        ({"rope_type": "yarn", "factor": 4.0}, 2048),
+        ({"rope_type": "llama3", "factor": 8.0}, 2048),
+        ({"type": "dynamic", "factor": 2}, 4096),
+        ({"rope_type": "linear", "factor": None}, 2048),
+        ([1], 2048),
+    ],
+)
+def test_rotary_scaling_lengthens_as_in_vllm(rope: Any, length: int) -> None:
+    assert geometry({**LLAMA, "rope_scaling": rope}).max_length == length
+
+
+def test_longrope_starts_from_the_original_length() -> None:
+    rope = {"rope_type": "longrope"}
+
+    assert geometry({**LLAMA, "original_max_position_embeddings": 512, "rope_scaling": rope}).max_length == 512
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [{"mamba_d_state": 16}, {"linear_num_key_heads": 4}, {"layer_types": ["full_attention", "linear_attention"]}],
+)
+def test_layers_with_a_state_of_their_own_are_said_by_key(extra: dict[str, Any]) -> None:
+    found, unknown = parse_geometry({**LLAMA, **extra})
+
+    assert found is None
+    assert next(iter(extra)) in unknown
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"num_hidden_layers": None}, "num_hidden_layers"),
+        ({"num_attention_heads": 0}, "num_attention_heads: found '0'"),
+        ({"num_key_value_heads": [1, 2]}, "num_key_value_heads: found"),
+        ({"hidden_size": "big"}, "hidden_size: found 'big'"),
+        ({"kv_lora_rank": 512}, "qk_rope_head_dim"),
+    ],
+)
+def test_what_is_missing_or_wrong_is_named_by_key(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_geometry({**LLAMA, **change})
+
+
+def test_tensor_parallelism_needs_heads_that_divide() -> None:
+    assert [count for count in range(1, 9) if geometry(LLAMA).divides(count)] == [1, 2, 4, 8]
+    assert not geometry(LLAMA).divides(6)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    [*LLAMA, "text_config", "layer_types", "rope_scaling", "sliding_window", "head_dim", "attn_config"]
+)
+
+
+@given(st.dictionaries(KEYS, JSON, max_size=8))
+def test_no_configuration_gives_a_traceback(change: dict[str, Any]) -> None:
+    config = json.loads(json.dumps({**LLAMA, **change}))
+    try:
+        found, unknown = parse_geometry(config)
+    except ValueError as problem:
+        found, unknown = None, str(problem)
+
+    assert found or unknown

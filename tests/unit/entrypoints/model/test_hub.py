@@ -1,0 +1,264 @@
+"""Hub ids: from the local cache, from a hub on loopback, and from nowhere."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from entrypoints.errors import MODEL, EntrypointError
+from entrypoints.hub import parse_hub, snapshot
+from entrypoints.modelfacts import ModelFacts, Weights, read_model
+from tests.support.sample import CONFIG, write_model, write_safetensors
+
+FULL = {**CONFIG, "vocab_size": 1000, "intermediate_size": 1024, "tie_word_embeddings": False}
+ESTIMATE = 2 * 1000 * 512 + 4 * (2 * 512 * 64 * (8 + 4) + 3 * 512 * 1024)
+
+
+class Site:
+    """A hub on loopback: answers by path, and what was asked."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.asked: list[tuple[str, dict[str, str]]] = []
+        site = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                site.asked.append((self.path, dict(self.headers)))
+                status, body = site.answer(self.path)
+                self.send_response(status)
+                if status == 302:
+                    self.send_header("Location", body.decode())
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+        self.status: dict[str, int] = {}
+        Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def answer(self, path: str) -> tuple[int, bytes]:
+        if path in self.status:
+            return self.status[path], self.files.get(path, b"")
+        return (200, self.files[path]) if path in self.files else (404, b"")
+
+    def add(self, file: str, value: Any) -> None:
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.files[f"/owner/model/resolve/main/{file}"] = body
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    made = Site()
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+
+
+def read(env: dict[str, str], **kwargs: Any) -> ModelFacts:
+    return read_model("owner/model", hub=parse_hub(env, **kwargs))
+
+
+def refused(env: dict[str, str]) -> EntrypointError:
+    with pytest.raises(EntrypointError) as error:
+        read(env)
+    assert error.value.code == MODEL
+    assert error.value.hint
+    return error.value
+
+
+# --- the local cache ------------------------------------------------------------------------------------------------
+
+
+def cached(home: Path, config: dict[str, Any] = FULL) -> Path:
+    """Write a snapshot as huggingface_hub lays it out."""
+    repository = home / "hub" / "models--owner--model"
+    (repository / "refs").mkdir(parents=True)
+    (repository / "refs" / "main").write_text("abc")
+    return write_model(repository / "snapshots" / "abc", config)
+
+
+def test_a_cached_model_is_read_without_asking(tmp_path: Path, site: Site) -> None:
+    cached(tmp_path)
+    model = read({"HF_HOME": str(tmp_path), "HF_ENDPOINT": site.url})
+
+    assert model.weights is not None
+    assert (model.weights.elements, model.local, model.name) == (1024, False, "owner/model")
+    assert not model.elsewhere
+    assert site.asked == []
+
+
+def test_a_commit_is_its_own_revision(tmp_path: Path) -> None:
+    folder = cached(tmp_path)
+    env = {"HF_HUB_CACHE": str(tmp_path / "hub")}
+
+    assert snapshot(parse_hub(env, revision="abc"), "owner/model") == str(folder)
+    assert snapshot(parse_hub(env, revision="v2"), "owner/model") == ""
+    assert snapshot(parse_hub({}, download=str(tmp_path / "hub")), "owner/model") == str(folder)
+
+
+def test_weights_still_to_come_are_told_by_the_index(tmp_path: Path) -> None:
+    folder = cached(tmp_path)
+    (folder / "model.safetensors").unlink()
+    index = {"metadata": {"total_size": 2000}, "weight_map": {"a": "x.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    model = read({"HF_HOME": str(tmp_path)})
+
+    assert (model.weights, model.elsewhere) == (Weights(2000, 1000, 0), True)
+    assert not model.estimated
+
+
+def test_weights_still_to_come_are_counted_without_an_index(tmp_path: Path) -> None:
+    (cached(tmp_path) / "model.safetensors").unlink()
+    model = read({"HF_HOME": str(tmp_path)})
+
+    assert (model.weights, model.estimated) == (Weights(0, ESTIMATE, 0), True)
+    assert "are not in" in model.unknown
+
+
+def test_modelscope_writes_dots_as_underscores(tmp_path: Path) -> None:
+    write_model(tmp_path / "models" / "Qwen" / "Qwen2___5-7B")
+    hub = parse_hub({"VLLM_USE_MODELSCOPE": "True", "MODELSCOPE_CACHE": str(tmp_path)})
+
+    assert read_model("Qwen/Qwen2.5-7B", hub=hub).weights is not None
+
+
+# --- the hub itself -------------------------------------------------------------------------------------------------
+
+
+def test_a_mirror_tells_configuration_and_size(site: Site) -> None:
+    site.add("config.json", FULL)
+    site.add("model.safetensors.index.json", {"metadata": {"total_size": 4000}, "weight_map": {}})
+    model = read({"HF_ENDPOINT": site.url + "/", "HF_TOKEN": "secret", "HOME": "/nowhere"})
+
+    assert model.geometry is not None
+    assert (model.weights, model.elsewhere) == (Weights(4000, 2000, 0), True)
+    assert site.asked[0][1]["Authorization"] == "Bearer secret"
+
+
+def test_one_file_of_weights_tells_by_its_header(tmp_path: Path, site: Site) -> None:
+    write_safetensors(tmp_path / "w", {"a": ("BF16", 60), "b": ("U8", 5)})
+    site.add("config.json", FULL)
+    site.add("model.safetensors", (tmp_path / "w").read_bytes())
+    model = read({"HF_ENDPOINT": site.url})
+
+    assert model.weights is not None
+    assert (model.weights.elements, model.weights.other) == (30, 5)
+    assert site.asked[-1][1]["Range"].startswith("bytes=0-")
+
+
+@pytest.mark.parametrize("beginning", [b"", b"\x01", struct.pack("<Q", 1 << 40), struct.pack("<Q", 2) + b"[]"])
+def test_a_beginning_that_tells_nothing_leaves_an_estimate(site: Site, beginning: bytes) -> None:
+    site.add("config.json", FULL)
+    site.add("model.safetensors", beginning)
+    model = read({"HF_ENDPOINT": site.url})
+
+    assert (model.weights, model.estimated) == (Weights(0, ESTIMATE, 0), True)
+
+
+def test_modelscope_is_asked_its_own_way(site: Site) -> None:
+    site.files["/api/v1/models/owner/model/repo?Revision=master&FilePath=config.json"] = json.dumps(FULL).encode()
+    env = {"VLLM_USE_MODELSCOPE": "1", "MODELSCOPE_DOMAIN": site.url, "HF_TOKEN": "secret"}
+    model = read(env)
+
+    assert model.geometry is not None
+    assert "Authorization" not in site.asked[0][1]
+
+
+@pytest.mark.parametrize("switch", ["HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"])
+def test_offline_asks_nobody_and_says_why(site: Site, switch: str) -> None:
+    site.add("config.json", FULL)
+    model = read({"HF_ENDPOINT": site.url, switch: "1"})
+
+    assert (model.geometry, site.asked) == (None, [])
+    assert switch in model.unknown
+
+
+@pytest.mark.parametrize("code", [401, 403])
+def test_a_gated_model_needs_a_token(site: Site, code: int) -> None:
+    site.status["/owner/model/resolve/main/config.json"] = code
+
+    assert str(code) in refused({"HF_ENDPOINT": site.url}).message
+
+
+def test_a_model_that_is_not_there_is_an_error(site: Site) -> None:
+    assert "revision main" in refused({"HF_ENDPOINT": site.url}).message
+
+
+def test_mistrals_own_params_are_asked_for_too(site: Site) -> None:
+    site.add("params.json", {"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2})
+
+    assert read({"HF_ENDPOINT": site.url}).geometry is not None
+
+
+@pytest.mark.parametrize("name", ["owner/model-GGUF:Q4_K_M", "s3://bucket/folder/model"])
+def test_what_only_vllm_reads_is_not_asked_for(site: Site, name: str) -> None:
+    model = read_model(name, hub=parse_hub({"HF_ENDPOINT": site.url}))
+
+    assert (model.weights, site.asked) == (None, [])
+    assert "only vLLM itself reads" in model.unknown
+
+
+def test_a_load_format_of_its_own_needs_no_configuration(site: Site) -> None:
+    model = read_model("owner/model", "gguf", parse_hub({"HF_ENDPOINT": site.url}))
+
+    assert "--load-format gguf" in model.unknown
+
+
+def test_a_configuration_that_is_no_json_is_an_error(site: Site) -> None:
+    site.add("config.json", b"<html>")
+
+    assert "expected JSON" in refused({"HF_ENDPOINT": site.url}).message
+
+
+def test_a_hub_that_fails_leaves_the_model_unknown(site: Site) -> None:
+    site.status["/owner/model/resolve/main/config.json"] = 500
+
+    assert "answered 500" in read({"HF_ENDPOINT": site.url}).unknown
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "http://nowhere.invalid"])
+def test_a_hub_out_of_reach_leaves_the_model_unknown(endpoint: str) -> None:
+    model = read({"HF_ENDPOINT": endpoint})
+
+    assert model.weights is None
+    assert endpoint in model.unknown
+
+
+def test_an_endpoint_of_another_kind_is_refused() -> None:
+    assert "expected http" in refused({"HF_ENDPOINT": "file:///etc"}).message
+
+
+def test_a_password_in_the_endpoint_is_not_shown() -> None:
+    assert "hunter2" not in read({"HF_ENDPOINT": "http://me:hunter2@127.0.0.1:9"}).unknown
+
+
+def test_the_token_does_not_follow_a_redirect(site: Site) -> None:
+    other = Site()
+    other.add("config.json", FULL)
+    path = "/owner/model/resolve/main/config.json"
+    site.status[path], site.files[path] = 302, f"{other.url}{path}".encode()
+    model = read({"HF_ENDPOINT": site.url, "HF_TOKEN": "secret"})
+    other.server.shutdown()
+    other.server.server_close()
+
+    assert model.geometry is not None
+    assert "Authorization" not in other.asked[0][1]
+
+
+def test_a_stored_token_is_sent_unless_forbidden(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("stored\n")
+
+    assert parse_hub({"HF_HOME": str(tmp_path)}).token == "stored"  # noqa: S105
+    assert parse_hub({"HF_HOME": str(tmp_path), "HF_HUB_DISABLE_IMPLICIT_TOKEN": "1"}).token == ""
+    assert parse_hub({"HF_HOME": str(tmp_path), "HF_TOKEN": "own"}).token == "own"  # noqa: S105

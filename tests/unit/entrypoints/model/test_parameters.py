@@ -1,0 +1,54 @@
+"""Configurations that nobody should write: counted, or refused by key, without a traceback."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drydock.core.paths import ROOT
+from entrypoints.geometry import parse_geometry
+from entrypoints.modelconfig import group_size, modalities
+from entrypoints.parameters import estimate, expert_share
+
+CONFIGS = [
+    json.loads(path.read_text())["config"] for path in sorted((ROOT / "tests" / "models" / "configs").glob("*.json"))
+]
+VALUES: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> dict[str, Any]:
+    """Return a real configuration with one to three values replaced, at the top or below."""
+    config: dict[str, Any] = json.loads(json.dumps(draw(st.sampled_from(CONFIGS))))
+    for _ in range(draw(st.integers(1, 3))):
+        nested = [value for value in config.values() if isinstance(value, dict)]
+        table = draw(st.sampled_from([config, *nested]))
+        if table:
+            table[draw(st.sampled_from(sorted(table)))] = draw(VALUES)
+    return config
+
+
+@settings(max_examples=1500)
+@given(damaged())
+def test_no_configuration_gives_a_traceback(config: dict[str, Any]) -> None:
+    group_size(config)
+    modalities(config)
+    try:
+        geometry, unknown = parse_geometry(config)
+    except ValueError as problem:
+        geometry, unknown = None, str(problem)
+    if geometry is None:
+        assert unknown
+        return
+    counted = estimate(config, geometry)
+
+    assert min(counted.elements, counted.other) >= 0
+    assert 0 <= expert_share(config, geometry) <= 1
+    assert geometry.kv_bytes(1000, 2, 1) >= 0

@@ -1,0 +1,196 @@
+"""Model folders, whole and broken."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from entrypoints.errors import MODEL, EntrypointError
+from entrypoints.modelconfig import quantization, stored_type
+from entrypoints.modelfacts import Weights, read_model
+from tests.support.sample import CONFIG, write_model, write_safetensors
+
+
+def refused(name: str | Path) -> str:
+    with pytest.raises(EntrypointError) as error:
+        read_model(str(name))
+    assert error.value.code == MODEL
+    assert error.value.hint
+    return error.value.message
+
+
+def test_a_folder_tells_weights_and_geometry(tmp_path: Path) -> None:
+    model = read_model(str(write_model(tmp_path / "m", elements=1000)))
+
+    assert model.weights is not None
+    assert (model.weights.elements, model.weights.other) == (1000, 0)
+    assert model.weights.on_disk == (tmp_path / "m" / "model.safetensors").stat().st_size
+    assert model.geometry is not None
+    assert (model.local, model.architecture, model.problem, model.unknown) == (True, "LlamaForCausalLM", "", "")
+
+
+@pytest.mark.parametrize(
+    ("config", "dtype"),
+    [
+        ({"dtype": "bfloat16"}, "bfloat16"),
+        ({"torch_dtype": "float16", "text_config": {"dtype": "float32"}}, "float16"),
+        ({"text_config": {"hidden_size": 8, "torch_dtype": "float32"}}, "float32"),
+        ({}, ""),
+    ],
+)
+def test_the_type_that_a_model_is_stored_in(config: dict[str, object], dtype: str) -> None:
+    assert stored_type(config) == dtype
+
+
+def test_numbers_take_the_size_they_are_loaded_with_and_quantised_bytes_stay(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    write_safetensors(folder / "model.safetensors", {"a": ("F32", 400), "b": ("BF16", 20), "c": ("I8", 7)})
+    weights = read_model(str(folder)).weights
+
+    assert weights is not None
+    assert (weights.elements, weights.other) == (110, 7)
+    assert weights.loaded(2) == 227
+
+
+def test_the_type_is_a_fact_of_a_folder(tmp_path: Path) -> None:
+    assert read_model(str(write_model(tmp_path / "m"))).dtype == CONFIG["dtype"]
+
+
+def test_a_hub_id_is_not_here_and_says_so() -> None:
+    model = read_model("meta-llama/Llama-3.1-8B")
+
+    assert (model.local, model.weights, model.geometry) == (False, None, None)
+    assert "hub id" in model.unknown
+
+
+@pytest.mark.parametrize("name", ["/nowhere/model", "./model", "~/model", "a/b/c"])
+def test_a_path_that_is_not_there_is_named(name: str) -> None:
+    assert f"{name}: is not there" in refused(name)
+
+
+def test_a_file_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "model.gguf").write_text("GGUF")
+
+    assert "is a file" in refused(tmp_path / "model.gguf")
+
+
+def test_a_folder_without_config_is_named(tmp_path: Path) -> None:
+    assert f"{tmp_path}/config.json: no such file" in refused(tmp_path)
+
+
+def test_a_file_that_cannot_be_read_says_who_tried(tmp_path: Path) -> None:
+    file = write_model(tmp_path) / "model.safetensors"
+    file.unlink()
+    file.mkdir()
+
+    assert f"model.safetensors: cannot be read by uid {os.getuid()}" in refused(tmp_path)
+
+
+def test_params_of_mistral_stand_in_for_config(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    (folder / "config.json").unlink()
+    (folder / "params.json").write_text(json.dumps({"dim": 64, "n_layers": 2, "n_heads": 4, "n_kv_heads": 2}))
+
+    assert read_model(str(folder)).geometry is not None
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "nul", "\xff", '{"a": ' * 3000])
+def test_a_config_that_is_no_json_object_is_named(tmp_path: Path, text: str) -> None:
+    folder = write_model(tmp_path)
+    (folder / "config.json").write_bytes(text.encode("latin-1"))
+
+    assert "config.json" in refused(folder)
+
+
+def test_a_missing_key_is_a_problem_that_waits_until_it_matters(tmp_path: Path) -> None:
+    config = {key: value for key, value in CONFIG.items() if key != "num_hidden_layers"}
+    model = read_model(str(write_model(tmp_path, config)))
+
+    assert model.geometry is None
+    assert f"{tmp_path}/config.json: " in model.problem
+    assert "num_hidden_layers" in model.problem
+
+
+def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    (folder / "model.safetensors").rename(folder / "model.gguf")
+
+    assert "model.gguf is GGUF" in refused(folder)
+
+
+@pytest.mark.parametrize("keep", [0, 4, 8, 40, -1])
+def test_a_safetensors_file_that_is_cut_short_is_named(tmp_path: Path, keep: int) -> None:
+    file = write_model(tmp_path) / "model.safetensors"
+    os.truncate(file, keep if keep >= 0 else file.stat().st_size + keep)
+
+    assert "model.safetensors: " in refused(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "header", [b"[]", b'{"a": 1}', b'{"a": {"dtype": "F32"}}', b'{"a": {"data_offsets": ["x", 1]}}']
+)
+def test_a_safetensors_header_of_the_wrong_shape_is_named(tmp_path: Path, header: bytes) -> None:
+    file = write_model(tmp_path) / "model.safetensors"
+    file.write_bytes(len(header).to_bytes(8, "little") + header)
+
+    assert "not a safetensors file" in refused(tmp_path)
+
+
+def test_an_index_decides_which_files_count_and_a_missing_one_is_named(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    write_safetensors(folder / "a.safetensors", {"x": ("BF16", 20)})
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": {"x": "a.safetensors"}}))
+    weights = read_model(str(folder)).weights
+    index.write_text(json.dumps({"weight_map": {"x": "a.safetensors", "y": "b.safetensors"}}))
+
+    assert weights is not None
+    assert weights.elements == 10
+    assert "1 of 2 files" in refused(folder)
+    assert "b.safetensors" in refused(folder)
+
+
+@pytest.mark.parametrize("index", ["[]", '{"weight_map": 3}', '{"weight_map": {"x": 1}}'])
+def test_a_broken_index_is_named(tmp_path: Path, index: str) -> None:
+    folder = write_model(tmp_path)
+    (folder / "model.safetensors.index.json").write_text(index)
+
+    assert "model.safetensors.index.json" in refused(folder)
+
+
+def test_pickled_weights_count_by_size_and_the_configs_type(tmp_path: Path) -> None:
+    folder = write_model(tmp_path)
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"x" * 100)
+    (folder / "training_args.bin").write_bytes(b"x" * 1000)
+
+    assert read_model(str(folder)).weights == Weights(100, 50, 0)
+
+
+def test_a_load_format_of_its_own_leaves_the_weights_unknown(tmp_path: Path) -> None:
+    model = read_model(str(write_model(tmp_path)), "dummy")
+
+    assert model.weights is None
+    assert "--load-format dummy" in model.unknown
+
+
+@pytest.mark.parametrize("key", ["quantization_config", "compression_config"])
+def test_the_quantisation_is_named(tmp_path: Path, key: str) -> None:
+    assert read_model(str(write_model(tmp_path, {**CONFIG, key: {"quant_method": "awq"}}))).quantization == "awq"
+
+
+@pytest.mark.parametrize(
+    ("config", "method"),
+    [
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt_fp4"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8"}, "modelopt"),
+        ({"quant_method": "awq"}, "awq"),
+        ({}, "unnamed"),
+        ("awq", ""),
+    ],
+)
+def test_modelopts_four_bits_are_told_from_its_eight(config: object, method: str) -> None:
+    assert quantization({"quantization_config": config}) == method

@@ -1,0 +1,184 @@
+"""Layers become one command, and every setting says where it came from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from entrypoints import command
+from entrypoints.model import Limits, Reason, ServePlan
+from entrypoints.vllm_flags import parse_given
+from tests.hosts.models import SMOLLM2
+from tests.support.sample import PROFILE, check, facts
+
+
+def plan(*flags: str, profile: dict[str, Any] = PROFILE, **env: str) -> ServePlan:
+    return command.command(profile, facts(), SMOLLM2, parse_given((SMOLLM2.name, *flags), env))
+
+
+def reason(made: ServePlan, setting: str) -> Reason:
+    return next(reason for reason in made.reasons if reason.setting == setting)
+
+
+def test_the_command_is_the_profiles_interpreter_and_module() -> None:
+    assert plan().argv[:3] == ("/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server")
+
+
+def test_the_users_words_reach_vllm_as_they_were_written() -> None:
+    words = ("--max_num_seqs", "7", "-O3", "--compilation-config.mode=0", "--api-key", "sk-1")
+
+    assert plan(*words).argv[-8:] == ("--model", SMOLLM2.name, *words)
+
+
+def test_every_flag_appears_once() -> None:
+    argv = plan("--dtype", "half", "--port=9", "-tp=1").argv
+
+    assert "bfloat16" not in argv
+    assert "--tensor-parallel-size" not in argv
+    assert argv.count("--dtype") == 1
+    assert "--port" not in argv
+
+
+def test_what_the_user_sets_wins_and_says_what_it_overrode() -> None:
+    made = plan("--dtype", "float32", VLLM_CPU_KVCACHE_SPACE="1")
+
+    assert reason(made, "--dtype").origin == "command line"
+    assert any(text.startswith("bfloat16 (decision)") for text in reason(made, "--dtype").instead)
+    assert reason(made, "VLLM_CPU_KVCACHE_SPACE").origin == "environment"
+    assert "VLLM_CPU_KVCACHE_SPACE" not in made.env
+
+
+def test_the_environment_holds_only_what_is_set_on_top() -> None:
+    made = plan(VLLM_CPU_OMP_THREADS_BIND="nobind", PATH="/bin", HF_HOME="/mine")
+
+    assert made.env.keys().isdisjoint({"VLLM_CPU_OMP_THREADS_BIND", "PATH", "HF_HOME"})
+    assert reason(made, "HF_HOME").value == "/mine"
+    assert "LD_PRELOAD" in made.env
+
+
+def test_variables_of_vllms_that_nothing_else_sets_are_shown_too() -> None:
+    made = plan(VLLM_CPU_SGL_KERNEL="1", VLLM_CPU_MOE_PREPACK="0", UNRELATED="1")
+
+    assert reason(made, "VLLM_CPU_SGL_KERNEL").origin == "environment"
+    assert reason(made, "VLLM_CPU_MOE_PREPACK").value == "0"
+    assert not [item for item in made.reasons if item.setting == "UNRELATED"]
+
+
+def test_a_switch_of_the_profile_is_a_bare_flag_that_its_opposite_takes_away() -> None:
+    assert "--enforce-eager" in plan().argv
+    assert reason(plan(), "--enforce-eager").origin == "stack"
+    assert "--enforce-eager" not in plan("--no-enforce-eager").argv
+    assert reason(plan("--no-enforce-eager"), "--enforce-eager").value == "false"
+
+
+def test_host_port_and_served_name_have_defaults_that_can_be_changed() -> None:
+    made = plan()
+
+    assert (made.host, made.port, made.model) == ("0.0.0.0", 8000, "/models/smollm2")
+    assert reason(made, "--served-model-name").value == "smollm2"
+    assert (plan("--host", "::1", "--port", "9").host, plan("--port", "9").port) == ("::1", 9)
+
+
+def test_code_of_a_model_runs_only_when_the_user_says_so() -> None:
+    asked = plan("--trust-remote-code")
+
+    assert "--trust-remote-code" not in plan().argv
+    assert "only when you say so" in reason(plan(), "--trust-remote-code").because
+    assert asked.argv[-1] == "--trust-remote-code"
+    assert reason(asked, "--trust-remote-code").origin == "command line"
+
+
+def test_a_vllm_without_a_flag_is_told_nothing_of_it() -> None:
+    given = parse_given((SMOLLM2.name,), {}, ("--model", "--port"))
+
+    made = command.command(PROFILE, facts(), SMOLLM2, given)
+
+    assert "--trust-remote-code" not in {reason.setting for reason in made.reasons}
+
+
+def test_findings_come_from_the_checks_and_the_users_choices() -> None:
+    profile = {**PROFILE, "checks": [check(expected="powersave")]}
+
+    assert [finding.id for finding in plan("--dtype", "half", profile=profile).findings] == ["CPU-001", "PLAN-002"]
+
+
+def test_the_same_input_gives_the_same_plan() -> None:
+    assert json.dumps(command.as_json(plan())) == json.dumps(command.as_json(plan()))
+
+
+def test_json_has_the_promised_keys() -> None:
+    printed = command.as_json(plan())
+
+    assert {"argv", "env", "reasons", "findings"} <= printed.keys()
+    assert {"setting", "value", "origin", "because"} <= printed["reasons"][0].keys()
+
+
+def test_secrets_are_hidden_wherever_a_plan_is_printed_and_kept_where_it_is_executed() -> None:
+    made = plan("--api-key", "sk-1", "--hf-token=hf-2", HF_TOKEN="hf-3", VLLM_API_KEY="sk-4")  # noqa: S106 - made up
+    printed = json.dumps(command.as_json(made)) + command.as_text(made) + command.reasons_text(made)
+
+    assert not [secret for secret in ("sk-1", "hf-2", "hf-3", "sk-4") if secret in printed]
+    assert "sk-1" in made.argv
+    assert "--hf-token=hf-2" in made.argv
+
+
+def test_text_can_be_pasted_into_a_shell() -> None:
+    text = command.as_text(plan())
+
+    assert text.startswith("DO_NOT_TRACK=1 \\\n")
+    assert " \\\n/opt/venv/bin/python3 -m vllm.entrypoints.openai.api_server --" in text
+
+
+def test_only_what_somebody_should_read_is_wrong() -> None:
+    made = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
+
+    assert [finding.id for finding in command.wrong(made.findings)] == ["CPU-002"]
+
+
+def test_vllm_finishes_what_runs_for_as_long_as_the_drain_where_it_can() -> None:
+    known = ("--model", "--shutdown-timeout")
+    able = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}, known), 7.5)
+    unable = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}), 7.5)
+    told = parse_given(("--model", "m", "--shutdown-timeout", "3"), {}, known)
+    chosen = command.command(PROFILE, facts(), SMOLLM2, told, 7.5)
+
+    assert able.argv[able.argv.index("--shutdown-timeout") + 1] == "8"
+    assert "--shutdown-timeout" not in unable.argv
+    assert chosen.argv.count("--shutdown-timeout") == 1
+    assert chosen.argv[chosen.argv.index("--shutdown-timeout") + 1] == "3"
+
+
+def test_what_the_base_exports_reaches_vllm_unless_the_user_set_it_otherwise() -> None:
+    variables = {"LD_LIBRARY_PATH": ["/usr/lib", "/cann/lib:/usr/lib"], "CANN": ["", "/cann"]}
+    profile = PROFILE | {"environment": {"scripts": ["/cann/set_env.sh"], "variables": variables}}
+    as_built = plan(profile=profile, LD_LIBRARY_PATH="/usr/lib")
+    assert (as_built.env["LD_LIBRARY_PATH"], as_built.env["CANN"]) == ("/cann/lib:/usr/lib", "/cann")
+    assert reason(as_built, "CANN").because == "as /cann/set_env.sh of the base image exports it"
+    own = plan(profile=profile, LD_LIBRARY_PATH="/mine")
+    assert "LD_LIBRARY_PATH" not in own.env
+
+
+def downloads(*, elsewhere: bool = True, free: int = 0, **env: str) -> list[str]:
+    """Return what a plan says of the room for weights on a cache volume with so much free."""
+    host = facts()
+    cache = host.mounts["cache"]._replace(free=free)
+    model = SMOLLM2._replace(local=False, elsewhere=elsewhere)
+    made = command.command(
+        PROFILE, host._replace(mounts={**host.mounts, "cache": cache}), model, parse_given((model.name,), env)
+    )
+    return [finding.found for finding in made.findings if finding.id == "PLAN-060"]
+
+
+def test_weights_that_are_to_be_downloaded_need_room_where_they_go() -> None:
+    assert downloads() == ["0.0 GiB free in /cache"]
+    assert downloads(free=1 << 40) == []
+    assert downloads(elsewhere=False) == []
+    assert downloads(HF_HOME="/models/hub") == []
+
+
+def test_soft_limits_that_are_raised_are_in_the_plan_with_their_reason() -> None:
+    host = facts(limits=Limits(1024, None, None, 4096, None))
+    made = command.command(PROFILE, host, SMOLLM2, parse_given((SMOLLM2.name,), {}))
+
+    assert made.limits == {"RLIMIT_NOFILE": 4096}
+    assert reason(made, "RLIMIT_NOFILE").value == "4096"

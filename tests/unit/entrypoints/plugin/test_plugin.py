@@ -1,0 +1,118 @@
+"""The plugin in a Python that has a vLLM of the parts it touches; the real one: tests/images/test_cpu_serves.py."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+from drydock.build.build import entrypoint_files
+from drydock.core.paths import ROOT
+from entrypoints.decide.executor import PLUGIN
+
+FOLDER = ROOT / "entrypoints" / "plugin"
+
+VLLM = {
+    "platforms/__init__.py": "def cpu_platform_plugin(): return 'vllm.platforms.{known}'\n",
+    "platforms/cpu.py": """
+import os
+class CpuPlatform:
+    @classmethod
+    def check_and_update_config(cls, config):
+        os.environ["VLLM_WORKER_MULTIPROC_METHOD"] = "spawn"
+        if config.parallel_config.worker_cls == "auto":
+            config.parallel_config.worker_cls = "vllm.v1.worker.cpu_worker.CPUWorker"
+""",
+    "model_executor/models/registry.py": "def _run_in_subprocess(fn): raise OSError('another process')\n",
+}
+
+SCRIPT = """
+import gc, json, os
+from importlib import import_module
+from importlib.metadata import entry_points
+from types import SimpleNamespace
+found = {group: point.load() for group in ("platform", "general")
+         for point in entry_points(group=f"vllm.{group}_plugins") if point.name == "drydock"}
+said = {"platform": found["platform"](), "while importing": gc.isenabled()}
+if said["platform"]:
+    module, _, name = said["platform"].rpartition(".")
+    config = SimpleNamespace(parallel_config=SimpleNamespace(worker_cls=os.environ.get("WORKER", "auto")))
+    getattr(import_module(module), name).check_and_update_config(config)
+    said["worker"] = config.parallel_config.worker_cls
+found["general"]()
+from vllm.model_executor.models import registry
+try:
+    said["inspected"] = registry._run_in_subprocess(os.getpid) == os.getpid()
+except OSError:
+    said["inspected"] = False
+print(json.dumps({**said, "imported": gc.isenabled(), "frozen": gc.get_freeze_count() > 0,
+                  "method": os.environ.get("VLLM_WORKER_MULTIPROC_METHOD")}))
+"""
+
+
+def run(folder: Path, known: str = "cpu.CpuPlatform", **env: str) -> dict[str, object]:
+    """Return what a Python that has the plugin on its path says of it."""
+    for name, text in VLLM.items():
+        path = folder / "vllm" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("{known}", known))
+    whole = {**os.environ, "PYTHONPATH": f"{FOLDER}:{folder}", "PYTHONDONTWRITEBYTECODE": "1", **env}
+    done = subprocess.run([sys.executable, "-c", SCRIPT], env=whole, capture_output=True, text=True, check=True)
+    return dict(json.loads(done.stdout))
+
+
+def test_a_plan_that_forks_keeps_its_method_and_inspects_here(tmp_path: Path) -> None:
+    assert run(tmp_path, VLLM_WORKER_MULTIPROC_METHOD="fork") == {
+        "platform": "drydock_plugin.forking.ForkingCpuPlatform",
+        "while importing": False,
+        "worker": "drydock_plugin.worker.Worker",
+        "inspected": True,
+        "imported": True,
+        "frozen": True,
+        "method": "fork",
+    }
+
+
+def test_a_users_worker_stays(tmp_path: Path) -> None:
+    assert run(tmp_path, VLLM_WORKER_MULTIPROC_METHOD="fork", WORKER="my.Worker")["worker"] == "my.Worker"
+
+
+@pytest.mark.parametrize(
+    ("known", "env"), [("cpu.CpuPlatform", {}), ("zen_cpu.ZenCpuPlatform", {"VLLM_WORKER_MULTIPROC_METHOD": "fork"})]
+)
+def test_without_such_a_plan_or_with_another_platform_vllm_stays_as_it_is(
+    tmp_path: Path, known: str, env: dict[str, str]
+) -> None:
+    said = run(tmp_path, known, **env)
+
+    assert (said["platform"], said["while importing"], said["imported"]) == (None, True, True)
+
+
+def test_a_vllm_whose_platform_is_elsewhere_raises_before_anything_is_changed(tmp_path: Path) -> None:
+    run(tmp_path)
+    (tmp_path / "vllm" / "platforms" / "cpu.py").write_text("")
+    script = (
+        "import gc\nfrom drydock_plugin import platform\ntry: platform()\nexcept ImportError: print(gc.isenabled())"
+    )
+    env = {**os.environ, "PYTHONPATH": f"{FOLDER}:{tmp_path}", "VLLM_WORKER_MULTIPROC_METHOD": "fork"}
+    said = subprocess.run([sys.executable, "-Bc", script], env=env, capture_output=True, text=True, check=True)
+
+    assert said.stdout == "True\n"
+
+
+def test_the_metadata_names_what_is_there_and_comes_into_the_image() -> None:
+    (found,) = distributions(path=[str(FOLDER)])
+    points = configparser.ConfigParser()
+    points.read_string(found.read_text("entry_points.txt") or "")
+
+    assert found.name == "drydock-plugin"
+    assert set(points.sections()) == {"vllm.platform_plugins", "vllm.general_plugins"}
+    copied = {name for name in entrypoint_files(ROOT) if name.startswith("plugin/")}
+    assert {"plugin/drydock_plugin/forking.py", "plugin/drydock_plugin-1.dist-info/entry_points.txt"} <= copied
+    assert PLUGIN.endswith("/entrypoints/plugin")

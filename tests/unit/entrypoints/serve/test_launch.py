@@ -1,0 +1,335 @@
+"""The supervisor and the stub as real processes: readiness, drain, exit codes, orphans, and what must hold before."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoints import errors
+from entrypoints.health import PROMPT
+from entrypoints.launch import bind, environment
+from entrypoints.model import ServePlan
+from tests.support.running import Running, Start, free_port, is_running
+
+Run = Callable[..., Running]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """Start a supervisor; keywords are fields of Start, `stub` its misbehaviour, `env` more environment."""
+    started: list[Running] = []
+
+    def begin(stub: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None, **fields: Any) -> Running:
+        start = Start(**{"cache": str(tmp_path / "cache"), "port": free_port(), **fields})
+        (tmp_path / "cache").mkdir(exist_ok=True)
+        started.append(Running(start, stub or {}, env or {}, tmp_path / f"stderr{len(started)}"))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        running.end()
+
+
+def test_it_is_alive_before_ready_and_ready_only_after_the_known_answer(run: Run) -> None:
+    server = run(stub={"delay": 0.3})
+    assert server.status("/livez")[0] == 200
+    status, said = server.status("/readyz")
+    assert (status, said["reason"]) == (503, "starting: import")
+    assert server.status("/startupz")[0] == 503
+    server.until_ready()
+    assert server.status("/readyz")[1]["known_answer"] == [
+        f"prefill and decode agree on 16 tokens: '4 5' after {PROMPT!r}",
+        "not compared: no answer is recorded for this model",
+    ]
+    status, said = server.status("/startupz")
+    assert status == 200
+    assert list(said["seconds"]) == ["plan", "spawn", "import", "known_answer"]
+    assert said["seconds"]["import"] >= 0.3
+    assert "drydock_ready 1\n" in server.status("/metrics")[1]
+
+
+def test_sigterm_lets_a_streamed_answer_finish_and_exits_0(run: Run) -> None:
+    server = run(stub={"token_delay": 0.05})
+    server.until_ready()
+    answer = server.stream(tokens=15)
+    server.signal()
+    server.until(lambda: server.status("/readyz")[1]["reason"] == "stopping: SIGTERM received", "not ready")
+    assert answer.read().endswith(b"data: 14\n\ndata: [DONE]\n\n")
+    assert server.exit_code() == 0
+
+
+def test_while_draining_a_request_still_on_its_way_is_answered(run: Run) -> None:
+    server = run(stub={"token_delay": 0.05})
+    server.until_ready()
+    first = server.stream(tokens=10)
+    server.signal()
+    server.until(lambda: server.status("/readyz")[0] == 503, "not ready")
+    second = server.stream(tokens=12)
+    assert first.read().endswith(b"[DONE]\n\n")
+    assert second.read().endswith(b"[DONE]\n\n")
+    assert server.exit_code() == 0
+
+
+def test_a_vllm_that_drains_itself_is_told_after_half_of_the_time(run: Run) -> None:
+    server = run(stub={"token_delay": 0.05}, flags=("--shutdown-timeout", "30"), options={"drain_timeout": 0.8})
+    server.until_ready()
+    answer = server.stream(tokens=14)
+    server.signal()
+    server.until(lambda: server.stream(tokens=1).status == 500, "vLLM refusing new requests")
+    assert answer.read().endswith(b"[DONE]\n\n")
+    assert server.exit_code() == 0
+
+
+def test_a_vllm_that_counts_nothing_is_left_to_drain_itself(run: Run) -> None:
+    server = run(stub={"token_delay": 0.03, "counts": False}, flags=("--shutdown-timeout=30",))
+    server.until_ready()
+    answer = server.stream(tokens=10)
+    server.signal()
+    assert answer.read().endswith(b"[DONE]\n\n")
+    assert server.exit_code() == 0
+
+
+def test_requests_that_outlast_the_drain_timeout_are_cut_and_it_says_so(run: Run) -> None:
+    server = run(stub={"token_delay": 0.05}, options={"drain_timeout": 0.3})
+    server.until_ready()
+    answer = server.stream(tokens=10_000)
+    server.signal()
+    assert server.exit_code() == 137
+    assert not answer.read().endswith(b"[DONE]\n\n")
+
+
+def test_a_vllm_that_ignores_sigterm_is_killed_and_no_request_was_lost(run: Run) -> None:
+    server = run(stub={"ignores_sigterm": True}, options={"drain_timeout": 0.2})
+    server.until_ready()
+    server.signal()
+    assert server.exit_code() == 0
+    assert "vLLM did not end in time: killing it" in server.said()
+    assert not is_running(server.leader())
+
+
+def test_a_second_sigterm_kills_at_once(run: Run) -> None:
+    server = run(stub={"token_delay": 0.05}, options={"drain_timeout": 60})
+    server.until_ready()
+    server.stream(tokens=10_000)
+    server.signal()
+    server.until(lambda: "draining" in server.said(), "draining")
+    began = time.monotonic()
+    server.signal()
+    assert server.exit_code() == 137
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stop_before_ready_ends_at_once_with_0(run: Run, number: int) -> None:
+    server = run(stub={"delay": 30})
+    server.leader()
+    server.signal(number)
+    assert server.exit_code() == 0
+
+
+def test_vllms_own_exit_code_is_passed_on(run: Run) -> None:
+    server = run(stub={"dies_with": 3})
+    assert server.exit_code() == 3
+    assert "stub: RuntimeError: the model is broken" in server.said()
+    assert "vLLM ended with 3" in server.said()
+
+
+def test_a_serving_vllm_that_ends_well_though_nobody_asked_is_no_success(run: Run) -> None:
+    server = run()
+    server.until_ready()
+    os.kill(server.leader(), signal.SIGTERM)
+    assert server.exit_code() == errors.NOT_READY
+    assert "though nobody asked it to" in server.said()
+
+
+def test_a_vllm_killed_by_a_signal_gives_128_and_its_number(run: Run) -> None:
+    server = run()
+    server.until_ready()
+    os.kill(server.leader(), signal.SIGSEGV)
+    assert server.exit_code() == 128 + signal.SIGSEGV
+
+
+def test_orphans_are_adopted_and_ended(run: Run, tmp_path: Path) -> None:
+    note = tmp_path / "orphan"
+    server = run(stub={"orphan": str(note)})
+    server.until_ready()
+    orphan = int(server.until(lambda: note.exists() and note.read_text(), "the orphan"))
+    parent = Path(f"/proc/{orphan}/stat").read_text().rpartition(")")[2].split()[1]
+    assert int(parent) == server.process.pid
+    server.signal()
+    assert server.exit_code() == 0
+    assert not is_running(orphan)
+
+
+def test_an_orphan_that_ends_leaves_no_zombie(run: Run, tmp_path: Path) -> None:
+    note = tmp_path / "orphan"
+    server = run(stub={"orphan": str(note)})
+    server.until_ready()
+    orphan = int(server.until(lambda: note.exists() and note.read_text(), "the orphan"))
+    os.kill(orphan, signal.SIGKILL)
+    server.until(lambda: not Path(f"/proc/{orphan}").exists(), "the orphan to be waited for")
+
+
+def test_tokens_that_differ_between_prefill_and_decode_are_never_served(run: Run) -> None:
+    server = run(stub={"disagree_by": 2.0})
+    assert server.exit_code() == errors.WRONG_ANSWER
+    assert "wrong answer: token 0: decode chose 4, prefill 99; 2.00 apart, 0.5 allowed" in server.said()
+
+
+def test_a_wrong_server_can_be_kept_for_a_look_but_never_becomes_ready(run: Run) -> None:
+    server = run(stub={"disagree_by": 2.0}, env={"DRYDOCK_KEEP_WRONG": "1"})
+    server.until(lambda: server.status("/readyz")[1]["wrong"], "the wrong answer")
+    status, said = server.status("/readyz")
+    assert status == 503
+    assert "wrong answer: token 0:" in said["reason"]
+    assert server.process.poll() is None
+
+
+def test_a_near_tie_is_no_wrong_answer(run: Run) -> None:
+    server = run(stub={"disagree_by": 0.2})
+    server.until_ready()
+
+
+def test_a_profile_sets_the_margin(run: Run) -> None:
+    server = run(stub={"disagree_by": 0.2}, profile={"thresholds": {"known_answer_margin": {"value": 0.1}}})
+    assert server.exit_code() == errors.WRONG_ANSWER
+
+
+def test_a_server_that_fails_at_first_is_asked_again(run: Run) -> None:
+    server = run(stub={"fails_first": 1})
+    server.until(lambda: "answers 500" in server.status("/readyz")[1]["reason"], "the reason")
+    server.until_ready()
+
+
+def test_a_model_that_does_not_generate_becomes_ready_with_the_reason(run: Run) -> None:
+    server = run(stub={"generates": False})
+    server.until_ready()
+    assert "not a generating model" in server.status("/readyz")[1]["known_answer"][0]
+
+
+@pytest.mark.parametrize(
+    ("flags", "env"), [(("--api-key", "s3cret"), {}), (("--api-key=s3cret",), {}), ((), {"VLLM_API_KEY": "s3cret"})]
+)
+def test_a_server_with_an_api_key_is_asked_with_it(run: Run, flags: tuple[str, ...], env: Mapping[str, str]) -> None:
+    server = run(flags=flags, env=env)
+    server.until_ready()
+    assert "s3cret" not in server.said()
+
+
+def test_a_server_on_a_unix_socket_is_asked_there(run: Run, tmp_path: Path) -> None:
+    server = run(flags=("--uds", str(tmp_path / "socket")))
+    server.until_ready()
+
+
+def test_a_server_with_a_certificate_is_asked_over_tls(run: Run, tmp_path: Path) -> None:
+    if not shutil.which("openssl"):
+        pytest.skip("openssl makes the certificate")
+    both = tmp_path / "both.pem"
+    files = ("-keyout", str(both), "-out", str(tmp_path / "cert.pem"))
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", "/CN=example.org")
+    subprocess.run(("openssl", "req", "-x509", "-nodes", *curve, *files), check=True, capture_output=True)
+    both.write_bytes(both.read_bytes() + (tmp_path / "cert.pem").read_bytes())
+    server = run(flags=("--ssl-certfile", str(both)))
+    server.until_ready()
+
+
+def test_warm_ends_with_0_once_ready(run: Run) -> None:
+    server = run(verb="warm")
+    assert server.exit_code() == 0
+    assert "ready after" in server.said()
+
+
+def test_warm_that_is_interrupted_says_it_was_not_ready(run: Run) -> None:
+    server = run(stub={"delay": 30}, verb="warm")
+    server.leader()
+    server.signal()
+    assert server.exit_code() == errors.NOT_READY
+
+
+def test_exec_becomes_vllm(run: Run) -> None:
+    server = run(stub={"dies_with": 5}, options={"exec_": True})
+    assert server.exit_code() == 5
+    assert "status on port" not in server.said()
+
+
+def test_a_port_in_use_is_named_before_anything_starts(run: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        server = run(port=port)
+        assert server.exit_code() == errors.HOST
+    assert f"--port {port}: Address already in use" in server.said()
+    assert "another process of this network namespace listens there" in server.said()
+    assert "hint: choose another with --port N" in server.said()
+
+
+def test_a_status_port_in_use_names_its_flag(run: Run) -> None:
+    with socket.socket() as taken:
+        taken.bind(("0.0.0.0", 0))
+        taken.listen()
+        server = run(options={"status_port": taken.getsockname()[1]})
+        assert server.exit_code() == errors.HOST
+    assert "hint: choose another with --status-port N" in server.said()
+
+
+def test_the_status_port_cannot_be_vllms(run: Run) -> None:
+    port = free_port()
+    server = run(port=port, options={"status_port": port})
+    assert server.exit_code() == errors.USAGE
+
+
+def test_an_interpreter_that_is_not_there_is_named(run: Run) -> None:
+    server = run(program="/no/such/python")
+    assert server.exit_code() == errors.HOST
+    assert "/no/such/python: cannot be run: No such file or directory" in server.said()
+
+
+def test_caches_go_to_a_private_folder_when_the_volume_cannot_be_written(run: Run, tmp_path: Path) -> None:
+    fallback = tmp_path / "drydock-0"
+    server = run(cache_writable=False, env={"TMPDIR": str(tmp_path)})
+    server.until_ready()
+    assert f"WARN {tmp_path}/cache cannot be written: caches go to {fallback}" in server.said()
+    assert fallback.stat().st_mode & 0o777 == 0o700
+    assert (fallback / "compiled" / "plan" / "vllm").is_dir()
+
+
+def test_a_tmp_that_cannot_be_written_is_refused(run: Run) -> None:
+    server = run(tmp_writable=False)
+    assert server.exit_code() == errors.HOST
+    assert "hint: add --tmpfs /tmp" in server.said()
+
+
+def test_vllm_inherits_the_environment_with_the_plans_on_top() -> None:
+    plan = ServePlan((sys.executable,), {"A": "plan"}, (), (), "", "", 0)
+    assert environment(plan, {"A": "inherited", "B": "kept"}) == {"A": "plan", "B": "kept"}
+
+
+def test_a_kubernetes_service_link_is_not_taken_for_a_port() -> None:
+    plan = ServePlan((sys.executable,), {}, (), (), "", "", 0)
+    assert environment(plan, {"VLLM_PORT": "tcp://10.0.0.7:8000"}) == {}
+    assert environment(plan, {"VLLM_PORT": "5000"}) == {"VLLM_PORT": "5000"}
+
+
+def test_only_cpus_that_are_there_are_bound_to() -> None:
+    before = os.sched_getaffinity(0)
+    try:
+        bind(str(min(before)))
+        assert os.sched_getaffinity(0) == {min(before)}
+    finally:
+        os.sched_setaffinity(0, before)
+    bind("")
+    assert os.sched_getaffinity(0) == before
+    for wrong in ("first", "65000"):
+        with pytest.raises(errors.EntrypointError, match="DRYDOCK_CPUS"):
+            bind(wrong)

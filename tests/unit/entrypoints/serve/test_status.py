@@ -1,0 +1,172 @@
+"""The status server: what it answers, and what bad clients can do to it."""
+
+from __future__ import annotations
+
+import json
+import random
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from entrypoints.errors import HOST, EntrypointError
+from entrypoints.phases import IMPORT, READY, State
+from entrypoints.ports import CLIENTS_AT_MOST, listen
+from entrypoints.status import HEAD_AT_MOST, Response, StatusServer, metrics, respond
+from tests.support.running import get
+
+STARTING = State(entered=(("plan", 0.0), (IMPORT, 0.1)))
+READY_STATE = State(entered=(("plan", 0.0), (IMPORT, 0.1), (READY, 9.0)), healthy=True, verified=True, notes=("right",))
+
+
+@pytest.fixture
+def port() -> int:
+    """A server that answers every path with its own name, and gives each client 0.2 s."""
+    listener = listen(0)
+    port = int(listener.getsockname()[1])
+    server = StatusServer(listener, lambda path: Response(200, f'"{path}"'), patience=0.2)
+    threading.Thread(target=server.run, daemon=True).start()
+    return port
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def exchange(port: int, sent: bytes) -> bytes:
+    with connect(port) as client:
+        client.sendall(sent)
+        return b"".join(iter(lambda: client.recv(65536), b""))
+
+
+def test_livez_is_always_200() -> None:
+    assert respond("/livez", State(wrong="x"), {}, 1.0).status == 200
+
+
+def test_readyz_says_why_not() -> None:
+    response = respond("/readyz", STARTING, {}, 1.0)
+    assert response.status == 503
+    assert json.loads(response.body) == {
+        "ready": False,
+        "phase": "import",
+        "reason": "starting: import",
+        "wrong": False,
+        "known_answer": [],
+    }
+
+
+def test_readyz_says_what_was_compared() -> None:
+    response = respond("/readyz", READY_STATE, {}, 10.0)
+    assert (response.status, json.loads(response.body)["known_answer"]) == (200, ["right"])
+
+
+def test_startupz_is_200_from_the_first_ready_on_even_while_stopping() -> None:
+    assert respond("/startupz", STARTING, {}, 1.0).status == 503
+    stopping = READY_STATE._replace(stopping="SIGTERM", healthy=False)
+    assert respond("/startupz", stopping, {}, 10.0).status == 200
+    assert respond("/readyz", stopping, {}, 10.0).status == 503
+
+
+def test_startupz_gives_the_seconds_of_each_phase() -> None:
+    assert json.loads(respond("/startupz", STARTING, {}, 2.0).body) == {
+        "started": False,
+        "phase": "import",
+        "seconds": {"plan": 0.1, "import": 1.9},
+    }
+
+
+def test_another_path_names_those_that_there_are() -> None:
+    response = respond("/health", STARTING, {}, 1.0)
+    assert response.status == 404
+    assert "/livez, /readyz, /startupz or /metrics" in response.body
+
+
+def test_metrics_are_prometheus_text() -> None:
+    text = metrics(READY_STATE, {"variant": 'a"b\\c\nd', "digest": ""}, 10.0)
+    assert 'drydock_startup_phase_seconds{phase="plan"} 0.100\n' in text
+    assert 'drydock_startup_phase_seconds{phase="import"} 8.900\n' in text
+    assert "drydock_startup_seconds 9.000\n" in text
+    assert "drydock_ready 1\n" in text
+    assert 'drydock_info{variant="a\\"b\\\\c\\nd",digest=""} 1\n' in text
+    assert text.count("# TYPE ") == 5
+
+
+def test_a_request_is_answered_over_ipv4_and_ipv6(port: int) -> None:
+    assert get(port, "/x?probe=1") == (200, "/x")
+    if Path("/proc/net/if_inet6").exists():
+        with socket.create_connection(("::1", port), timeout=5) as client:
+            client.sendall(b"GET /y HTTP/1.1\r\n\r\n")
+            assert client.recv(100).startswith(b"HTTP/1.1 200 OK\r\n")
+
+
+def test_head_gets_the_head_alone(port: int) -> None:
+    assert exchange(port, b"HEAD /x HTTP/1.1\r\n\r\n").endswith(b"\r\n\r\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"\r\n\r\n", 400),
+        (b"GET /x\r\n\r\n", 400),
+        (b"GET /x SPDY/3\r\n\r\n", 400),
+        (b"\xff\xfe\x00\n\n", 400),
+        (b"POST /x HTTP/1.1\r\n\r\n", 405),
+        (b"A" * HEAD_AT_MOST, 400),
+    ],
+)
+def test_what_is_no_request_gets_an_answer_that_says_so(port: int, sent: bytes, status: int) -> None:
+    assert exchange(port, sent).startswith(f"HTTP/1.1 {status} ".encode())
+
+
+def test_a_request_in_pieces_is_answered(port: int) -> None:
+    with connect(port) as client:
+        for piece in (b"GET /x HT", b"TP/1.1\r\nA: b\r", b"\n\r\n"):
+            client.sendall(piece)
+            time.sleep(0.01)
+        assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
+
+
+def test_a_client_that_says_nothing_is_dropped_in_time(port: int) -> None:
+    with connect(port) as client:
+        client.sendall(b"GET /x HTTP/1.1\r\n")
+        began = time.monotonic()
+        assert client.recv(100) == b""
+        assert 0.1 < time.monotonic() - began < 3
+
+
+def test_many_clients_that_say_nothing_keep_no_probe_out(port: int) -> None:
+    silent = [connect(port) for _ in range(2 * CLIENTS_AT_MOST)]
+    began = time.monotonic()
+    assert get(port, "/x")[0] == 200
+    assert time.monotonic() - began < 3
+    for client in silent:
+        client.close()
+
+
+def test_random_bytes_do_no_harm(port: int) -> None:
+    chance = random.Random(7)  # noqa: S311 -- the same garbage every time
+    for _ in range(60):
+        with connect(port) as client:
+            client.sendall(chance.randbytes(chance.randrange(1, 300)))
+            if chance.random() < 0.5:
+                client.shutdown(socket.SHUT_WR)
+    assert get(port, "/x") == (200, "/x")
+
+
+def test_a_client_that_resets_does_no_harm(port: int) -> None:
+    for _ in range(20):
+        client = connect(port)
+        client.sendall(b"GET /x HTTP/1.1\r\n\r\n")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+        client.close()
+    assert get(port, "/x") == (200, "/x")
+
+
+def test_a_taken_port_names_the_flag() -> None:
+    taken = listen(0)
+    with pytest.raises(EntrypointError, match="cannot listen: Address already in use") as raised:
+        listen(taken.getsockname()[1])
+    assert (raised.value.code, raised.value.hint) == (HOST, "choose another with --status-port N")
+    taken.close()

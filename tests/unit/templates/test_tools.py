@@ -1,0 +1,318 @@
+"""The scripts that run inside a build: bytecode by the sources alone, vLLM's own list of flags, what is trimmed."""
+
+from __future__ import annotations
+
+import base64
+import ctypes
+import hashlib
+import importlib.util
+import json
+import os
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drydock.core.paths import ROOT
+
+TOOLS = ROOT / "templates" / "tools"
+
+
+def tool(name: str) -> Any:
+    """Import a script of templates/tools."""
+    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+parts, trim = tool("parts"), tool("trim")
+
+SOURCES = {
+    "a/one.py": "def encode(name):\n    return {'x', 'y', name}\n",
+    "a/two.py": "# -*- coding: latin-1 -*-\nclass Codec:\n    encode = 'Codec'\n",
+    "a/three.py": "class Codec:\n    def decode(self): return ('encode', 'Codec')\n",
+    "b/broken.py": "def (:\n",
+    "b/null.py": "\0",
+    "b/fine.py": "value = 1\n",
+}
+
+
+def run(tool: str, *arguments: object, **environment: str) -> str:
+    command = [sys.executable, "-BS", str(TOOLS / tool), *map(str, arguments)]
+    env = {**os.environ, "PYTHONHASHSEED": "0", **environment}
+    return subprocess.run(command, env=env, check=True, capture_output=True, text=True).stderr
+
+
+def write(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(SOURCES[name])
+
+
+def bytecode(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*.pyc")}
+
+
+def test_every_valid_source_is_compiled_with_unchecked_hashes_and_the_others_are_counted(tmp_path: Path) -> None:
+    write(tmp_path, *SOURCES)
+    assert run("compile_missing.py", tmp_path).endswith(": 4 files compiled, 2 skipped\n")
+    found = bytecode(tmp_path)
+    assert len(found) == 4
+    assert {content[4:8] for content in found.values()} == {b"\1\0\0\0"}
+
+
+def test_bytecode_depends_on_nothing_but_the_sources(tmp_path: Path) -> None:
+    write(tmp_path, *SOURCES)
+    run("compile_missing.py", tmp_path)
+    together = bytecode(tmp_path)
+    for path in tmp_path.rglob("*.pyc"):
+        path.unlink()
+    run("compile_missing.py", tmp_path / "b", LANG="C", TZ="Asia/Tokyo")
+    run("compile_missing.py", tmp_path / "a")
+    assert bytecode(tmp_path) == together
+
+
+def test_what_is_compiled_already_is_left_alone(tmp_path: Path) -> None:
+    write(tmp_path, "a/one.py")
+    run("compile_missing.py", tmp_path)
+    old = next(tmp_path.rglob("*.pyc"))
+    old.write_bytes(b"of an earlier layer")
+    write(tmp_path, "b/fine.py")
+    assert run("compile_missing.py", tmp_path).endswith(": 1 files compiled, 0 skipped\n")
+    assert old.read_bytes() == b"of an earlier layer"
+
+
+def test_a_file_that_cannot_be_written_fails_the_build(tmp_path: Path) -> None:
+    write(tmp_path, "a/one.py")
+    (tmp_path / "a" / "__pycache__").write_text("a file where the folder goes")
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        run("compile_missing.py", tmp_path)
+    assert "a child ended with status" in raised.value.stderr
+
+
+def test_flags_come_from_the_parser_that_the_server_makes(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--model', '-m')\n"
+        "parser.add_argument('--eager', action=argparse.BooleanOptionalAction)\n"
+        "try:\n    parser.parse_args()\nexcept Exception:\n    pass\n"
+    )
+    run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
+    assert json.loads((tmp_path / "flags.json").read_text()) == [
+        "--eager",
+        "--help",
+        "--model",
+        "--no-eager",
+        "-h",
+        "-m",
+    ]
+
+
+def test_a_server_that_reads_no_command_line_fails_the_build(tmp_path: Path) -> None:
+    (tmp_path / "server.py").write_text("")
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
+    assert "server: ended without reading its command line" in raised.value.stderr
+    assert not (tmp_path / "flags.json").exists()
+
+
+def test_what_a_vendors_script_exports_is_saved_and_given_to_a_command(tmp_path: Path) -> None:
+    first, second, saved = tmp_path / "set_env.sh", tmp_path / "more env.sh", tmp_path / "environment.json"
+    first.write_text('export CANN=/opt/cann LD_LIBRARY_PATH=/opt/cann/lib:$LD_LIBRARY_PATH; echo "noise $#"\n')
+    second.write_text("export ATB=$CANN/atb LINES_2=$'a\\nb'; unset GONE\n")
+    for script in (first, second):
+        run("environment.py", "save", saved, script, LD_LIBRARY_PATH="/usr/lib", GONE="1")
+
+    variables = {
+        "CANN": ["", "/opt/cann"],
+        "LD_LIBRARY_PATH": ["/usr/lib", "/opt/cann/lib:/usr/lib"],
+        "ATB": ["", "/opt/cann/atb"],
+        "LINES_2": ["", "a\nb"],
+    }
+    assert json.loads(saved.read_text()) == {"scripts": [str(first), str(second)], "variables": variables}
+
+
+def test_a_script_that_the_base_lacks_is_named(tmp_path: Path) -> None:
+    with pytest.raises(subprocess.CalledProcessError) as caught:
+        run("environment.py", "save", tmp_path / "e.json", tmp_path / "absent.sh")
+
+    assert "absent.sh: no such file in the base image" in caught.value.stderr
+
+
+NEEDS_A_DEVICE = """
+import argparse, vllm.platforms
+parser = argparse.ArgumentParser()
+if vllm.platforms._current_platform is None:
+    raise RuntimeError("Failed to infer device type")
+parser.add_argument('--model')
+parser.parse_args()
+"""
+
+
+def test_a_vllm_that_asks_for_a_device_tells_its_flags_as_on_a_cpu(tmp_path: Path) -> None:
+    (tmp_path / "vllm" / "platforms").mkdir(parents=True)
+    (tmp_path / "vllm" / "__init__.py").write_text("")
+    (tmp_path / "vllm" / "platforms" / "__init__.py").write_text("_current_platform = None\n")
+    (tmp_path / "server.py").write_text(NEEDS_A_DEVICE)
+    said = run("vllm_flags.py", "server", tmp_path / "none.json", PYTHONPATH=str(tmp_path))
+    assert json.loads((tmp_path / "none.json").read_text()) == []
+    assert "Failed to infer device type" in said
+
+    (tmp_path / "vllm" / "platforms" / "cpu.py").write_text("class CpuPlatform: pass\n")
+    run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
+    assert json.loads((tmp_path / "flags.json").read_text()) == ["--help", "--model", "-h"]
+
+
+# --- trim -----------------------------------------------------------------------------------------------------------
+
+SECTION = "IIQQQQIIQQ"
+NAMES = b"\0.text\0.symtab\0.shstrtab\0"
+
+
+def elf(order: str = "<", *, moved: bool = False) -> bytes:
+    """Return a small ELF file: a loaded section, debugging information, and names; `moved` puts the loaded one last."""
+    loaded, debug = b"loaded bytes", b"D" * 4000
+    first, second = (debug, loaded) if moved else (loaded, debug)
+    at = {first: 64 + 56, second: 64 + 56 + len(first)}
+    names = at[second] + len(second)
+    table = names + len(NAMES)
+    ident = b"\x7fELF\x02" + (b"\1" if order == "<" else b"\2") + bytes(10)
+    head = ident + struct.pack(f"{order}HHIQQQIHHHHHH", 3, 62, 1, 0, 64, table, 0, 64, 56, 1, 64, 4, 3)
+    segment = struct.pack(f"{order}IIQQQQQQ", 1, 5, at[loaded], 0, 0, len(loaded), len(loaded), 8)
+    headers = [
+        (0,) * 10,
+        (1, 1, 2, 0, at[loaded], len(loaded), 2, 0, 1, 0),
+        (7, 2, 0, 0, at[debug], len(debug), 0, 0, 1, 0),
+        (15, 3, 0, 0, names, len(NAMES), 0, 0, 1, 0),
+    ]
+    packed = b"".join(struct.pack(order + SECTION, *header) for header in headers)
+    return head + segment + first + second + NAMES + packed
+
+
+def sections(content: bytes, order: str) -> dict[bytes, bytes]:
+    """Read an ELF file's sections by name, as a linker would."""
+    table, (count, names) = *struct.unpack_from(f"{order}Q", content, 40), struct.unpack_from(f"{order}HH", content, 60)
+    headers = [struct.unpack_from(order + SECTION, content, table + 64 * number) for number in range(count)]
+    text = content[headers[names][4] :][: headers[names][5]]
+    return {text[each[0] :].split(b"\0")[0]: content[each[4] : each[4] + each[5]] for each in headers}
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_an_elf_file_keeps_what_is_loaded_and_loses_the_rest(order: str) -> None:
+    small = trim.stripped(elf(order))
+    assert sections(elf(order), order)[b".symtab"] == b"D" * 4000
+    assert sections(small, order) == {b"": b"", b".text": b"loaded bytes", b".shstrtab": NAMES}
+    assert len(small) < 500
+    assert small[:40] == elf(order)[:40]
+    assert trim.stripped(small) == small
+
+
+def test_what_lies_before_a_loaded_section_stays() -> None:
+    small = trim.stripped(elf(moved=True))
+    assert b"D" * 4000 in small
+    assert sections(small, "<") == {b"": b"", b".text": b"loaded bytes", b".shstrtab": NAMES}
+
+
+@given(st.integers(0, 4400), st.binary(max_size=64), st.integers(0, 4300))
+def test_what_only_looks_like_elf_never_fails_and_never_grows(cut: int, noise: bytes, at: int) -> None:
+    damaged = (elf()[:at] + noise + elf()[at + len(noise) :])[:cut]
+    assert len(trim.stripped(damaged)) <= len(damaged)
+
+
+def test_a_library_of_this_machine_is_loaded_as_before(tmp_path: Path) -> None:
+    library = Path(orjson.orjson.__file__)
+    (tmp_path / "copy.so").write_bytes(trim.stripped(library.read_bytes()))
+    ctypes.CDLL(str(tmp_path / "copy.so"))
+    assert (tmp_path / "copy.so").stat().st_size <= library.stat().st_size
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    files = {
+        "big/tests/one.py": b"1",
+        "big/tests/deep/two.py": b"22",
+        "big/core.so": elf(),
+        "big/a.py": b"",
+        "x.py": b"",
+    }
+    info = "Big_Thing-1.0.dist-info"
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / info).mkdir()
+    rows = [f"{name},sha256=old,{len(content)}" for name, content in files.items() if name != "x.py"]
+    (tmp_path / info / "RECORD").write_text("\n".join([*rows, f"{info}/RECORD,,", ""]))
+    (tmp_path / "big" / "core.so").chmod(0o755)
+    return tmp_path
+
+
+def test_a_distribution_is_trimmed_and_its_record_says_so(site: Path) -> None:
+    said = run("trim.py", site, "big-thing", "--drop", "*/tests/*", "x.py", "--strip", "big/*.so")
+    assert said == "big-thing: 0.0 MB dropped, 0.0 MB stripped\n"
+    content = (site / "big" / "core.so").read_bytes()
+    assert content == trim.stripped(elf())
+    assert (site / "big" / "core.so").stat().st_mode & 0o777 == 0o755
+    assert sorted(path.name for path in site.rglob("*") if path.is_file()) == ["RECORD", "a.py", "core.so", "x.py"]
+    assert not (site / "big" / "tests").exists()
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+    assert (site / "Big_Thing-1.0.dist-info" / "RECORD").read_text().splitlines() == [
+        f"big/core.so,sha256={digest},{len(content)}",
+        "big/a.py,sha256=old,0",
+        "Big_Thing-1.0.dist-info/RECORD,,",
+    ]
+
+
+def test_what_was_trimmed_is_not_written_again(site: Path) -> None:
+    words = ["big-thing", "--drop", "*/tests/*", "--strip", "big/*.so"]
+    run("trim.py", site, *words)
+    before = {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files(site)}
+    run("trim.py", site, *words)
+    assert {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in files(site)} == before
+
+
+def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(site: Path) -> None:
+    before = sorted(site.rglob("*"))
+    assert run("trim.py", site, "other", "--drop", "*") == "other: not installed here, nothing to trim\n"
+    assert sorted(site.rglob("*")) == before
+
+
+# --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_file_is_in_one_part_beside_its_bytecode(tmp_path: Path) -> None:
+    write(tmp_path / "in", *(name for name in SOURCES if "broken" not in name and "null" not in name))
+    run("compile_missing.py", tmp_path / "in")
+    before = {str(path.relative_to(tmp_path / "in")): path.read_bytes() for path in files(tmp_path / "in")}
+    run("parts.py", tmp_path / "in", tmp_path / "out", 4)
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["0", "1", "2", "3"]
+    found = [path.relative_to(tmp_path / "out") for path in files(tmp_path / "out")]
+    assert {"/".join(path.parts[1:]): (tmp_path / "out" / path).read_bytes() for path in found} == before
+    assert len(found) == len(before) == 8
+    part = {"/".join(path.parts[1:]): path.parts[0] for path in found}
+    assert all(part[name] == part[str(source_of(name))] for name in part)
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def source_of(name: str) -> Path:
+    path = Path(name)
+    return path.parent.parent / f"{path.name.partition('.')[0]}.py" if path.suffix == ".pyc" else path
+
+
+def test_no_part_of_the_entrypoint_is_more_than_a_push_may_be() -> None:
+    sizes = [0] * 8
+    for path in (ROOT / "entrypoints").rglob("*.py"):
+        sizes[parts.part_of(f"entrypoints/{path.relative_to(ROOT / 'entrypoints')}", 8)] += path.stat().st_size
+    assert max(sizes) <= 0.25 * sum(sizes)
