@@ -134,7 +134,7 @@ LINES = {
 ROW = "  abacus-vllm1:\n    stack: abacus-1\n    default: true\n    platforms: [linux/amd64]\n"
 
 RENDER = """
-from drydock import render
+from drydock.build import render
 from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
 variants = read_matrix(ROOT)
