@@ -62,12 +62,12 @@ def _row(trace: str, way: str, sizes: Mapping[int, float], spread: Range, theirs
     fewest = optimal(sizes, len(sizes), spread.step, spread.last)
     floor = _percent(fewest, sizes)
     note = (
-        f"No choice of {len(theirs)} multiples of {STEP} pads less: ours is found exactly. One graph for every multiple"
-        f" that occurs, {len(fewest)} of them, would still pad {floor:.1f} %."
+        f"drydock's choice is optimal: no other {len(theirs)} multiples of {STEP} pad less. Even one graph for "
+        f"each of the {len(fewest)} multiples that occur would pad {floor:.1f} %."
     )
     return Row(
         what=f"Gaudi buckets, {len(theirs)} graphs, prompts of the {trace} trace: share of padding",
-        against=f"{way}, as many graphs",
+        against=f"{way}, same number of graphs",
         goal=GOAL,
         ours=Figure(unit="%", values=(_percent(ours, sizes),)),
         theirs=Figure(unit="%", values=(_percent(theirs, sizes),)),

@@ -17,26 +17,26 @@ from bench.turns import in_turns, timed
 from drydock.build import build
 
 COMMAND = "./inv bench build"
-PLAIN = "plain with a filled pip cache"
-BUILDX = "docker buildx build, all cached"
-EMPTY = "build, store filled, BuildKit empty"
-FIRST = "build, only wheels and base in the store, BuildKit empty"
+PLAIN = "plain, with a filled pip cache"
+BUILDX = "docker buildx build, everything cached"
+EMPTY = "build, full store, empty BuildKit cache"
+FIRST = "build, wheels and base stored, empty BuildKit cache"
 EDITED = "build after an entrypoint edit"
-NOTHING = "build after nothing"
-PROCESS = "build after nothing, as a process"
+NOTHING = "build without changes"
+PROCESS = "build without changes, including process start"
 NOTES = {
     EMPTY: (
-        "The store holds the foundation too, as any build before has left it: all of the image but the entrypoint. "
-        "Layers that the engine holds of another image, of either kind, are not unpacked again."
+        "The store contains the foundation of an earlier build: the whole image except the entrypoint. "
+        "Layers that the engine already has from another image, of either kind, are not unpacked again."
     ),
     FIRST: (
-        "Two thirds are the steps themselves: installing, bytecode for all, and vLLM's import for the list of its "
-        "flags. The rest is BuildKit's: compressing all layers, and again with the times changed, on all cores; no two "
-        "builds have one digest without."
+        "Two thirds of the time are the steps themselves: installing, compiling bytecode, and importing vLLM to list "
+        "its flags. The rest is BuildKit compressing all layers twice, the second time with rewritten time stamps, on "
+        "all cores. Without the second pass, no two builds have the same digest."
     ),
-    EDITED: "The floor is the next row's buildx, which has nothing to do, and the engine's taking of the image.",
-    NOTHING: "Theirs is a process from start to end, ours the work in one that is up; the next row has the rest.",
-    PROCESS: "The floor is Python's start, and its import of what reads the matrix and of the engine's client, 0.3 s.",
+    EDITED: "The lower limit is buildx with nothing to do (next row), and the engine loading the image.",
+    NOTHING: "The other figure includes process start, drydock's does not; see the next row.",
+    PROCESS: "The lower limit is 0.3 s, for starting Python and importing the matrix reader and the engine's client.",
 }
 
 
@@ -54,7 +54,7 @@ def rows(rounds: int) -> list[Row]:
     return [
         _row(EMPTY, PLAIN, _at_most(0.35), (whole["ours"], whole["plain"])),
         _row(FIRST, PLAIN, _at_most(0.35), (whole["first"], whole["plain"])),
-        _row(EDITED, "plain after an edit of its script", _at_most(0.05), (edited["ours"], edited["plain"])),
+        _row(EDITED, "plain, after an edit of its script", _at_most(0.05), (edited["ours"], edited["plain"])),
         _row(NOTHING, BUILDX, _at_most(1.2), (again["ours"], again["plain"])),
         _row(PROCESS, BUILDX, _at_most(1.2), (again["process"], again["plain"])),
     ]

@@ -19,9 +19,9 @@ def bars(title: str, rows: Sequence[Row]) -> str:
     """Return a picture of rows: ours above theirs, each row on a scale of its own."""
     body = [_row(row, 40 + number * LINE) for number, row in enumerate(rows)]
     legend = (
-        f'<rect x="{LABEL}" y="10" width="10" height="10" fill="{OURS}"/><text x="{LABEL + 14}" y="19">ours</text>'
+        f'<rect x="{LABEL}" y="10" width="10" height="10" fill="{OURS}"/><text x="{LABEL + 14}" y="19">drydock</text>'
         f'<rect x="{LABEL + 60}" y="10" width="10" height="10" fill="{THEIRS}"/>'
-        f'<text x="{LABEL + 74}" y="19">theirs</text>'
+        f'<text x="{LABEL + 74}" y="19">other</text>'
         f'<rect x="{LABEL + 128}" y="8" width="2" height="14" fill="{GOAL}"/><text x="{LABEL + 136}" y="19">goal</text>'
     )
     return _svg(title, 50 + len(rows) * LINE, legend + "".join(body))

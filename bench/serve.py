@@ -82,7 +82,7 @@ def told(visits: Sequence[Visit]) -> list[Row]:
 
 def _row(clients: int, name: str, visits: Sequence[Visit]) -> Row:
     return Row(
-        what=f"output tokens a second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
+        what=f"output tokens per second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
         against=name,
         goal=Goal(compares="ratio", sense="at least", limit=AGAINST[name]),
         ours=_figure("ours", clients, visits),
@@ -100,4 +100,4 @@ def same(name: str, visits: Sequence[Visit]) -> str:
     """Say how many greedy answers are the same as ours."""
     ours, theirs = (next(each.answers for each in visits if each.name == wanted) for wanted in ("ours", name))
     count = sum(one == other for one, other in zip(ours, theirs, strict=True))
-    return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are the same to the letter."
+    return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are identical."

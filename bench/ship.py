@@ -43,12 +43,12 @@ def rows(rounds: int) -> list[Row]:
 def _edit(ours: list[float], theirs: list[float]) -> Row:
     return Row(
         what="bytes pushed after an entrypoint edit",
-        against="plain after an edit of its script",
+        against="plain, after an edit of its script",
         goal=EDIT,
         ours=Figure(unit="B", values=tuple(ours)),
         theirs=Figure(unit="B", values=tuple(theirs)),
         command=COMMAND,
-        note="What the registry holds more than before. The plain edit is one script of four lines, copied last.",
+        note="The growth of the registry. The plain edit changes one script of four lines, copied last.",
     )
 
 
@@ -58,13 +58,13 @@ def _bump(job: build.Job, content: list[images.Content]) -> Row:
     wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
     changed = sum(each.size for each in content if each.vllm)
     return Row(
-        what="bytes pushed after a vLLM bump",
+        what="bytes pushed after a vLLM update",
         against="the new wheel",
         goal=BUMP,
         ours=Figure(unit="B", values=(float(changed),)),
         theirs=Figure(unit="B", values=(float(wheel),)),
         command=COMMAND,
-        note="The blobs with files of vLLM, and the config; the others' bytes depend on their own wheels only.",
+        note="The blobs with vLLM's files, and the config. The bytes of other blobs depend on their own wheels only.",
     )
 
 

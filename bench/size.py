@@ -33,7 +33,7 @@ def rows(_: int) -> list[Row]:
     mine, text, theirs = _made("cpu"), _made(TEXT), _made(None)
     return [
         *_sizes("image", mine, theirs, HALF),
-        *_sizes("image for text alone", text, theirs, TWO_FIFTHS),
+        *_sizes("image for text only", text, theirs, TWO_FIFTHS),
         *shared(read_matrix(ROOT)),
     ]
 
@@ -80,7 +80,7 @@ def shared(variants: tuple[Variant, ...]) -> Iterator[Row]:
         if len(own) > 1:
             what = f"blobs shared between variants, {name.removesuffix(f' {PLATFORM}')}"
             blobs = [each.blobs for each in own]
-            yield _row(what, "all of their blobs", (twice(blobs), _sum(blobs)), SHARED, _note(own))
+            yield _row(what, "all blobs", (twice(blobs), _sum(blobs)), SHARED, _note(own))
 
 
 def held(variant: Variant, pins: LockedPlatform) -> Held:
@@ -104,16 +104,14 @@ def twice(own: Sequence[Mapping[Key, float]]) -> float:
 
 
 def _note(own: Sequence[Held]) -> str:
-    """Say what was counted, what no cut could better, and which packages keep it from being more."""
+    """Describe how many variants were compared, the best possible ratio, and the largest packages not shared."""
     blobs, finest = [each.blobs for each in own], [each.wheels for each in own]
     distinct = sum({key: size for each in blobs for key, size in each.items()}.values())
     alone = _alone(own)
     return (
-        f"The {len(own)} variants whose wheels are locked. A layer is one blob where its wheels and Python match, "
-        "and weighs what its wheels do; Debian bases count, images as bases do not, since no lock has their size. A "
-        f"registry with all variants holds {distinct / _sum(blobs):.2f} of the sum. Were each wheel a layer, the ratio "
-        f"would be {twice(finest) / _sum(finest):.2f}"
-        + (f"; most of the rest is what one variant alone has: {'; '.join(alone)}." if alone else ".")
+        f"{len(own)} variants have locked wheels. A registry with all of them stores {distinct / _sum(blobs):.2f} of "
+        f"the sum. With one layer per wheel, the ratio would be {twice(finest) / _sum(finest):.2f}."
+        + (f" Most of the rest is in one variant only: {'; '.join(alone)}." if alone else "")
     )
 
 

@@ -18,8 +18,8 @@ WHAT = "container start → first answer, CPU, SmolLM2"
 
 
 LITTLE_KEPT = (
-    "Nothing is compiled for this model, so that all a cold start leaves in /cache is what vLLM found out about it, "
-    "1 kB. Two thirds of a start are imports of PyTorch, transformers and vLLM, which no cache holds."
+    "Nothing is compiled for this model, so a cold start leaves only 1 kB in /cache: vLLM's model inspection. "
+    "Importing PyTorch, transformers and vLLM takes two thirds of a start, and no cache avoids it."
 )
 
 
@@ -51,7 +51,7 @@ def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
     ]
     goal = Goal(compares="ratio", sense="at most", limit=0.85)
     made.append(
-        Row(what=f"{WHAT}, second start with /cache", against="ours, cold", goal=goal, ours=again, theirs=cold,
+        Row(what=f"{WHAT}, second start with /cache", against="drydock, cold cache", goal=goal, ours=again, theirs=cold,
             command=COMMAND, note=LITTLE_KEPT)
     )  # fmt: skip
     return made, starts.profiles
@@ -92,8 +92,8 @@ class _Starts:
         """Say whether a way's answers were right."""
         wrong: Sequence[str] = [answer for answer in self.answers.get(name, ()) if not right(answer)]
         if not wrong:
-            return "Both answers are right."
-        return f"Ours answers rightly, theirs wrongly: {wrong[0]!r}. Its time is that of its first answer."
+            return "Both answers are correct."
+        return f"drydock answers correctly, the other wrongly: {wrong[0]!r}. Its time is that of its first answer."
 
     def forget(self) -> None:
         """Remove the volume."""

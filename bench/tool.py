@@ -47,12 +47,12 @@ def matrix(rounds: int) -> Iterator[Row]:
         figures = in_turns(measures, rounds, "s")
     work = Figure(unit="s", values=tuple(round(seconds, 6) for seconds in stages))
     command, against = "python -m bench.plans", "docker buildx bake --print of the same plan"
-    floor = f"Python starting and importing pydantic, Jinja and YAML is {figures['imports'].median:.2f} s of it."
+    floor = f"Starting Python and importing pydantic, Jinja and YAML takes {figures['imports'].median:.2f} s."
     what = "whole matrix: load, render, plan (processor time)"
-    note = "Theirs is a process from start to end, ours the work in one that is up; the row below is the whole process."
+    note = "The other figure includes process start, drydock's does not; see the next row."
     yield Row(what=what, against=against, goal=NO_MORE, ours=work, theirs=figures["bake"], command=command, note=note)
     yield Row(
-        what=f"{what}, as a process",
+        what=f"{what}, including process start",
         against=against,
         goal=NO_MORE,
         ours=figures["drydock"],
@@ -94,11 +94,11 @@ def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Row]:
     figures = in_turns({"few": lambda: seconds(FEW), "many": lambda: seconds(MANY)}, rounds, "s")
     few, many = (Figure(unit="B", values=tuple(held[count])) for count in (FEW, MANY))
     each = Figure(unit="ms", values=tuple(round(1000 * value / MANY, 4) for value in figures["many"].values))
-    command, against = f"python -m bench.synthetic {MANY}", f"{FEW:,} of them"
+    command, against = f"python -m bench.synthetic {MANY}", f"{FEW:,} variants"
     what = f"{MANY:,} synthetic variants: load, render, plan (processor time)"
     yield Row(what=what, against=against, goal=LINEAR, ours=figures["many"], theirs=figures["few"], command=command)
-    yield Row(what=f"{what}, each", against="", goal=EACH, ours=each, theirs=None, command=command)
-    yield Row(what=f"{what}: memory", against=against, goal=LINEAR, ours=many, theirs=few, command=command)
+    yield Row(what=f"{what}, per variant", against="", goal=EACH, ours=each, theirs=None, command=command)
+    yield Row(what=f"{what}, memory", against=against, goal=LINEAR, ours=many, theirs=few, command=command)
 
 
 # --- the entrypoint -------------------------------------------------------------------------------------------------
@@ -111,13 +111,13 @@ def starts(rounds: int) -> Iterator[Row]:
         log(f"entrypoint on {machine}: {min(whole):.0f} ms, bare interpreter {min(interpreter):.0f} ms")
         yield Row(
             what=f"entrypoint: process start → start of vLLM, {machine}",
-            against="the interpreter alone",
+            against="bare interpreter",
             goal=START,
             ours=_milliseconds(whole),
             theirs=_milliseconds(interpreter),
             command="python -m bench.startup",
-            note=f"An entrypoint that imports what ours needs of the standard library and does nothing else takes "
-            f"{statistics.median(least):.0f} ms until then: the floor.",
+            note=f"The lower limit is {statistics.median(least):.0f} ms: an entrypoint that only imports the same "
+            "modules of the standard library.",
         )
 
 

@@ -17,7 +17,7 @@ from drydock.run.container import words
 from drydock.run.machine import natural
 
 END = "<!-- end -->"
-NOTHING = "nothing more"
+NOTHING = "no further options"
 
 T = TypeVar("T")
 
@@ -40,36 +40,36 @@ def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]
 
 
 def write(root: Path, variants: Sequence[Variant]) -> list[Path]:
-    """Put every table into its page; return the pages that changed. Raises StaleError where a marker is missing."""
+    """Put every table into its page; return the pages that changed. Raises StaleError if a marker is missing."""
     found = pages(root, variants).items()
     changed = [path for path, tables in found if write_atomically(path, filled(path, tables))]
     return [*changed, *benchmarks.write(root)]
 
 
 def check(root: Path, variants: Sequence[Variant]) -> None:
-    """Raise StaleError unless every table is what the data gives."""
+    """Raise StaleError if a table differs from what the data gives."""
     stale = [page for page, tables in pages(root, variants).items() if filled(page, tables) != page.read_text()]
     stale += benchmarks.stale(root)
     if stale:
-        raise StaleError(*(f"{page}: a table is not what the data gives" for page in stale), hint="invoke docs")
+        raise StaleError(*(f"{page}: outdated table" for page in stale), hint="run `./inv docs`")
 
 
 def filled(page: Path, tables: Mapping[str, str]) -> str:
     """Return a page's text with its tables in place."""
     if not page.is_file():
-        raise StaleError(f"{page}: there is no such page", hint="write it, with the marker lines of its tables")
+        raise StaleError(f"{page}: page not found", hint="create it with the marker lines of its tables")
     text = page.read_text()
     for name, table in tables.items():
         before, opening, rest = text.partition(begin(name))
         _, closing, after = rest.partition(END)
         if not (opening and closing):
-            raise StaleError(f"{page}: expected the lines {begin(name).strip()} and {END}", hint=f"git checkout {page}")
+            raise StaleError(f"{page}: missing marker lines {begin(name).strip()}, {END}", hint=f"git checkout {page}")
         text = f"{before}{opening}{table}{closing}{after}"
     return text
 
 
 def accelerators(variants: Iterable[Variant]) -> str:
-    """Return what the matrix covers: a line for each accelerator, with the targets that mean its images."""
+    """Return a line for each accelerator, with the targets that select its images."""
     own: dict[str, list[Variant]] = {}
     for variant in variants:
         own.setdefault(variant.accelerator, []).append(variant)
@@ -77,7 +77,7 @@ def accelerators(variants: Iterable[Variant]) -> str:
         (f"[{each[0].title}](docs/{name}.md)", str(len(each)), _versions(each), ", ".join(_targets(name, each)))
         for name, each in sorted(own.items())
     )
-    return _table(("accelerator", "images", "vLLM", "targets beside each image's id"), rows)
+    return _table(("accelerator", "images", "vLLM", "targets (in addition to variant ids)"), rows)
 
 
 def _versions(variants: Iterable[Variant]) -> str:
@@ -92,17 +92,17 @@ def _targets(accelerator: str, variants: Iterable[Variant]) -> Iterable[str]:
 
 
 def proofs(root: Path, variants: Iterable[Variant]) -> str:
-    """Return the matrix, with what tests have shown of each variant."""
-    head = ("variant", "accelerator", "vLLM", "base", "platforms", "hermetic", "locked", "shown", "digest")
+    """Return the matrix, with each variant's tier: how far tests have verified it."""
+    head = ("variant", "accelerator", "vLLM", "base", "platforms", "hermetic", "locked", "tier", "digest")
     return _table(head, (_proof(row) for row in tables.rows(root, variants)))
 
 
 def checks(variants: Sequence[Variant]) -> str:
-    """Return the tuning checks of one accelerator, and which stacks they are for."""
+    """Return the tuning checks of one accelerator, and the stacks they apply to."""
     found = _spread((((check.id, check.model_dump_json()), check) for check in v.checks) for v in variants)
     places = {fact: place for variant in variants for fact, place in variant.facts.items()}
     rows = ((*_check(check, places), _stacks(variants, holders)) for check, holders in found)
-    head = ("id", "if not met", "scope", "checked", "read in a container from", "remediation", "for good", "source")
+    head = ("id", "severity", "scope", "check", "read in a container from", "fix", "permanent fix", "source")
     return _table((*head, "stacks"), rows)
 
 
@@ -113,7 +113,7 @@ def _check(check: Check, places: Mapping[str, str]) -> Sequence[str]:
 
 
 def caches(variants: Sequence[Variant]) -> str:
-    """Return what is kept between starts, and which accelerators keep it."""
+    """Return the caches that are kept between starts, and the accelerators that use them."""
     every = {variant.accelerator for variant in variants}
     holders: dict[str, set[str]] = {}
     found: dict[str, tuple[str, Cache]] = {}
@@ -126,7 +126,7 @@ def caches(variants: Sequence[Variant]) -> str:
         (f"`{name}`", cache.scope, f"`{cache.folder}`", cache.because, cache.source, _all(every, holders[key]))
         for key, (name, cache) in found.items()
     )
-    return _table(("variable", "scope", "folder", "because", "source", "accelerators"), rows)
+    return _table(("variable", "scope", "folder", "reason", "source", "accelerators"), rows)
 
 
 def _all(every: set[str], some: set[str]) -> str:
@@ -134,21 +134,21 @@ def _all(every: set[str], some: set[str]) -> str:
 
 
 def thresholds(variants: Sequence[Variant]) -> str:
-    """Return the numbers that one accelerator's decisions use, and which stacks they are for."""
+    """Return the thresholds of one accelerator's decisions, and the stacks they apply to."""
     found = _spread((((n, t.model_dump_json()), (n, t)) for n, t in v.thresholds.items()) for v in variants)
     rows = (
         (name, _value(item), item.because, item.source, _stacks(variants, holders))
         for (name, item), holders in sorted(found, key=lambda each: each[0][0])
     )
-    return _table(("name", "value", "because", "source", "stacks"), rows)
+    return _table(("name", "value", "reason", "source", "stacks"), rows)
 
 
 def run(variants: Sequence[Variant]) -> str:
-    """Return what containers of one accelerator's variants are started with."""
-    nothing = ((NOTHING, "what every container gets is enough", ""),)
+    """Return the options that containers of one accelerator are started with."""
+    nothing = ((NOTHING, "the options that every container gets are enough", ""),)
     found = _spread(((word, word) for word in tuple(words(v.run)) or nothing) for v in variants)
     lines = ((f"`{word[0]}`", _stacks(variants, holders), *word[1:]) for word, holders in found)
-    return _table(("option", "stacks", "because", "source"), lines)
+    return _table(("option", "stacks", "reason", "source"), lines)
 
 
 def _spread(each: Iterable[Iterable[tuple[Any, T]]]) -> list[tuple[T, list[int]]]:

@@ -1,4 +1,4 @@
-"""Variants → what `matrix` shows: rows of plain data, and those rows as a table. Reads the locks."""
+"""Variants → the rows of `matrix`, as plain data and as a text table. Reads the locks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def rows(root: Path, variants: Iterable[Variant]) -> list[dict[str, Any]]:
 
 
 def state(root: Path, variant: Variant) -> State:
-    """Return what became of a variant."""
+    """Return a variant's state: what is locked, its tier and its digest."""
     lock = current_lock(root, variant)
     if lock is None:
         return State(locked=False, unresolved=(), proof="none", date="", digest="")
@@ -52,24 +52,24 @@ def state(root: Path, variant: Variant) -> State:
 
 
 def current_lock(root: Path, variant: Variant) -> Lock | None:
-    """Return a variant's lock if there is one that fits the matrix."""
+    """Return a variant's lock, or None if it is missing, broken or does not match the matrix."""
     path = locks.path_of(root, variant.id)
     if not path.is_file():
         return None
     try:
         lock = locks.read_lock(path)
         locks.check(variant, lock)
-    except DrydockError:  # absent, stale or broken is what the column says; `lock --check` says why
+    except DrydockError:  # the column shows that it is not locked; `lock --check` shows why
         return None
     return lock
 
 
 WIDEST = 10_000
-"""Columns that no table reaches: a name that a terminal wraps can still be copied, one that is cut off cannot."""
+"""More columns than any table needs, so that names are never cut off: a wrapped name can still be copied."""
 
 
 def text(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a table, a line each, as wide as it must be."""
+    """Return rows as a table, one line per row, as wide as needed."""
     table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
     for row in found:
         table.add_row(*(_cell(row[column]) for column in COLUMNS[:-2]), locked(row), row["proof"])
@@ -80,7 +80,7 @@ def text(found: Sequence[Mapping[str, Any]]) -> str:
 
 
 def locked(row: Mapping[str, Any]) -> str:
-    """Say how far a row is locked, in a word or two."""
+    """Return the text of the column `locked`."""
     return f"all but {', '.join(row['unresolved'])}" if row["unresolved"] else _cell(row["locked"])
 
 

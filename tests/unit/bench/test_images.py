@@ -97,8 +97,8 @@ def test_layers_in_several_variants_count_as_shared() -> None:
     assert list(size.shared(alone)) == []
     (twice,) = size.shared((*alone, alone[0].model_copy(update={"stack": "again"})))
     assert twice.value == 1
-    assert "holds 0.50 of the sum" in twice.note
-    assert "one variant alone" not in twice.note
+    assert "stores 0.50 of the sum" in twice.note
+    assert "one variant only" not in twice.note
 
 
 def test_a_layer_is_another_blob_with_other_bytecode_and_its_wheels_bound_what_can_be_shared() -> None:

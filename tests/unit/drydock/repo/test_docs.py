@@ -29,23 +29,23 @@ def test_a_table_replaces_what_stood_between_its_markers(page: Path) -> None:
 
 
 def test_a_page_without_markers_is_refused(page: Path) -> None:
-    with pytest.raises(StaleError, match="expected the lines"):
+    with pytest.raises(StaleError, match="missing marker lines"):
         docs.filled(page, {"other": "new\n"})
 
 
 def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StaleError, match="there is no such page"):
+    with pytest.raises(StaleError, match="page not found"):
         docs.filled(tmp_path / "none.md", {"checks": "new\n"})
 
 
-def test_the_table_of_proofs_says_what_was_shown_and_when() -> None:
+def test_the_table_of_proofs_shows_tier_and_date() -> None:
     table = docs.proofs(ROOT, [build.prepare("cpu").variant])
 
     assert table.startswith("| variant | accelerator | vLLM | base |")
     assert "| cpu-vllm0.32 | cpu | 0.32.0 | debian:bookworm | linux/amd64 | yes | yes | " in table
 
 
-def test_an_accelerators_line_names_what_means_its_images() -> None:
+def test_an_accelerators_line_lists_its_targets() -> None:
     variant = build.prepare("cpu").variant
     older = variant.model_copy(
         update={"vllm": variant.vllm.model_copy(update={"version": "0.9.10"}), "aliases": ("x",)}
@@ -55,7 +55,7 @@ def test_an_accelerators_line_names_what_means_its_images() -> None:
     assert table.splitlines()[2:] == ["| [CPU](docs/cpu.md) | 2 | 0.9.10 to 0.32.0 | `cpu`, `cpu-x86`, `x` |"]
 
 
-def test_every_check_stands_in_the_table_with_its_remediation() -> None:
+def test_the_table_lists_every_check_with_its_fix() -> None:
     variant = build.prepare("cpu").variant
     table = docs.checks([variant])
 
@@ -70,7 +70,7 @@ def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> N
 
     assert "| `--cap-add SYS_NICE` | all | SYS_NICE is needed | a manual |" in docs.run([first, second])
     assert "| `--cap-add SYS_NICE` | cpu-0.32, other |" in docs.run([first, second, nothing])
-    assert "| `nothing more` | plain |" in docs.run([first, second, nothing])
+    assert "| `no further options` | plain |" in docs.run([first, second, nothing])
 
 
 @pytest.mark.golden
