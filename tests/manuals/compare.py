@@ -1,8 +1,8 @@
-"""The vendors' commands beside what is planned instead.
+"""Compare the vendors' commands with drydock's plans.
 
-A table (*.yaml) holds a manual's own commands, word for word, and what it only says in words as a command. Every
-variable, flag and option in them must be in our plan too, unless the row says that it is the user's to say, or what
-ours is and which words of our plan tell why.
+Each table (*.yaml) contains the commands of one manual, word for word. Settings that the manual only describes in words
+are written as a command. Every variable, flag and option must have the same value in our plan, unless the row either
+lists it as the user's (`yours`), or states our value and the words of our plan that give the reason (`better`).
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tests.support import decisions, sample
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 NOWHERE = HERE / "nowhere"
-"""The root of a machine without any accelerator, on which what is usual is assumed."""
+"""The root of a machine without an accelerator: the defaults are assumed."""
 GIB = 1 << 30
 
-SAME, YOURS, BETTER = "the same", "yours", "otherwise"
+SAME, YOURS, BETTER = "same", "passed on", "different"
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*=")
 _ALIASES = {"--net": "--network", "-v": "--volume", "-e": "--env", "-u": "--user", "-w": "--workdir"}
 _BARE = {"-it", "-d", "--rm", "--privileged", "--read-only"}
@@ -44,50 +44,50 @@ _BARE = {"-it", "-d", "--rm", "--privileged", "--read-only"}
 
 
 class Better(Record):
-    """What ours is instead, and where our plan says why."""
+    """Our value instead, and the place of its reason."""
 
     ours: str
-    """Empty where it is not set at all; up to a …, where the rest may change; of docker run, the options for it."""
+    """Empty if not set; only the text before a … is compared; for docker run, our options for the same purpose."""
     because: str = Field(min_length=8)
-    """Words of the reason."""
-    told_by: str = ""
-    """Another setting with that reason, or a page of docs/; the setting's own when empty."""
+    """A part of the reason's text."""
+    stated_in: str = ""
+    """Another setting with this reason, or a page of docs/. If empty, the setting itself has the reason."""
 
 
 class Made(Record):
-    """A machine that a manual describes in words: equal NUMA nodes."""
+    """A machine that a manual describes in words; its NUMA nodes are equal."""
 
     cores: int
     nodes: int = 1
     threads: int = 1
-    """Of a core; the second threads are numbered behind all first ones, as Linux does."""
+    """Per core. As on Linux, the second threads have higher numbers than all first ones."""
     memory: int
     """GiB."""
 
 
 class Serve(Record):
-    """A command that starts a server, or variables for one."""
+    """A command that starts a server, or variables for a server."""
 
     name: str
     lines: str
     """Of the manual."""
     command: str
     in_words: bool = False
-    """Whether the manual has words, a table or a log in place of a command: then this is what they mean."""
+    """Whether the manual has text, a table or a log instead of a command; `command` then has the same meaning."""
     target: str
     host: str | Made
-    """One of tests/hosts, or a machine as the manual describes it."""
+    """One of tests/hosts, or a machine that the manual describes."""
     model: str
     """One of tests/models."""
     converted: bool = False
-    """Whether the vendor's script made its weights for the device."""
+    """Whether the vendor's script converted its weights for the device."""
     devices: int = 0
-    """So many of the host's first device, instead of its own."""
+    """If set, the machine has this number of copies of its first device."""
     env: Mapping[str, str] = {}
-    """What the user sets beside the manual's words."""
-    wishes: Mapping[str, str] = {}
+    """Variables that the user sets in addition to the manual's command."""
+    request: Mapping[str, str] = {}
     yours: tuple[str, ...] = ()
-    """Settings that only the user can know: they are passed on as they are."""
+    """Settings that only the user can know; they are passed on unchanged."""
     better: Mapping[str, Better] = {}
 
 
@@ -108,11 +108,10 @@ class Other(Record):
     lines: str
     what: str
     here: str
-    """Where the product has it, or that it has none."""
+    """How to do the same with drydock, or that drydock does not provide it."""
     page: str
-    """Of docs/, that says so …"""
+    """The page of docs/ that contains `says`."""
     says: str
-    """… in these words."""
 
 
 class Manual(Record):
@@ -122,14 +121,14 @@ class Manual(Record):
     """Its file's name."""
     title: str
     script: Mapping[str, str] = {}
-    """Its own script's option → the flags, wish or variable that it means; of two, a colon parts the value."""
+    """Option of the manual's own script → our flag, option or variable; a colon separates the values of two."""
     serves: tuple[Serve, ...] = ()
     starts: tuple[Start, ...] = ()
     others: tuple[Other, ...] = ()
 
 
 class Line(NamedTuple):
-    """One setting of the manual's beside ours."""
+    """One setting of the manual, compared with ours."""
 
     setting: str
     theirs: str
@@ -137,7 +136,7 @@ class Line(NamedTuple):
     verdict: str
     because: str
     problem: str
-    """What is wrong with the row; empty when nothing is."""
+    """What is wrong with the row; empty if it is correct."""
 
 
 def manuals() -> list[Manual]:
@@ -145,17 +144,17 @@ def manuals() -> list[Manual]:
     return [Manual.model_validate(yaml.safe_load(path.read_text())) for path in sorted(HERE.glob("*.yaml"))]
 
 
-# --- the manual's words ---------------------------------------------------------------------------------------------
+# --- the manual's text ----------------------------------------------------------------------------------------------
 
 
 def words_of(text: str) -> list[str]:
-    """Split a shell command, its comments and `export` left out."""
+    """Split a shell command; comments and `export` are omitted."""
     joined = text.replace("\\\n", " ").replace("\n", " ")
     return [word for word in shlex.split(joined) if word not in ("export", "$")]
 
 
 def settings(text: str, script: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables and flags of a command that serves, flags by their whole names; a bare one is `true`."""
+    """Return the variables and flags of a serve command. Flags have their full names; one without a value is `true`."""
     words = words_of(text)
     if words[0] == "bash":
         return _translated(words[2:], script)
@@ -169,7 +168,7 @@ def settings(text: str, script: Mapping[str, str]) -> dict[str, str]:
 
 
 def _translated(words: list[str], script: Mapping[str, str]) -> dict[str, str]:
-    """Return what a script's options mean, each of which has a value."""
+    """Translate the options of a manual's script, each of which has a value."""
     found: dict[str, str] = {}
     for option, value in zip(words[::2], words[1::2], strict=True):
         names = script[option].split()
@@ -206,13 +205,13 @@ def _option(name: str, value: str) -> str:
 
 
 def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
-    """Plan what the row asks for, with nothing said but what is the user's to say."""
+    """Plan the row's request, with only the user's own settings given."""
     profile, theirs = _profile(row.target), settings(row.command, script)
     said = {name: theirs[name] for name in row.yours}
     flags = tuple(f"{name}={value}" for name, value in said.items() if name.startswith("-") and value != "true")
     bare = tuple(name for name, value in said.items() if value == "true")
     env = {name: value for name, value in said.items() if not name.startswith("-")}
-    given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_wishes(row.wishes))
+    given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_wishes(row.request))
     model = decisions.models()[row.model]._replace(converted=row.converted)
     return command(profile, _facts(row, profile), model, given)
 
@@ -252,22 +251,22 @@ def _threaded(plain: Facts, made: Made) -> Facts:
 
 
 def compare_serve(row: Serve, script: Mapping[str, str]) -> list[Line]:
-    """Compare a command's every setting with our plan's."""
+    """Compare every setting of a command with our plan."""
     ours, manual = plan(row, script), settings(row.command, script)
     reasons = {reason.setting: reason for reason in ours.reasons}
     texts = {name: (reason.because, *reason.instead) for name, reason in reasons.items()}
     texts |= {finding.id: (finding.text, finding.found, finding.expected) for finding in ours.findings}
     lines = (
-        _wish_line(name, theirs, row.wishes[name])
-        if name in row.wishes
+        _request_line(name, theirs, row.request[name])
+        if name in row.request
         else _setting_line(row, name, theirs, reasons.get(name), texts)
         for name, theirs in manual.items()
     )
     return [*lines, *_unused(row, manual)]
 
 
-def _wish_line(name: str, theirs: str, wished: str) -> Line:
-    return Line(name, theirs, wished, YOURS, "", "" if wished == theirs else "not what is wished for")
+def _request_line(name: str, theirs: str, requested: str) -> Line:
+    return Line(name, theirs, requested, YOURS, "", "" if requested == theirs else f"the row requests {requested}")
 
 
 def _setting_line(
@@ -279,11 +278,11 @@ def _setting_line(
     if name in row.yours:
         return Line(name, theirs, value, YOURS, "", "" if said and value == theirs else f"not passed on: {value}")
     if better is None:
-        problem = f"ours is {value or 'not set'}" if value != theirs else "said, not decided" if said else ""
+        problem = f"ours is {value or 'not set'}" if value != theirs else "set by the user, not chosen" if said else ""
         return Line(name, theirs, value, SAME, reason.because if reason else "", problem)
     beginning, cut, _ = better.ours.partition("…")
     differs = value != better.ours and not (cut and value.startswith(beginning))
-    problem = f"ours is {value or 'not set'}, not {better.ours}" if differs else _untold(better, name, texts)
+    problem = f"ours is {value or 'not set'}, not {better.ours}" if differs else _unstated(better, name, texts)
     return Line(name, theirs, better.ours, BETTER, better.because, "it is the same" if value == theirs else problem)
 
 
@@ -306,22 +305,22 @@ def _option_line(row: Start, option: str, there: set[str], texts: Mapping[str, t
     if better is None:
         return Line(option, option, option, SAME, _note(option, texts[""]), "" if has else "ours has no such option")
     absent = [word for word in better.ours.split() if word not in there]
-    problem = f"ours has no {' '.join(absent)}" if absent else _untold(better, "", texts)
+    problem = f"ours has no {' '.join(absent)}" if absent else _unstated(better, "", texts)
     return Line(option, option, better.ours, BETTER, better.because, twice or problem)
 
 
 def _note(option: str, notes: tuple[str, ...]) -> str:
-    """Return why we have an option, where a note says so."""
+    """Return the reason of one of our options, if a note states it."""
     words = re.sub(r"--volume=([^:]*):.*", r"--mount \1", option).replace("=", " ", 1).lower()
     found = (note.split(": ", 1)[1] for note in notes if re.split(r": | \(where", note)[0].lower() == words)
     return next(found, "")
 
 
-def _untold(better: Better, name: str, texts: Mapping[str, tuple[str, ...]]) -> str:
-    """Say that nothing of ours gives this reason."""
-    where = better.told_by or name
-    told = (ROOT / where).read_text() if where.startswith("docs/") else "\n".join(texts.get(where, ()))
-    return "" if better.because in told else f"{where or 'no note'} does not say {better.because!r}, but {told[:200]!r}"
+def _unstated(better: Better, name: str, texts: Mapping[str, tuple[str, ...]]) -> str:
+    """Return a problem if our plan, notes or page do not contain this reason; otherwise an empty string."""
+    where = better.stated_in or name
+    text = (ROOT / where).read_text() if where.startswith("docs/") else "\n".join(texts.get(where, ()))
+    return "" if better.because in text else f"{where or 'no note'} does not say {better.because!r}, but {text[:200]!r}"
 
 
 def _unused(row: Serve | Start, theirs: Container[str]) -> Iterator[Line]:

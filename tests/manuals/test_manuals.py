@@ -1,4 +1,4 @@
-"""The vendors' own commands, word for word: our plan gives what they set, or says why it does not."""
+"""The vendors' own commands: our plan sets the same values, or gives the reason for another value."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ def wrong(lines: list[Line]) -> list[str]:
 
 
 @pytest.mark.parametrize(("row", "script"), SERVES, ids=lambda each: getattr(each, "name", ""))
-def test_what_a_manual_starts_a_server_with_is_planned_or_the_plan_says_why_not(
-    row: Serve, script: Mapping[str, str]
-) -> None:
+def test_the_plan_has_a_serve_commands_settings_or_gives_a_reason(row: Serve, script: Mapping[str, str]) -> None:
     assert wrong(compare.compare_serve(row, script)) == []
 
 
 @pytest.mark.parametrize("row", STARTS, ids=lambda row: row.name)
-def test_what_a_manual_starts_a_container_with_is_given_or_the_reason_is_told(row: Start) -> None:
+def test_a_container_has_a_start_commands_options_or_a_reason(row: Start) -> None:
     assert wrong(compare.compare_start(row)) == []
 
 
 @pytest.mark.parametrize("manual", MANUALS, ids=lambda manual: manual.seed)
-def test_what_starts_no_server_is_where_the_row_says(manual: Manual) -> None:
+def test_other_commands_are_on_the_page_that_the_row_names(manual: Manual) -> None:
     for other in manual.others:
         assert other.says in (compare.ROOT / other.page).read_text(), other.what
 
@@ -49,8 +47,8 @@ def test_each_seed_has_its_table() -> None:
 
 
 @pytest.mark.golden
-def test_the_page_is_what_is_compared() -> None:
-    assert page.PAGE.read_text() == page.page(), "read the difference, then run page.py"
+def test_the_page_is_current() -> None:
+    assert page.PAGE.read_text() == page.page(), "review the difference, then run page.py"
 
 
 # --- the comparison itself can fail ---------------------------------------------------------------------------------
@@ -82,25 +80,25 @@ def test_a_difference_that_no_row_explains_is_a_failure(old: str, new: str, prob
 
 def test_a_reason_that_the_plan_does_not_give_is_a_failure() -> None:
     chosen = OMNI.better["ASCEND_RT_VISIBLE_DEVICES"]
-    untold = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"because": "it is Tuesday"})}
+    unstated = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"because": "it is Tuesday"})}
     other = {**OMNI.better, "ASCEND_RT_VISIBLE_DEVICES": chosen.model_copy(update={"ours": "3"})}
 
-    assert "does not say 'it is Tuesday'" in problems(OMNI, better=untold)
+    assert "does not say 'it is Tuesday'" in problems(OMNI, better=unstated)
     assert "ours is 14, not 3" in problems(OMNI, better=other)
 
 
-def test_what_a_scripts_options_mean_must_be_what_is_wished_for_and_planned() -> None:
+def test_a_scripts_options_must_match_the_request_and_the_plan() -> None:
     longer = GAUDI.model_copy(update={"command": GAUDI.command.replace("800,1024", "800,2048")})
     more = GAUDI.model_copy(update={"command": GAUDI.command.replace("-t 4", "-t 8")})
 
-    assert wrong(compare.compare_serve(longer, SCRIPT)) == ["--input-range=800,2048: not what is wished for"]
+    assert wrong(compare.compare_serve(longer, SCRIPT)) == ["--input-range=800,2048: the row requests 800,1024"]
     assert wrong(compare.compare_serve(more, SCRIPT)) == ["--tensor-parallel-size=8: ours is 4"]
     with pytest.raises(KeyError, match="-y"):
         compare.settings("bash script.sh -y 1", SCRIPT)
 
 
-def test_what_is_decided_must_not_be_listed_as_the_users() -> None:
-    assert "said, not decided" in problems(OMNI, yours=OMNI.yours, env={"VLLM_USE_V1": "1"})
+def test_a_setting_that_drydock_chooses_must_not_be_listed_as_the_users() -> None:
+    assert "set by the user, not chosen" in problems(OMNI, yours=OMNI.yours, env={"VLLM_USE_V1": "1"})
 
 
 def test_options_of_a_container_fail_likewise() -> None:
