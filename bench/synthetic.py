@@ -15,12 +15,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from bench.plans import OUTPUT, staged
 from drydock.build import plan
-from drydock.config.matrix import find, read_matrix
-from drydock.config.strict_yaml import read_yaml
+from drydock.config.matrix import find, read_matrix, stack_files
 from drydock.core.paths import ROOT
 from drydock.core.process import short_lived
 from drydock.lock import lockfile as locks
@@ -51,25 +48,19 @@ def measured(root: Path) -> dict[str, float]:
 
 
 def write_root(root: Path, count: int) -> None:
-    """Write a matrix of `count` variants beside the real templates."""
+    """Write a matrix of `count` variants, and their stacks next to the real ones of one accelerator."""
     real = find(read_matrix(ROOT), REAL)
     (root / "REAL").write_text(real.id)
-    (root / "templates").symlink_to(ROOT / "templates")
-    document = read_yaml(ROOT / "matrix.yaml", "matrix.yaml").data
-    stacks = {real.stack: document["stacks"][real.stack]}
-    parent = stacks[real.stack].get("inherits")
-    while parent:
-        stacks[parent] = document["stacks"][parent]
-        parent = stacks[parent].get("inherits")
-    head = {"schema": 1, "epoch": document["epoch"], "stacks": stacks}
-    lines = [yaml.safe_dump(head, sort_keys=False, allow_unicode=True, width=10_000)]
-    lines += [_stack(number, real) for number in range(count)]
-    lines += ["variants:\n", *(_row(number, real) for number in range(count))]
-    (root / "matrix.yaml").write_text("".join(lines))
-
-
-def _stack(number: int, real: Variant) -> str:
-    return f"  s{number}: {{accelerator: {real.accelerator}, inherits: {real.stack}, summary: Number {number}}}\n"
+    stacks = root / "templates" / real.accelerator / "stacks"
+    stacks.mkdir(parents=True)
+    shared = ("templates/base.Dockerfile.j2", "templates/host.yaml", "templates/tools")
+    own = (f"templates/{real.accelerator}/{name}" for name in ("accelerator.yaml", "Dockerfile.j2"))
+    for name in (*shared, *own, *stack_files(ROOT, real)):
+        (root / name).symlink_to(ROOT / name)
+    for number in range(count):
+        (stacks / f"s{number}.yaml").write_text(f"inherits: {real.stack}\nsummary: Number {number}\n")
+    head = f"schema: 1\nepoch: {real.epoch}\nvariants:\n"
+    (root / "matrix.yaml").write_text(head + "".join(_row(number, real) for number in range(count)))
 
 
 def _row(number: int, real: Variant) -> str:

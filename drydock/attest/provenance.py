@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from drydock.attest.components import ingredients, locked
 from drydock.build import build, plan
+from drydock.config import matrix
 from drydock.inputs.transfer import redact
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
@@ -123,7 +124,9 @@ def _byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
 def _own_files(job: build.Job) -> dict[str, str]:
     """Return the repository's files that decide about the image, with their hashes."""
     folder = job.root / "images" / job.variant.id
-    paths = [job.root / "matrix.yaml", *(folder / name for name in ("lock.json", "Dockerfile", "profile.json"))]
+    written = [matrix.MATRIX, *matrix.stack_files(job.root, job.variant)]
+    generated = [folder / name for name in ("lock.json", "Dockerfile", "profile.json")]
+    paths = [*(job.root / name for name in written), *generated]
     return {str(path.relative_to(job.root)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}
 
 

@@ -8,17 +8,20 @@ import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound, TemplateSyntaxError, UndefinedError
 
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import dumps, write_atomically
 from drydock.lock import lockfile as locks
+from drydock.model.distributions import Layer
 from drydock.model.locked import Lock
-from drydock.model.record import dump
-from drydock.model.variant import Profile, Variant
+from drydock.model.record import dump, part
+from drydock.model.variant import Profile, ResolvedServing, Supplied, Variant
 
-PYTHON = "/opt/venv/bin/python3"
+VENV = "/opt/venv"
+PYTHON = f"{VENV}/bin/python3"
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
 EXCERPT = 20
@@ -52,10 +55,8 @@ def check(root: Path, variant: Variant, lock: Lock) -> None:
 
 def profile(variant: Variant) -> Profile:
     """Return what the entrypoint must know about its own image."""
-    shared = {name: getattr(variant, name) for name in Profile.model_fields if name in Variant.model_fields}
-    python = PYTHON if variant.installs else variant.interpreter
-    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": python}
-    return Profile.model_validate(shared | own)
+    own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": _python(variant)}
+    return Profile.model_validate(part(ResolvedServing, variant) | own)
 
 
 def labels(variant: Variant) -> dict[str, str]:
@@ -74,13 +75,69 @@ def labels(variant: Variant) -> dict[str, str]:
     }
 
 
+class Steps(NamedTuple):
+    """All that templates print, decided: a template chooses between whole steps, nothing else."""
+
+    variant: Variant
+    base: str
+    """What the context `base` is."""
+    contexts: tuple[tuple[str, str], ...]
+    """The other named contexts, with what each holds."""
+    sources: tuple[str, ...]
+    """Those of them that hold source code."""
+    labels: tuple[str, ...]
+    """The image's labels, as LABEL takes them."""
+    user: str
+    """The instruction that makes steps run as root, where the base may have set another user."""
+    stage: str
+    """Name of the stage that takes packages; compiling, where there is some, stands on it."""
+    python: str
+    """The interpreter that runs vLLM."""
+    venv: str
+    """The command that makes the virtual environment; empty where the base's own packages serve."""
+    within: str
+    """What a command starts with that needs the environment of the base's set-up scripts."""
+    installers: tuple[tuple[str, str], ...]
+    """Context of supplied files, and the command that installs them."""
+    layers: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
+    """Name of each layer, and for each distribution that is trimmed its name and the options of trim.py."""
+    supplied_wheels: tuple[tuple[str, list[str]], ...]
+    """Context of supplied wheels, and their paths."""
+    conversions: tuple[tuple[str, tuple[str, ...]], ...]
+    """Context of the vendor's scripts, and the files that are taken of it."""
+    path: str
+    """What PATH is in the image."""
+    start_period: str
+    """How long a first start may take before its health counts."""
+
+
+def steps(variant: Variant) -> Steps:
+    """Return what a variant's Dockerfile is printed from."""
+    return Steps(
+        variant=variant,
+        base=_base(variant),
+        contexts=tuple(_contexts(variant)),
+        sources=tuple(source.name for source in variant.sources),
+        labels=tuple(f"{name}={_quoted(value)}" for name, value in sorted(labels(variant).items())),
+        user="USER 0:0" if variant.base.kind == "image" else "",
+        stage="runtime" if variant.builds else "foundation",
+        python=_python(variant),
+        venv=_venv(variant),
+        within=f"{variant.interpreter} -BS /tools/environment.py run " if variant.setup else "",
+        installers=tuple(_installers(variant)),
+        layers=tuple((layer.name, tuple(_trims(variant, layer))) for layer in variant.layers),
+        supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
+        conversions=tuple(_conversions(variant)),
+        path=f"{VENV}/bin:$PATH" if variant.installs else "$PATH",
+        start_period=variant.run.start.value if variant.run.start else "10m",
+    )
+
+
 def _dockerfile(root: Path, variant: Variant) -> str:
     name = f"{variant.accelerator}/Dockerfile.j2"
     try:
         template = _environment(root / "templates").get_template(name)
-        contexts = tuple(_contexts(variant))
-        text = template.render(variant=variant, base=_base(variant), contexts=contexts, labels=labels(variant))
-        return _tidy(text)
+        return _tidy(template.render(steps(variant)._asdict()))
     except TemplateNotFound as error:
         raise InputError(f"templates/{error.name}: no such template") from error
     except TemplateSyntaxError as error:
@@ -102,7 +159,7 @@ def _environment(templates: Path) -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"quoted": _quoted, "supplied": "/supplied/{}".format, "argument": " {}".format}
+    environment.filters["quoted"] = _quoted
     return environment
 
 
@@ -115,6 +172,41 @@ def _quoted(value: str) -> str:
 def _tidy(text: str) -> str:
     """Reduce the empty lines that unfilled blocks leave to one."""
     return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def _python(variant: Variant) -> str:
+    return PYTHON if variant.installs else variant.interpreter
+
+
+def _venv(variant: Variant) -> str:
+    if not variant.installs:
+        return ""
+    packages_of_the_base = "--system-site-packages " if variant.base.kind == "image" else ""
+    return f"{variant.interpreter} -m venv --without-pip {packages_of_the_base}{VENV}"
+
+
+def _installers(variant: Variant) -> Iterator[tuple[str, str]]:
+    programs = {"run": "sh", "debs": "dpkg --install"}
+    for item in variant.supplied:
+        if item.install in programs:
+            yield item.name, " ".join([programs[item.install], *_files(item), *item.arguments])
+
+
+def _files(item: Supplied) -> list[str]:
+    return [f"/supplied/{pattern}" for pattern in item.patterns]
+
+
+def _trims(variant: Variant, layer: Layer) -> Iterator[tuple[str, ...]]:
+    for trim in variant.trims(layer):
+        options = {"--drop": trim.drop, "--strip": trim.strip}
+        quoted = (" ".join([option, *(f"'{glob}'" for glob in globs)]) for option, globs in options.items() if globs)
+        yield trim.distribution, *quoted
+
+
+def _conversions(variant: Variant) -> Iterator[tuple[str, tuple[str, ...]]]:
+    for context in sorted({conversion.context for conversion in variant.conversions}):
+        files = (name for each in variant.conversions if each.context == context for name in each.files)
+        yield context, tuple(dict.fromkeys(files))
 
 
 def _base(variant: Variant) -> str:

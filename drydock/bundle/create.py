@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,18 +187,19 @@ def _own(parts: Sequence[Part], root: Path) -> tuple[Manifest, list[Blob]]:
     )
     config = blob(dumps(dump(bundle)).encode())
     files = {
-        name: blob((root / name).read_bytes()) for name in _repository_files(part.record.variant for part in parts)
+        name: blob((root / name).read_bytes())
+        for name in _repository_files(root, {part.record.variant for part in parts})
     }
     layers = [item.described(REPOSITORY_FILE, **titled(name)) for name, item in files.items()]
     manifest = artifact(BUNDLE, layers, config=config.described(BUNDLE))
     return manifest, [config, *files.values(), blob(manifest.data)]
 
 
-def _repository_files(variants: Iterable[str]) -> list[str]:
-    generated = [
-        f"images/{name}/{file}" for name in set(variants) for file in ("Dockerfile", "lock.json", "profile.json")
-    ]
-    return ["matrix.yaml", *sorted(generated)]
+def _repository_files(root: Path, variants: Collection[str]) -> list[str]:
+    generated = {f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json", "profile.json")}
+    rows = (variant for variant in matrix.read_matrix(root) if variant.id in variants)
+    stacks = {name for variant in rows for name in matrix.stack_files(root, variant)}
+    return [matrix.MATRIX, *sorted(generated | stacks)]
 
 
 def _list(listed: Listed, manifest: Manifest, name: str = "") -> None:

@@ -1,53 +1,82 @@
-"""matrix.yaml and templates/<accelerator>/accelerator.yaml → variants with every inherited value filled in.
+"""matrix.yaml, and the accelerators and stacks in templates/ → variants with every inherited value filled in.
 
-IO in read_matrix, the rest is pure. All problems of a stage are collected and shown at once.
+IO in read_matrix and what it calls read, the rest is pure. All problems of a stage are collected and shown at once.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from drydock.config.quick_yaml import KeyPath
-from drydock.config.strict_yaml import Document, read_yaml
+from drydock.config.strict_yaml import Document, KeyPath, read_yaml
 from drydock.config.validation import Problem, failure, validate
-from drydock.core.errors import TargetError, nearest
+from drydock.core.errors import InputError, TargetError, nearest
 from drydock.model.checks import AnyHost
 from drydock.model.distributions import Layer
-from drydock.model.record import Setting
+from drydock.model.record import IDENTIFIER, Setting, part
 from drydock.model.running import Run
-from drydock.model.variant import Accelerator, Matrix, ResolvedSetting, Row, Stack, Variant
+from drydock.model.variant import (
+    Accelerator,
+    Contents,
+    Listed,
+    Matrix,
+    ResolvedSetting,
+    Row,
+    Serving,
+    Stack,
+    Variant,
+)
 from entrypoints.cascade import ACCELERATOR, STACK, VARIANT, cascade
 
 MATRIX = "matrix.yaml"
 HOST = "templates/host.yaml"
 
 
+class StackFile(NamedTuple):
+    """A stack as its file says it."""
+
+    accelerator: str
+    stack: Stack
+    document: Document
+
+
 def read_matrix(root: Path) -> tuple[Variant, ...]:
-    """Read the matrix and the accelerators it names; return its variants in the order of their ids.
+    """Read the matrix, every stack, and the accelerators that have some; return its variants in the order of their ids.
 
     Raises InputError with every problem found.
     """
     document = read_yaml(root / MATRIX, MATRIX)
     matrix = validate(Matrix, document)
-    accelerators = _read_accelerators(root, matrix, document)
-    stacks = _inherit(matrix, document)
+    files = _read_stacks(root)
+    accelerators = _read_accelerators(root, files)
+    stacks = _inherit(files)
+    used = {row.stack for row in matrix.variants.values()}
     problems = [
-        *_check_stacks(stacks, accelerators, matrix, document),
-        *_check_rows(matrix, document),
-        *_check_names(matrix, document),
-        *_check_defaults(matrix, document),
+        *_check_stacks(files, stacks, accelerators, used),
+        *_check_rows(matrix, files, document),
+        *_check_names(matrix, accelerators, document),
+        *_check_defaults(matrix, files, document),
     ]
     if problems:
         raise failure(problems)
     return tuple(
-        _expand(name, matrix, stacks[row.stack], accelerators[stacks[row.stack].accelerator])
+        _expand(name, matrix, stacks[row.stack], accelerators[files[row.stack].accelerator])
         for name, row in sorted(matrix.variants.items())
     )
+
+
+def stack_files(root: Path, variant: Variant) -> list[str]:
+    """Return the file of a variant's stack and those of the stacks that it inherits from, below the root."""
+    found, name = [], variant.stack
+    while name:
+        found.append(f"templates/{variant.accelerator}/stacks/{name}.yaml")
+        name = read_yaml(root / found[-1], found[-1]).data.get("inherits")
+    return found
 
 
 def find(variants: Sequence[Variant], target: str) -> Variant:
@@ -94,18 +123,33 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
 # --- accelerators and stacks ----------------------------------------------------------------------------------------
 
 
-def _read_accelerators(root: Path, matrix: Matrix, document: Document) -> dict[str, Accelerator]:
-    folders = {path.parent.name for path in root.glob("templates/*/accelerator.yaml")}
-    missing: list[Problem] = [
-        (document.problem(("stacks", name, "accelerator"), f"no file templates/{stack.accelerator}/accelerator.yaml"),
-         nearest(stack.accelerator, folders))
-        for name, stack in matrix.stacks.items()
-        if stack.accelerator not in folders
-    ]  # fmt: skip
-    if missing:
-        raise failure(missing)
+def _read_stacks(root: Path) -> dict[str, StackFile]:
+    """Read every stack, by its id; the file's name is the stack's id, and the folder is its accelerator's."""
+    accelerators = {path.parent.name for path in root.glob("templates/*/accelerator.yaml")}
+    found: dict[str, StackFile] = {}
+    problems: list[Problem] = []
+    for path in sorted(root.glob("templates/*/stacks/*.y*ml")):
+        file, folder, name = str(path.relative_to(root)), path.parts[-3], path.name.removesuffix(".yaml")
+        if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
+            problems.append((f"{file}: the file's name is not a stack's id and .yaml", f"an id matches {IDENTIFIER}"))
+        if name in found:
+            problems.append((f"{file}: {found[name].document.name} has the same name", "rename one of them"))
+        if folder not in accelerators:
+            problems.append((f"{file}: no file templates/{folder}/accelerator.yaml", nearest(folder, accelerators)))
+        try:
+            document = read_yaml(path, file)
+            found[name] = StackFile(folder, validate(Stack, document), document)
+        except InputError as error:
+            problems += [(problem, error.hint) for problem in error.problems]
+    if problems:
+        raise failure(problems)
+    return found
+
+
+def _read_accelerators(root: Path, files: Mapping[str, StackFile]) -> dict[str, Accelerator]:
+    """Read the accelerators that have stacks, by name."""
     common = validate(AnyHost, read_yaml(root / HOST, HOST)) if (root / HOST).is_file() else None
-    names = sorted({stack.accelerator for stack in matrix.stacks.values()})
+    names = sorted({file.accelerator for file in files.values()})
     return {name: _on_any_host(_read_accelerator(root, name), common) for name in names}
 
 
@@ -139,32 +183,34 @@ def _read_accelerator(root: Path, folder: str) -> Accelerator:
     return accelerator
 
 
-def _inherit(matrix: Matrix, document: Document) -> dict[str, Stack]:
+def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
     """Fill every stack from its ancestors; maps are merged key by key, everything else is replaced."""
     problems: list[Problem] = []
     merged: dict[str, Stack] = {}
-    for name in matrix.stacks:
-        line, problem = _lineage(name, matrix.stacks)
+    for name, file in files.items():
+        line, problem = _lineage(name, files)
         if problem:
-            problems.append((document.problem(("stacks", name, "inherits"), problem[0]), problem[1]))
+            problems.append((file.document.problem(("inherits",), problem[0]), problem[1]))
         else:
-            merged[name] = _merge([matrix.stacks[ancestor] for ancestor in reversed(line)])
+            merged[name] = _merge([files[ancestor].stack for ancestor in reversed(line)])
     if problems:
         raise failure(problems)
     return merged
 
 
-def _lineage(name: str, stacks: Mapping[str, Stack]) -> tuple[list[str], Problem | None]:
+def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Problem | None]:
     """Return a stack and its ancestors, youngest first, or what is wrong on the way up."""
     line = [name]
-    while parent := stacks[line[-1]].inherits:
-        if parent not in stacks:
-            return line, (f"unknown stack {parent!r}", nearest(parent, stacks))
+    accelerator = files[name].accelerator
+    while parent := files[line[-1]].stack.inherits:
+        if parent not in files:
+            own = [other for other, file in files.items() if file.accelerator == accelerator]
+            return line, (f"unknown stack {parent!r}", nearest(parent, own))
         if parent in line:
             cycle = " → ".join([*line[line.index(parent) :], parent])
             return line, (f"a stack cannot inherit from itself: {cycle}", "remove one `inherits`")
-        if stacks[parent].accelerator != stacks[name].accelerator:
-            text = f"stack {parent!r} is for {stacks[parent].accelerator}, expected {stacks[name].accelerator}"
+        if files[parent].accelerator != accelerator:
+            text = f"stack {parent!r} is for {files[parent].accelerator}, expected {accelerator}"
             return line, (text, "a stack inherits from its own accelerator's stacks only")
         line.append(parent)
     return line, None
@@ -195,43 +241,48 @@ _REQUIRED = ("summary", "vllm", "python", "module", "requirements", "layers", "c
 
 
 def _check_stacks(
-    stacks: Mapping[str, Stack], accelerators: Mapping[str, Accelerator], matrix: Matrix, document: Document
+    files: Mapping[str, StackFile],
+    stacks: Mapping[str, Stack],
+    accelerators: Mapping[str, Accelerator],
+    used: Collection[str],
 ) -> Iterator[Problem]:
-    """Check each stack as it is written, and after inheritance that those in use are complete."""
-    used = {row.stack for row in matrix.variants.values()}
-    for name, stack in matrix.stacks.items():
-        path: KeyPath = ("stacks", name)
-        yield from _check_settings(path, stack, document)
-        yield from _check_layers(path, stack.layers or (), document)
-        yield from _check_vllm(path, stacks[name], document)
-        yield from _check_conversions(path, stacks[name], document)
+    """Check each stack as it is written, what it makes of what it inherits, and that those in use are complete."""
+    for name, file in files.items():
+        yield from _check_settings((), file.stack, file.document)
+        yield from _check_layers(file.stack.layers, file.document)
+        yield from _check_vllm(stacks[name], file.document)
+        yield from _check_conversions(stacks[name], file.document)
         if name in used:
-            missing = [field for field in _REQUIRED if getattr(stacks[name], field) is None]
-            if stacks[name].base is None and accelerators[stack.accelerator].base is None:
-                missing.append("base")
-            for field in missing:
-                text = f"missing key {field!r}, which neither it nor a stack it inherits from has"
-                yield document.problem(path, text), ""
+            yield from _check_whole(stacks[name], accelerators[file.accelerator], file.document)
 
 
-def _check_vllm(path: KeyPath, stack: Stack, document: Document) -> Iterator[Problem]:
+def _check_whole(stack: Stack, accelerator: Accelerator, document: Document) -> Iterator[Problem]:
+    """See that a stack has all that an image needs, its own or inherited."""
+    missing = [field for field in _REQUIRED if field not in stack.model_fields_set or getattr(stack, field) is None]
+    if stack.base is None and accelerator.base is None:
+        missing.append("base")
+    for field in missing:
+        yield document.problem((), f"missing key {field!r}, which neither it nor a stack it inherits from has"), ""
+
+
+def _check_vllm(stack: Stack, document: Document) -> Iterator[Problem]:
     """See that the version which labels name is the one that the requirements pin."""
-    for requirement in stack.requirements or () if stack.vllm else ():
+    for requirement in stack.requirements:
         name, pinned, version = requirement.partition("==")
         if stack.vllm and pinned and name == stack.vllm.distribution and version.split("+")[0] != stack.vllm.version:
             text = f"{stack.vllm.version!r}, but the requirements pin {requirement}"
-            yield document.problem((*path, "vllm", "version"), text), "make the two agree"
+            yield document.problem(("vllm", "version"), text), "make the two agree"
 
 
-def _check_conversions(path: KeyPath, stack: Stack, document: Document) -> Iterator[Problem]:
+def _check_conversions(stack: Stack, document: Document) -> Iterator[Problem]:
     """See that each script comes with a source that the stack has."""
-    sources = [source.name for source in stack.sources or ()]
-    for conversion in stack.conversions or ():
+    sources = [source.name for source in stack.sources]
+    for conversion in stack.conversions:
         if conversion.context not in sources:
             text = (
                 f"{conversion.kind} comes with {conversion.context!r}, expected one of {', '.join(sources) or 'none'}"
             )
-            yield document.problem((*path, "conversions"), text), nearest(conversion.context, sources)
+            yield document.problem(("conversions",), text), nearest(conversion.context, sources)
 
 
 def _check_settings(path: KeyPath, holder: Accelerator | Stack | Row, document: Document) -> Iterator[Problem]:
@@ -244,8 +295,8 @@ def _check_settings(path: KeyPath, holder: Accelerator | Stack | Row, document: 
             yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
 
 
-def _check_layers(path: KeyPath, layers: Sequence[Layer], document: Document) -> Iterator[Problem]:
-    path = (*path, "layers")
+def _check_layers(layers: Sequence[Layer], document: Document) -> Iterator[Problem]:
+    path = ("layers",)
     if layers and sum(not layer.distributions for layer in layers) != 1:
         yield document.problem(path, "expected exactly one layer without distributions, which takes the rest"), ""
     for name in _repeated(layer.name for layer in layers):
@@ -258,13 +309,13 @@ def _check_layers(path: KeyPath, layers: Sequence[Layer], document: Document) ->
             yield document.problem(path, f"distribution {name!r} is not normalised"), f"write {canonicalize_name(name)}"
 
 
-def _check_rows(matrix: Matrix, document: Document) -> Iterator[Problem]:
+def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: Document) -> Iterator[Problem]:
     for name, row in matrix.variants.items():
         path: KeyPath = ("variants", name)
         yield from _check_settings(path, row, document)
-        if row.stack not in matrix.stacks:
-            where = (*path, "stack")
-            yield document.problem(where, f"unknown stack {row.stack!r}"), nearest(row.stack, matrix.stacks)
+        if row.stack not in files:
+            text = f"no file templates/*/stacks/{row.stack}.yaml"
+            yield document.problem((*path, "stack"), f"unknown stack {row.stack!r}: {text}"), nearest(row.stack, files)
         if not row.platforms:
             yield document.problem((*path, "platforms"), "expected at least one platform"), ""
         if row.hermetic == bool(row.not_hermetic_because):
@@ -272,9 +323,8 @@ def _check_rows(matrix: Matrix, document: Document) -> Iterator[Problem]:
             yield document.problem(path, text), ""
 
 
-def _check_names(matrix: Matrix, document: Document) -> Iterator[Problem]:
+def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], document: Document) -> Iterator[Problem]:
     """Find names that could mean two variants as a target."""
-    accelerators = {stack.accelerator for stack in matrix.stacks.values()}
     owners: dict[str, str] = {name: f"the variant {name!r}" for name in matrix.variants}
     owners |= {name: f"the accelerator {name!r}" for name in accelerators}
     for name, row in matrix.variants.items():
@@ -287,11 +337,11 @@ def _check_names(matrix: Matrix, document: Document) -> Iterator[Problem]:
             owners.setdefault(alias, f"an alias of {name!r}")
 
 
-def _check_defaults(matrix: Matrix, document: Document) -> Iterator[Problem]:
+def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: Document) -> Iterator[Problem]:
     rows: dict[str, list[str]] = {}
     for name, row in matrix.variants.items():
-        if row.stack in matrix.stacks:
-            rows.setdefault(matrix.stacks[row.stack].accelerator, []).append(name)
+        if row.stack in files:
+            rows.setdefault(files[row.stack].accelerator, []).append(name)
     for accelerator, names in rows.items():
         defaults = [name for name in names if matrix.variants[name].default]
         if len(defaults) > 1:
@@ -309,32 +359,18 @@ def _repeated(names: Iterable[str]) -> list[str]:
 # --- expansion ------------------------------------------------------------------------------------------------------
 
 
-_LISTS = (
-    "overrides",
-    "exclude",
-    "trim",
-    "known_answers",
-    "sources",
-    "build_requirements",
-    "builds",
-    "supplied",
-    "elsewhere",
-    "conversions",
-    "setup",
-)
-_ROW = ("stack", "default", "aliases", "platforms", "hermetic", "not_hermetic_because")
-
-
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
-    checks = (*accelerator.checks, *(stack.checks or ()))
+    checks = (*accelerator.checks, *stack.checks)
     return Variant.model_validate(
-        {field: getattr(stack, field) for field in (*_REQUIRED, "base")}
-        | {field: getattr(stack, field) or () for field in _LISTS}
-        | {field: getattr(row, field) for field in _ROW}
+        part(Contents, stack)
+        | part(Serving, stack)
+        | part(Listed, row)
+        | {field: getattr(stack, field) for field in ("summary", "vllm", "python", "module", "compression")}
         | {field: getattr(accelerator, field) for field in ("accelerator", "title", "libraries")}
         | {
             "id": name,
+            "stack": row.stack,
             "base": stack.base or accelerator.base,
             "checks": checks,
             "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},

@@ -14,13 +14,21 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from drydock.config import quick_yaml
-from drydock.config.quick_yaml import KeyPath, Place, Unlike
-from drydock.config.yaml_nodes import MAX_DEPTH, compose
 from drydock.core.errors import InputError
+
+KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 8 << 20
 """A matrix of ten thousand variants is a quarter of this; more is a wrong file."""
+MAX_DEPTH = 32
+
+
+class Place(NamedTuple):
+    """Where a value stands, from 1, and how it is written: `source` is None for mappings and sequences."""
+
+    line: int
+    column: int
+    source: str | None
 
 
 class Document(NamedTuple):
@@ -56,25 +64,24 @@ def read_yaml(path: Path, name: str) -> Document:
 
 
 def parse_yaml(text: str, name: str) -> Document:
-    """Parse one document; collects all problems. Raises InputError."""
+    """Parse one document; collects all problems with its values. Raises InputError."""
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
     try:
-        return Document(name, *quick_yaml.read(text, _plain, MAX_DEPTH))
-    except Unlike:
-        return _slowly(text, name)
-
-
-def _slowly(text: str, name: str) -> Document:
-    """Read what is wrong or out of the ordinary: PyYAML's own parser says what and where."""
-    reader = _Reader(name)
-    data = reader.read((), compose(text, name))
+        reader = _Reader(name, text)
+        data = reader.document()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+        hint = "indent with spaces, not tabs" if mark and text[mark.index : mark.index + 1] == "\t" else ""
+        raise InputError(f"{where}: {error.problem or error.context}", hint=hint) from error
+    except yaml.reader.ReaderError as error:
+        raise InputError(f"{name}: {error.reason} (position {error.position})") from error
+    except (ValueError, OverflowError) as error:  # half of a surrogate pair, or a directive's number out of range
+        raise InputError(f"{name}: {error}") from error
     if reader.problems:
-        raise InputError(*reader.problems, hint=_HINT)
+        raise InputError(*reader.problems, hint='quote every value that is text, above all versions: python: "3.10"')
     return Document(name, data, reader.places)
-
-
-_HINT = 'quote every value that is text, above all versions: python: "3.10"'
 
 
 class _Kind(NamedTuple):
@@ -97,73 +104,104 @@ _KINDS = {
     "value": _Kind(_NEVER, str, "a default value", "text"),
 }
 _TAG = "tag:yaml.org,2002:"
-_STR = f"{_TAG}str"
 _RESOLVERS: Mapping[str, Any] = yaml.SafeLoader.yaml_implicit_resolvers
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""libyaml is ten times as fast; a PyYAML that was built without it gives the same events."""
 
 
 @functools.lru_cache(maxsize=4096)
-def _plain(source: str) -> Any:
-    """Return what a word without quotes means. Raises Unlike for one that does not mean what it looks like."""
-    tag = next((tag for tag, pattern in _RESOLVERS.get(source[:1], ()) if pattern.match(source)), _STR)
-    if tag == _STR:
-        return source
+def _plain(source: str) -> tuple[Any, str]:
+    """Return what a word without quotes means, and what is wrong with it or nothing."""
+    tag = next((tag for tag, pattern in _RESOLVERS.get(source[:1], ()) if pattern.match(source)), "")
+    if not tag:
+        return source, ""
     kind = _KINDS[tag.removeprefix(_TAG)]
-    if not kind.pattern.fullmatch(source):
-        raise Unlike
-    return kind.value(source)
+    if kind.pattern.fullmatch(source):
+        return kind.value(source), ""
+    return None, f"found {source}, which YAML reads as {kind.read_as}; write {kind.write}, or quote it"
+
+
+def _refusal(event: Any) -> yaml.MarkedYAMLError:
+    """Return the error for valid YAML that this project's files have no use for."""
+    problem = f"nested deeper than {MAX_DEPTH}"
+    if event.anchor:
+        problem = "anchors and aliases are not allowed; write it out"
+    elif event.tag:
+        problem = "tags are not allowed"
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
 
 
 class _Reader:
-    """Turns nodes into data, and remembers places and problems."""
+    """Turns the parser's events into data as they come, and remembers places and problems."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, text: str) -> None:
         self.name = name
-        self.places: dict[KeyPath, Place] = {}
+        self.next: Callable[[], Any] = _LOADER(text).get_event
+        self.places: dict[KeyPath, Place] = {(): Place(1, 1, None)}
         self.problems: list[str] = []
 
-    def read(self, path: KeyPath, node: yaml.Node | None, key: yaml.Node | None = None) -> Any:
-        """Return a node's data; a mapping or sequence stands where its key does, which is what people look for."""
-        if node is None:
-            self.places[path] = Place(1, 1, None)
+    def document(self) -> Any:
+        """Return the data of the only document, None for an empty one."""
+        self.next()  # the stream starts
+        if type(self.next()) is yaml.StreamEndEvent:
             return None
-        source = node.value if isinstance(node, yaml.ScalarNode) else None
-        mark = key.start_mark if key and source is None else node.start_mark
-        self.places[path] = Place(mark.line + 1, mark.column + 1, source)
-        if isinstance(node, yaml.MappingNode):
-            return dict(self._items(path, node))
-        if isinstance(node, yaml.SequenceNode):
-            return [self.read((*path, index), item) for index, item in enumerate(node.value)]
-        return self._scalar(path, node)
+        root = self.next()
+        data = self._value((), root, root.start_mark)
+        self.next()  # the document ends
+        if type(event := self.next()) is not yaml.StreamEndEvent:
+            raise yaml.MarkedYAMLError(
+                problem="another document starts; a file holds one", problem_mark=event.start_mark
+            )
+        return data
 
-    def _items(self, path: KeyPath, node: yaml.MappingNode) -> Iterator[tuple[str, Any]]:
+    def _value(self, path: KeyPath, event: Any, mark: Any) -> Any:
+        """Return the value that an event starts; a mapping or sequence stands where its key does, at `mark`."""
+        if event.anchor or event.tag or len(path) >= MAX_DEPTH:
+            raise _refusal(event)
+        if type(event) is yaml.ScalarEvent:
+            mark = event.start_mark
+            self.places[path] = Place(mark.line + 1, mark.column + 1, event.value)
+            return self._scalar(path, event)
+        self.places[path] = Place(mark.line + 1, mark.column + 1, None)
+        return dict(self._items(path)) if type(event) is yaml.MappingStartEvent else list(self._entries(path))
+
+    def _items(self, path: KeyPath) -> Iterator[tuple[str, Any]]:
         first: dict[str, int] = {}
-        for key, value in node.value:
-            line = key.start_mark.line + 1
-            if not isinstance(key, yaml.ScalarNode):
-                self._complain(path, key, "a key must be text, found a list or mapping")
-            elif key.tag != _STR:
-                self._complain(path, key, f'key {key.value!r} is not text to YAML; quote it: "{key.value}"')
-            elif key.value in first:
-                self._complain(path, key, f"duplicate key {key.value!r}, first on line {first[key.value]}")
-            else:
-                first[key.value] = line
-                yield key.value, self.read((*path, key.value), value, key)
+        while type(event := self.next()) is not yaml.MappingEndEvent:
+            mark = event.start_mark
+            key = self._key(path, event, first)
+            first.setdefault(key, mark.line + 1)
+            yield key, self._value((*path, key), self.next(), mark)
 
-    def _scalar(self, path: KeyPath, node: yaml.Node) -> Any:
-        source: str = node.value
-        if node.tag == _STR:
-            if _SURROGATE.search(source):
-                self._complain(path, node, "half of a surrogate pair is not text")
-            return source
-        kind = _KINDS[node.tag.removeprefix(_TAG)]
-        if kind.pattern.fullmatch(source):
-            return kind.value(source)
-        self._complain(
-            path, node, f"found {source}, which YAML reads as {kind.read_as}; write {kind.write}, or quote it"
-        )
-        return None
+    def _key(self, path: KeyPath, event: Any, first: Mapping[str, int]) -> str:
+        """Return a key; complains about one that is not text, or that the mapping has already."""
+        if type(event) is not yaml.ScalarEvent:
+            self._complain(path, event, "a key must be text, found a list or mapping")
+            self._value((*path, ""), event, event.start_mark)
+            return ""
+        if event.anchor or event.tag:
+            raise _refusal(event)
+        key: str = event.value
+        if event.implicit[0] and _plain(key) != (key, ""):
+            self._complain(path, event, f'key {key!r} is not text to YAML; quote it: "{key}"')
+        elif key in first:
+            self._complain(path, event, f"duplicate key {key!r}, first on line {first[key]}")
+        return key
 
-    def _complain(self, path: KeyPath, node: yaml.Node, message: str) -> None:
-        mark = node.start_mark
+    def _entries(self, path: KeyPath) -> Iterator[Any]:
+        index = 0
+        while type(event := self.next()) is not yaml.SequenceEndEvent:
+            yield self._value((*path, index), event, event.start_mark)
+            index += 1
+
+    def _scalar(self, path: KeyPath, event: Any) -> Any:
+        if not event.implicit[0]:
+            return event.value
+        value, problem = _plain(event.value)
+        if problem:
+            self._complain(path, event, problem)
+        return value
+
+    def _complain(self, path: KeyPath, event: Any, message: str) -> None:
+        mark = event.start_mark
         self.problems.append(locate(self.name, path, f"{message} (line {mark.line + 1}, column {mark.column + 1})"))

@@ -10,8 +10,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from drydock.config.quick_yaml import KeyPath
-from drydock.config.strict_yaml import Document
+from drydock.config.strict_yaml import Document, KeyPath
 from drydock.core.errors import InputError, nearest
 
 R = TypeVar("R", bound=BaseModel)

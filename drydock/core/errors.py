@@ -22,7 +22,7 @@ class DrydockError(Exception):
 
 
 class InputError(DrydockError):
-    """A file of the user's is wrong: matrix.yaml, accelerator.yaml, a template, an option."""
+    """A file of the user's is wrong: matrix.yaml, a stack, accelerator.yaml, a template, an option."""
 
     code = 2
 

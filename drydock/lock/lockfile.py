@@ -252,7 +252,7 @@ def _changes(variant: Variant, lock: Lock) -> Iterator[str]:
 def _platform_changes(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
     layers = [layer.name for layer in variant.layers]
     if sorted(pins.layers) != sorted(layers):
-        yield f"{where}.layers: made with {', '.join(sorted(pins.layers))}, matrix.yaml has {', '.join(layers)}"
+        yield f"{where}.layers: made with {', '.join(sorted(pins.layers))}, the stack has {', '.join(layers)}"
     if "wheels" in pins.unresolved:
         return
     locked = {f"{wheel.name}=={wheel.version}" for wheels in pins.layers.values() for wheel in wheels}

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-Identifier = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._-]*$")]
+IDENTIFIER = r"^[a-z0-9][a-z0-9._-]*$"
+Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Platform = Annotated[str, StringConstraints(pattern=r"^linux/(amd64|arm64|s390x|ppc64le|riscv64)$")]
@@ -28,6 +29,11 @@ class Setting(Record):
     """For a flag, true means the bare flag and false its absence."""
     because: Because
     source: Source
+
+
+def part(kind: type[Record], record: Record) -> dict[str, Any]:
+    """Return those fields of a record that it has from one of its bases."""
+    return {name: getattr(record, name) for name in kind.model_fields}
 
 
 def dump(record: Record) -> dict[str, Any]:

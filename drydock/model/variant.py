@@ -188,13 +188,49 @@ class Elsewhere(Record):
     source: Source
 
 
-class Stack(Record):
-    """Versions that ship together. Every field but `accelerator` can come from the stack it inherits from."""
+class Contents(Record):
+    """What goes into an image, as a stack says it and a variant has it."""
 
-    accelerator: Identifier
-    """A folder below templates/."""
+    requirements: tuple[str, ...] = ()
+    """What the resolver starts from, as pip writes it."""
+    overrides: tuple[Override, ...] = ()
+    """Requirements forced upon the resolver."""
+    exclude: tuple[Exclusion, ...] = ()
+    """Distributions that the resolver wants and the image does without."""
+    layers: tuple[Layer, ...] = ()
+    """How its distributions are spread over image layers, in build order; what changes least comes first."""
+    trim: tuple[Trim, ...] = ()
+    """What the image does without of its distributions; added to what the stack inherits."""
+    sources: tuple[SourceCode, ...] = ()
+    """Source code that is compiled."""
+    build_requirements: tuple[str, ...] = ()
+    """What compiling needs and the image does not, as pip writes it."""
+    builds: tuple[Build, ...] = ()
+    """Distributions compiled from the sources, in this order, and installed after the layers."""
+    supplied: tuple[Supplied, ...] = ()
+    """Files that an operator brings."""
+    elsewhere: tuple[Elsewhere, ...] = ()
+    """Packages that the usual index lacks: where it does, a lock says so instead of failing."""
+    setup: tuple[str, ...] = ()
+    """Shell scripts of the base whose environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
+
+
+class Serving(Record):
+    """What the entrypoint goes by, as a stack says it and a profile has it."""
+
+    caches: Caches = {}
+    thresholds: Thresholds = {}
+    known_answers: tuple[KnownAnswer, ...] = ()
+    """What a right stack answers; checked before an image calls itself ready."""
+    conversions: tuple[Conversion, ...] = ()
+    """The vendor's scripts that its images can convert models with."""
+
+
+class Stack(Contents, Serving):
+    """templates/<accelerator>/stacks/<stack>.yaml: versions that ship together. It inherits what it leaves out."""
+
     inherits: str | None = None
-    """Another stack of the same accelerator, which fills in what this one leaves out."""
+    """Another stack of the same accelerator, by its file's name without .yaml: it fills in what this one leaves out."""
     summary: str | None = None
     """What the stack is, and whose, in one sentence."""
     vllm: Vllm | None = None
@@ -204,49 +240,19 @@ class Stack(Record):
     module: str | None = Field(default=None, description="Optional: the module python -m starts as the server.")
     base: Base | None = None
     """Where its images start; wins over the accelerator's."""
-    requirements: tuple[str, ...] | None = None
-    """What the resolver starts from, as pip writes it."""
-    overrides: tuple[Override, ...] | None = None
-    """Requirements forced upon the resolver."""
-    exclude: tuple[Exclusion, ...] | None = None
-    """Distributions that the resolver wants and the image does without."""
-    layers: tuple[Layer, ...] | None = None
-    """How its distributions are spread over image layers, in build order; what changes least comes first."""
-    trim: tuple[Trim, ...] | None = None
-    """What the image does without of its distributions; comes beside what the stack inherits."""
     compression: Compression | None = None
     """Of the image's layers."""
     env: Env = {}
     serve: Serve = {}
-    caches: Caches = {}
-    thresholds: Thresholds = {}
-    known_answers: tuple[KnownAnswer, ...] | None = None
-    """What a right stack answers; checked before an image calls itself ready."""
-    sources: tuple[SourceCode, ...] | None = None
-    """Source code that is compiled."""
-    build_requirements: tuple[str, ...] | None = None
-    """What compiling needs and the image does not, as pip writes it."""
-    builds: tuple[Build, ...] | None = None
-    """Distributions compiled from the sources, in this order, and installed after the layers."""
-    supplied: tuple[Supplied, ...] | None = None
-    """Files that an operator brings."""
-    elsewhere: tuple[Elsewhere, ...] | None = None
-    """Packages that the usual index lacks: where it does, a lock says so instead of failing."""
-    conversions: tuple[Conversion, ...] | None = None
-    """The vendor's scripts that its images can convert models with."""
-    setup: tuple[str, ...] | None = None
-    """Shell scripts of the base whose environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
-    checks: tuple[Check, ...] | None = None
+    checks: tuple[Check, ...] = ()
     """Beside the accelerator's: which drivers, devices and models go with just these versions."""
     run: Run | None = None
     """How its containers are started; wins over the accelerator's."""
 
 
-class Row(Record):
-    """One variant of the matrix."""
+class Listed(Record):
+    """How the matrix lists an image."""
 
-    stack: Identifier
-    """Key of the stack."""
     default: bool = Field(default=False, description="Optional: what the accelerator's name means as a target.")
     platforms: tuple[Platform, ...]
     """OCI platforms, such as linux/amd64."""
@@ -256,20 +262,25 @@ class Row(Record):
     """Whether the build does without the network."""
     not_hermetic_because: str = ""
     """Why it does not; only with hermetic: false."""
+
+
+class Row(Listed):
+    """One variant of the matrix."""
+
+    stack: Identifier
+    """Name of a file templates/<accelerator>/stacks/<stack>.yaml."""
     env: Env = {}
     serve: Serve = {}
 
 
 class Matrix(Record):
-    """matrix.yaml as written."""
+    """matrix.yaml: which images exist."""
 
     schema_: Literal[1] = Field(alias="schema")
     """Version of this file's layout."""
     epoch: int = Field(description="Required: SOURCE_DATE_EPOCH of every image, Unix seconds.")
-    stacks: Mapping[Identifier, Stack]
-    """Versions that ship together, by id."""
     variants: Mapping[Identifier, Row]
-    """Images, by id: accelerator and stack on platforms."""
+    """Images, by id: a stack on platforms."""
 
 
 # --- what that expands to -------------------------------------------------------------------------------------------
@@ -285,45 +296,31 @@ class ResolvedSetting(Record):
     source: str
 
 
-class Variant(Record):
+class ResolvedServing(Serving):
+    """What the entrypoint goes by, as a variant and its profile have it: accelerator, stack and row in one."""
+
+    accelerator: Identifier
+    stack: Identifier
+    module: str
+    settings: tuple[ResolvedSetting, ...]
+    libraries: Mapping[str, Mapping[str, str]]
+    facts: Mapping[str, str]
+    """Fact that a check names → where it is read in a container."""
+    checks: tuple[Check, ...]
+    run: Run
+
+
+class Variant(Contents, ResolvedServing, Listed):
     """An accelerator with a stack on platforms, every inherited value filled in."""
 
     id: Identifier
-    accelerator: Identifier
     title: str
-    stack: Identifier
     summary: str
-    default: bool
-    aliases: tuple[str, ...]
     vllm: Vllm
     python: str
-    module: str
     base: Base
-    platforms: tuple[Platform, ...]
-    requirements: tuple[str, ...]
-    overrides: tuple[Override, ...]
-    exclude: tuple[Exclusion, ...]
-    layers: tuple[Layer, ...]
-    trim: tuple[Trim, ...]
     compression: Compression
-    settings: tuple[ResolvedSetting, ...]
-    libraries: Mapping[str, Mapping[str, str]]
-    caches: Caches
-    thresholds: Mapping[str, Threshold]
-    facts: Mapping[str, str]
-    checks: tuple[Check, ...]
-    known_answers: tuple[KnownAnswer, ...]
-    hermetic: bool
-    not_hermetic_because: str
     epoch: int
-    sources: tuple[SourceCode, ...]
-    build_requirements: tuple[str, ...]
-    builds: tuple[Build, ...]
-    supplied: tuple[Supplied, ...]
-    elsewhere: tuple[Elsewhere, ...]
-    conversions: tuple[Conversion, ...]
-    setup: tuple[str, ...]
-    run: Run
 
     @property
     def interpreter(self) -> str:
@@ -345,24 +342,11 @@ class Variant(Record):
         return bool(self.layers or self.builds or any(item.install == "wheels" for item in self.supplied))
 
 
-class Profile(Record):
+class Profile(ResolvedServing):
     """profile.json in the image: all that the entrypoint must know about its own image. Compiled from the variant."""
 
     schema_: Literal[1] = Field(alias="schema")
     variant: str
-    accelerator: str
-    stack: str
     vllm: str
     python: str
     """The interpreter that runs vLLM."""
-    module: str
-    settings: tuple[ResolvedSetting, ...]
-    libraries: Mapping[str, Mapping[str, str]]
-    caches: Caches
-    thresholds: Mapping[str, Threshold]
-    facts: Mapping[str, str]
-    """Fact that a check names → where it is read in a container."""
-    checks: tuple[Check, ...]
-    known_answers: tuple[KnownAnswer, ...]
-    conversions: tuple[Conversion, ...]
-    run: Run

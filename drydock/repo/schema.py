@@ -22,7 +22,7 @@ from drydock.core.files import dumps, write_atomically
 from drydock.model.checks import AnyHost
 from drydock.model.locked import Lock
 from drydock.model.record import Record
-from drydock.model.variant import Accelerator, Matrix, Profile
+from drydock.model.variant import Accelerator, Matrix, Profile, Stack
 
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
@@ -32,6 +32,7 @@ RECORDS: dict[str, type[Record]] = {
     "matrix": Matrix,
     "mirrors": Mirrors,
     "profile": Profile,
+    "stack": Stack,
 }
 
 

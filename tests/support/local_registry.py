@@ -91,7 +91,7 @@ class Shelf:
         for name in FILES:
             shutil.copy(ROOT / name, self.root / name)
         text = (self.root / "matrix.yaml").read_text()
-        row = "stack: cpu-0.32\n    default: true\n    platforms: [linux/amd64]"
+        row = "stack: cpu-0.32, default: true, platforms: [linux/amd64]"
         assert row in text
         text = text.replace(row, row.replace("linux/amd64", ", ".join(platforms)))
         (self.root / "matrix.yaml").write_text(text)

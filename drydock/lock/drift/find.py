@@ -215,7 +215,7 @@ class _Platform:
 
     @property
     def _stack(self) -> str:
-        return f"matrix.yaml, stacks.{self.variant.stack} or what it inherits"
+        return f"templates/{self.variant.accelerator}/stacks/{self.variant.stack}.yaml or what it inherits"
 
     @property
     def _relock(self) -> str:

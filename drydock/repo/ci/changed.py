@@ -1,7 +1,7 @@
 """Which variants changed since a commit, by the checksum of what goes into their images. IO: git.
 
 The checksum is what `verify` and proofs go by: lock, Dockerfile, profile, entrypoint, tools, compression. A comment in
-matrix.yaml, a test or a page changes no image, and a changed entrypoint changes all of them.
+a stack, a test or a page changes no image, and a changed entrypoint changes all of them.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
 def propose(root: Path, to: Server, world: World | None = None) -> str:
     """Look what has drifted of the variants that CI builds, lock these anew, and ask for a merge; return what was done.
 
-    Raises DriftError for what only a change of matrix.yaml mends, NotAskedError where nothing drifted as far as known.
+    Raises DriftError for what only a change of a stack mends, NotAskedError where nothing drifted as far as known.
     """
     _refuse_edits(root)
     variants = matrix.read_matrix(root)

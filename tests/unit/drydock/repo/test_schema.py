@@ -23,7 +23,7 @@ def properties(name: str) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("name", ["matrix", "accelerator", "mirrors"])
+@pytest.mark.parametrize("name", ["matrix", "accelerator", "stack", "mirrors"])
 def test_every_key_that_people_write_is_described(name: str) -> None:
     assert [key for key, found in properties(name).items() if not found.get("description")] == []
 

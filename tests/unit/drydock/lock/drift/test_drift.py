@@ -113,7 +113,7 @@ def test_what_is_newer_beyond_the_bounds_is_told_and_is_no_drift() -> None:
     found = drift(CPU, world)
     (change,) = found.beyond
     assert (change.name, change.new, change.origin) == ("torch", "99.0", "extra index 1")
-    assert "raise the bound in matrix.yaml, stacks.cpu-0.32" in change.command
+    assert "raise the bound in templates/cpu/stacks/cpu-0.32.yaml" in change.command
     assert found.drifted == ()
     settle(found)
 
@@ -169,7 +169,7 @@ def test_a_moved_tag_whose_old_image_is_gone_says_that_too() -> None:
 def test_a_tag_that_is_no_longer_there_is_drift() -> None:
     (change,) = drift(IMAGE, Echo(IMAGE, {"tag": GoneError("the registry has no such image")})).drifted
     assert (change.new, change.detail) == (None, "the registry has no such image")
-    assert change.command.startswith("name another base in matrix.yaml")
+    assert change.command.startswith(f"name another base in templates/{IMAGE.accelerator}/stacks/{IMAGE.stack}.yaml")
 
 
 def test_a_moved_git_tag_is_drift_and_where_the_matrix_pins_the_commit_a_person_looks_first() -> None:
@@ -178,7 +178,8 @@ def test_a_moved_git_tag_is_drift_and_where_the_matrix_pins_the_commit_a_person_
     change = next(change for change in found.drifted if change.kind == "source")
     assert (change.name, change.old, change.new) == (source.name, source.commit, "0" * 40)
     assert change.detail == f"{source.ref} has moved"
-    assert change.command.startswith(f"look why, mend the commit of {source.name} in matrix.yaml")
+    place = f"templates/{SOURCE.accelerator}/stacks/{SOURCE.stack}.yaml"
+    assert change.command.startswith(f"look why, mend the commit of {source.name} in {place}")
 
 
 def test_a_source_without_tag_or_branch_is_told_as_one_that_nobody_can_ask() -> None:
