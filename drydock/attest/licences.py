@@ -16,7 +16,7 @@ from drydock.core.console import log
 from drydock.core.errors import LicenceError
 from drydock.model.record import Because, Record
 
-FILE = "licences.yaml"
+FILE = "drydock/attest/licences.yaml"
 SPDX = get_spdx_licensing()
 LONGEST = 120
 """Characters of a licence field that may be a name; what is longer is the licence's text."""

@@ -26,7 +26,7 @@ from drydock.model.locked import Lock, LockedImage
 from drydock.model.record import Record
 from drydock.oci.diff import Difference, compare
 
-INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates", "models", "schemas")
+INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 SHARED = ("store", "sources")
 """Of the cache: what is fetched, by hash or by commit; the second build may not use the network."""

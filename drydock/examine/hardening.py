@@ -18,7 +18,7 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.model.record import Because, Record
 
-FILE = "hardening.yaml"
+FILE = "drydock/examine/hardening.yaml"
 Rule = Literal["secrets", "tools", "rights", "writable", "user", "network"]
 USER = "10001:0"
 ACCOUNT = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin"

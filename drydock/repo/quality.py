@@ -27,7 +27,7 @@ KINDS = {
 """Kind of test → pytest's marker expression."""
 WITH_ENGINE = ("engine", "packages")
 
-PYTHON_FILES = ("bench", "drydock", "entrypoints", "models", "templates", "tests", "tasks.py", "inv")
+PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
 LINTERS = {
     "ruff check": ("ruff", "check", *PYTHON_FILES),
     "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),

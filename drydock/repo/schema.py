@@ -1,4 +1,4 @@
-"""Records → JSON Schemas, committed in schemas/ for editors and for other tools. Pure, but for the files."""
+"""Records → JSON Schemas, committed in drydock/config/schemas/ for editors and for other tools. Pure, but for the files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RECORDS: dict[str, type[Record]] = {
 
 def schemas() -> dict[str, str]:
     """Return the schema of each file that people or tools read, by its path below the repository's root."""
-    return {f"schemas/{name}.schema.json": dumps(_schema(record)) for name, record in RECORDS.items()}
+    return {f"drydock/config/schemas/{name}.schema.json": dumps(_schema(record)) for name, record in RECORDS.items()}
 
 
 def write(root: Path) -> list[Path]:

@@ -24,7 +24,7 @@ from tests.support import standin_contexts as standin
 VARIANT = "small-stand-in"
 ROW = "cpu-vllm0.32"
 FOLDERS = ("drydock", "entrypoints", "templates")
-FILES = ("matrix.yaml", "licences.yaml", "hardening.yaml", "tasks.py", "pyproject.toml")
+FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 
 
 def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
@@ -37,7 +37,7 @@ def locked(name: str, version: str, modules: Mapping[str, str]) -> LockedWheel:
 
 def stub_vllm() -> dict[str, str]:
     """Return a package vllm whose server is the tests' stand-in."""
-    stub = (ROOT / "tests" / "entrypoints" / "stub_vllm.py").read_text()
+    stub = (ROOT / "tests" / "support" / "stub_vllm.py").read_text()
     packages = ("vllm", "vllm/entrypoints", "vllm/entrypoints/openai")
     texts = dict.fromkeys((f"{name}/__init__.py" for name in packages), "")
     texts["vllm/__init__.py"] = standin.NO_DEVICE

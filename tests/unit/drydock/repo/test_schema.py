@@ -14,7 +14,7 @@ from drydock.repo import schema
 
 
 def properties(name: str) -> dict[str, dict[str, Any]]:
-    document = json.loads(schema.schemas()[f"schemas/{name}.schema.json"])
+    document = json.loads(schema.schemas()[f"drydock/config/schemas/{name}.schema.json"])
     records = {"": document, **document.get("$defs", {})}
     return {
         f"{record}.{key}": found
@@ -42,7 +42,7 @@ def test_the_committed_schemas_are_the_generated_ones() -> None:
 def test_a_stale_schema_is_named(tmp_path: Path) -> None:
     assert len(schema.write(tmp_path)) == len(schema.RECORDS)
     assert schema.write(tmp_path) == []
-    (tmp_path / "schemas" / "lock.schema.json").write_text("{}")
-    with pytest.raises(StaleError, match=r"schemas/lock\.schema\.json: does not match") as raised:
+    (tmp_path / "drydock" / "config" / "schemas" / "lock.schema.json").write_text("{}")
+    with pytest.raises(StaleError, match=r"config/schemas/lock\.schema\.json: does not match") as raised:
         schema.check(tmp_path)
     assert len(raised.value.problems) == 1
