@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from entrypoints.caches import cache_plan, cache_settings, chosen_environment
 from entrypoints.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
-from entrypoints.decide import Decision, Value, advice
+from entrypoints.decide import Decision, Value
 from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.findings import GIB
+from entrypoints.findings import GIB, notice, tell
 from entrypoints.granted import examine, none_here
 from entrypoints.lean import Any, Callable, Iterable, Mapping, module
 from entrypoints.limits import raised
 from entrypoints.limits import reasons as limit_reasons
-from entrypoints.model import CachePlan, Facts, Finding, Reason, ServePlan, to_json
+from entrypoints.model import CachePlan, Facts, Finding, Notice, Reason, ServePlan, to_json
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.redact import redact_argv, redact_env, redact_value
 from entrypoints.vllm_flags import Given, parse_count
@@ -60,11 +60,12 @@ def command(
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
+    told = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download))
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
         reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
-        findings=(*examine(profile, facts), *decision.findings, *download),
+        findings=(*examine(profile, facts), *told),
         model=model.name,
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),
@@ -91,17 +92,15 @@ def _port(text: str) -> int:
     return port
 
 
-def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Finding, ...]:
+def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Notice, ...]:
     """Say that weights which are still to come are larger than what is free where they go, as far as that is known."""
     cache, weights = facts.mounts.get("cache"), model.weights
     if not (cache and weights and model.elsewhere and str(folder).startswith(f"{cache.path}/")):
         return ()
     if not cache.writable or weights.on_disk <= cache.free:
         return ()
-    text = "The model's weights are downloaded to the cache folder, which has no room for them"
-    found = f"{cache.free / GIB:.1f} GiB free in {cache.path}"
-    how = "docker run -v a larger volume:/cache …, or mount the model's folder and give its path"
-    return (advice(60, text, found, f"at least {weights.on_disk / GIB:.1f} GiB", how, "HF_HOME of the plan"),)
+    found, expected = f"{cache.free / GIB:.1f} GiB free in {cache.path}", f"at least {weights.on_disk / GIB:.1f} GiB"
+    return (notice("PLAN-060", found, expected),)
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------

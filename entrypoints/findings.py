@@ -1,4 +1,4 @@
-"""Facts + checks (data) → findings, as text, JSON or JUnit. Pure.
+"""Facts + checks (data), and what decisions notice → findings, as text, JSON or JUnit. Pure.
 
 A check names a fact by a dotted path into the facts as they print, with one more branch, `derived`, for what follows
 from several facts at once (see `derive`).
@@ -6,8 +6,9 @@ from several facts at once (see `derive`).
 
 from __future__ import annotations
 
+from entrypoints.errors import INTERNAL, EntrypointError
 from entrypoints.lean import Any, Callable, Iterable, Mapping, MappingProxyType
-from entrypoints.model import Facts, Finding, to_json
+from entrypoints.model import Facts, Finding, Notice, to_json
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -21,34 +22,51 @@ FAIL = "FAIL"
 UNKNOWN = "UNKNOWN"
 
 
-PROBE_FAILED = "PROBE-001"
-"""Every failure of a probe: what should have been readable and was not."""
-
 _NOWHERE: Mapping[str, str] = MappingProxyType({})
 
 
 def evaluate(
     checks: Iterable[Mapping[str, Any]], facts: Facts, places: Mapping[str, str] = _NOWHERE
 ) -> tuple[Finding, ...]:
-    """Compare facts with every check whose conditions are met, in order; failures of the probe come first.
+    """Compare facts with every check whose conditions are met, in order.
 
     `places` says where a fact is read in a container.
     """
-    values = facts._asdict() | {"derived": derive(facts)}
-    failures = tuple(
-        Finding(
-            PROBE_FAILED,
-            FAIL,
-            f"{failure.where} could not be read as it should be",
-            failure.found,
-            failure.expected,
-            f"make {failure.where} readable to the container, or pass the host's own {failure.where} into it",
-            "container",
-            "drydock's probe",
-        )
-        for failure in facts.failures
+    return judge(checks, facts._asdict() | {"derived": derive(facts)}, places)
+
+
+def unread(facts: Facts) -> tuple[Notice, ...]:
+    """Return a notice for each failure of the probe: what should have been readable and was not."""
+    return tuple(
+        notice("PROBE-001", failure.found, failure.expected, where=failure.where) for failure in facts.failures
     )
-    return failures + judge(checks, values, places)
+
+
+def notice(number: str, found: str, expected: str, /, **values: str) -> Notice:
+    """Make a notice of the finding with this id; `values` fill the names in braces of its words."""
+    return Notice(number, found, expected, values)
+
+
+def tell(known: Mapping[str, Mapping[str, str]], what: Notice) -> Finding:
+    """Make a finding of a notice, with the words that the profile has for its id.
+
+    Raises INTERNAL where the profile lacks the id, or the values are not those that the words name.
+    """
+    words = known.get(what.id)
+    if words is None:
+        raise EntrypointError(INTERNAL, f"profile.json: findings: no {what.id}", _MISMATCH)
+    templates = (words["text"], words["remediation"], words["source"])
+    unused = [name for name in what.values if not any(f"{{{name}}}" in template for template in templates)]
+    if unused:
+        raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no {{{unused[0]}}} in it", _MISMATCH)
+    try:
+        text, remediation, source = (template.format_map(what.values) for template in templates)
+    except KeyError as error:
+        raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
+    return Finding(what.id, words["severity"], text, what.found, what.expected, remediation, words["scope"], source)
+
+
+_MISMATCH = "the image's entrypoint and its profile.json do not fit together: build the image again"
 
 
 def judge(

@@ -7,13 +7,10 @@ groups, environment) is not judged. Pure.
 from __future__ import annotations
 
 from entrypoints.errors import HOST, EntrypointError
-from entrypoints.findings import FAIL, GIB, MIB, WARN, evaluate
+from entrypoints.findings import GIB, MIB, evaluate, notice, tell, unread
 from entrypoints.lean import Any, Iterable, Mapping
-from entrypoints.model import Facts, Finding, Limits
+from entrypoints.model import Facts, Finding, Limits, Notice
 from entrypoints.probes.system import CAPABILITIES
-
-DEVICE, MOUNT, CAPABILITY, LIMIT, SHM, SECURITY, USER, PRIVILEGED = (f"RUN-{number:03}" for number in range(1, 9))
-"""Id of a finding, by what is missing."""
 
 USUAL_SHM = 64 * MIB
 """What Docker gives without --shm-size and --ipc."""
@@ -25,12 +22,17 @@ Run = Mapping[str, Any]
 
 
 def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
-    """Return every finding: of the profile's checks, and of what the container was not given."""
-    return (*evaluate(profile["checks"], facts, profile.get("facts") or {}), *missing(profile.get("run") or {}, facts))
+    """Return every finding: what could not be read, the profile's checks, and what the container was not given."""
+    known = profile.get("findings") or {}
+    return (
+        *(tell(known, each) for each in unread(facts)),
+        *evaluate(profile["checks"], facts, profile.get("facts") or {}),
+        *(tell(known, each) for each in missing(profile.get("run") or {}, facts)),
+    )
 
 
-def missing(run: Run, facts: Facts) -> tuple[Finding, ...]:
-    """Return a finding for each thing of the record that is not there."""
+def missing(run: Run, facts: Facts) -> tuple[Notice, ...]:
+    """Return a notice for each thing of the record that is not there."""
     kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _security, _user)
     return tuple(finding for kind in kinds for finding in kind(run, facts))
 
@@ -70,9 +72,9 @@ def _own_files(run: Run) -> str:
     return "".join(f" --device {node['path']}" for node in nodes)
 
 
-def _finding(number: str, severity: str, word: Mapping[str, Any], found: str, expected: str, flag: str) -> Finding:
-    remediation = f"docker run {flag} …"
-    return Finding(number, severity, word["because"], found, expected, remediation, "container", word["source"])
+def _said(word: Mapping[str, Any], option: str) -> dict[str, str]:
+    """Return what fills the words of a finding: the option that gives what is missing, and why it is needed."""
+    return {"because": word["because"], "source": word["source"], "option": option}
 
 
 def _words(run: Run, field: str) -> list[Mapping[str, Any]]:
@@ -82,14 +84,14 @@ def _words(run: Run, field: str) -> list[Mapping[str, Any]]:
     return [word for word in words if not word.get("check")]
 
 
-def _privileged(run: Run, facts: Facts) -> Iterable[Finding]:
+def _privileged(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield what says that a container is not privileged, where nothing less does."""
     word = run.get("privileged")
     if word and "SYS_ADMIN" not in facts.capabilities:
-        yield _finding(PRIVILEGED, FAIL, word, "the container is not privileged", "a privileged one", "--privileged")
+        yield notice("RUN-008", "no CAP_SYS_ADMIN", "a privileged container", **_said(word, "--privileged"))
 
 
-def _devices(run: Run, facts: Facts) -> Iterable[Finding]:
+def _devices(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield each device file that is absent or may not be opened; of those that each card has, one kind is enough."""
     nodes = run.get("devices", ())
     cards = [node for node in nodes if node["each"]]
@@ -100,16 +102,17 @@ def _devices(run: Run, facts: Facts) -> Iterable[Finding]:
         yield _device(cards[0], cards, facts, _cards_flag(run, cards[0]["path"]))
 
 
-def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Facts, flag: str) -> Finding:
-    """Make a finding for device files that are absent, or belong to a group that this user is not in."""
+def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Facts, flag: str) -> Notice:
+    """Make a notice of device files that are absent, or belong to a group that this user is not in."""
     refused = next(
         (pair for pair in facts.refused.items() if any(_names(node["path"], pair[0]) for node in nodes)), None
     )
     if refused:
         path, rights = refused
         found = f"{path}: {rights}, and this process is user {facts.user[0]}"
-        return _finding(DEVICE, FAIL, word, found, _OPENABLE, f"--group-add {rights.rpartition(':')[2]}")
-    return _finding(DEVICE, FAIL, word, f"{' or '.join(node['path'] for node in nodes)}: not there", _OPENABLE, flag)
+        return notice("RUN-001", found, _OPENABLE, **_said(word, f"--group-add {rights.rpartition(':')[2]}"))
+    found = f"{' or '.join(node['path'] for node in nodes)}: not there"
+    return notice("RUN-001", found, _OPENABLE, **_said(word, flag))
 
 
 _OPENABLE = "to be there, and readable and writable for this user"
@@ -135,24 +138,24 @@ def _cards_flag(run: Run, pattern: str) -> str:
     return f"--device {first}{groups}"
 
 
-def _mounts(run: Run, facts: Facts) -> Iterable[Finding]:
+def _mounts(run: Run, facts: Facts) -> Iterable[Notice]:
     for mount in run.get("mounts", ()):
         path = mount["path"]
         if not mount["optional"] and facts.granted.get(path) is False:
             flag = f"--mount type=bind,source={path},target={path},readonly"
-            yield _finding(MOUNT, FAIL, mount, f"{path}: not there", "the host's own", flag)
+            yield notice("RUN-002", f"{path}: not there", "the host's own", **_said(mount, flag))
 
 
-def _capabilities(run: Run, facts: Facts) -> Iterable[Finding]:
+def _capabilities(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield each capability that the container was not given, of those that are read."""
     for word in _words(run, "capabilities"):
         name = word["value"].upper().removeprefix("CAP_")
         if name in CAPABILITIES.values() and name not in facts.capabilities:
             given = ", ".join(facts.capabilities) or "none of those that accelerators need"
-            yield _finding(CAPABILITY, WARN, word, f"capabilities: {given}", name, f"--cap-add {name}")
+            yield notice("RUN-003", f"capabilities: {given}", name, **_said(word, f"--cap-add {name}"))
 
 
-def _limits(run: Run, facts: Facts) -> Iterable[Finding]:
+def _limits(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield each resource limit that `serve` cannot raise to what is asked for, of those that are read."""
     for word in _words(run, "ulimits"):
         name, _, limits = word["value"].partition("=")
@@ -160,10 +163,10 @@ def _limits(run: Run, facts: Facts) -> Iterable[Finding]:
         found = facts.limits.reachable(name) if name in Limits._fields else None
         if found is not None and (soft == "-1" or not soft.isdigit() or found < int(soft)):
             expected = "unlimited" if soft == "-1" else f"at least {soft}"
-            yield _finding(LIMIT, WARN, word, f"{name} = {found}", expected, f"--ulimit {word['value']}")
+            yield notice("RUN-004", f"{name} = {found}", expected, **_said(word, f"--ulimit {word['value']}"))
 
 
-def _shared_memory(run: Run, facts: Facts) -> Iterable[Finding]:
+def _shared_memory(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield that /dev/shm is too small, or is Docker's own where the host's is asked for."""
     shm = facts.mounts.get("shm")
     if not shm or not shm.exists:
@@ -171,12 +174,14 @@ def _shared_memory(run: Run, facts: Facts) -> Iterable[Finding]:
     found = f"{shm.path} of {shm.total / GIB:.1f} GiB"
     if run.get("ipc"):
         small = _words(run, "ipc") if shm.total <= USUAL_SHM else ()
-        yield from (_finding(SHM, WARN, word, found, "the host's own", f"--ipc {word['value']}") for word in small)
+        for word in small:
+            yield notice("RUN-005", found, "the host's own", **_said(word, f"--ipc {word['value']}"))
         return
     for word in _words(run, "shm"):
         needed = parse_size(word["value"])
         if shm.total < needed:
-            yield _finding(SHM, WARN, word, found, f"at least {needed / GIB:.1f} GiB", f"--shm-size {word['value']}")
+            expected = f"at least {needed / GIB:.1f} GiB"
+            yield notice("RUN-005", found, expected, **_said(word, f"--shm-size {word['value']}"))
 
 
 def parse_size(text: str) -> int:
@@ -185,17 +190,17 @@ def parse_size(text: str) -> int:
     return int(number) << {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}[text.lower().removesuffix("b")[len(number) :]]
 
 
-def _security(run: Run, facts: Facts) -> Iterable[Finding]:
+def _security(run: Run, facts: Facts) -> Iterable[Notice]:
     """Yield that system calls are filtered where they must not be; other options leave no trace inside."""
     for word in _words(run, "security"):
         if word["value"] == "seccomp=unconfined" and facts.kernel.get("seccomp") == "filter":
-            yield _finding(
-                SECURITY, WARN, word, "kernel.seccomp = filter", "disabled", f"--security-opt {word['value']}"
-            )
+            option = f"--security-opt {word['value']}"
+            yield notice("RUN-006", "kernel.seccomp = filter", "disabled", **_said(word, option))
 
 
-def _user(run: Run, facts: Facts) -> Iterable[Finding]:
+def _user(run: Run, facts: Facts) -> Iterable[Notice]:
     for word in _words(run, "user"):
         user = word["value"].partition(":")[0]
         if user.isdigit() and facts.user[0] not in (-1, int(user)):
-            yield _finding(USER, FAIL, word, f"user {facts.user[0]}", f"user {user}", f"--user {word['value']}")
+            option = f"--user {word['value']}"
+            yield notice("RUN-007", f"user {facts.user[0]}", f"user {user}", **_said(word, option))

@@ -184,6 +184,16 @@ class Facts(NamedTuple):
     """Device files that are there and may not be opened → mode, owner and group: `crw-rw---- 0:110`."""
 
 
+class Notice(NamedTuple):
+    """A finding as code makes it: its id and what is known here. `findings.tell` adds what the profile says of it."""
+
+    id: str
+    found: str
+    expected: str
+    values: Mapping[str, str] = MappingProxyType({})
+    """What is filled in for the names in braces of its text, remediation and source."""
+
+
 class Finding(NamedTuple):
     """The outcome of one check."""
 

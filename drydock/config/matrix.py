@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
+from drydock.config import finding_ids
+from drydock.config.finding_ids import StackFile
 from drydock.config.strict_yaml import Document, KeyPath, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
-from drydock.model.checks import AnyHost
+from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
 from drydock.model.record import IDENTIFIER, Setting, part
 from drydock.model.running import Run
@@ -35,14 +37,6 @@ from entrypoints.cascade import ACCELERATOR, STACK, VARIANT, cascade
 
 MATRIX = "matrix.yaml"
 HOST = "templates/host.yaml"
-
-
-class StackFile(NamedTuple):
-    """A stack as its file says it."""
-
-    accelerator: str
-    stack: Stack
-    document: Document
 
 
 def read_matrix(root: Path) -> tuple[Variant, ...]:
@@ -77,6 +71,11 @@ def stack_files(root: Path, variant: Variant) -> list[str]:
         found.append(f"templates/{variant.accelerator}/stacks/{name}.yaml")
         name = read_yaml(root / found[-1], found[-1]).data.get("inherits")
     return found
+
+
+def read_retired(root: Path) -> tuple[Retired, ...]:
+    """Return the ids of findings that are no longer used. Raises InputError."""
+    return validate(AnyHost, read_yaml(root / HOST, HOST)).retired
 
 
 def find(variants: Sequence[Variant], target: str) -> Variant:
@@ -148,13 +147,17 @@ def _read_stacks(root: Path) -> dict[str, StackFile]:
 
 def _read_accelerators(root: Path, files: Mapping[str, StackFile]) -> dict[str, Accelerator]:
     """Read the accelerators that have stacks, by name."""
-    common = validate(AnyHost, read_yaml(root / HOST, HOST)) if (root / HOST).is_file() else None
-    names = sorted({file.accelerator for file in files.values()})
-    return {name: _on_any_host(_read_accelerator(root, name), common) for name in names}
+    host = read_yaml(root / HOST, HOST) if (root / HOST).is_file() else None
+    common = validate(AnyHost, host) if host else None
+    read = {name: _read_accelerator(root, name) for name in sorted({file.accelerator for file in files.values()})}
+    problems = list(finding_ids.problems(common, host, read, files))
+    if problems:
+        raise failure(problems)
+    return {name: _on_any_host(accelerator, common) for name, (accelerator, _) in read.items()}
 
 
 def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerator:
-    """Give an accelerator the checks, caches and readings of any host, except those that it has its own of."""
+    """Give an accelerator what is the same on any host, except what it has its own of."""
     if common is None:
         return accelerator
     own = {check.id for check in accelerator.checks}
@@ -162,13 +165,14 @@ def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerato
     return accelerator.model_copy(
         update={
             "checks": checks,
+            "findings": dict(sorted({**common.findings, **accelerator.findings}.items())),
             "facts": {**common.facts, **accelerator.facts},
             "caches": {**common.caches, **accelerator.caches},
         }
     )
 
 
-def _read_accelerator(root: Path, folder: str) -> Accelerator:
+def _read_accelerator(root: Path, folder: str) -> tuple[Accelerator, Document]:
     name = f"templates/{folder}/accelerator.yaml"
     document = read_yaml(root / name, name)
     accelerator = validate(Accelerator, document)
@@ -180,7 +184,7 @@ def _read_accelerator(root: Path, folder: str) -> Accelerator:
     problems += [(document.problem(("checks",), f"two checks have the id {check}"), "") for check in repeated]
     if problems:
         raise failure(problems)
-    return accelerator
+    return accelerator, document
 
 
 def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
@@ -367,7 +371,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
         | part(Serving, stack)
         | part(Listed, row)
         | {field: getattr(stack, field) for field in ("summary", "vllm", "python", "module", "compression")}
-        | {field: getattr(accelerator, field) for field in ("accelerator", "title", "libraries")}
+        | {field: getattr(accelerator, field) for field in ("accelerator", "title", "libraries", "findings")}
         | {
             "id": name,
             "stack": row.stack,

@@ -1,11 +1,12 @@
-"""The records of tuning checks: what is compared, what is said, and what mends it. Pure data."""
+"""The records of checks and findings: what is compared, what is said, and what mends it. Pure data."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from string import Formatter
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, computed_field, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, computed_field, model_validator
 
 from drydock.model.caches import Caches
 from drydock.model.record import Record, Scalar, Source
@@ -15,6 +16,8 @@ KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)/[A-Za-z0-9_
 Knob = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$")]
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,:=-]+$")]
 Line = Annotated[str, StringConstraints(pattern=r"^[^\n]+$")]
+
+FindingId = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
 
 Places = Annotated[
     Mapping[FactPath, str], Field(description="Fact that checks name → the file or tool that tells it in a container.")
@@ -77,7 +80,7 @@ class Fix(Record):
 class Check(Condition):
     """One tuning check: a condition, and what to say when it is not met."""
 
-    id: Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
+    id: FindingId
     """Stable name, such as CPU-001; never used for another check again."""
     severity: Literal["INFO", "WARN", "FAIL"]
     """What it is called when the condition is not met."""
@@ -97,6 +100,55 @@ class Check(Condition):
         return self
 
 
+def placeholders(template: str) -> set[str]:
+    """Return the names in braces that code fills in. Raises ValueError for anything else in braces."""
+    names = set()
+    for _, name, spec, conversion in Formatter().parse(template):
+        if name is not None and (not name.isidentifier() or spec or conversion):
+            raise ValueError("expected a plain name in braces, such as {device}; a brace itself is written twice")
+        names |= {name} if name else set()
+    return names
+
+
+def _template(text: str) -> str:
+    placeholders(text)
+    return text
+
+
+Template = Annotated[str, AfterValidator(_template)]
+
+
+class KnownFinding(Record):
+    """What a finding says that code makes; the code gives the id, what it found and expected, and names in braces."""
+
+    severity: Literal["INFO", "WARN", "FAIL"]
+    """What it is called."""
+    scope: Literal["host", "container"]
+    """Who can change it."""
+    text: Template = Field(description="Required: what is the matter, one or two sentences.")
+    remediation: Template = Field(description="Required: what to do about it.")
+    source: Annotated[Template, Field(description="Required: manual, vendor page, source file or measurement.")]
+
+    @property
+    def placeholders(self) -> set[str]:
+        """Return the names that code fills in."""
+        return placeholders(self.text) | placeholders(self.remediation) | placeholders(self.source)
+
+
+Findings = Annotated[
+    Mapping[FindingId, KnownFinding], Field(description="Findings that code makes, by id; an id has one meaning.")
+]
+
+
+class Retired(Record):
+    """A meaning of an id that is no longer used; the id is never used again."""
+
+    id: FindingId
+    meaning: str = Field(description="Required: what the id meant.")
+    replaced_by: FindingId | None = None
+    """The id that has this meaning now; nothing where no finding has it."""
+
+
 class AnyHost(Record):
     """templates/host.yaml: what every accelerator takes over, unless it has its own of the same id or name."""
 
@@ -105,4 +157,7 @@ class AnyHost(Record):
     facts: Places = {}
     checks: tuple[Check, ...]
     """Tuning checks of any host."""
+    findings: Findings = {}
+    retired: tuple[Retired, ...] = ()
+    """Ids that had several meanings, one entry for each meaning."""
     caches: Caches = {}

@@ -12,7 +12,7 @@ from pydantic import Field, StringConstraints
 
 from drydock.model.bases import Base
 from drydock.model.caches import Caches
-from drydock.model.checks import Check, Places
+from drydock.model.checks import Check, Findings, KnownFinding, Places
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
@@ -74,6 +74,7 @@ class Accelerator(Record):
     facts: Places = {}
     checks: tuple[Check, ...] = ()
     """Tuning checks of host and container."""
+    findings: Findings = {}
     run: Run | None = None
     """How its containers are started, unless the stack says otherwise."""
 
@@ -307,6 +308,8 @@ class ResolvedServing(Serving):
     facts: Mapping[str, str]
     """Fact that a check names → where it is read in a container."""
     checks: tuple[Check, ...]
+    findings: Mapping[str, KnownFinding]
+    """Findings that code makes, by id: any host's and the accelerator's."""
     run: Run
 
 

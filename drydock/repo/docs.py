@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from bench import page as benchmarks
+from drydock.config.matrix import read_retired
 from drydock.core.errors import StaleError
 from drydock.core.files import write_atomically
 from drydock.model.caches import Cache
-from drydock.model.checks import Check
+from drydock.model.checks import Check, KnownFinding, Retired
 from drydock.model.variant import Threshold, Variant
 from drydock.repo import tables
 from drydock.run.container import words
@@ -32,6 +34,8 @@ def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]
     found = {root / "README.md": {"accelerators": accelerators(variants), "proofs": proofs(root, variants)}}
     if any(variant.caches for variant in variants):
         found[root / "docs" / "caches.md"] = {"caches": caches(variants)}
+    if any(variant.findings for variant in variants):
+        found[root / "docs" / "findings.md"] = {"findings": findings(variants), "retired": retired(read_retired(root))}
     for accelerator in sorted({variant.accelerator for variant in variants}):
         own = [variant for variant in variants if variant.accelerator == accelerator]
         page = {"checks": checks(own), "thresholds": thresholds(own), "run": run(own)}
@@ -110,6 +114,38 @@ def _check(check: Check, places: Mapping[str, str]) -> Sequence[str]:
     for_good = check.fix.for_good if check.fix else ""
     place = places.get(check.fact, check.fact)
     return (check.id, check.severity, check.scope, check.text, place, check.remediation, for_good, check.source)
+
+
+def findings(variants: Sequence[Variant]) -> str:
+    """Return every finding that a check or code makes: a table for each prefix."""
+    found = _spread(((row, row) for row in _findings(variant)) for variant in variants)
+    tables: dict[str, list[Sequence[str]]] = {}
+    for row, holders in sorted(found, key=lambda each: each[0][0]):
+        tables.setdefault(row[0].partition("-")[0], []).append((*row, _accelerators(variants, holders)))
+    head = ("id", "severity", "scope", "text", "what to do", "source", "for")
+    return "".join(f"\n## {prefix}\n\n{_table(head, rows)}" for prefix, rows in tables.items()) + "\n"
+
+
+def _findings(variant: Variant) -> Iterator[tuple[str, ...]]:
+    words: list[tuple[str, Check | KnownFinding]] = [(check.id, check) for check in variant.checks]
+    for number, each in (*words, *variant.findings.items()):
+        yield number, each.severity, each.scope, each.text, each.remediation, each.source
+
+
+def _accelerators(variants: Sequence[Variant], holders: Sequence[int]) -> str:
+    """Return the accelerators that have something, and of those that have it in part the stacks."""
+    if len(holders) == len(variants):
+        return "all"
+    total, mine = (Counter(variants[number].accelerator for number in some) for some in (range(len(variants)), holders))
+    stacks = (variants[number] for number in holders)
+    names = (v.accelerator if mine[v.accelerator] == total[v.accelerator] else v.stack for v in stacks)
+    return ", ".join(dict.fromkeys(names))
+
+
+def retired(items: Iterable[Retired]) -> str:
+    """Return the ids that are never used again, a line for each meaning that one had."""
+    rows = ((item.id, item.meaning, item.replaced_by or "") for item in items)
+    return _table(("id", "meaning", "replaced by"), rows)
 
 
 def caches(variants: Sequence[Variant]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from entrypoints.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.lean import Any, Mapping, MappingProxyType, NamedTuple
-from entrypoints.model import Finding
+from entrypoints.model import Notice
 
 GIB = 1 << 30
 
@@ -21,7 +21,7 @@ class Decision(NamedTuple):
     """All that was decided, by setting, and what is to be said about the user's own choices."""
 
     values: Mapping[str, Value]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Notice, ...] = ()
     files: Mapping[str, str] = MappingProxyType({})
     """Path → text of what values refer to; written below the cache before vLLM starts."""
 
@@ -56,8 +56,3 @@ def gib(size: float) -> str:
 def does_not_fit(message: str, hint: str) -> EntrypointError:
     """Make the one error for a model that is too large for what is there."""
     return EntrypointError(DOES_NOT_FIT, message, hint)
-
-
-def advice(number: int, text: str, found: str, expected: str, remediation: str, source: str) -> Finding:
-    """Make a warning about something the user chose: it is kept as it is, and this is said."""
-    return Finding(f"PLAN-{number:03}", "WARN", text, found, expected, remediation, "container", source)

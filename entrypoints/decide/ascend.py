@@ -5,15 +5,16 @@ What vllm-ascend makes of the settings was read in its platform.py, cpu_binding.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide import Decision, Thresholds, Value
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.case import element_bytes
 from entrypoints.decide.demand import LENGTH
 from entrypoints.decide.fit import SEQUENCES, Fit, Rules, fit
 from entrypoints.decide.layouts import DATA, EXECUTOR, EXPERT, NODES
 from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.findings import notice
 from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Facts, Finding
+from entrypoints.model import Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list, parse_id_list
 from entrypoints.vllm_flags import Given
@@ -305,75 +306,57 @@ def _profiling(case: Case) -> dict[str, Value]:
     }
 
 
-def _mixed_advice(case: Case) -> Iterator[Finding]:
+def _mixed_advice(case: Case) -> Iterator[Notice]:
     served = case.thresholds.words(_MIXED)
     if case.model.architecture and case.model.architecture not in served:
-        how = "Qwen2.5 models; DeepSeek-R1-W8A8 only with prefill and decode on hosts of their own (omni_cli serve)"
-        text = "omni-infer's mixed deployment does not name this model"
-        yield advice(41, text, case.model.architecture, ", ".join(served), how, f"{GUIDE}, mixed deployment")
+        yield notice("NPU-041", case.model.architecture, f"one of {', '.join(served)}")
     if (case.given.number(DATA) or 1) > 1:
-        text = "omni-infer's mixed deployment supports one engine only"
-        found = f"{DATA} {case.given.number(DATA)}"
-        yield advice(42, text, found, "1", "start one container for each engine", f"{GUIDE}, mixed deployment")
+        yield notice("NPU-042", f"{DATA} {case.given.number(DATA)}", "1")
 
 
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case, found: Fit) -> Iterator[Finding]:
+def _advice(case: Case, found: Fit) -> Iterator[Notice]:
     yield from _quantization(case)
     yield from _few_cpus(case, found)
     yield from _long_mask(case)
     yield from _latent(case, found)
     if case.has_hosts and not case.facts.granted.get(HCCN):
-        yield advice(
-            43, "Several hosts reach each other through the chips' own interfaces, whose addresses are missing here",
-            f"no {HCCN}", HCCN, f"docker run -v {HCCN}:{HCCN}:ro --network host …",
-            "vllm-ascend docs, multi-node tutorials",
-        )  # fmt: skip
+        yield notice("NPU-043", f"no {HCCN}", HCCN)
 
 
-def _quantization(case: Case) -> Iterator[Finding]:
+def _quantization(case: Case) -> Iterator[Notice]:
     methods = case.thresholds.words("quantization_methods")
     kind = case.model.quantization
     if kind and kind not in methods:
-        text = "the model's quantization is not one that the NPU platform names"
-        how = "use weights in one of these (msModelSlim makes W8A8 of the original), or the model unquantized"
-        yield advice(44, text, kind, f"one of {', '.join(methods)}", how, "supported_quantization of the platform")
+        yield notice("NPU-044", kind, f"one of {', '.join(methods)}")
 
 
-def _few_cpus(case: Case, found: Fit) -> Iterator[Finding]:
+def _few_cpus(case: Case, found: Fit) -> Iterator[Notice]:
     """Say where vllm-ascend's binding would give up: it wants so many CPUs for each chip."""
     each, cpus = case.thresholds.whole("cpus_per_device"), len(case.facts.cpus)
     binds = case.facts.processor.architecture == "aarch64" and case.version >= _BINDS_ITSELF
     if binds and cpus < each * len(found.devices):
-        text = "Workers will not be bound: the container has too few CPUs for its chips"
-        expected = f"at least {each} for each of {len(found.devices)} chips"
-        how = "docker run --cpuset-cpus with more CPUs, evenly over the NUMA nodes of the chips"
-        yield advice(45, text, f"{cpus} CPUs", expected, how, "vllm-ascend cpu_binding.py")
+        yield notice("NPU-045", f"{cpus} CPUs", f"at least {each} for each of {len(found.devices)} chips")
 
 
-def _latent(case: Case, found: Fit) -> Iterator[Finding]:
+def _latent(case: Case, found: Fit) -> Iterator[Notice]:
     """Say where latent attention's kernel would get too few heads, and how the vendor spreads such a model instead."""
     geometry, least = case.model.geometry, case.thresholds.whole("heads_of_latent_attention")
     if not geometry or not geometry.latent or case.is_eager or geometry.heads // found.tensor >= least:
         return
     tensor = max(1, geometry.heads // least)
-    how = f"-tp {tensor} -dp {max(1, _ranks(found) // tensor)} {EXPERT}, or {EAGER}"
-    text = "In graphs the kernel of latent attention takes 32, 64 or 128 heads of each rank"
-    source = "vllm-ascend docs, faqs 13; DeepSeek-R1 (4 engines of 4 ranks)"
-    yield advice(
-        47, text, f"{geometry.heads // found.tensor} with -tp {found.tensor}", f"at least {least}", how, source
-    )
+    options = f"-tp {tensor} -dp {max(1, _ranks(found) // tensor)} {EXPERT}"
+    heads = f"{geometry.heads // found.tensor} with -tp {found.tensor}"
+    yield notice("PLAN-047", heads, f"at least {least}", options=options)
 
 
-def _long_mask(case: Case) -> Iterator[Finding]:
+def _long_mask(case: Case) -> Iterator[Notice]:
     most = case.thresholds.whole("longest_context_310p")
     length = case.given.flag(LENGTH)
     if case.architecture == DUO and length in ("-1", "auto"):
-        text = "310P must not find its longest sequence by itself: it lays out a mask of that length squared"
-        source = "vllm-ascend docs, Atlas 300I DUO"
-        yield advice(46, text, f"{LENGTH} {length}", f"at most {most}", f"{LENGTH} {most}", source)
+        yield notice("NPU-046", f"{LENGTH} {length}", f"at most {most}", most=str(most))
 
 
 def _version(text: str) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ utils/ompmultiprocessing.py.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Value, advice, does_not_fit, gib
+from entrypoints.decide import Decision, Value, does_not_fit, gib
 from entrypoints.decide import binding as bind
 from entrypoints.decide import cpuwishes as wish
 from entrypoints.decide import memory as mem
@@ -14,10 +14,10 @@ from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.demand import Demand, read_demand
 from entrypoints.decide.executor import choose_executor, unbound
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
-from entrypoints.findings import GIB
+from entrypoints.findings import GIB, notice
 from entrypoints.geometry import Geometry
 from entrypoints.lean import Any, Iterator, Mapping, NamedTuple
-from entrypoints.model import Facts, Finding, Processor
+from entrypoints.model import Facts, Notice, Processor
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import parse_id_list
 from entrypoints.vllm_flags import Given, parse_count
@@ -66,7 +66,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
 
 def choose_wished(
     case: Case, layout: Layout, size: int, memory: Mapping[str, Value]
-) -> tuple[dict[str, Value], tuple[Finding, ...]]:
+) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Turn --concurrency, the ranges and the aim into vLLM's flags."""
     space = wish.said_space(memory, case.given, KV_SPACE)
     held = wish.held(space, case.model.geometry, _demand(case).typical, _kv_size(case, size), layout.tensor)
@@ -351,38 +351,18 @@ def _preload(case: Case) -> dict[str, str]:
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Finding]:
+def _advice(case: Case) -> Iterator[Notice]:
     """Say what speaks against choices of the user's, which are kept."""
     given, processor = case.given, case.facts.processor
     preload = given.variable("LD_PRELOAD")
     missing = [path for path in _preload(case).values() if preload and path.rsplit("/", 1)[-1] not in preload]
     if missing:
-        yield advice(
-            1,
-            "LD_PRELOAD was set by you and lacks libraries that make serving faster",
-            f"LD_PRELOAD={preload}",
-            "those of this image among them",
-            f"LD_PRELOAD={':'.join([*missing, str(preload)])}",
-            MANUAL,
-        )
+        better = ":".join([*missing, str(preload)])
+        yield notice("PLAN-001", f"LD_PRELOAD={preload}", "those of this image among them", preload=better)
     dtype = given.flag("--dtype")
     if dtype in ("half", "float16") or (processor.architecture == "s390x" and dtype not in (None, "float", "float32")):
         better = str(choose_dtype(processor).value)
-        yield advice(
-            2,
-            f"--dtype {dtype} is unstable, or not supported, on this processor",
-            f"--dtype {dtype}",
-            better,
-            f"--dtype {better}",
-            MANUAL,
-        )
+        yield notice("PLAN-002", f"--dtype {dtype}", better, dtype=str(dtype), better=better)
     methods = case.thresholds.words("quantization_methods")
     if case.model.quantization and case.model.quantization not in methods:
-        yield advice(
-            3,
-            "the model's quantisation is not one that vLLM's CPU backend names",
-            case.model.quantization,
-            f"one of {', '.join(methods)}",
-            "use the model in one of these, or unquantised, if vLLM refuses it",
-            MANUAL,
-        )
+        yield notice("PLAN-003", case.model.quantization, f"one of {', '.join(methods)}")

@@ -5,12 +5,12 @@ What vLLM 0.32 makes of them was read in its engine/arg_utils.py (get_batch_defa
 
 from __future__ import annotations
 
-from entrypoints.decide import Value, advice
+from entrypoints.decide import Value
 from entrypoints.decide.demand import LENGTH, Demand
-from entrypoints.findings import GIB
+from entrypoints.findings import GIB, notice
 from entrypoints.geometry import Geometry
 from entrypoints.lean import Mapping
-from entrypoints.model import Finding
+from entrypoints.model import Notice
 from entrypoints.vllm_flags import Given
 
 TENSOR, DATA, PIPELINE = "--tensor-parallel-size", "--data-parallel-size", "--pipeline-parallel-size"
@@ -54,7 +54,7 @@ def choose_length(demand: Demand) -> dict[str, Value]:
 
 def choose_sequences(
     given: Given, shards: int, engines: int, held: int | None
-) -> tuple[dict[str, Value], tuple[Finding, ...]]:
+) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Turn the wished concurrency into each engine's, and say where less fits; `held` is what the KV cache holds."""
     wished = given.wishes.concurrency
     if wished is None or SEQUENCES in given.flags:
@@ -65,10 +65,8 @@ def choose_sequences(
     if fewer == each:
         return {SEQUENCES: Value(str(each), because)}, ()
     limit = f"a step computes {step} tokens, one for each" if fewer == step else "the KV cache holds no more of them"
-    text, how = "Not all of --concurrency run at a time: the others wait in the queue", "shorter ranges, or more memory"
-    account = "drydock: the KV cache's account"
-    finding = advice(26, text, f"{fewer * engines} at a time", f"{wished} at a time", how, account)
-    return {SEQUENCES: Value(str(fewer), f"{because}; {limit}")}, (finding,)
+    queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{wished} at a time", because=limit)
+    return {SEQUENCES: Value(str(fewer), f"{because}; {limit}")}, (queued,)
 
 
 def choose_mode(given: Given) -> dict[str, Value]:

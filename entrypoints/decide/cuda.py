@@ -6,12 +6,12 @@ distributed/device_communicators/custom_all_reduce.py.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Value, advice
+from entrypoints.decide import Decision, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.findings import derive
+from entrypoints.findings import derive, notice
 from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Device, Facts, Finding, Link
+from entrypoints.model import Device, Facts, Link, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 
@@ -199,51 +199,31 @@ def choose_all_reduce(case: Case, found: Fit) -> dict[str, Value]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case, found: Fit) -> Iterator[Finding]:
+def _advice(case: Case, found: Fit) -> Iterator[Notice]:
     """Yield what speaks against the user's choices, or the model's type, on these GPUs."""
     yield from _allocator(case)
     yield from _refused(case, found)
     yield from _unpacked(case, found)
     if (case.given.flag("--dtype") or "").lower() == "bfloat16" and choose_dtype(case).value == "float16":
-        yield advice(
-            31,
-            "These GPUs do not compute bfloat16: vLLM will refuse to start",
-            "--dtype bfloat16",
-            "--dtype float16",
-            "leave --dtype out",
-            "vLLM platforms/cuda.py, check_if_supports_dtype",
-        )
+        yield notice("CUDA-031", "--dtype bfloat16", "--dtype float16")
 
 
-def _allocator(case: Case) -> Iterator[Finding]:
+def _allocator(case: Case) -> Iterator[Notice]:
     conf = next((value for name in ALLOCATOR if (value := case.given.variable(name))), "")
     if "expandable_segments:True" in conf and "--enable-sleep-mode" in case.given.flags:
-        yield advice(
-            32,
-            "Sleep mode keeps memory in a pool that expandable segments do not work with: vLLM will not start",
-            conf,
-            "no expandable_segments:True",
-            "leave it out of PYTORCH_CUDA_ALLOC_CONF",
-            "vLLM device_allocator/cumem.py; pytorch/pytorch#147851",
-        )
+        yield notice("CUDA-032", conf, "no expandable_segments:True")
 
 
-def _refused(case: Case, found: Fit) -> Iterator[Finding]:
+def _refused(case: Case, found: Fit) -> Iterator[Notice]:
     """Yield that vLLM has no kernel for the weights' type on GPUs that are this old."""
     method, oldest = case.model.quantization, _capability(case.facts)
     needed = str(case.thresholds.table["awq_from"]["value"])
     if method == "awq" and oldest and oldest < _version(needed):
-        yield advice(
-            34,
-            f"vLLM will refuse {method} on {found.devices[0].name}: its kernels need newer GPUs",
-            f"compute capability {'.'.join(map(str, oldest))}",
-            f"{needed} or later",
-            "the model in float16 or GPTQ, or newer GPUs",
-            "vLLM quantization/awq.py, get_min_capability",
-        )
+        capability = f"compute capability {'.'.join(map(str, oldest))}"
+        yield notice("CUDA-034", capability, f"{needed} or later", method=method, device=found.devices[0].name)
 
 
-def _unpacked(case: Case, found: Fit) -> Iterator[Finding]:
+def _unpacked(case: Case, found: Fit) -> Iterator[Notice]:
     """Yield a note where weights of a type that the GPUs do not compute are unpacked for each step."""
     method, oldest = case.model.quantization, _capability(case.facts)
     name = "fp8_from" if method in _FP8 else "fp4_from" if method in _FP4 else ""
@@ -251,11 +231,5 @@ def _unpacked(case: Case, found: Fit) -> Iterator[Finding]:
         return
     needed = str(case.thresholds.table[name]["value"])
     if oldest < _version(needed):
-        yield advice(
-            33,
-            f"{found.devices[0].name} does not compute {method}: its weights are unpacked for each step",
-            f"compute capability {'.'.join(map(str, oldest))}",
-            f"{needed} or later",
-            "nothing to mend where memory is what counts; else a model in bfloat16, INT8 or AWQ",
-            "vLLM docs, quantization, supported hardware",
-        )
+        capability = f"compute capability {'.'.join(map(str, oldest))}"
+        yield notice("CUDA-033", capability, f"{needed} or later", method=method, device=found.devices[0].name)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from entrypoints.decide import advice, gib
+from entrypoints.decide import gib
 from entrypoints.errors import HOST, USAGE, EntrypointError
-from entrypoints.lean import Callable, Iterable, NamedTuple
-from entrypoints.model import Device, Facts, Finding, Link
+from entrypoints.findings import notice
+from entrypoints.lean import Callable, Iterable, Iterator, NamedTuple
+from entrypoints.model import Device, Facts, Link, Notice
 from entrypoints.parse import format_id_list
 
 FABRIC, SOCKET, FAR = 2, 1, 0
@@ -21,14 +22,15 @@ _ALIKE = 0.9
 _FREE = 0.8
 """Share of what vLLM may take that must be free, so that a device is worth taking."""
 
-_SOURCE = "drydock: how devices are chosen"
+_GOOD = "healthy, free, alike"
+"""What devices are expected to be."""
 
 
 class Pool(NamedTuple):
     """The devices that may serve, in the vendor's order, and what is to be said about the others."""
 
     devices: tuple[Device, ...]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Notice, ...] = ()
 
 
 def numbers(devices: Iterable[Device]) -> str:
@@ -57,8 +59,7 @@ def choose_pool(facts: Facts, wished: tuple[int, ...] | None, usable: float) -> 
         hint = "end what holds them, or name devices nonetheless: --devices " + numbers(facts.devices)
         raise EntrypointError(HOST, f"of {len(facts.devices)} devices none is healthy and free{found}", hint)
     alike, foreign = _largest_family(free)
-    findings = (*_left_out(21, "not healthy", sick), *_left_out(22, "held by another process", taken))
-    return Pool(alike, (*findings, *_left_out(23, f"no {alike[0].name} like the others", foreign)))
+    return Pool(alike, tuple(_left_out(sick, taken, foreign, alike[0].name)))
 
 
 def is_healthy(device: Device) -> bool:
@@ -98,12 +99,20 @@ def _named(what: str, devices: tuple[Device, ...]) -> str:
     return f"; {what}: {numbers(devices)}" if devices else ""
 
 
-def _left_out(number: int, why: str, devices: tuple[Device, ...]) -> tuple[Finding, ...]:
-    if not devices:
-        return ()
-    found = "; ".join(_state(device) for device in devices)
-    named = f"--devices {numbers(devices)}"
-    return (advice(number, f"Not used: {why}", found, "healthy, free, alike", f"{named} uses them", _SOURCE),)
+def _left_out(
+    sick: tuple[Device, ...], taken: tuple[Device, ...], foreign: tuple[Device, ...], name: str
+) -> Iterator[Notice]:
+    """Yield which devices are not used, by what speaks against them; `name` is that of the devices that are."""
+    if sick:
+        yield notice("PLAN-021", _states(sick), _GOOD, devices=numbers(sick))
+    if taken:
+        yield notice("PLAN-022", _states(taken), _GOOD, devices=numbers(taken))
+    if foreign:
+        yield notice("PLAN-023", _states(foreign), _GOOD, devices=numbers(foreign), name=name)
+
+
+def _states(devices: Iterable[Device]) -> str:
+    return "; ".join(_state(device) for device in devices)
 
 
 def _state(device: Device) -> str:
@@ -123,10 +132,8 @@ def _wished(facts: Facts, wished: tuple[int, ...], usable: float) -> Pool:
     return Pool(devices, (*_doubted("not healthy, or held by others", doubtful), *_doubted("unlike the first", mixed)))
 
 
-def _doubted(why: str, devices: tuple[Device, ...]) -> tuple[Finding, ...]:
-    found = "; ".join(_state(device) for device in devices)
-    text = f"You named devices that are {why}: they are used"
-    return (advice(24, text, found, "healthy, free, alike", "leave them out of --devices", _SOURCE),) if devices else ()
+def _doubted(why: str, devices: tuple[Device, ...]) -> tuple[Notice, ...]:
+    return (notice("PLAN-024", _states(devices), _GOOD, why=why),) if devices else ()
 
 
 # --- links ----------------------------------------------------------------------------------------------------------

@@ -6,22 +6,21 @@ tables of models and quantisations are the vendor's, and stand in the stack's th
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Value, advice
+from entrypoints.decide import Decision, Value
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.case import element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.visible import shown
 from entrypoints.errors import MODEL, EntrypointError
-from entrypoints.findings import FAIL
+from entrypoints.findings import notice
 from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Facts, Finding
+from entrypoints.model import Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list
 from entrypoints.vllm_flags import Given, parse_count
 
 VISIBLE = "TOPS_VISIBLE_DEVICES"
 TABLE = "vLLM-GCU, list of supported models"
-READ_ME = "vLLM-GCU readme, supported quantisation"
 
 _ROUTING = 16 + 16
 """Numbers that travel with each token's hidden state between experts: its top experts and their weights."""
@@ -83,14 +82,12 @@ def scheme(model: ModelFacts) -> str:
     return {"awq": "awq", "w8a16": "w8a16", "w8a8": "w8a8", "compressed-tensors": "w8a8"}.get(method, "")
 
 
-def _refuse(case: Case) -> Iterator[Finding]:
+def _refuse(case: Case) -> Iterator[Notice]:
     """Raise for what the vendor does not support; yield a FAIL where the user names the quantisation nonetheless."""
     for what, found, expected, how in (*_bad_quantisation(case), *_bad_pair(case)):
         if case.given.flag("--quantization") is None:
             raise EntrypointError(MODEL, f"{case.model.name}: {what}: found {found}, expected {expected}", how)
-        yield Finding(
-            "PLAN-030", FAIL, f"{what}; you named --quantization yourself", found, expected, how, "container", TABLE
-        )
+        yield notice("GCU-030", found, expected, what=what)
 
 
 Problem = tuple[str, str, str, str]
@@ -200,32 +197,25 @@ def _exchange(case: Case) -> dict[str, Value]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Finding]:
+def _advice(case: Case) -> Iterator[Notice]:
     """Say what speaks against choices of the user's, and what the vendor has not validated; all is kept."""
     model, given = case.model, case.given
     if model.architecture and not _is_listed(case):
-        text = "The vendor's list of supported models does not name this architecture"
-        yield advice(31, text, model.architecture, "one of the list", "try it, or ask Enflame", TABLE)
+        yield notice("GCU-031", model.architecture, "one of the list")
     dtype = {"half": "float16"}.get(given.flag("--dtype") or "", given.flag("--dtype"))
     if dtype in ("float16", "bfloat16") and not model.quantization and _is_listed(case) and not case.lists(dtype):
-        text = f"The vendor has not validated this architecture in {dtype}"
         better = str(choose_dtype(case).value)
-        yield advice(32, text, f"--dtype {dtype}", better, f"--dtype {better}", TABLE)
+        yield notice("GCU-032", f"--dtype {dtype}", better, dtype=dtype, better=better)
     yield from _cache_advice(case)
 
 
-def _cache_advice(case: Case) -> Iterator[Finding]:
+def _cache_advice(case: Case) -> Iterator[Notice]:
     cache = case.given.flag("--kv-cache-dtype") or "auto"
-    source = "vLLM-GCU readme, INT8 KV cache; vllm_gcu/gcu.py"
     if cache.startswith("fp8"):
-        text = "An S60 has no fp8: the plugin makes an int8 cache of it"
-        yield advice(33, text, f"--kv-cache-dtype {cache}", "int8", "--kv-cache-dtype int8", source)
+        yield notice("GCU-033", f"--kv-cache-dtype {cache}", "int8")
     if cache == "auto":
         return
     if case.given.flag("--quantization-param-path") is None:
-        text = "An int8 KV cache needs the scales that TopsCompressor wrote"
-        how = "--quantization-param-path int8_kv_cache.json"
-        yield advice(34, text, "no --quantization-param-path", "the file of scales", how, source)
+        yield notice("GCU-034", "no --quantization-param-path", "the file of scales")
     if _is_listed(case) and not case.lists("int8_cache"):
-        text = "The vendor has not validated this architecture with an int8 KV cache"
-        yield advice(35, text, case.model.architecture, "one of the list", "leave --kv-cache-dtype out", TABLE)
+        yield notice("GCU-035", case.model.architecture, "one of the list")

@@ -7,9 +7,10 @@ imports of torch and vLLM, and the ring buffers in /dev/shm, for which Docker's 
 
 from __future__ import annotations
 
-from entrypoints.decide import GIB, Value, advice
+from entrypoints.decide import GIB, Value
 from entrypoints.errors import HOST, EntrypointError
-from entrypoints.model import Facts, Finding
+from entrypoints.findings import notice
+from entrypoints.model import Facts, Notice
 from entrypoints.parse import parse_id_list
 from entrypoints.vllm_flags import Given
 
@@ -104,10 +105,9 @@ def _forked(facts: Facts, given: Given) -> dict[str, Value]:
     }
 
 
-def unbound(facts: Facts, chosen: dict[str, Value]) -> tuple[Finding, ...]:
+def unbound(facts: Facts, chosen: dict[str, Value]) -> tuple[Notice, ...]:
     """Warn when threads stay unbound for lack of shared memory."""
     if "OMP_NUM_THREADS" not in chosen:
         return ()
-    text = "Threads are not bound to cores: vLLM binds them in worker processes, for which /dev/shm is too small"
     found, expected = f"{_shared_memory(facts) // MIB} MiB free", f"at least {WORKER_SHARED_MEMORY // MIB} MiB"
-    return (advice(4, text, found, expected, _HINT, "vLLM 0.32 shm_broadcast.py and ompmultiprocessing.py"),)
+    return (notice("PLAN-004", found, expected),)

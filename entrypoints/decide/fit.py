@@ -34,9 +34,9 @@ from entrypoints.decide.layouts import (
     spread_because,
 )
 from entrypoints.decide.room import Rules, Split
-from entrypoints.findings import INFO, WARN
+from entrypoints.findings import notice
 from entrypoints.lean import Iterator, Mapping, NamedTuple
-from entrypoints.model import Device, Facts, Finding
+from entrypoints.model import Device, Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 
@@ -63,7 +63,7 @@ class Fit(NamedTuple):
     kv_tokens: int | None
     """That fit the KV cache of one engine, in sequences of `length`."""
     values: Mapping[str, Value]
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Notice, ...] = ()
 
 
 def fit(facts: Facts, model: ModelFacts, given: Given, rules: Rules) -> Fit:
@@ -203,7 +203,7 @@ def _wished_length(case: Case, length: int) -> dict[str, Value]:
     return {LENGTH: Value(str(length), case.demand.because, (*longer, "less: the longest request would be refused"))}
 
 
-def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Finding, ...]]:
+def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose --max-num-seqs from the wished concurrency, and say where the KV cache holds fewer."""
     wished, engines = case.given.wishes.concurrency, choice.split.data
     if wished is None:
@@ -216,25 +216,18 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Find
         both = ("more: nobody asked for it", "fewer: requests would wait while the KV cache has room")
         return {SEQUENCES: Value(str(each), because, both)}, ()
     fewer = min(held, step)
-    because, instead, how = _fewer(case, held, step, each)
-    finding = Finding(
-        "PLAN-026", WARN, "Not all of --concurrency run at a time: the others wait in the queue",
-        f"{fewer * engines} at a time", f"{wished} at a time", how, "container", "drydock: the KV cache's account",
-    )  # fmt: skip
-    return {SEQUENCES: Value(str(fewer), because, (instead,))}, (finding,)
+    because, instead = _fewer(case, held, step, each)
+    queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{wished} at a time", because=because)
+    return {SEQUENCES: Value(str(fewer), because, (instead,))}, (queued,)
 
 
-def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str, str]:
-    """Return why fewer sequences run than were wished for, why not all of them, and what helps."""
+def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str]:
+    """Return why fewer sequences run than were wished for, and why not all of them."""
     if step < held:
         because = f"a step computes {step} tokens, and every running sequence takes one"
-        return (
-            because,
-            f"{each}: vLLM refuses to start",
-            f"more devices with --optimize throughput, or more {BATCHED}",
-        )
+        return because, f"{each}: vLLM refuses to start"
     because = f"the KV cache holds {held} sequences of {case.demand.typical} tokens, the mean of the ranges"
-    return because, f"{each}: vLLM would preempt running requests", "shorter ranges, more devices, --kv-cache-dtype fp8"
+    return because, f"{each}: vLLM would preempt running requests"
 
 
 def _states(case: Case, choice: Choice) -> dict[str, Value]:
@@ -275,24 +268,16 @@ def _executor(case: Case, split: Split) -> dict[str, Value]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _idle(case: Case, devices: tuple[Device, ...], split: Split) -> Iterator[Finding]:
+def _idle(case: Case, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
     """Say which devices nothing runs on, and how they would be used."""
     idle = tuple(device for device in case.pool.devices if device not in devices)
     if not idle or LOCAL in case.given.flags:
         return
-    text = "1 device stays idle" if len(idle) == 1 else f"{len(idle)} devices stay idle"
-    how = "--optimize throughput starts more engines, --optimize latency spreads one wider; or give them to another"
-    yield Finding(
-        "PLAN-025", INFO, text, numbers(idle), f"{split.words()} needs {len(devices)}", how,
-        "container", "drydock: the fewest devices that hold the model",
-    )  # fmt: skip
+    yield notice("PLAN-025", numbers(idle), f"{split.words()} needs {len(devices)}", count=str(len(idle)))
 
 
-def _slow(case: Case, split: Split) -> Iterator[Finding]:
-    if split.tensor <= case.there.wide:
-        return
-    yield Finding(
-        "PLAN-027", WARN, "A tensor-parallel group crosses a slower link between devices", split.words(),
-        f"at most {case.there.wide} devices, which the fastest links join",
-        f"-tp {case.there.wide} with -pp, where it fits", "container", "vLLM: parallelism and scaling",
-    )  # fmt: skip
+def _slow(case: Case, split: Split) -> Iterator[Notice]:
+    wide = case.there.wide
+    if split.tensor > wide:
+        expected = f"at most {wide} devices, which the fastest links join"
+        yield notice("PLAN-027", split.words(), expected, wide=str(wide))

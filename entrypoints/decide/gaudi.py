@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from entrypoints.conversions import conversions, others, result, suitable, typed
-from entrypoints.decide import Value, advice
+from entrypoints.decide import Value
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.fit import Fit
 from entrypoints.decide.layouts import EXECUTOR, EXPERT
+from entrypoints.findings import notice
 from entrypoints.lean import Iterator
-from entrypoints.model import Device, Finding
+from entrypoints.model import Device, Notice
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
 QUANTIZATION = "--quantization"
@@ -166,77 +167,41 @@ def switches(case: Case) -> dict[str, Value]:
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
-def _unnamed(case: Case) -> Iterator[Finding]:
+def _unnamed(case: Case) -> Iterator[Notice]:
     """Yield that the platform does not name the weights' quantisation: vLLM then refuses to start."""
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
-        text = "the model's quantisation is not one that the HPU platform names"
-        source = "vllm-fork vllm/platforms/hpu.py, vllm-gaudi vllm_gaudi/platform.py, supported_quantization"
-        yield advice(45, text, method, ", ".join(methods), "the model unquantised, or in one of those", source)
+        yield notice("HPU-045", method, f"one of {', '.join(methods)}")
 
 
-def _unconverted(case: Case) -> Iterator[Finding]:
+def _unconverted(case: Case) -> Iterator[Notice]:
     """Yield that weights must be converted before they are served."""
     if not _is_float8(case) or case.model.converted or case.word("fp8_conversion") != "beforehand":
         return
     name, script = case.model.name, suitable(case.profile, case.model)
     where = "" if script else f" ({others(case.profile)}; this one has none for such weights)"
-    yield advice(
-        41,
-        "Gaudi2 computes float8 as e4m3fnuz, and this stack does not convert weights while loading",
-        name,
-        "weights that `convert` wrote",
-        f"{typed(name, script)}{where}, then serve --model {result(name)}",
-        "Gaudi2E's manual, 3.1.1",
-    )
+    command = f"{typed(name, script)}{where}"
+    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=result(name))
 
 
-def _unmeasured(case: Case) -> Iterator[Finding]:
+def _unmeasured(case: Case) -> Iterator[Notice]:
     """Yield that Intel Neural Compressor was asked for without the measurements that it needs."""
     if case.given.flag(QUANTIZATION) != "inc" or case.given.variable(QUANT):
         return
     script = next((each for each in conversions(case.profile) if each.gives == "measurements"), None)
     how = typed(case.model.name, script) if script else others(case.profile)
-    yield advice(
-        46,
-        f"{QUANTIZATION} inc was set by you, and nothing names the measurements that it quantises with",
-        f"no {QUANT}",
-        f"{QUANT}=…/maxabs_quant_g2.json",
-        f"{how}; its last line says what to serve with",
-        "vllm-hpu-extension calibration/README.md",
-    )
+    yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=how)
 
 
-def warnings(case: Case, chosen: Fit) -> Iterator[Finding]:
+def warnings(case: Case, chosen: Fit) -> Iterator[Notice]:
     """Yield what is to be said about the model and the user's own choices."""
     yield from _unnamed(case)
     yield from _unconverted(case)
     yield from _unmeasured(case)
     if case.is_on(SKIP):
-        yield advice(
-            42,
-            f"{SKIP} was set by you: the first request of each shape waits while its graph is compiled",
-            f"{SKIP}={case.given.variable(SKIP)}",
-            "false",
-            "leave it out; a filled recipe cache makes the warm-up short",
-            f"{SCRIPT} -h: do not use in production environment",
-        )
+        yield notice("HPU-042", f"{SKIP}={case.given.variable(SKIP)}", "false")
     if is_pcie(chosen.devices) and chosen.tensor > LINKED and not case.thresholds.number("host_nic"):
-        yield advice(
-            43,
-            "Gaudi2E's links join four cards; a wider group needs host NICs, libfabric and hccl_ofi_wrapper",
-            f"{chosen.tensor} cards",
-            "at most 4, or the variant for host NICs",
-            "--tensor-parallel-size 4, or the image whose name ends in -hnic",
-            "Gaudi2E's manual, 1.2.1",
-        )
+        yield notice("HPU-043", f"{chosen.tensor} cards", f"at most {LINKED}, or the variant for host NICs")
     limits = [name for name in case.given.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
     if limits and "pad" not in case.thresholds.words("bucket_ways"):
-        yield advice(
-            44,
-            "This stack's vllm-hpu-extension ignores padding limits, or stops at one that is no whole number",
-            f"{limits[0]}={case.given.env[limits[0]]}",
-            "not set",
-            f"unset {limits[0]}; --input-range, --output-range or --workload choose the buckets",
-            "vllm-hpu-extension aice/v1.22.0 at f5f9ecb, features.py",
-        )
+        yield notice("HPU-044", f"{limits[0]}={case.given.env[limits[0]]}", "not set", variable=limits[0])

@@ -8,11 +8,12 @@ NxD Inference, and vLLM Neuron's configuration options.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value, advice, gib
+from entrypoints.decide import Decision, Thresholds, Value, gib
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.neuroncores import COUNT, as_cores, choose_cores
-from entrypoints.lean import Any, Callable, Mapping, NamedTuple
-from entrypoints.model import Device, Facts, Finding
+from entrypoints.findings import notice
+from entrypoints.lean import Any, Callable, Iterator, Mapping, NamedTuple
+from entrypoints.model import Device, Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list
 from entrypoints.vllm_flags import Flag, Given
@@ -290,34 +291,25 @@ ENGINES = {
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case, engine: Engine) -> tuple[Finding, ...]:
+def _advice(case: Case, engine: Engine) -> Iterator[Notice]:
     """Say what speaks against choices of the user's, which are kept."""
-    found = []
     tokens, length = case.fitted.kv_tokens, case.length
     if not engine.capped and tokens is not None and length and case.sequences * length > tokens:
-        text = "The KV cache is reserved for every sequence at full length, which may be more than the memory left"
         each, held = f"{case.sequences} sequences of {length} tokens", f"at most {tokens // length} sequences"
-        found.append(advice(71, text, each, held, f"{SEQUENCES} {max(1, tokens // length)}", GUIDE))
+        yield notice("PLAN-071", each, held, sequences=str(max(1, tokens // length)))
     if case.given.flag("--quantization") == "neuron_quant":
-        text = "Neuron's quantisation is configured through --additional-config; --quantization neuron_quant breaks it"
-        found.append(advice(72, text, "--quantization neuron_quant", "no --quantization", "leave it out", GUIDE))
+        yield notice("PLAN-072", "--quantization neuron_quant", "no --quantization")
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
-        text, how = "The model's quantisation is not one that the Neuron platform names", "the model unquantised"
-        found.append(advice(75, text, method, f"one of {', '.join(methods)}", how, "vllm-neuron platform.py"))
+        yield notice("PLAN-075", method, f"one of {', '.join(methods)}")
     weights = case.model.weights
     if weights and case.facts.memory.available < weights.on_disk:
-        text = "The host's memory holds the weights while they are converted and split"
-        there, need = gib(case.facts.memory.available), gib(weights.on_disk)
-        found.append(advice(73, text, there, need, "a larger instance, or weights that are split already", GUIDE))
-    return tuple(found)
+        yield notice("PLAN-073", gib(case.facts.memory.available), f"at least {gib(weights.on_disk)}")
 
 
-def _left_out(devices: tuple[Device, ...]) -> tuple[Finding, ...]:
+def _left_out(devices: tuple[Device, ...]) -> tuple[Notice, ...]:
     """Say which devices do not serve."""
     if not devices:
         return ()
     numbers = format_id_list(tuple(device.number for device in devices))
-    text = "Neuron devices are left out: another process holds them, or the driver counted errors"
-    hint = "end what holds them, or name them with --devices"
-    return (advice(74, text, f"devices {numbers}", "all healthy and free", hint, "neuron-ls; the driver's sysfs"),)
+    return (notice("PLAN-074", f"devices {numbers}", "all healthy and free"),)

@@ -6,14 +6,15 @@ one socket or one GPU, neither tensor nor pipeline parallelism; its KV cache is 
 
 from __future__ import annotations
 
-from entrypoints.decide import GIB, Decision, Value, advice, does_not_fit, gib
+from entrypoints.decide import GIB, Decision, Value, does_not_fit, gib
 from entrypoints.decide import memory as mem
 from entrypoints.decide.binding import domains
 from entrypoints.decide.case import Case as Question
 from entrypoints.errors import HOST, MODEL, USAGE, EntrypointError
+from entrypoints.findings import notice
 from entrypoints.geometry import Geometry
 from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Facts, Finding
+from entrypoints.model import Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 
@@ -208,19 +209,15 @@ def _sequences(case: Case) -> dict[str, Value]:
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Finding]:
+def _advice(case: Case) -> Iterator[Notice]:
     """Say what speaks against choices of the user's, which are kept."""
     old = case.given.variable(OLD_KV_PRECISION)
     if old:
-        text = f"{OLD_KV_PRECISION} is the name that vLLM's own backend knew; the plugin reads {KV_PRECISION}"
-        yield advice(81, text, f"{OLD_KV_PRECISION}={old}", f"{KV_PRECISION}={old}", f"-e {KV_PRECISION}={old}", README)
+        yield notice("PLAN-081", f"{OLD_KV_PRECISION}={old}", f"{KV_PRECISION}={old}", precision=old)
     if case.given.flag(PREFIXES) == "True" and case.given.flag("--enable-chunked-prefill") == "True":
-        text = "Prefix caching and chunked prefill do not go together in this plugin"
-        yield advice(82, text, "both", "one of them", f"leave {PREFIXES} out", README)
+        yield notice("PLAN-082", "both", "one of them")
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
-        text = "The model's quantisation is not one that optimum-intel converts"
-        how = "the model unquantised; optimum-cli export openvino --weight-format int4 makes it small"
-        yield advice(84, text, method, f"one of {', '.join(methods)}", how, "optimum-intel, exporters/openvino")
+        yield notice("PLAN-084", method, f"one of {', '.join(methods)}")
     if case.given.flag("--enable-lora") == "True":
-        yield advice(83, "The plugin refuses LoRA", "--enable-lora", "none", "a cpu variant serves LoRA", README)
+        yield notice("PLAN-083", "--enable-lora", "none")

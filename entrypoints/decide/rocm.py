@@ -5,13 +5,13 @@ What vLLM 0.27 makes of these settings was read in its platforms/rocm.py, _aiter
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide import Decision, Thresholds, Value
 from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.decide.visible import chosen_by, left_out, restricted
+from entrypoints.decide.visible import chosen_by, restricted
 from entrypoints.errors import HOST, EntrypointError
-from entrypoints.findings import derive
+from entrypoints.findings import derive, notice
 from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Facts, Finding
+from entrypoints.model import Device, Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list
 from entrypoints.vllm_flags import Given
@@ -22,9 +22,6 @@ ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
 AITER = "VLLM_ROCM_USE_AITER"
 CK = "VLLM_USE_TRITON_FLASH_ATTN"
 NUMA = "--numa-bind"
-
-_PLATFORM = "vLLM vllm/platforms/rocm.py"
-_GUIDE = "AMD's vLLM V1 performance optimization guide"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
@@ -58,7 +55,7 @@ def rules(thresholds: Thresholds) -> Rules:
     )
 
 
-def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[Finding, ...]]:
+def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[Notice, ...]]:
     """Leave out GPUs that the image has no kernels for, such as a processor's own graphics. Raises HOST."""
     compiled = thresholds.words("compiled_architectures")
     devices = tuple(device for device in facts.devices if device.architecture in ("", *compiled))
@@ -67,7 +64,14 @@ def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[Fi
         found = ", ".join(sorted({f"{device.name} ({device.architecture})" for device in others}))
         message = f"this image has kernels for {', '.join(compiled)}, here is {found}"
         raise EntrypointError(HOST, message, "take another target: `invoke matrix` lists them, `check` names what fits")
-    return facts._replace(devices=devices), left_out(others, "the image has no kernels for them", _PLATFORM)
+    return facts._replace(devices=devices), tuple(_left_out(others, compiled))
+
+
+def _left_out(others: tuple[Device, ...], compiled: tuple[str, ...]) -> Iterator[Notice]:
+    """Yield which GPUs are not used."""
+    if others:
+        found = "; ".join(f"{device.number}: {device.name} {device.architecture}".rstrip() for device in others)
+        yield notice("ROCM-030", found, f"one of {', '.join(compiled)}")
 
 
 def _visible(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
@@ -142,28 +146,19 @@ def _binding(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(chosen: Fit, model: ModelFacts, given: Given, thresholds: Thresholds) -> Iterator[Finding]:
+def _advice(chosen: Fit, model: ModelFacts, given: Given, thresholds: Thresholds) -> Iterator[Notice]:
     """Say what the user's or the model's own choice costs here; it is kept."""
     here = _architectures(chosen)
     method = given.flag("--quantization") or model.quantization
     supported, fp8 = thresholds.words("aiter_architectures"), thresholds.words("fp8_architectures")
     if given.variable(AITER) == "1" and not here <= set(supported):
-        text, how = "AITER is switched on where it has no kernels", f"unset {AITER}"
-        yield advice(31, text, ", ".join(sorted(here)), ", ".join(supported) or "none at this version", how, _PLATFORM)
+        yield notice("ROCM-031", ", ".join(sorted(here)), ", ".join(supported) or "none at this version")
     if method and method not in thresholds.words("quantization_methods"):
-        methods = ", ".join(thresholds.words("quantization_methods"))
-        yield advice(32, "vLLM's ROCm platform does not name this quantization", method, methods, "another", _PLATFORM)
+        yield notice("ROCM-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")
     if "fp8" in method and not here <= set(fp8):
-        text, how = "FP8 needs matrix instructions that these GPUs lack", "a model in bfloat16, AWQ or GPTQ"
-        yield advice(33, text, ", ".join(sorted(here)), ", ".join(fp8), how, f"{_PLATFORM}, supports_fp8")
+        yield notice("ROCM-033", ", ".join(sorted(here)), f"one of {', '.join(fp8)}")
     if "fp8" in method and here & set(thresholds.words("fnuz_architectures")):
-        text = "FP8 is e4m3fnuz on these GPUs: vLLM rescales e4m3fn checkpoints while loading"
-        yield _note(34, text, f"{method} on {', '.join(sorted(here))}", f"{_PLATFORM}, is_fp8_fnuz")
+        yield notice("ROCM-034", f"{method} on {', '.join(sorted(here))}", "nothing else")
     mx = thresholds.words("microscaling_architectures")
     if "mx" in method and not here <= set(mx):
-        text = "MXFP4 and MXFP6 are unpacked before they are computed with: less memory, no more speed"
-        yield _note(35, text, f"{method} on {', '.join(sorted(here))}", f"{_PLATFORM}, supports_mx")
-
-
-def _note(number: int, text: str, found: str, source: str) -> Finding:
-    return advice(number, text, found, "nothing else", "nothing to mend", source)._replace(severity="INFO")
+        yield notice("ROCM-035", f"{method} on {', '.join(sorted(here))}", "nothing else")

@@ -11,9 +11,9 @@ from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.visible import shown
 from entrypoints.errors import HOST, MODEL, EntrypointError
-from entrypoints.findings import INFO
+from entrypoints.findings import notice
 from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Device, Facts, Finding
+from entrypoints.model import Device, Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.parse import format_id_list
 from entrypoints.vllm_flags import Given, parse_count
@@ -139,7 +139,7 @@ def token_paddings(least: int, most: int, gap: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _compiling(case: Case, chosen: Fit) -> Iterator[Finding]:
+def _compiling(case: Case, chosen: Fit) -> Iterator[Notice]:
     """Say how many shapes are compiled before the server is ready, and what changes that."""
     if case.given.variable("SKIP_JAX_PRECOMPILE") in ("1", "true", "True"):
         return
@@ -148,17 +148,8 @@ def _compiling(case: Case, chosen: Fit) -> Iterator[Finding]:
     least = _count(given, LEAST) or numbers.whole("least_token_bucket")
     tokens = token_paddings(least, most, _count(given, GAP))
     requests = token_paddings(numbers.whole("least_request_bucket"), chosen.sequences or _SEQUENCES, 0)
-    yield Finding(
-        "PLAN-041",
-        INFO,
-        "Every padded shape is compiled before the server is ready: the first start may take 20 to 30 minutes, later"
-        f" ones some 5 with {CACHE} on a volume that stays",
-        f"{len(tokens)} numbers of tokens ({', '.join(map(str, tokens))}), {len(requests)} of requests",
-        "fewer, where starts are frequent",
-        f"keep /cache; --max-num-batched-tokens and --max-num-seqs bound the shapes, {GAP} and {LEAST} space them",
-        "container",
-        "vLLM's installation manual, Google TPU; tpu-inference, runner/utils.py",
-    )
+    found = f"{len(tokens)} numbers of tokens ({', '.join(map(str, tokens))}), {len(requests)} of requests"
+    yield notice("TPU-041", found, "fewer, where starts are frequent")
 
 
 def _count(given: Given, name: str) -> int:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from entrypoints.decide import advice
 from entrypoints.errors import HOST, USAGE, EntrypointError
 from entrypoints.lean import Callable, Iterable
-from entrypoints.model import Device, Facts, Finding
+from entrypoints.model import Device, Facts
 from entrypoints.parse import parse_id_list, parse_number
 from entrypoints.vllm_flags import Given
 
@@ -53,11 +52,3 @@ def _device(name: str, word: str, there: dict[int, Device]) -> Device:
     except (KeyError, ValueError) as error:
         known = ", ".join(map(str, there))
         raise EntrypointError(USAGE, f"{name} names {word}: no such device is here", f"there are {known}") from error
-
-
-def left_out(devices: tuple[Device, ...], why: str, source: str) -> tuple[Finding, ...]:
-    """Say which devices are not used, and why."""
-    if not devices:
-        return ()
-    found = "; ".join(f"{device.number}: {device.name} {device.architecture}".rstrip() for device in devices)
-    return (advice(30, f"Some devices are left out: {why}", found, "devices of one kind", "nothing to mend", source),)

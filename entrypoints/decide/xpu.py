@@ -6,20 +6,18 @@ manual of 0.7.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value, advice
+from entrypoints.decide import Decision, Thresholds, Value
 from entrypoints.decide.fit import Fit, Rules, fit
 from entrypoints.decide.visible import chosen_by, restricted
+from entrypoints.findings import notice
 from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Device, Facts, Finding
+from entrypoints.model import Device, Facts, Notice
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
 
 VISIBLE = "ZE_AFFINITY_MASK"
 DTYPE = "--dtype"
 EXECUTOR = "--distributed-executor-backend"
-
-_PLATFORM = "vLLM vllm/platforms/xpu.py"
-_MANUAL = "vLLM's XPU manual"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
@@ -97,17 +95,13 @@ def computes_bfloat16(device: Device, thresholds: Thresholds) -> bool:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(chosen: Fit, model: ModelFacts, given: Given, thresholds: Thresholds) -> Iterator[Finding]:
+def _advice(chosen: Fit, model: ModelFacts, given: Given, thresholds: Thresholds) -> Iterator[Notice]:
     """Say what the user's or the model's own choice costs here; it is kept."""
     without = [device.name for device in chosen.devices if not computes_bfloat16(device, thresholds)]
     if given.flag(DTYPE) == "bfloat16" and without:
-        text = "bfloat16 goes wrong on this card, and newer versions of vLLM refuse it"
-        yield advice(31, text, without[0], "float16", "--dtype float16", f"{_PLATFORM}, check_if_supports_dtype")
+        yield notice("XPU-031", without[0], "float16")
     method = given.flag("--quantization") or model.quantization
     if method and method not in thresholds.words("quantization_methods"):
-        methods = ", ".join(thresholds.words("quantization_methods"))
-        yield advice(32, "vLLM's XPU platform does not name this quantization", method, methods, "another", _PLATFORM)
+        yield notice("XPU-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")
     if chosen.pipeline > 1:
-        text = "Pipeline parallelism is a beta feature on XPU"
-        found = f"{chosen.pipeline} stages of {chosen.tensor}"
-        yield advice(36, text, found, "tensor parallelism alone", "more or larger GPUs, or a smaller model", _MANUAL)
+        yield notice("PLAN-036", f"{chosen.pipeline} stages of {chosen.tensor}", "tensor parallelism alone")

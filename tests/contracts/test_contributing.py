@@ -50,6 +50,13 @@ checks:
     text: The rods are oiled.
     remediation: oil them
     source: this test
+findings:
+  ABA-031:
+    severity: WARN
+    scope: container
+    text: A {part} needs fingers.
+    remediation: lend a hand
+    source: this test
 """,
     "templates/abacus/stacks/abacus-1.yaml": """\
 summary: vLLM on beads.
@@ -91,6 +98,7 @@ from typing import Any
 
 from entrypoints.decide import Decision, Thresholds
 from entrypoints.decide.fit import Rules, fit
+from entrypoints.findings import notice
 from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import Given
@@ -100,7 +108,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     """Decide what fits."""
     usable = Thresholds(profile["thresholds"]).number("usable_share")
     fitted = fit(facts, model, given, Rules(usable=usable, reserved=1 << 30, activations=1 << 30))
-    return Decision(fitted.values, fitted.findings)
+    return Decision(fitted.values, (*fitted.findings, notice("ABA-031", "no fingers", "ten", part="rod")))
 ''',
     "tests/hosts/makers/abacus.py": '''\
 """A rack of rods."""
@@ -139,6 +147,16 @@ for name, text in render.render(ROOT, variant).items():
     (folder / name).write_text(text)
 """
 
+SAID = """
+from entrypoints.command import command
+from entrypoints.vllm_flags import parse_given
+from tests.hosts import expect
+from tests.hosts.models import LLAMA
+profile = expect.profile_of("abacus-rack")
+plan = command(profile, expect.read("abacus-rack", profile), LLAMA, parse_given((LLAMA.name,), {}))
+assert "A rod needs fingers." in [finding.text for finding in plan.findings if finding.id == "ABA-031"]
+"""
+
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
@@ -168,6 +186,7 @@ def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(cop
     run(copy, "-c", RENDER)
     run(copy, "tests/hosts/make.py")
     run(copy, "tests/hosts/expect.py")
+    run(copy, "-c", SAID)
 
     dockerfile = (copy / "images" / "abacus-vllm1" / "Dockerfile").read_text()
     plan = json.loads((copy / "tests" / "hosts" / "abacus-rack" / "plan.json").read_text())

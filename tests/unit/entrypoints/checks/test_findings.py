@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
 
 from entrypoints import findings
+from entrypoints.errors import INTERNAL, EntrypointError
 from entrypoints.model import Device, Failure, Limits, Memory
-from tests.support.sample import GIB, check, facts, with_threads
+from tests.support.sample import GIB, check, facts, told, with_threads
 
 
 def severity(**changes: Any) -> str:
@@ -59,7 +61,7 @@ def test_a_check_whose_condition_is_not_met_says_nothing() -> None:
 
 def test_a_probes_failure_is_a_fail_finding_with_where_and_what() -> None:
     broken = facts(failures=(Failure("/proc/x", "errno 5", "a readable file"),))
-    found = findings.evaluate([], broken)
+    found = told(findings.unread(broken))
 
     assert findings.failed(found)
     assert (found[0].severity, found[0].found) == ("FAIL", "errno 5")
@@ -124,7 +126,7 @@ def test_text_names_what_to_do_for_what_is_not_right_only() -> None:
 
 def test_junit_tells_failures_and_skips_and_survives_odd_characters() -> None:
     broken = facts(failures=(Failure("/proc/x", "'\x00\x1b<&>'", "text"),))
-    found = findings.evaluate([check(fact="kernel.none"), check()], broken)
+    found = [*told(findings.unread(broken)), *findings.evaluate([check(fact="kernel.none"), check()], broken)]
     suite = ET.fromstring(findings.as_junit(found, "drydock"))  # noqa: S314 - written here
 
     assert (suite.get("tests"), suite.get("failures"), suite.get("skipped")) == ("3", "1", "1")
@@ -169,3 +171,32 @@ def test_huge_pages_that_nobody_uses_are_a_share_of_the_memory() -> None:
 
     assert findings.derive(host)["hugepages_idle_percent"] == 25
     assert "hugepages_idle_percent" not in findings.derive(facts())
+
+
+WORDS = {"severity": "WARN", "scope": "host", "text": "{what} is off", "remediation": "use {{}}", "source": "{page}"}
+
+
+def test_a_notice_is_told_in_the_words_of_the_profile() -> None:
+    said = findings.notice("CPU-001", "a", "b", what="{page.__class__}", page="page 1")
+
+    told = findings.tell({"CPU-001": WORDS}, said)
+
+    assert (told.id, told.severity, told.scope, told.found, told.expected) == ("CPU-001", "WARN", "host", "a", "b")
+    assert (told.text, told.remediation, told.source) == ("{page.__class__} is off", "use {}", "page 1")
+
+
+@pytest.mark.parametrize(
+    ("number", "values", "message"),
+    [
+        ("CPU-002", {}, "findings: no CPU-002"),
+        ("CPU-001", {"what": "x"}, "findings.CPU-001: no value for 'page'"),
+        ("CPU-001", {"what": "x", "page": "y", "more": "z"}, "findings.CPU-001: no {more} in it"),
+    ],
+)
+def test_words_that_do_not_fit_the_code_are_a_defect_of_the_image(
+    number: str, values: dict[str, str], message: str
+) -> None:
+    with pytest.raises(EntrypointError, match=re.escape(message)) as raised:
+        findings.tell({"CPU-001": WORDS}, findings.notice(number, "a", "b", **values))
+
+    assert raised.value.code == INTERNAL

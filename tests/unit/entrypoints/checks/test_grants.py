@@ -9,7 +9,7 @@ import pytest
 from entrypoints.errors import HOST
 from entrypoints.granted import examine, missing, none_here, parse_size
 from entrypoints.model import Facts, Failure, Finding, Limits, Mount
-from tests.support.sample import GIB, check, facts
+from tests.support.sample import GIB, KNOWN, check, facts, told
 
 MIB = 1 << 20
 
@@ -27,7 +27,7 @@ def shm(size: int) -> dict[str, Mount]:
 
 
 def only(run: dict[str, Any], host: Facts) -> Finding:
-    (finding,) = missing(run, host)
+    (finding,) = told(missing(run, host))
     return finding
 
 
@@ -37,7 +37,7 @@ def test_a_record_that_asks_for_nothing_and_a_profile_without_one_find_nothing()
 
 
 def test_what_is_missing_follows_the_checks() -> None:
-    profile = {"checks": [check()], "run": {"user": word("0:0")}}
+    profile = {"checks": [check()], "findings": KNOWN, "run": {"user": word("0:0")}}
 
     assert [finding.id for finding in examine(profile, facts())] == ["CPU-001", "RUN-007"]
 
@@ -120,7 +120,7 @@ def test_a_capability_that_is_not_read_is_not_judged() -> None:
     ],
 )
 def test_a_limit_that_is_too_low_is_named(limit: str, limits: Limits, expected: str) -> None:
-    found = missing({"ulimits": [word(limit)]}, facts(limits=limits))
+    found = told(missing({"ulimits": [word(limit)]}, facts(limits=limits)))
 
     assert [item.expected for item in found] == ([expected] if expected else [])
     assert all((item.id, item.remediation) == ("RUN-004", f"docker run --ulimit {limit} …") for item in found)
@@ -136,7 +136,7 @@ def test_a_limit_that_is_too_low_is_named(limit: str, limits: Limits, expected: 
     ],
 )
 def test_shared_memory_that_is_too_small_is_named(run: dict[str, Any], size: int, remediation: str) -> None:
-    found = missing(run, facts(mounts=shm(size)))
+    found = told(missing(run, facts(mounts=shm(size))))
 
     assert [item.remediation for item in found] == ([remediation] if remediation else [])
 

@@ -17,6 +17,7 @@ from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
 from tests.hosts import expect
 from tests.hosts.models import LLAMA
+from tests.support.sample import told
 
 A2, ONE, A3, CLOUD, DUO = (f"ascend-{name}" for name in ("910b3-8x", "910b4-1x", "a3-8x2", "cloudmatrix384", "310p3"))
 
@@ -220,8 +221,8 @@ def test_several_hosts_meet_over_an_interface_and_need_the_chips_addresses() -> 
 
     assert found.values["GLOO_SOCKET_IFNAME"].value == "eth0"
     assert found.values["HCCL_SOCKET_IFNAME"].value == "eth0"
-    assert "PLAN-043" in advices(found)
-    assert "PLAN-043" not in advices(decided(A2, QWEN_32B, facts=facts))
+    assert "NPU-043" in advices(found)
+    assert "NPU-043" not in advices(decided(A2, QWEN_32B, facts=facts))
 
 
 def test_jemalloc_is_preloaded_where_the_image_has_it() -> None:
@@ -235,18 +236,18 @@ def test_jemalloc_is_preloaded_where_the_image_has_it() -> None:
 
 
 def test_a_quantization_without_kernels_is_said() -> None:
-    assert "PLAN-044" in advices(decided(A2, LLAMA._replace(quantization="awq")))
-    assert "PLAN-044" not in advices(decided(A2, LLAMA._replace(quantization="compressed-tensors")))
+    assert "NPU-044" in advices(decided(A2, LLAMA._replace(quantization="awq")))
+    assert "NPU-044" not in advices(decided(A2, LLAMA._replace(quantization="compressed-tensors")))
 
 
 def test_too_few_cpus_for_binding_are_said() -> None:
     facts = host(A2)
 
-    assert "PLAN-045" in advices(decided(A2, LLAMA, facts=facts._replace(cpus=facts.cpus[:4])))
+    assert "NPU-045" in advices(decided(A2, LLAMA, facts=facts._replace(cpus=facts.cpus[:4])))
 
 
 def test_a_length_that_310p_shall_find_itself_is_said() -> None:
-    assert "PLAN-046" in advices(decided(DUO, LLAMA, "--max-model-len", "auto"))
+    assert "NPU-046" in advices(decided(DUO, LLAMA, "--max-model-len", "auto"))
 
 
 def test_latent_attention_with_few_heads_a_rank_is_said_with_the_vendors_spread() -> None:
@@ -256,15 +257,15 @@ def test_latent_attention_with_few_heads_a_rank_is_said_with_the_vendors_spread(
         geometry=Geometry(61, 0, 0, 128, 128, 56, 576, 163_840, 7168, 129_280, 18_432, 256, 2048),
     )
     found = decided(A3, deepseek, "--max-model-len", "16384")
-    said = next(finding for finding in found.findings if finding.id == "PLAN-047")
+    said = next(finding for finding in told(found.findings) if finding.id == "PLAN-047")
 
     assert found.values["--tensor-parallel-size"].value == "16"
-    assert said.remediation.startswith("-tp 4 -dp 4 --enable-expert-parallel")
+    assert said.remediation.startswith("set -tp 4 -dp 4 --enable-expert-parallel")
 
 
 def test_omni_infer_says_what_its_mixed_deployment_does_not_serve() -> None:
-    assert advices(decided(CLOUD, LLAMA))[-1] == "PLAN-041"
-    assert "PLAN-042" in advices(decided(CLOUD, QWEN, "--data-parallel-size", "2"))
+    assert advices(decided(CLOUD, LLAMA))[-1] == "NPU-041"
+    assert "NPU-042" in advices(decided(CLOUD, QWEN, "--data-parallel-size", "2"))
 
 
 def test_profiling_states_its_defaults_only_where_it_is_on() -> None:

@@ -67,7 +67,7 @@ def test_a_mixed_machine_goes_by_its_oldest_gpu() -> None:
 
 def test_bfloat16_on_turing_is_kept_and_doubted() -> None:
     decision = made(host(gpus(1, capability="7.5")), "--dtype", "bfloat16")
-    assert [finding.id for finding in decision.findings] == ["PLAN-031"]
+    assert [finding.id for finding in decision.findings] == ["CUDA-031"]
 
 
 @pytest.mark.parametrize(
@@ -138,18 +138,18 @@ def test_shared_memory_is_the_hosts() -> None:
 
 def test_types_that_are_only_unpacked_are_told() -> None:
     quantised = LLAMA._replace(quantization="fp8")
-    assert [finding.id for finding in made(host(gpus(1, "A100", 80, "8.0")), model=quantised).findings] == ["PLAN-033"]
+    assert [finding.id for finding in made(host(gpus(1, "A100", 80, "8.0")), model=quantised).findings] == ["CUDA-033"]
     assert not made(host(gpus(1)), model=quantised).findings
 
 
 def test_sleep_mode_and_expandable_segments_are_doubted() -> None:
     env = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
-    assert [finding.id for finding in made(host(gpus(1)), "--enable-sleep-mode", env=env).findings] == ["PLAN-032"]
+    assert [finding.id for finding in made(host(gpus(1)), "--enable-sleep-mode", env=env).findings] == ["CUDA-032"]
     assert not made(host(gpus(1)), env=env).findings
 
 
 def test_awq_on_gpus_without_kernels_for_it_is_told() -> None:
     awq = LLAMA._replace(quantization="awq")
 
-    assert [finding.id for finding in made(host(gpus(1, "Tesla V100", 32, "7.0")), model=awq).findings] == ["PLAN-034"]
+    assert [finding.id for finding in made(host(gpus(1, "Tesla V100", 32, "7.0")), model=awq).findings] == ["CUDA-034"]
     assert made(host(gpus(1, "Tesla T4", 32, "7.5")), model=awq).findings == ()

@@ -104,7 +104,7 @@ def test_radeon_has_no_aiter_and_copies_over_pcie() -> None:
 def test_aiter_where_it_has_no_kernels_is_kept_and_said() -> None:
     found = plan("rocm-rx7900xtx-2x", env={"VLLM_ROCM_USE_AITER": "1"})
 
-    assert [finding.id for finding in found.findings if finding.id == "PLAN-031"] == ["PLAN-031"]
+    assert [finding.id for finding in found.findings if finding.id == "ROCM-031"] == ["ROCM-031"]
 
 
 def test_a_die_that_another_process_holds_is_left_alone() -> None:
@@ -128,7 +128,7 @@ def test_a_processors_own_graphics_is_left_out_and_said() -> None:
 
     decision = rocm.decide(profile, mixed, LLAMA, parse_given((LLAMA.name,), {}))
 
-    assert [finding.found for finding in decision.findings if finding.id == "PLAN-030"] == [
+    assert [finding.found for finding in decision.findings if finding.id == "ROCM-030"] == [
         "7: AMD Radeon Graphics gfx1036"
     ]
 
@@ -144,16 +144,16 @@ def test_sliding_windows_take_ck_attention_where_triton_lacks_them() -> None:
 @pytest.mark.parametrize(
     ("name", "method", "ids"),
     [
-        ("rocm-mi300x-8x", "fp8", ["PLAN-034"]),
-        ("rocm-mi300x-8x", "mxfp4", ["PLAN-035"]),
+        ("rocm-mi300x-8x", "fp8", ["ROCM-034"]),
+        ("rocm-mi300x-8x", "mxfp4", ["ROCM-035"]),
         ("rocm-mi355x-8x", "mxfp4", []),
         ("rocm-mi355x-8x", "fp8", []),
-        ("rocm-rx7900xtx-2x", "fp8", ["PLAN-033"]),
-        ("rocm-mi300x-8x", "hqq", ["PLAN-032"]),
+        ("rocm-rx7900xtx-2x", "fp8", ["ROCM-033"]),
+        ("rocm-mi300x-8x", "hqq", ["ROCM-032"]),
         ("rocm-mi300x-8x", "gptq", []),
     ],
 )
 def test_quantization_is_judged_by_what_the_gpu_computes(name: str, method: str, ids: list[str]) -> None:
     found = plan(name, model=LLAMA._replace(quantization=method))
 
-    assert [finding.id for finding in found.findings if finding.id.startswith("PLAN-03")] == ids
+    assert [finding.id for finding in found.findings if finding.id.startswith("ROCM-03")] == ids

@@ -121,7 +121,7 @@ def test_bfloat16_that_the_user_wants_is_kept_and_said() -> None:
         profile, facts._replace(devices=(card,)), SMOLLM2, parse_given((SMOLLM2.name, "--dtype", "bfloat16"), {})
     )
 
-    assert "PLAN-031" in {finding.id for finding in found.findings}
+    assert "XPU-031" in {finding.id for finding in found.findings}
     assert flag(found, "--dtype") == "bfloat16"
 
 
@@ -131,4 +131,4 @@ def test_an_unknown_quantization_is_said() -> None:
 
     decision = xpu.decide(profile, facts, model, parse_given((model.name,), {}))
 
-    assert "PLAN-032" in {finding.id for finding in decision.findings}
+    assert "XPU-032" in {finding.id for finding in decision.findings}

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from entrypoints.commands import Commands
 from entrypoints.facts import probe
-from entrypoints.findings import FAIL, evaluate
+from entrypoints.findings import FAIL, unread
 from entrypoints.host import Host
 from entrypoints.model import Facts
 from tests.hosts.make import trees
 from tests.hosts.makers.cpu import cgroup1, cgroup2, node_without_cpus, small
 from tests.hosts.pieces import base
-from tests.support.sample import PROFILE
+from tests.support.sample import PROFILE, told
 
 GIB = 1 << 30
 
@@ -118,7 +118,7 @@ def test_each_architecture_has_its_own_cpuinfo(tmp_path: Path, host: str, vendor
 
 def test_a_file_that_should_parse_and_does_not_is_a_fail_finding(tmp_path: Path) -> None:
     facts = read(write(tmp_path, {**cgroup2(GIB, "oops"), "proc/meminfo": "MemTotal: lots kB\n"}))
-    findings = evaluate((), facts)
+    findings = told(unread(facts))
 
     assert {finding.found for finding in findings} == {"'oops'", "'MemTotal: lots kB'"}
     assert {finding.severity for finding in findings} == {FAIL}

@@ -20,6 +20,7 @@ from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts, Weights
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
+from tests.support.sample import told
 
 FORK, OLD, R1, PLUGIN = "habana1.22-fork0.9", "habana1.21-fork0.8", "habana1.21-deepseek-r1", "habana1.24-plugin0.26"
 
@@ -239,7 +240,7 @@ def test_qwen3_coder_480b_is_served_as_the_manual_of_1_22_has_it() -> None:
     assert (chosen["--tensor-parallel-size"], chosen["PT_HPU_WEIGHT_SHARING"]) == ("8", "0")
     assert (chosen["--quantization"], chosen["--kv-cache-dtype"]) == ("inc", "fp8_inc")
     assert chosen["VLLM_DISABLE_MARK_SCALES_AS_CONST"] == "true"
-    assert not {"PLAN-041", "PLAN-046"} & {finding.id for finding in decision.findings}
+    assert not {"HPU-041", "HPU-046"} & {finding.id for finding in decision.findings}
 
 
 # --- lengths
@@ -413,7 +414,7 @@ def test_fp8_weights_are_converted_for_gaudi2_or_must_be() -> None:
     what = LLAMA_8B._replace(quantization="fp8")
 
     assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "true"
-    assert [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"] == ["PLAN-041"]
+    assert [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "HPU-041"] == ["HPU-041"]
 
 
 def test_converted_weights_are_not_scaled_again() -> None:
@@ -421,7 +422,7 @@ def test_converted_weights_are_not_scaled_again() -> None:
 
     assert values(what)["VLLM_HPU_CONVERT_TO_FP8UZ"] == "false"
     assert values(what, variant=PLUGIN)["VLLM_SCALE_ADJUSTMENT"] == "false"
-    assert not [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "PLAN-041"]
+    assert not [finding.id for finding in decided(what, variant=OLD).findings if finding.id == "HPU-041"]
 
 
 def test_the_command_that_converts_is_named_and_where_it_is_to_be_had() -> None:
@@ -438,16 +439,16 @@ def test_the_command_that_converts_is_named_and_where_it_is_to_be_had() -> None:
 
 def unconverted(what: ModelFacts, variant: str) -> Finding:
     """Return the finding that weights must be converted."""
-    return next(finding for finding in decided(what, variant=variant).findings if finding.id == "PLAN-041")
+    return next(finding for finding in told(decided(what, variant=variant).findings) if finding.id == "HPU-041")
 
 
 def test_quantisation_without_measurements_names_the_command_that_measures() -> None:
     findings = decided(LLAMA_8B, "--quantization", "inc").findings
 
-    said = next(finding for finding in findings if finding.id == "PLAN-046")
+    said = next(finding for finding in told(findings) if finding.id == "HPU-046")
     assert f"convert --model {LLAMA_8B.name} --output {LLAMA_8B.name}-measurements --kind calibrate" in said.remediation
     named = decided(LLAMA_8B, "--quantization", "inc", QUANT_CONFIG="/m/maxabs_quant_g2.json").findings
-    assert "PLAN-046" not in [finding.id for finding in named]
+    assert "HPU-046" not in [finding.id for finding in named]
 
 
 def test_what_does_not_fit_names_the_script_that_halves_it() -> None:
@@ -478,13 +479,13 @@ def test_the_execution_modes(variant: str, flags: tuple[str, ...], words: str) -
 def test_a_skipped_warm_up_is_warned_of() -> None:
     findings = decided(LLAMA_8B, VLLM_SKIP_WARMUP="true").findings
 
-    assert "PLAN-042" in [finding.id for finding in findings]
+    assert "HPU-042" in [finding.id for finding in findings]
 
 
 def test_a_padding_limit_of_the_users_is_warned_of() -> None:
     findings = decided(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_LIMIT="0.25").findings
 
-    assert "PLAN-044" in [finding.id for finding in findings]
+    assert "HPU-044" in [finding.id for finding in findings]
 
 
 # --- quantisation
@@ -503,4 +504,4 @@ def test_a_quantisation_that_the_platform_does_not_name_is_told(method: str, var
     what = LLAMA_8B._replace(quantization=method)
     ids = {finding.id for finding in decided(what, variant=variant).findings}
 
-    assert ("PLAN-045" in ids) is told
+    assert ("HPU-045" in ids) is told

@@ -12,6 +12,7 @@ from entrypoints.geometry import Geometry
 from entrypoints.model import Facts, Link
 from entrypoints.modelfacts import ModelFacts, Weights
 from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
+from tests.support.sample import told
 
 MIXTRAL = LLAMA_8B._replace(experts=8, expert_width=14336)
 
@@ -33,7 +34,7 @@ def refused(code: int, *arguments: Any) -> EntrypointError:
 
 
 def texts(found: Fit) -> str:
-    return "\n".join(f"{finding.id} {finding.text} {finding.found}" for finding in found.findings)
+    return "\n".join(f"{finding.id} {finding.text} {finding.found}" for finding in told(found.findings))
 
 
 # --- how many -------------------------------------------------------------------------------------------------------
@@ -44,7 +45,7 @@ def test_a_model_that_fits_one_device_takes_one_and_says_which_stay_idle() -> No
 
     assert (shape(found), ids(found), found.length) == ((1, 1, 1), [0], 131072)
     assert "--max-model-len" not in found.values
-    assert "7 devices stay idle 1-7" in texts(found)
+    assert "Idle devices: 7. 1-7" in texts(found)
     assert found.values["--distributed-executor-backend"].value == "uni"
     assert found.values["--gpu-memory-utilization"].value == "0.9"
 
@@ -359,10 +360,10 @@ def test_no_device_is_said() -> None:
     ("changes", "said_so"),
     [
         ({"health": "Critical"}, "not healthy"),
-        ({"busy": True}, "held by another"),
-        ({"memory_used": 30 * GIB}, "held by another"),
-        ({"name": "Other"}, "no Card like"),
-        ({"memory_total": 40 * GIB}, "no Card like"),
+        ({"busy": True}, "Another process holds"),
+        ({"memory_used": 30 * GIB}, "Another process holds"),
+        ({"name": "Other"}, "differ from the chosen Card"),
+        ({"memory_total": 40 * GIB}, "differ from the chosen Card"),
     ],
 )
 def test_devices_that_cannot_serve_are_left_out_and_said(changes: dict[str, Any], said_so: str) -> None:

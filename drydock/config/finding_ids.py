@@ -1,0 +1,93 @@
+"""Ids of findings: each has one meaning and one accelerator's prefix, and is never used again once retired. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from drydock.config.strict_yaml import Document, KeyPath
+from drydock.config.validation import Problem
+from drydock.model.checks import AnyHost
+from drydock.model.variant import Accelerator, Stack
+
+
+class StackFile(NamedTuple):
+    """A stack as its file says it."""
+
+    accelerator: str
+    stack: Stack
+    document: Document
+
+
+class Use(NamedTuple):
+    """One place in the data that gives an id a meaning."""
+
+    id: str
+    meaning: str
+    """The fact that a check judges, or the text of a finding that code makes."""
+    accelerator: str
+    """Whose file it is; empty for templates/host.yaml."""
+    document: Document
+    path: KeyPath
+
+    @property
+    def prefix(self) -> str:
+        """Return the id's part before the number."""
+        return self.id.partition("-")[0]
+
+    def problem(self, message: str) -> str:
+        """Return a message after the place that it is about."""
+        return self.document.problem(self.path, message)
+
+
+def problems(
+    common: AnyHost | None,
+    host: Document | None,
+    accelerators: Mapping[str, tuple[Accelerator, Document]],
+    stacks: Mapping[str, StackFile],
+) -> Iterator[Problem]:
+    """Yield each id with two meanings, each use of a retired id, and each prefix that two accelerators use."""
+    uses = list(_uses("", common, host, ())) if common and host else []
+    shared = {use.prefix for use in uses}
+    for name, (accelerator, its) in accelerators.items():
+        uses += _uses(name, accelerator, its, ())
+    for file in stacks.values():
+        uses += _uses(file.accelerator, file.stack, file.document, ())
+    yield from _retired(uses, common)
+    yield from _ambiguous(uses)
+    yield from _foreign([use for use in uses if use.prefix not in shared])
+
+
+def _uses(accelerator: str, holder: AnyHost | Accelerator | Stack, document: Document, path: KeyPath) -> Iterator[Use]:
+    for index, check in enumerate(holder.checks or ()):
+        yield Use(check.id, f"the check of {check.fact}", accelerator, document, (*path, "checks", index))
+    for number, finding in ({} if isinstance(holder, Stack) else holder.findings).items():
+        yield Use(number, repr(finding.text), accelerator, document, (*path, "findings", number))
+
+
+def _retired(uses: list[Use], common: AnyHost | None) -> Iterator[Problem]:
+    retired: dict[str, list[str]] = {}
+    for item in common.retired if common else ():
+        retired.setdefault(item.id, []).append(item.meaning)
+    for use in uses:
+        if use.id in retired:
+            text = f"{use.id} is retired in templates/host.yaml: it meant {'; or '.join(retired[use.id])}"
+            yield use.problem(text), "choose an id that was never used"
+
+
+def _ambiguous(uses: list[Use]) -> Iterator[Problem]:
+    first: dict[str, Use] = {}
+    for use in uses:
+        known = first.setdefault(use.id, use)
+        if known.meaning != use.meaning:
+            text = f"{use.id} is {use.meaning} here, and {known.meaning} elsewhere: {known.problem('first used')}"
+            yield use.problem(text), "an id has one meaning: choose another id"
+
+
+def _foreign(uses: list[Use]) -> Iterator[Problem]:
+    owners: dict[str, Use] = {}
+    for use in uses:
+        owner = owners.setdefault(use.prefix, use)
+        if owner.accelerator != use.accelerator:
+            text = f"{use.id} of {use.accelerator} has the prefix of {owner.accelerator}: {owner.problem('first used')}"
+            yield use.problem(text), "give each accelerator's ids a prefix of their own"

@@ -1,0 +1,146 @@
+"""An id of a finding is a contract: one meaning, in one table, documented, never used again."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from drydock.config.matrix import read_matrix, read_retired
+from drydock.core.paths import ROOT
+from drydock.model.checks import KnownFinding
+from entrypoints.command import command
+from entrypoints.errors import INTERNAL, EntrypointError
+from entrypoints.granted import examine
+from entrypoints.model import Facts, Finding
+from entrypoints.modelfacts import ModelFacts
+from entrypoints.vllm_flags import parse_given
+from tests.hosts import expect
+from tests.hosts.models import MODELS
+
+VARIANTS = read_matrix(ROOT)
+RETIRED = read_retired(ROOT)
+TABLES = {variant.accelerator: variant.findings for variant in VARIANTS}
+TABLE: dict[str, KnownFinding] = {number: each for table in TABLES.values() for number, each in table.items()}
+SHARED = set.intersection(*(set(table) for table in TABLES.values()))
+CHECKS = {check.id for variant in VARIANTS for check in variant.checks}
+PAGE = (ROOT / "docs" / "findings.md").read_text()
+
+OLDER = {
+    "cpu": {"PLAN-001", "PLAN-002", "PLAN-003", "PLAN-004"},
+    "xpu": {"PLAN-036"},
+    "ascend": {"PLAN-047"},
+    "neuron": {"PLAN-071", "PLAN-072", "PLAN-073", "PLAN-074", "PLAN-075"},
+    "openvino": {"PLAN-081", "PLAN-082", "PLAN-083", "PLAN-084"},
+}
+"""Ids of one accelerator from before each had a prefix. A new finding takes the accelerator's own prefix."""
+
+HELPERS = {"gaudi": "habana", "executor": "cpu"}
+"""Modules of decisions that only one accelerator has, beside that of its name."""
+
+
+class Call(NamedTuple):
+    """One place in the code that makes a finding."""
+
+    path: Path
+    line: int
+    node: ast.Call
+
+    @property
+    def id(self) -> str:
+        """Return the id as it is written; empty where it is not written out."""
+        first = self.node.args[0] if self.node.args else None
+        return str(first.value) if isinstance(first, ast.Constant) else ""
+
+
+def calls(name: str) -> Iterator[Call]:
+    for path in sorted((ROOT / "entrypoints").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == name:
+                yield Call(path.relative_to(ROOT / "entrypoints"), node.lineno, node)
+
+
+NOTICES = list(calls("notice"))
+
+
+def owner(call: Call) -> str:
+    """Return the accelerator whose decisions a call belongs to; empty where all share them."""
+    name = HELPERS.get(call.path.stem, call.path.stem)
+    return name if call.path.parts[0] == "decide" and name in TABLES else ""
+
+
+def planned(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> tuple[Finding, ...]:
+    """Return a plan's findings; none where there is no plan. Raises EntrypointError for a defect of ours."""
+    try:
+        return command(profile, facts, model, parse_given((model.name,), {})).findings
+    except EntrypointError as error:
+        if error.code == INTERNAL:
+            raise
+        return ()
+
+
+def test_findings_are_made_in_one_place_only() -> None:
+    assert {call.path for call in (*calls("Finding"), *calls("Notice"))} == {Path("findings.py")}
+
+
+@pytest.mark.parametrize("call", NOTICES, ids=lambda call: f"{call.path}:{call.line}")
+def test_code_writes_out_an_id_that_its_table_has(call: Call) -> None:
+    assert call.id in (TABLES[owner(call)] if owner(call) else SHARED)
+
+
+@pytest.mark.parametrize("call", NOTICES, ids=lambda call: f"{call.path}:{call.line}")
+def test_code_gives_what_the_words_name(call: Call) -> None:
+    given = {keyword.arg for keyword in call.node.keywords}
+    if call.path.stem == "granted":
+        assert given == {None}
+        given = {"because", "source", "option"}  # of its _said
+
+    assert given == TABLE[call.id].placeholders
+
+
+def test_every_finding_of_the_table_is_made_by_code() -> None:
+    assert {call.id for call in NOTICES} == set(TABLE)
+
+
+def test_an_id_is_a_checks_or_codes_never_both() -> None:
+    assert not CHECKS & set(TABLE)
+
+
+@pytest.mark.parametrize("accelerator", TABLES)
+def test_an_accelerators_findings_have_its_own_prefix(accelerator: str) -> None:
+    own = set(TABLES[accelerator]) - SHARED - OLDER.get(accelerator, set())
+    others = {
+        number.partition("-")[0]
+        for name, table in TABLES.items()
+        for number in (set(table) | {check.id for v in VARIANTS if v.accelerator == name for check in v.checks})
+        if name != accelerator
+    }
+
+    assert not {number.partition("-")[0] for number in own} & others
+    assert len({number.partition("-")[0] for number in own}) <= 1
+
+
+def test_every_id_is_documented_and_the_retired_ones_with_what_replaced_them() -> None:
+    assert [number for number in (*CHECKS, *TABLE) if f"\n| {number} |" not in PAGE] == []
+    assert all(f"\n| {item.id} | {item.meaning} | {item.replaced_by or ''} |" in PAGE for item in RETIRED)
+
+
+def test_a_retired_id_is_not_used_and_each_of_its_meanings_has_one_that_is() -> None:
+    used = CHECKS | set(TABLE)
+
+    assert not {item.id for item in RETIRED} & used
+    assert {item.replaced_by for item in RETIRED if item.replaced_by} <= used
+    assert len({(item.id, item.replaced_by) for item in RETIRED}) == len(RETIRED)
+
+
+@pytest.mark.golden
+@pytest.mark.parametrize("name", expect.names())
+def test_every_finding_of_a_recorded_host_is_of_the_table(name: str) -> None:
+    profile = expect.profile_of(name)
+    facts = expect.read(name, profile)
+    plans = (planned(profile, facts, model) for model in MODELS.values())
+
+    assert {finding.id for made in (examine(profile, facts), *plans) for finding in made} <= CHECKS | set(TABLE)
