@@ -56,13 +56,12 @@ def stage(folder: Path, machine: str) -> Mapping[str, Path]:
 
 def _host(folder: Path, machine: str) -> Path:
     """Copy the recorded host, with a cache folder that this machine can write."""
-    host = folder / "host"
-    shutil.copytree(ROOT / "tests" / "hosts" / machine, host)
-    mounts = json.loads((host / "mounts.json").read_text())
-    mounts["cache"]["path"] = str(folder / "cache")
+    host = json.loads((ROOT / "tests" / "hosts" / machine / "host.json").read_text())
+    host["mounts"]["cache"]["path"] = str(folder / "cache")
     (folder / "cache").mkdir()
-    (host / "mounts.json").write_text(json.dumps(mounts))
-    return host
+    copied = folder / "host.json"
+    copied.write_text(json.dumps(host))
+    return copied
 
 
 def _model(folder: Path) -> Path:

@@ -26,8 +26,8 @@ FLAGS = {
     "--json": ("", "plan, check, facts, version: JSON on standard output"),
     "--junit": ("FILE", "check: JUnit XML into FILE, or - for standard output"),
     "--fix-script": ("", "check: print a script that mends the host, for a person to read and run"),
-    "--root": ("DIR", "facts, check, plan: a recorded host instead of this one"),
-    "--record": ("DIR", "facts: write a recorded host"),
+    "--root": ("PATH", "facts, check, plan: a recorded host, host.json or its folder, instead of this one"),
+    "--record": ("PATH", "facts: write a recorded host, such as host.json"),
     "--diff": ("A B", "plan: what differs between two plans that `plan --json` wrote"),
     "--strict": ("", "serve: refuse to start when a check is FAIL"),
     "--exec": ("", "serve: become vLLM, without watching over it"),
@@ -58,7 +58,7 @@ class Arguments(NamedTuple):
     verb: str
     options: Options
     root: str
-    """The recorded host's folder; empty for the running system."""
+    """The recorded host's file or folder; empty for the running system."""
     record: str
     junit: str
     vllm: tuple[str, ...]
@@ -103,7 +103,7 @@ def _verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 
 def _own_flags(tokens: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Take our flags out, in either form (`--root DIR`, `--root=DIR`)."""
+    """Take our flags out, in either form (`--root PATH`, `--root=PATH`)."""
     values: dict[str, str] = {}
     rest: list[str] = []
     waiting = iter(tokens)

@@ -197,8 +197,7 @@ def _facts(arguments: Arguments, env: Env) -> int:
     if arguments.record:
         from entrypoints.record import record
 
-        record(host, commands, facts, arguments.record)
-        say(f"recorded {arguments.record}")
+        say(f"recorded {record(host, commands, facts, arguments.record)}")
     else:
         emit_json(to_json(facts))
     return OK
@@ -210,10 +209,12 @@ def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
     from entrypoints.facts import probe
     from entrypoints.host import Host
 
-    root = arguments.root
-    if root and not os.path.isdir(root):
-        raise EntrypointError(USAGE, f"--root {root}: no such folder", "expected what `facts --record DIR` wrote")
-    host = Host("" if root == "/" else root)
+    if arguments.root:
+        from entrypoints.record import open_host
+
+        host = open_host(arguments.root)
+    else:
+        host = Host()
     commands = Commands(host)
     return probe(host, commands, profile, env), host, commands
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import IO
 
 RECORD = "/commands.json"
-"""In a recorded host: `{"tool -flag": {"rc": 0, "stdout": "…", "stderr": "…"}}`."""
+"""In a recorded host that is a folder: `{"tool -flag": {"rc": 0, "stdout": "…", "stderr": "…"}}`."""
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
@@ -86,8 +86,8 @@ def _text(file: IO[bytes]) -> str:
 
 
 def recorded(host: Host) -> Run:
-    """Answer from the host's commands.json; what was not recorded is not found."""
-    answers: dict[str, Result] = host.parsed(RECORD, parse_answers, {})
+    """Answer from a recorded host; what was not recorded is not found."""
+    answers: dict[str, Result] = host.part(RECORD, parse_answers, {})
 
     def run(argv: tuple[str, ...], timeout: float) -> Result:
         del timeout  # an answer that was recorded comes at once
@@ -97,13 +97,22 @@ def recorded(host: Host) -> Run:
 
 
 def parse_answers(text: str) -> dict[str, Result]:
-    """Parse commands.json."""
+    """Parse commands.json. Raises ValueError."""
     try:
-        loaded = loads(text)
-        return {command: _answer(answer) for command, answer in loaded.items()}
-    except (ValueError, AttributeError, KeyError, TypeError, RecursionError) as error:
+        return to_answers(loads(text))
+    except (ValueError, RecursionError) as error:
         raise ValueError('{"command": {"rc": 0, "stdout": "…"}}') from error
 
 
-def _answer(answer: dict[str, Any]) -> Result:
-    return Result(int(answer["rc"]), str(answer["stdout"]), str(answer.get("stderr", "")))
+def to_answers(value: Any) -> dict[str, Result]:
+    """Turn JSON values into answers, by command. Raises ValueError, which names the command that is wrong."""
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
+    return {command: _answer(command, answer) for command, answer in value.items()}
+
+
+def _answer(command: str, answer: Any) -> Result:
+    fields = {"stderr": "", **answer} if isinstance(answer, dict) else {}
+    if {name: type(value) for name, value in fields.items()} != {"rc": int, "stdout": str, "stderr": str}:
+        raise ValueError(f'{command[:80]!r}: expected {{"rc": 0, "stdout": "…", "stderr": "…"}}')
+    return Result(**fields)

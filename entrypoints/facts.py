@@ -84,7 +84,7 @@ def _architecture(host: Host) -> str:
         return os.uname().machine
     architecture = host.parsed(MACHINE, parse_line, "")
     if not architecture and MACHINE not in host.texts:
-        host.fail(MACHINE, "no such file", "a recorded host, whose file `machine` holds what `uname -m` says")
+        host.fail(MACHINE, "no such file", "a recorded host, which holds what `uname -m` says")
     return architecture
 
 

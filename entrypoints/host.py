@@ -1,4 +1,4 @@
-"""Reads one host's files below a root, live or recorded, and remembers what it read. IO.
+"""Reads one host's files, live or recorded, and remembers what it read. IO.
 
 There are three outcomes: absent (None), present (text), and a Failure that says why something that is there could not
 be read or did not parse. Nothing is guessed.
@@ -12,11 +12,7 @@ from itertools import groupby
 
 from entrypoints.lean import TYPE_CHECKING, Callable, NamedTuple
 from entrypoints.model import Failure
-
-_DIGIT, _DIGITS = "[0-9]", tuple("0123456789")
-
-READ_AT_MOST = 64 * 1024
-"""Bytes of one file: enough for every file read here, and a bound for a hostile or endless one."""
+from entrypoints.source import FileSystem, Recorded
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -37,10 +33,10 @@ Run = Callable[[tuple[str, ...], float], Result]
 
 
 class Host:
-    """The files below `root` (empty for the running system), and what became of reading them."""
+    """The files of a source, or below `root` (empty for the running system), and what became of reading them."""
 
-    def __init__(self, root: str = "") -> None:
-        self.root = root.rstrip("/")
+    def __init__(self, root: str = "", source: FileSystem | Recorded | None = None) -> None:
+        self.source = source or FileSystem(root)
         self.failures: list[Failure] = []
         self.texts: dict[str, str] = {}
         self.present: set[str] = set()
@@ -49,7 +45,7 @@ class Host:
     @property
     def live(self) -> bool:
         """Whether this is the running system rather than a recorded one."""
-        return not self.root
+        return self.source.live
 
     def text(self, path: str, *, hidden: bool = False) -> str | None:
         """Return a file's text, or None when there is none; a file that cannot be read becomes a failure.
@@ -57,7 +53,7 @@ class Host:
         With `hidden`, one that the kernel keeps from this container is as absent: a device cgroup hides GPUs so.
         """
         try:
-            text = _read(self.root + path).decode()
+            text = self.source.read(path).decode()
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -85,6 +81,13 @@ class Host:
             self.fail(path, repr(text.strip()[:80]), str(error))
             return default
 
+    def part(self, path: str, parse: Callable[[str], T], default: T) -> T:
+        """Return a record of a recorded host: checked before from host.json, from an older folder as in `parsed`."""
+        if isinstance(self.source, Recorded):
+            found: T = self.source.parts[path]
+            return found
+        return self.parsed(path, parse, default)
+
     def told(self, path: str, ask: Callable[[str], str]) -> str | None:
         """Return what `ask` says of a path, which a recorded host holds in the path's place; None when it is absent.
 
@@ -103,14 +106,14 @@ class Host:
 
     def exists(self, path: str) -> bool:
         """Tell whether a file is there."""
-        found = os.path.exists(self.root + path)
+        found = self.source.exists(path)
         if found:
             self.present.add(path)
         return found
 
     def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the paths that match a shell pattern, accel2 before accel10; a recorded host answers the same."""
-        paths = sorted((path[len(self.root) :] for path in _matching(self.root, pattern)), key=_by_number)
+        paths = sorted(_matching(self.source, pattern), key=_by_number)
         self.present.update(paths)
         return tuple(paths)
 
@@ -128,35 +131,18 @@ class Host:
         self.failures.append(Failure(where, found, expected))
 
 
-def _matching(root: str, pattern: str) -> list[str]:
-    """Return the paths below a root that match a shell pattern, as glob.glob does, which takes 3 ms to import."""
-    found = [root]
+def _matching(source: FileSystem | Recorded, pattern: str) -> list[str]:
+    """Return the paths that match a shell pattern, hidden files aside."""
+    from fnmatch import filter as matching
+
+    found = [""]
     for part in pattern.strip("/").split("/"):
         if "*" in part or "[" in part or "?" in part:
-            found = [f"{folder}/{name}" for folder in found for name in _names(folder) if _fits(name, part)]
+            inside = ((folder, matching(source.names(folder), part)) for folder in found)
+            found = [f"{folder}/{name}" for folder, names in inside for name in names if not name.startswith(".")]
         else:
-            found = [path for folder in found if os.path.lexists(path := f"{folder}/{part}")]
+            found = [path for folder in found if source.exists(path := f"{folder}/{part}")]
     return found
-
-
-def _names(folder: str) -> list[str]:
-    try:
-        return [name for name in os.listdir(folder) if not name.startswith(".")]
-    except OSError:
-        return []
-
-
-def _fits(name: str, pattern: str) -> bool:
-    """Tell whether a name matches a pattern; of those, all but the rarest are made of `*` and `[0-9]`."""
-    if "?" in pattern or "[" in pattern.replace(_DIGIT, ""):
-        from fnmatch import fnmatchcase
-
-        return fnmatchcase(name, pattern)
-    if pattern.startswith("*"):
-        return any(_fits(name[start:], pattern[1:]) for start in range(len(name), -1, -1))
-    if pattern.startswith(_DIGIT):
-        return name[:1] in _DIGITS and _fits(name[1:], pattern[len(_DIGIT) :])
-    return name[:1] == pattern[:1] and (not pattern or _fits(name[1:], pattern[1:]))
 
 
 def _by_number(path: str) -> list[str]:
@@ -170,29 +156,3 @@ def _rights(path: str) -> str:
         return ""
     found = os.stat(path)
     return f"{stat.filemode(found.st_mode)} {found.st_uid}:{found.st_gid}"
-
-
-def _read(path: str) -> bytes:
-    """Return the first READ_AT_MOST bytes of a regular file, never waiting for a pipe or a device."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(22, "not a regular file", path)
-        chunks = []
-        left = READ_AT_MOST
-        while left and (chunk := os.read(handle, left)):
-            chunks.append(chunk)
-            left -= len(chunk)
-    finally:
-        os.close(handle)
-    return _whole_characters(b"".join(chunks))
-
-
-def _whole_characters(data: bytes) -> bytes:
-    """Drop a last character that the reading bound cut in two."""
-    if len(data) < READ_AT_MOST:
-        return data
-    start = len(data) - 1
-    while start > len(data) - 4 and data[start] & 0xC0 == 0x80:  # noqa: PLR2004 - continuation bytes of UTF-8
-        start -= 1
-    return data[:start]

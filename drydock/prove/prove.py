@@ -86,7 +86,7 @@ def free_port() -> int:
 
 
 def record(wanted: Container, folder: Path, run: Docker) -> Path:
-    """Record the host as the container sees it, before anything serves; return the folder."""
+    """Record the host as the container sees it, before anything serves; return the folder of its host.json."""
     inside = f"{manifests.CACHE}/{wanted.name}"
     number = next(n for n in range(1, 10_000) if not _numbered(folder, n).exists())
     target = _numbered(folder, number)
@@ -165,7 +165,7 @@ def report(built: build.Built, facts: Mapping[str, Any], where: Path, said: Sequ
         f"image   {built.image}",
         f"digest  {built.digest}",
         f"device  {device(facts)}",
-        f"host    {where} (read it, then move it to tests/hosts/ to keep it)",
+        f"host    {where}/host.json (read it, then move its folder to tests/hosts/ to keep it)",
         *(f"answer  {line}" for line in said),
     ]
     return "\n".join(lines) + "\n"

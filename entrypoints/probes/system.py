@@ -19,7 +19,8 @@ from entrypoints.parse import (
 )
 
 MOUNTS = "/mounts.json"
-"""In a recorded host: what the system answered about each folder, by role."""
+"""In a recorded host that is a folder: what the system answered about each folder, by role."""
+_BYTES_AT_MOST = 1 << 63
 
 _CGROUP = "/sys/fs/cgroup"
 
@@ -151,7 +152,7 @@ def smallest(limits: Iterable[N | None]) -> N | None:
 def mounts(host: Host, env: Mapping[str, str]) -> dict[str, Mount]:
     """Look at the folders that serving needs: cache, shared memory, temporary files."""
     if not host.live:
-        return host.parsed(MOUNTS, parse_mounts, {})
+        return host.part(MOUNTS, parse_mounts, {})
     folders = {"cache": env.get("DRYDOCK_CACHE_DIR") or "/cache", "shm": "/dev/shm", "tmp": env.get("TMPDIR") or "/tmp"}  # noqa: S108 - asked about, not written to
     return {role: _mount(host, path) for role, path in folders.items()}
 
@@ -185,17 +186,25 @@ def _filesystem(path: str) -> str:
 
 
 def parse_mounts(text: str) -> dict[str, Mount]:
-    """Parse a recorded host's mounts.json."""
+    """Parse mounts.json of a recorded host that is a folder. Raises ValueError."""
     try:
-        return {role: _recorded_mount({"path": "", **fields}) for role, fields in loads(text).items()}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        return to_mounts(loads(text))
+    except (ValueError, RecursionError) as error:
         raise ValueError('{"cache": {"path": …, "exists": …, "writable": …, "free": …, …}}') from error
 
 
-def _recorded_mount(fields: Mapping[str, Any]) -> Mount:
-    """Make a mount of JSON values; raises TypeError for wrong fields or types."""
-    mount = Mount(**fields)
-    for value, kind in zip(mount, (str, bool, bool, int, int, str), strict=True):
-        if type(value) is not kind:
-            raise TypeError(value)
-    return mount
+def to_mounts(value: Any) -> dict[str, Mount]:
+    """Turn JSON values into mounts, by role. Raises ValueError, which names the role that is wrong."""
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
+    return {role: _recorded_mount(role, fields) for role, fields in value.items()}
+
+
+def _recorded_mount(role: str, fields: Any) -> Mount:
+    found = {"path": "", **fields} if isinstance(fields, dict) else {}
+    kinds = {"path": str, "exists": bool, "writable": bool, "free": int, "total": int, "filesystem": str}
+    if {name: type(value) for name, value in found.items()} != kinds:
+        raise ValueError(f"{role[:80]!r}: expected {', '.join(kinds)}")
+    if not all(0 <= found[name] <= _BYTES_AT_MOST for name in ("free", "total")):
+        raise ValueError(f"{role[:80]!r}: expected free and total from 0 to {_BYTES_AT_MOST} bytes")
+    return Mount(**found)

@@ -22,6 +22,7 @@ COPIED = (
     "templates",
     "tests/hosts",
     "tests/samples",
+    "tests/support/hosts",
 )
 
 NEW = {
@@ -110,12 +111,12 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     fitted = fit(facts, model, given, Rules(usable=usable, reserved=1 << 30, activations=1 << 30))
     return Decision(fitted.values, (*fitted.findings, notice("ABA-031", "no fingers", "ten", part="rod")))
 ''',
-    "tests/hosts/makers/abacus.py": '''\
+    "tests/support/hosts/makers/abacus.py": '''\
 """A rack of rods."""
 
 from __future__ import annotations
 
-from tests.hosts.pieces import GIB, Tree, server
+from tests.support.hosts.pieces import GIB, Tree, server
 
 
 def trees() -> dict[str, Tree]:
@@ -184,8 +185,8 @@ def run(copy: Path, *arguments: str) -> None:
 
 def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(copy: Path) -> None:
     run(copy, "-c", RENDER)
-    run(copy, "tests/hosts/make.py")
-    run(copy, "tests/hosts/expect.py")
+    run(copy, "tests/support/hosts/make.py")
+    run(copy, "tests/support/hosts/expect.py")
     run(copy, "-c", SAID)
 
     dockerfile = (copy / "images" / "abacus-vllm1" / "Dockerfile").read_text()

@@ -12,7 +12,7 @@ import pytest
 from entrypoints.findings import FAIL, PASS, WARN, derive, evaluate, lookup, met
 from entrypoints.model import to_json
 from entrypoints.probes.knobs import KNOBS
-from tests.hosts import expect
+from tests.support.hosts import expect
 from tests.support.sample import facts
 
 PROFILES: dict[str, dict[str, Any]] = {

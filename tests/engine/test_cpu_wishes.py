@@ -131,9 +131,9 @@ def test_throughput_on_two_numa_nodes_is_two_engines_that_answer_the_same(
     tmp_path.chmod(0o777)
     mounts = {**volumes, str(tmp_path): {"bind": "/host", "mode": "rw"}}
     options = {"volumes": mounts, "shm_size": "4g"}
-    run(built.image, ["facts", "--record", "/host/recorded"], **options)
-    halve(tmp_path / "recorded")
-    flags = ("--root", "/host/recorded", "--optimize", "throughput")
+    run(built.image, ["facts", "--record", "/host/host.json"], **options)
+    halve(tmp_path / "host.json")
+    flags = ("--root", "/host/host.json", "--optimize", "throughput")
 
     argv = planned(built, mounts, *flags, shm_size="4g")
     assert (flag(argv, "--data-parallel-size"), flag(argv, "--tensor-parallel-size")) == ("2", "1")
@@ -167,20 +167,19 @@ def test_the_wished_length_is_the_servers(served: Served) -> None:
     assert length == int(flag(served.argv, "--max-model-len") or 8192)
 
 
-def halve(host: Path) -> None:
+def halve(file: Path) -> None:
     """Make two NUMA nodes of a recorded host's one, each with half of its CPUs and memory."""
-    nodes, status = host / "sys/devices/system/node", host / "proc/self/status"
-    first = nodes / "node0"
-    cpus, memory = parse_id_list((first / "cpulist").read_text().strip()), (first / "meminfo").read_text()
+    host = json.loads(file.read_text())
+    files, nodes, status = host["files"], "/sys/devices/system/node", "/proc/self/status"
+    cpus, memory = parse_id_list(files[f"{nodes}/node0/cpulist"].strip()), files[f"{nodes}/node0/meminfo"]
     parts = cpus[: len(cpus) // 2], cpus[len(cpus) // 2 :]
     for number, part in enumerate(parts):
-        folder = nodes / f"node{number}"
-        folder.mkdir(exist_ok=True)
-        (folder / "cpulist").write_text(f"{format_id_list(part)}\n")
-        (folder / "meminfo").write_text("".join(half(line, number) for line in memory.splitlines(keepends=True)))
-    (nodes / "online").write_text("0-1\n")
-    said = (line for line in status.read_text().splitlines() if not line.startswith("Mems_allowed_list"))
-    status.write_text("\n".join([*said, "Mems_allowed_list:\t0-1", ""]))
+        files[f"{nodes}/node{number}/cpulist"] = f"{format_id_list(part)}\n"
+        files[f"{nodes}/node{number}/meminfo"] = "".join(half(line, number) for line in memory.splitlines(True))
+    files[f"{nodes}/online"] = "0-1\n"
+    said = (line for line in files[status].splitlines() if not line.startswith("Mems_allowed_list"))
+    files[status] = "\n".join([*said, "Mems_allowed_list:\t0-1", ""])
+    file.write_text(json.dumps(host))
 
 
 def half(line: str, node: int) -> str:

@@ -22,7 +22,7 @@ from drydock.core.paths import ROOT
 from drydock.lock import lockfile
 from drydock.model.variant import Variant
 from tests.engine.test_standins import hosts, planned
-from tests.hosts import expect
+from tests.support.hosts import expect
 from tests.support.sample import write_model
 
 IMPORTS = {

@@ -46,8 +46,9 @@ def test_the_host_is_recorded_as_the_container_sees_it(wanted: Container, tmp_pa
     where = prove.record(wanted, tmp_path / "host", daemon.run)
     facts = json.loads(daemon.run(docker.docker_argv(wanted, command=("facts",))))
 
-    assert json.loads((where / "commands.json").read_text()) == {}
-    assert "CapBnd" in (where / "proc" / "self" / "status").read_text()
+    recorded = json.loads((where / "host.json").read_text())
+    assert recorded["commands"] == {}
+    assert "CapBnd" in recorded["files"]["/proc/self/status"]
     assert facts["capabilities"] == ["SYS_NICE"]
     assert prove.device(facts)
 

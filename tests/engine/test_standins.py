@@ -24,7 +24,7 @@ from entrypoints.errors import EntrypointError
 from entrypoints.model import ServePlan
 from entrypoints.modelfacts import read_model
 from entrypoints.vllm_flags import parse_given
-from tests.hosts import expect
+from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.standin_contexts import SERVED, StandIn, bake_file, root_context
 
@@ -98,10 +98,12 @@ def test_the_committed_dockerfile_builds_and_its_image_starts_what_was_planned(
 def test_a_recorded_host_answers_in_its_variants_image_as_it_does_outside(
     host: str, standins: dict[str, StandIn], model: Path
 ) -> None:
-    image = standins[expect.profile_of(host)["variant"]].image
-    for verb, golden in (("facts", "facts.json"), ("check", "findings.json")):
-        ran = run(image, model, verb, "--json", "--root", f"/hosts/{host}")
-        assert json.loads(ran.stdout) == json.loads((expect.HOSTS / host / golden).read_text()), ran.stderr[-2000:]
+    profile = expect.profile_of(host)
+    image = standins[profile["variant"]].image
+    golden = {file: json.loads((expect.HOSTS / host / file).read_text()) for file in ("facts.json", "findings.json")}
+    facts, check = (run(image, model, verb, "--json", "--root", f"/hosts/{host}") for verb in ("facts", "check"))
+    assert json.loads(facts.stdout) == golden["facts.json"], facts.stderr[-2000:]
+    assert expect.brief(json.loads(check.stdout), profile) == golden["findings.json"], check.stderr[-2000:]
     plan = run(image, model, "plan", "--json", "--root", f"/hosts/{host}", "--model", MODEL)
     assert "Traceback" not in plan.stderr
     assert json.loads(plan.stdout)["argv"] if plan.returncode == 0 else "hint: " in plan.stderr

@@ -27,8 +27,8 @@ from entrypoints.command import command
 from entrypoints.model import Facts, Reason, ServePlan
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import parse_wishes
-from tests.hosts import expect
 from tests.support import decisions, sample
+from tests.support.hosts import expect
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent

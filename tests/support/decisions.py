@@ -27,8 +27,8 @@ from entrypoints.modelfacts import ModelFacts, Weights  # noqa: E402
 from entrypoints.parameters import estimate, expert_share  # noqa: E402
 from entrypoints.vllm_flags import Given, parse_given  # noqa: E402
 from entrypoints.wishes import NONE, Wishes  # noqa: E402
-from tests.hosts import expect  # noqa: E402
 from tests.support import sample  # noqa: E402
+from tests.support.hosts import expect  # noqa: E402
 
 HERE = ROOT / "tests" / "models"
 GIB, MIB = 1 << 30, 1 << 20

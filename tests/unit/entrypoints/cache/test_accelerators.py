@@ -11,8 +11,8 @@ from drydock.model.variant import Variant
 from entrypoints.command import command
 from entrypoints.model import ServePlan
 from entrypoints.vllm_flags import parse_given
-from tests.hosts.expect import VARIANTS, profile_of, read
-from tests.hosts.models import SMOLLM2
+from tests.support.hosts.expect import VARIANTS, profile_of, read
+from tests.support.hosts.models import SMOLLM2
 
 DEVICE = re.compile(r"/cache/compiled/(.+)-[0-9a-f]{12}/(.+)")
 PLAN = re.compile(r"/cache/compiled/(.+)-[0-9a-f]{12}-[0-9a-f]{12}/(.+)")

@@ -19,7 +19,7 @@ from entrypoints.caches import (
 from entrypoints.cascade import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
 from entrypoints.decide import Value
 from entrypoints.model import CachePlan, Device, Mount
-from tests.hosts.models import SMOLLM2
+from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import GIB, PROFILE, cache, facts
 
 WRITABLE = Mount("/cache", exists=True, writable=True, free=100 * GIB, total=200 * GIB, filesystem="ext4")

@@ -105,10 +105,11 @@ def test_a_file_of_lengths_must_be_one(profile: Path, model: str, tmp_path: Path
 
 
 def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None:
-    recorded = str(tmp_path / "host")
+    for recorded, file in (("host.json", "host.json"), ("host", "host/host.json")):
+        ran = run(profile, "facts", "--record", str(tmp_path / recorded))
 
-    assert run(profile, "facts", "--record", recorded).returncode == errors.OK
-    assert json.loads(run(profile, "facts", "--root", recorded).stdout)["failures"] == []
+        assert (ran.returncode, ran.stderr) == (errors.OK, f"recorded {tmp_path / file}\n")
+        assert json.loads(run(profile, "facts", "--root", str(tmp_path / recorded)).stdout)["failures"] == []
 
 
 def test_check_exits_3_on_fail_and_writes_junit(profile: Path, tmp_path: Path) -> None:
@@ -168,7 +169,7 @@ def test_version_says_what_the_image_is(profile: Path) -> None:
 
 
 def test_a_missing_profile_or_root_is_named(profile: Path, tmp_path: Path) -> None:
-    assert "no such folder" in run(profile, "check", "--root", str(tmp_path / "none")).stderr
+    assert "No such file" in run(profile, "check", "--root", str(tmp_path / "none")).stderr
     profile.unlink()
     ran = run(profile, "check")
 

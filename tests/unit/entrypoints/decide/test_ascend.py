@@ -15,8 +15,8 @@ from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts, Weights
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
-from tests.hosts import expect
-from tests.hosts.models import LLAMA
+from tests.support.hosts import expect
+from tests.support.hosts.models import LLAMA
 from tests.support.sample import told
 
 A2, ONE, A3, CLOUD, DUO = (f"ascend-{name}" for name in ("910b3-8x", "910b4-1x", "a3-8x2", "cloudmatrix384", "310p3"))

@@ -14,7 +14,7 @@ from entrypoints.decide.cuda import decide
 from entrypoints.model import Cpu, Device, Facts, Link, Memory, Mount, Node
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import Wishes
-from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.records import facts
 
 GIB = 1 << 30

@@ -13,8 +13,8 @@ from entrypoints.model import Facts, Reason, ServePlan
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
-from tests.hosts.expect import profile_of, read
-from tests.hosts.models import LLAMA
+from tests.support.hosts.expect import profile_of, read
+from tests.support.hosts.models import LLAMA
 
 KNOWN = (
     "--model", "--numa-bind", "--tensor-parallel-size", "--served-model-name", "--host", "--port", "--max-model-len",

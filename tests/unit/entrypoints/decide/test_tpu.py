@@ -15,7 +15,7 @@ from entrypoints.model import Device
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import Wishes
-from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import facts
 
 PROFILE: dict[str, Any] = json.loads((ROOT / "images" / "tpu-vllm0.21" / "profile.json").read_text())

@@ -13,8 +13,8 @@ from entrypoints.decide import xpu
 from entrypoints.model import Facts, ServePlan
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
-from tests.hosts.expect import profile_of, read
-from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.expect import profile_of, read
+from tests.support.hosts.models import LLAMA, SMOLLM2
 
 
 def host(name: str) -> tuple[dict[str, Any], Facts]:

@@ -14,9 +14,9 @@ from entrypoints.facts import probe
 from entrypoints.findings import FAIL, unread
 from entrypoints.host import Host
 from entrypoints.model import Facts
-from tests.hosts.make import trees
-from tests.hosts.makers.cpu import cgroup1, cgroup2, node_without_cpus, small
-from tests.hosts.pieces import base
+from tests.support.hosts.make import trees
+from tests.support.hosts.makers.cpu import cgroup1, cgroup2, node_without_cpus, small
+from tests.support.hosts.pieces import base
 from tests.support.sample import PROFILE, told
 
 GIB = 1 << 30

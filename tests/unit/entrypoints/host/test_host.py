@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.host import READ_AT_MOST, Host
+from entrypoints.host import Host
 from entrypoints.model import Failure
 from entrypoints.parse import parse_number
+from entrypoints.source import READ_AT_MOST
 
 
 def test_a_missing_file_is_absent_and_no_failure(tmp_path: Path) -> None:
@@ -76,10 +77,10 @@ def test_a_text_that_does_not_parse_is_a_failure_that_quotes_it(tmp_path: Path) 
 def test_a_file_that_the_kernel_hides_from_this_container_is_absent_where_that_is_expected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def denied(path: str) -> bytes:
+    def denied(path: str, _most: int) -> bytes:
         raise PermissionError(1, "Operation not permitted", path)
 
-    monkeypatch.setattr("entrypoints.host._read", denied)
+    monkeypatch.setattr("entrypoints.source.read_regular", denied)
     hidden, refused = Host(), Host()
 
     assert hidden.text("/sys/class/kfd/kfd/topology/nodes/2/gpu_id", hidden=True) is None

@@ -8,7 +8,7 @@ from typing import Any
 from entrypoints import command
 from entrypoints.model import Limits, Reason, ServePlan
 from entrypoints.vllm_flags import parse_given
-from tests.hosts.models import SMOLLM2
+from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import PROFILE, check, facts
 
 

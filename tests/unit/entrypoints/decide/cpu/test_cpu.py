@@ -11,7 +11,7 @@ from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.model import Facts, Failure, Processor
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import parse_given
-from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, IOMP, PROFILE, TCMALLOC, facts
 
 

@@ -12,7 +12,7 @@ from entrypoints.model import Facts
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import Wishes
-from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, PROFILE, facts
 
 MODE = "--performance-mode"

@@ -11,8 +11,8 @@ from entrypoints.model import Facts, Failure
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
-from tests.hosts.expect import profile_of, read
-from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.expect import profile_of, read
+from tests.support.hosts.models import LLAMA, SMOLLM2
 
 GIB = 1 << 30
 NAME = "openvino-xeon8380-2s"

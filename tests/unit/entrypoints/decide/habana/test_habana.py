@@ -9,17 +9,15 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.commands import Commands
 from entrypoints.decide import Decision
 from entrypoints.decide.habana import decide
 from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
-from entrypoints.facts import probe
 from entrypoints.geometry import Geometry
-from entrypoints.host import Host
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts, Weights
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
+from tests.support.hosts import expect
 from tests.support.sample import told
 
 FORK, OLD, R1, PLUGIN = "habana1.22-fork0.9", "habana1.21-fork0.8", "habana1.21-deepseek-r1", "habana1.24-plugin0.26"
@@ -34,8 +32,7 @@ def profile(variant: str = FORK) -> dict[str, Any]:
 @cache
 def host(name: str = "habana-gaudi2-8x") -> Facts:
     """Read a recorded host, with nobody else's work on its cards."""
-    recorded = Host(str(ROOT / "tests" / "hosts" / name))
-    facts = probe(recorded, Commands(recorded), profile(), {})
+    facts = expect.read(name, profile())
     free = (device._replace(busy=False, memory_used=768 << 20) for device in facts.devices)
     return facts._replace(devices=tuple(free))
 

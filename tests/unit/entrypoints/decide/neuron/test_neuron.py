@@ -16,8 +16,8 @@ from entrypoints.model import Device, Facts, Link
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import parse_given
 from entrypoints.wishes import NONE, Wishes
-from tests.hosts.expect import ROOT, profile_of, read
-from tests.hosts.models import LLAMA, SMOLLM2
+from tests.support.hosts.expect import ROOT, profile_of, read
+from tests.support.hosts.models import LLAMA, SMOLLM2
 
 GIB = 1 << 30
 TRN2, TRN1, INF2, OLD = "neuron-trn2n.48xlarge", "neuron-trn1.32xlarge", "neuron-inf2.24xlarge", "neuron-trn1.2xlarge"

@@ -13,7 +13,7 @@ from entrypoints.commands import TIMED_OUT
 from entrypoints.host import Host, Result
 from entrypoints.probes import amdsmi, enflame, hl_smi, neuron_ls, npu_smi, nvidia_smi, tpu, xpusmi
 from entrypoints.probes.tools import ask
-from tests.hosts.pieces import SAMPLES, sample
+from tests.support.hosts.pieces import SAMPLES, sample
 
 Parse = Callable[[str], Any]
 

@@ -11,8 +11,8 @@ from entrypoints.commands import TIMED_OUT, Commands
 from entrypoints.host import Host
 from entrypoints.model import Seen
 from entrypoints.probes import enflame
-from tests.hosts.pieces import Tree, pci, sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.pieces import Tree, pci, sample
 
 MIB = 1 << 20
 TABLES = {

@@ -11,8 +11,8 @@ from entrypoints.commands import TIMED_OUT, Commands
 from entrypoints.host import Host
 from entrypoints.model import Seen
 from entrypoints.probes import tpu
-from tests.hosts.pieces import SAMPLES, Tree, pci, sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.pieces import SAMPLES, Tree, pci, sample
 
 GIB = 1 << 30
 LAYOUTS = {

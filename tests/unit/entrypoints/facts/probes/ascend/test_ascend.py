@@ -13,8 +13,8 @@ from entrypoints.commands import Commands
 from entrypoints.host import Host
 from entrypoints.model import Seen
 from entrypoints.probes import ascend, npu_smi
-from tests.hosts.pieces import Tree, sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.pieces import Tree, sample
 
 MIB = 1 << 20
 TABLES = sorted((ROOT / "tests" / "samples" / "ascend").glob("npu-smi-info.*.txt"))

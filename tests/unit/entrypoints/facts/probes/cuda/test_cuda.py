@@ -11,8 +11,8 @@ from entrypoints.host import Host
 from entrypoints.model import Link, Seen
 from entrypoints.probes import cuda
 from entrypoints.probes.nvidia_smi import parse_list, parse_query, parse_table, parse_topology
-from tests.hosts.pieces import sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.pieces import sample
 
 MIB = 1 << 20
 FULL = f"nvidia-smi --query-gpu={','.join(cuda.FULL)} --format=csv"

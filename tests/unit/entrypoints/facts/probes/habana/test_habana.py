@@ -14,8 +14,8 @@ from entrypoints.host import Host
 from entrypoints.model import Seen
 from entrypoints.probes.habana import look
 from entrypoints.probes.hl_smi import digits_of, full_bus, parse_modules, parse_table, parse_topology
-from tests.hosts.pieces import MIB, pci, sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.pieces import MIB, pci, sample
 
 GAUDI1 = sample("habana/hl-smi.gaudi1-8x.hl-1.4.1.txt")
 GAUDI2 = sample("habana/hl-smi.gaudi2-8x.hl-1.16.0.txt")

@@ -12,8 +12,8 @@ from entrypoints.host import Host
 from entrypoints.model import Link, Seen
 from entrypoints.probes import neuron
 from entrypoints.probes.neuron_ls import Row, bus_address, parse_json, parse_size, parse_table
-from tests.hosts.pieces import Tree, pci, sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.pieces import Tree, pci, sample
 
 GIB = 1 << 30
 TRN2N = sample("neuron/neuron-ls.trn2n.txt")

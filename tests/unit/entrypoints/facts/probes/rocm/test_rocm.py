@@ -12,9 +12,9 @@ from entrypoints.host import Host
 from entrypoints.model import Link, Seen
 from entrypoints.probes import kfd, rocm
 from entrypoints.probes.amdsmi import parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
-from tests.hosts.makers import rocm as made
-from tests.hosts.pieces import Tree, sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.makers import rocm as made
+from tests.support.hosts.pieces import Tree, sample
 
 GIB = 1 << 30
 STATIC = "amd-smi static --asic --bus --vram --driver --json"
@@ -153,12 +153,12 @@ def test_a_gpu_without_a_known_model_asks_the_tool_for_its_name(tmp_path: Path) 
 
 
 def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def denied(path: str) -> bytes:
+    def denied(path: str, _most: int) -> bytes:
         if "nodes/2/" in path:
             raise PermissionError(1, "Operation not permitted", path)
         return Path(path).read_bytes()
 
-    monkeypatch.setattr("entrypoints.host._read", denied)
+    monkeypatch.setattr("entrypoints.source.read_regular", denied)
     seen, host = look(tmp_path, made.mi300x())
 
     assert len(seen.devices) == 7

@@ -12,9 +12,9 @@ from entrypoints.host import Host
 from entrypoints.model import Link, Seen
 from entrypoints.probes import xpu
 from entrypoints.probes.xpusmi import parse_discovery, parse_topology
-from tests.hosts.makers import xpu as made
-from tests.hosts.pieces import Tree, commands, sample
 from tests.support.damage import fuzz, survives_damage
+from tests.support.hosts.makers import xpu as made
+from tests.support.hosts.pieces import Tree, commands, sample
 
 GIB, MIB = 1 << 30, 1 << 20
 DUMP = "xpu-smi discovery --dump 1,2,8,11,16"

@@ -1,0 +1,29 @@
+"""What a checkout of the repository is: as many files as one can know, with names that every file system takes."""
+
+from __future__ import annotations
+
+import subprocess
+
+from drydock.core.paths import ROOT
+
+FILES_AT_MOST = 1300
+BYTES_AT_MOST = 25 << 20
+_BLOCK = 4096
+"""A file takes whole blocks of a disk."""
+
+
+def tracked() -> list[str]:
+    """Return every path that a checkout has."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    return [path for path in listed.split("\0") if path]
+
+
+def test_no_path_has_a_character_that_some_file_systems_refuse() -> None:
+    assert [path for path in tracked() if set(path) & set('<>:"\\|?*')] == []
+
+
+def test_a_checkout_is_small() -> None:
+    sizes = [(ROOT / path).stat().st_size for path in tracked() if (ROOT / path).is_file()]
+
+    assert 0 < len(sizes) <= FILES_AT_MOST
+    assert sum(-(-size // _BLOCK) * _BLOCK for size in sizes) <= BYTES_AT_MOST

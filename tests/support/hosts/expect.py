@@ -1,0 +1,129 @@
+"""Writes what is expected of each recorded host: `python tests/support/hosts/expect.py`, then read the difference.
+
+facts.json, findings.json and plan.json: a plan for each model of models.py, or the error that there is none. A finding
+is written without what its check says of it in the profile.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
+from entrypoints.command import as_json, command  # noqa: E402 - after the path is set
+from entrypoints.commands import Commands  # noqa: E402
+from entrypoints.errors import EntrypointError  # noqa: E402
+from entrypoints.facts import probe  # noqa: E402
+from entrypoints.granted import examine  # noqa: E402
+from entrypoints.host import Host  # noqa: E402
+from entrypoints.model import Facts, to_json  # noqa: E402
+from entrypoints.modelfacts import ModelFacts  # noqa: E402
+from entrypoints.record import FILE, open_host, parse_record  # noqa: E402
+from entrypoints.vllm_flags import parse_given  # noqa: E402
+from tests.support.hosts.make import HOSTS, VARIANT  # noqa: E402
+from tests.support.hosts.models import MODELS  # noqa: E402
+
+VARIANTS = read_matrix(ROOT)
+WIDTH = 120
+"""Characters of a line of a committed file: what fits into one is written as one."""
+
+
+def names() -> list[str]:
+    """Return every recorded host."""
+    return sorted(path.parent.name for path in HOSTS.glob(f"*/{FILE}"))
+
+
+def expected(name: str) -> dict[str, Any]:
+    """Compute the three files of one host."""
+    profile = profile_of(name)
+    facts = read(name, profile)
+    return {
+        "facts.json": to_json(facts),
+        "findings.json": brief(to_json(examine(profile, facts)), profile),
+        "plan.json": {model: _plan(profile, facts, MODELS[model]) for model in MODELS},
+    }
+
+
+def profile_of(name: str) -> dict[str, Any]:
+    """Return the profile that a host is planned with."""
+    named = HOSTS / name / VARIANT
+    target = named.read_text().strip() if named.is_file() else name.partition("-")[0]
+    variant = find(VARIANTS, target)
+    profile: dict[str, Any] = json.loads((ROOT / "images" / variant.id / "profile.json").read_text())
+    return profile
+
+
+def read(name: str, profile: dict[str, Any]) -> Facts:
+    """Read a recorded host's facts."""
+    return look(open_host(str(HOSTS / name)), profile)
+
+
+def look(host: Host, profile: dict[str, Any]) -> Facts:
+    """Look at a host."""
+    return probe(host, Commands(host), profile, {})
+
+
+def document(name: str) -> dict[str, Any]:
+    """Return what host.json of a recorded host holds, to be changed."""
+    loaded: dict[str, Any] = json.loads((HOSTS / name / FILE).read_text())
+    return loaded
+
+
+def opened(changed: dict[str, Any]) -> Host:
+    """Open such a document as a host."""
+    return Host(source=parse_record(json.dumps(changed)))
+
+
+def brief(findings: list[dict[str, Any]], profile: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return findings as they print, without what is the same in the profile, in the check of the same id."""
+    checks = {check["id"]: _said(check, profile["facts"]) for check in profile["checks"]}
+    return [_brief(finding, checks.get(finding["id"], {})) for finding in findings]
+
+
+def _said(check: dict[str, Any], places: dict[str, str]) -> dict[str, Any]:
+    constant = {key: check[key] for key in ("text", "remediation", "scope", "source")}
+    return {**constant, "read": places.get(check["fact"], ""), "fix": {}}
+
+
+def _brief(finding: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in finding.items() if key not in said or value != said[key]}
+
+
+def _plan(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> dict[str, Any]:
+    try:
+        plan = as_json(command(profile, facts, model, parse_given((model.name,), {})))
+    except EntrypointError as error:
+        return {"code": error.code, "error": error.message, "hint": error.hint}
+    return {key: plan[key] for key in ("argv", "env", "reasons")}
+
+
+def dumps(value: Any) -> str:
+    """Format as the files are committed: what fits into a line, and each list of numbers, takes one."""
+    return _lines(value, "") + "\n"
+
+
+def _lines(value: Any, indent: str, key: str = "") -> str:
+    line = f"{indent}{key}{json.dumps(value, sort_keys=True, ensure_ascii=False)}"
+    if not isinstance(value, (dict, list)) or len(line) < WIDTH or all(isinstance(item, int) for item in value):
+        return line
+    if isinstance(value, dict):
+        items = [_lines(value[name], f"{indent} ", f"{json.dumps(name)}: ") for name in sorted(value)]
+        return "\n".join((f"{indent}{key}{{", ",\n".join(items), f"{indent}}}"))
+    items = [_lines(item, f"{indent} ") for item in value]
+    return "\n".join((f"{indent}{key}[", ",\n".join(items), f"{indent}]"))
+
+
+def main() -> None:
+    """Write every host's expectations."""
+    for name in names():
+        for file, value in expected(name).items():
+            (HOSTS / name / file).write_text(dumps(value))
+
+
+if __name__ == "__main__":
+    main()
