@@ -1,4 +1,4 @@
-"""Records → JSON Schemas, committed in drydock/config/schemas/ for editors and other tools. Pure, except for the files."""
+"""Records → JSON Schemas, committed in drydock/config/schemas/ for editors and other tools."""
 
 from __future__ import annotations
 

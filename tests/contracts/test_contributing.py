@@ -151,8 +151,8 @@ for name, text in render.render(ROOT, variant).items():
 SAID = """
 from entrypoints.command import command
 from entrypoints.vllm_flags import parse_given
-from tests.hosts import expect
-from tests.hosts.models import LLAMA
+from tests.support.hosts import expect
+from tests.support.hosts.models import LLAMA
 profile = expect.profile_of("abacus-rack")
 plan = command(profile, expect.read("abacus-rack", profile), LLAMA, parse_given((LLAMA.name,), {}))
 assert "A rod needs fingers." in [finding.text for finding in plan.findings if finding.id == "ABA-031"]

@@ -18,8 +18,8 @@ from entrypoints.granted import examine
 from entrypoints.model import Facts, Finding
 from entrypoints.modelfacts import ModelFacts
 from entrypoints.vllm_flags import parse_given
-from tests.hosts import expect
-from tests.hosts.models import MODELS
+from tests.support.hosts import expect
+from tests.support.hosts.models import MODELS
 
 VARIANTS = read_matrix(ROOT)
 RETIRED = read_retired(ROOT)
