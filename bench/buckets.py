@@ -11,8 +11,8 @@ from pathlib import Path
 
 from bench.records import Figure, Goal, Row
 from drydock.core.paths import ROOT
-from entrypoints.decide.buckets import Buckets, Range, doublings, exponential, limited, linear
-from entrypoints.decide.histogram import optimal, padding
+from entrypoints.decide.shapes.buckets import Buckets, Range, doublings, exponential, limited, linear
+from entrypoints.decide.shapes.histogram import optimal, padding
 
 STEP = 128
 """Tokens of a block on Gaudi: what every bucket is a multiple of."""

@@ -107,7 +107,7 @@ def _serve(folder: Path, paths: Mapping[str, Path]) -> list[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints" / "__main__.py")]
+    entrypoint = [sys.executable, "-I", "-S", str(folder / "entrypoints")]
     served = ["serve", "--model", str(paths["model"]), "--exec", "--host", "127.0.0.1", "--port", port]
     return [*entrypoint, *served, "--root", str(paths["host"])]
 

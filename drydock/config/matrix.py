@@ -33,7 +33,7 @@ from drydock.model.variant import (
     Stack,
     Variant,
 )
-from entrypoints.cascade import ACCELERATOR, STACK, VARIANT, cascade
+from entrypoints.core.cascade import ACCELERATOR, STACK, VARIANT, cascade
 
 MATRIX = "matrix.yaml"
 HOST = "templates/host.yaml"

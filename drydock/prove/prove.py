@@ -35,7 +35,7 @@ from drydock.run.run import Here, require
 SERVED = "proof"
 """The name that clients write as `model`."""
 NOT_COMPARED = "not compared"
-"""How a note begins that says why an answer was not compared (entrypoints/health.py)."""
+"""How a note begins that says why an answer was not compared (entrypoints/serve/health.py)."""
 
 Docker = Callable[[Sequence[str]], str]
 """Runs a docker command to its end and returns its standard output."""

@@ -21,7 +21,7 @@ from drydock.run import docker as manifests
 from drydock.run import kubernetes
 from drydock.run.container import DIGEST, Container, Request, container
 from drydock.run.machine import Machine
-from entrypoints.redact import redact_argv
+from entrypoints.core.redact import redact_argv
 
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.docker_text,

@@ -5,19 +5,21 @@ What vllm-ascend makes of the settings was read in its platform.py, cpu_binding.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import format_id_list, parse_id_list
+from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.case import element_bytes
-from entrypoints.decide.demand import LENGTH
-from entrypoints.decide.fit import SEQUENCES, Fit, Rules, fit
-from entrypoints.decide.layouts import DATA, EXECUTOR, EXPERT, NODES
-from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.findings import notice
-from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Facts, Notice
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.parse import format_id_list, parse_id_list
-from entrypoints.vllm_flags import Given
+from entrypoints.decide.records import Decision, Thresholds, Value
+from entrypoints.decide.spread.demand import LENGTH
+from entrypoints.decide.spread.fit import SEQUENCES, Fit, Rules, fit
+from entrypoints.decide.spread.layouts import DATA, EXECUTOR, EXPERT, NODES
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 EAGER = "--enforce-eager"

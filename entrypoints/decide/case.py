@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from entrypoints.decide import Thresholds
-from entrypoints.lean import Any, Mapping, NamedTuple
-from entrypoints.model import Facts
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import Given
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.core.records import Facts
+from entrypoints.decide.records import Thresholds
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given
 
 _WIDE = ("float32", "float")
 

@@ -6,14 +6,16 @@ distributed/device_communicators/custom_all_reduce.py.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Value
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.checks.findings import derive, notice
+from entrypoints.core.records import Device, Facts, Link, Notice
 from entrypoints.decide.case import Case, element_bytes
-from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.findings import derive, notice
-from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Device, Facts, Link, Notice
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import Given
+from entrypoints.decide.records import Decision, Value
+from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")

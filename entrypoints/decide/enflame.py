@@ -6,18 +6,20 @@ tables of models and quantisations are the vendor's, and stand in the stack's th
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Value
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.parse import format_id_list
+from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.case import element_bytes
-from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.decide.visible import shown
-from entrypoints.errors import MODEL, EntrypointError
-from entrypoints.findings import notice
-from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Facts, Notice
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.parse import format_id_list
-from entrypoints.vllm_flags import Given, parse_count
+from entrypoints.decide.records import Decision, Value
+from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.visible import shown
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given, parse_count
 
 VISIBLE = "TOPS_VISIBLE_DEVICES"
 TABLE = "vLLM-GCU, list of supported models"

@@ -5,16 +5,18 @@ What vLLM 0.27 makes of these settings was read in its platforms/rocm.py, _aiter
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value
-from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.decide.visible import chosen_by, restricted
-from entrypoints.errors import HOST, EntrypointError
-from entrypoints.findings import derive, notice
-from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Device, Facts, Notice
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.parse import format_id_list
-from entrypoints.vllm_flags import Given
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.checks.findings import derive, notice
+from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.core.parse import format_id_list
+from entrypoints.core.records import Device, Facts, Notice
+from entrypoints.decide.records import Decision, Thresholds, Value
+from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.visible import chosen_by, restricted
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given
 
 VISIBLE = "HIP_VISIBLE_DEVICES"
 ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"

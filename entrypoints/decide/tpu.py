@@ -6,17 +6,19 @@ runner/tpu_runner.py and runner/utils.py (0.21, and 0.27 to 0.32).
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.errors import HOST, MODEL, EntrypointError
+from entrypoints.core.parse import format_id_list
+from entrypoints.core.records import Device, Facts, Notice
 from entrypoints.decide.case import Case, element_bytes
-from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.decide.visible import shown
-from entrypoints.errors import HOST, MODEL, EntrypointError
-from entrypoints.findings import notice
-from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Device, Facts, Notice
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.parse import format_id_list
-from entrypoints.vllm_flags import Given, parse_count
+from entrypoints.decide.records import Decision, Thresholds, Value
+from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.visible import shown
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given, parse_count
 
 CACHE = "VLLM_XLA_CACHE_PATH"
 VISIBLE = "TPU_VISIBLE_CHIPS"

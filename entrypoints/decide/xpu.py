@@ -6,14 +6,16 @@ manual of 0.7.
 
 from __future__ import annotations
 
-from entrypoints.decide import Decision, Thresholds, Value
-from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.decide.visible import chosen_by, restricted
-from entrypoints.findings import notice
-from entrypoints.lean import Any, Iterator, Mapping
-from entrypoints.model import Device, Facts, Notice
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import Given
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.records import Device, Facts, Notice
+from entrypoints.decide.records import Decision, Thresholds, Value
+from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.visible import chosen_by, restricted
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given
 
 VISIBLE = "ZE_AFFINITY_MASK"
 DTYPE = "--dtype"

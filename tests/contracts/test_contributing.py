@@ -69,16 +69,16 @@ layers: []
 compression: {algorithm: zstd, level: 3}
 """,
     "templates/abacus/Dockerfile.j2": '{% extends "base.Dockerfile.j2" %}\n',
-    "entrypoints/probes/abacus.py": '''\
+    "entrypoints/facts/probes/abacus.py": '''\
 """Rods of beads."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoints.host import Host, Run
-from entrypoints.model import Device, Seen
-from entrypoints.parse import parse_line, parse_number
+from entrypoints.host.host import Host, Run
+from entrypoints.core.records import Device, Seen
+from entrypoints.core.parse import parse_line, parse_number
 
 
 def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
@@ -97,12 +97,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.decide import Decision, Thresholds
-from entrypoints.decide.fit import Rules, fit
-from entrypoints.findings import notice
-from entrypoints.model import Facts
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import Given
+from entrypoints.decide.records import Decision, Thresholds
+from entrypoints.decide.spread.fit import Rules, fit
+from entrypoints.checks.findings import notice
+from entrypoints.core.records import Facts
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import Given
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
@@ -131,8 +131,7 @@ def trees() -> dict[str, Tree]:
     ),
 }
 LINES = {
-    "entrypoints/facts.py": ("PROBES = {\n", '    "abacus": "entrypoints.probes.abacus",\n'),
-    "entrypoints/command.py": ("DECISIONS = {\n", '    "abacus": "entrypoints.decide.abacus",\n'),
+    "entrypoints/accelerators.py": ("ACCELERATORS = {\n", '    "abacus": Accelerator("abacus", "abacus"),\n'),
     "matrix.yaml": ("variants:\n", "  abacus-vllm1: {stack: abacus-1, default: true, platforms: [linux/amd64]}\n"),
 }
 
@@ -149,8 +148,8 @@ for name, text in render.render(ROOT, variant).items():
 """
 
 SAID = """
-from entrypoints.command import command
-from entrypoints.vllm_flags import parse_given
+from entrypoints.plan.plan import command
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
 profile = expect.profile_of("abacus-rack")

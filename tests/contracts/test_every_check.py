@@ -12,7 +12,7 @@ import pytest
 from drydock.build.render import profile
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
-from entrypoints.findings import judge, met
+from entrypoints.checks.findings import judge, met
 
 ABSENT = object()
 """The fact is not known."""

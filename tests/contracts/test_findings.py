@@ -12,12 +12,12 @@ import pytest
 from drydock.config.matrix import read_matrix, read_retired
 from drydock.core.paths import ROOT
 from drydock.model.checks import KnownFinding
-from entrypoints.command import command
-from entrypoints.errors import INTERNAL, EntrypointError
-from entrypoints.granted import examine
-from entrypoints.model import Facts, Finding
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import parse_given
+from entrypoints.checks.grants import examine
+from entrypoints.core.errors import INTERNAL, EntrypointError
+from entrypoints.core.records import Facts, Finding
+from entrypoints.model.read import ModelFacts
+from entrypoints.plan.plan import command
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import MODELS
 
@@ -38,7 +38,7 @@ OLDER = {
 }
 """Ids of one accelerator from before each had a prefix. A new finding takes the accelerator's own prefix."""
 
-HELPERS = {"gaudi": "habana", "executor": "cpu"}
+HELPERS = {"executor": "cpu"}
 """Modules of decisions that only one accelerator has, beside that of its name."""
 
 
@@ -68,8 +68,10 @@ NOTICES = list(calls("notice"))
 
 def owner(call: Call) -> str:
     """Return the accelerator whose decisions a call belongs to; empty where all share them."""
-    name = HELPERS.get(call.path.stem, call.path.stem)
-    return name if call.path.parts[0] == "decide" and name in TABLES else ""
+    if call.path.parts[0] != "decide":
+        return ""
+    names = (HELPERS.get(call.path.stem, call.path.stem), call.path.parts[1])
+    return next((name for name in names if name in TABLES), "")
 
 
 def planned(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> tuple[Finding, ...]:
@@ -83,7 +85,7 @@ def planned(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> tuple[F
 
 
 def test_findings_are_made_in_one_place_only() -> None:
-    assert {call.path for call in (*calls("Finding"), *calls("Notice"))} == {Path("findings.py")}
+    assert {call.path for call in (*calls("Finding"), *calls("Notice"))} == {Path("checks/findings.py")}
 
 
 @pytest.mark.parametrize("call", NOTICES, ids=lambda call: f"{call.path}:{call.line}")
@@ -94,7 +96,7 @@ def test_code_writes_out_an_id_that_its_table_has(call: Call) -> None:
 @pytest.mark.parametrize("call", NOTICES, ids=lambda call: f"{call.path}:{call.line}")
 def test_code_gives_what_the_words_name(call: Call) -> None:
     given = {keyword.arg for keyword in call.node.keywords}
-    if call.path.stem == "granted":
+    if call.path.stem == "grants":
         assert given == {None}
         given = {"because", "source", "option"}  # of its _said
 

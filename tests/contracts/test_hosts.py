@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.host import Host
-from entrypoints.parse import parse_words
-from entrypoints.probes.knobs import BOOT
-from entrypoints.record import FILE, dumps
+from entrypoints.core.parse import parse_words
+from entrypoints.facts.probes.common.knobs import BOOT
+from entrypoints.facts.record import FILE, dumps
+from entrypoints.host.host import Host
 from tests.support.hosts import expect, make
 
 

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from entrypoints.command import command
-from entrypoints.commands import TIMED_OUT
-from entrypoints.errors import HOST, EntrypointError
-from entrypoints.findings import failed
-from entrypoints.granted import examine
-from entrypoints.host import Host
-from entrypoints.model import Facts
-from entrypoints.vllm_flags import parse_given
+from entrypoints.checks.findings import failed
+from entrypoints.checks.grants import examine
+from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.core.records import Facts
+from entrypoints.host.commands import TIMED_OUT
+from entrypoints.host.host import Host
+from entrypoints.plan.plan import command
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import MODELS
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints.findings import FAIL, PASS, WARN, derive, evaluate, lookup, met
-from entrypoints.model import to_json
-from entrypoints.probes.knobs import KNOBS
+from entrypoints.checks.findings import FAIL, PASS, WARN, derive, evaluate, lookup, met
+from entrypoints.core.records import to_json
+from entrypoints.facts.probes.common.knobs import KNOBS
 from tests.support.hosts import expect
 from tests.support.sample import facts
 
@@ -36,7 +36,7 @@ def _checks() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def test_every_fact_that_a_check_names_is_read_on_some_recorded_host_or_is_a_knob_that_a_probe_knows() -> None:
     hosts = _known()
-    probes = "".join(path.read_text() for path in Path(expect.ROOT, "entrypoints", "probes").glob("*.py"))
+    probes = "".join(path.read_text() for path in Path(expect.ROOT, "entrypoints", "facts", "probes").rglob("*.py"))
     named = {item["fact"] for _, check in _checks() for item in (check, *check["when"])}
     never = {
         fact

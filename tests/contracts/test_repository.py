@@ -58,9 +58,9 @@ def test_what_runs_before_any_package_is_there_imports_the_standard_library(path
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("drydock/**/*.py")), ids=name)
 def test_of_the_image_side_the_build_side_imports_what_both_must_do_alike_only(path: Path) -> None:
-    shared = {"entrypoints.cascade", "entrypoints.redact"}
+    shared = {"entrypoints.core.cascade", "entrypoints.core.redact"}
     if path.parent.name == "bench":  # a benchmark calls what it measures
-        shared |= {"entrypoints.decide.buckets", "entrypoints.decide.histogram"}
+        shared |= {"entrypoints.decide.shapes.buckets", "entrypoints.decide.shapes.histogram"}
     assert {module for module in imports(path) if module.startswith("entrypoints")} <= shared
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints.fixes import script
-from entrypoints.granted import examine
-from entrypoints.host import Host
-from entrypoints.model import Finding
+from entrypoints.checks.fixes import script
+from entrypoints.checks.grants import examine
+from entrypoints.core.records import Finding
+from entrypoints.host.host import Host
 from tests.support.hosts import expect, make
 from tests.support.hosts.knobs import KNOBS, as_shown, restarted, tuned, wrong
 from tests.support.hosts.pieces import Tree

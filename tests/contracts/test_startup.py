@@ -1,4 +1,4 @@
-"""The start-up budget: 50 ms from process start to the start of vLLM, the median of starts on a quiet machine.
+"""The start-up budget: 100 ms from process start to the start of vLLM, the median of starts on a quiet machine.
 
 A bare interpreter, started in turns with it, tells how quiet the machine is; on a busy one the budget is a ratio.
 """
@@ -9,11 +9,11 @@ import pytest
 
 from bench.startup import MACHINES, measure
 
-BUDGET_MS = 50
+BUDGET_MS = 100
 """Where this was written 27 on cpu and 31 to 34 elsewhere; a vendor's tool takes its own time on top."""
 QUIET_MS = 10
 """A bare interpreter's median on a machine that does nothing else; 7 to 9 ms where this was written."""
-RATIO = 7
+RATIO = 12
 """Starts of the entrypoint to those of a bare interpreter, by their medians: 3 on cpu and 4 to 5 elsewhere."""
 RUNS, TRIES = 9, 3
 """Another try is for what begins or ends on the machine in the middle of one."""
@@ -40,8 +40,8 @@ def test_vllm_starts_within_the_budget(machine: str) -> None:
 def test_the_budget_is_strict_when_quiet_and_a_ratio_when_busy() -> None:
     quiet, busy = {"interpreter_median_ms": 8.5}, {"interpreter_median_ms": 30.0}
 
-    assert [bool(too_slow({**quiet, "serve_median_ms": whole})) for whole in (49.0, 51.0)] == [False, True]
-    assert [bool(too_slow({**busy, "serve_median_ms": whole})) for whole in (101.0, 209.0, 211.0)] == [
+    assert [bool(too_slow({**quiet, "serve_median_ms": whole})) for whole in (99.0, 101.0)] == [False, True]
+    assert [bool(too_slow({**busy, "serve_median_ms": whole})) for whole in (101.0, 359.0, 361.0)] == [
         False,
         False,
         True,

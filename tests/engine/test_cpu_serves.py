@@ -52,7 +52,7 @@ def test_readiness_was_reached_in_phases_that_are_reported(server: Container) ->
 
 
 def test_the_health_verb_says_ready(server: Container) -> None:
-    code, output = server.exec_run(["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__.py", "health"])
+    code, output = server.exec_run(["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health"])
 
     assert code == 0, output
 

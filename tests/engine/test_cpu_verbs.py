@@ -13,7 +13,7 @@ import pytest
 
 from drydock.build import build
 from drydock.core.paths import ROOT
-from entrypoints import errors
+from entrypoints.core import errors
 from tests.support.hosts import expect
 
 HOSTS = ROOT / "tests" / "hosts"
@@ -163,7 +163,7 @@ def test_a_port_in_use_is_named(run: Run) -> None:
         "import socket, subprocess, sys; taken = socket.socket(); taken.bind(('0.0.0.0', 8000)); taken.listen();"
         "sys.exit(subprocess.call(sys.argv[1:]))"
     )
-    entrypoint = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__.py"]
+    entrypoint = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
     ran = run("/usr/bin/python3", "-c", listen, *entrypoint, "serve", "--model", "/models/smollm2")
 
     assert ran.code == errors.HOST, ran

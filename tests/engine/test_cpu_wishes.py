@@ -18,7 +18,7 @@ from drydock.build import build
 from drydock.build.render import PYTHON
 from drydock.core.paths import ROOT
 from drydock.prove import demo
-from entrypoints.parse import format_id_list, parse_id_list
+from entrypoints.core.parse import format_id_list, parse_id_list
 from tests.support.caches import copied
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")

@@ -19,7 +19,7 @@ from drydock.run.run import Here, require
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
-ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__.py"]
+ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
 
 
 @pytest.fixture(scope="module")

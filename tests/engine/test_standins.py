@@ -19,11 +19,11 @@ from drydock.core.console import log
 from drydock.core.errors import BuildError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from entrypoints.command import command
-from entrypoints.errors import EntrypointError
-from entrypoints.model import ServePlan
-from entrypoints.modelfacts import read_model
-from entrypoints.vllm_flags import parse_given
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import ServePlan
+from entrypoints.model.read import read_model
+from entrypoints.plan.plan import command
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.sample import write_model
 from tests.support.standin_contexts import SERVED, StandIn, bake_file, root_context

@@ -22,11 +22,11 @@ from drydock.model.record import Record
 from drydock.run.container import Request, container
 from drydock.run.docker import docker_argv
 from drydock.run.machine import Machine
-from entrypoints.cascade import COMMAND_LINE, ENVIRONMENT
-from entrypoints.command import command
-from entrypoints.model import Facts, Reason, ServePlan
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import parse_wishes
+from entrypoints.core.cascade import COMMAND_LINE, ENVIRONMENT
+from entrypoints.core.records import Facts, Reason, ServePlan
+from entrypoints.plan.plan import command
+from entrypoints.request.intents import parse_wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support import decisions, sample
 from tests.support.hosts import expect
 

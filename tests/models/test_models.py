@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.geometry import parse_geometry
-from entrypoints.parameters import estimate
+from entrypoints.model.geometry import parse_geometry
+from entrypoints.model.parameters import estimate
 from tests.support import decisions
 
 FILES = sorted((decisions.HERE / "configs").glob("*.json"))

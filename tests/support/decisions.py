@@ -17,16 +17,16 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from entrypoints.command import command  # noqa: E402 - after the path is set
-from entrypoints.decide.fit import Fit, Rules, fit  # noqa: E402
-from entrypoints.errors import HOST, EntrypointError  # noqa: E402
-from entrypoints.geometry import parse_geometry  # noqa: E402
-from entrypoints.model import Device, Facts, Link  # noqa: E402
-from entrypoints.modelconfig import group_size, modalities, quantization, stored_type  # noqa: E402
-from entrypoints.modelfacts import ModelFacts, Weights  # noqa: E402
-from entrypoints.parameters import estimate, expert_share  # noqa: E402
-from entrypoints.vllm_flags import Given, parse_given  # noqa: E402
-from entrypoints.wishes import NONE, Wishes  # noqa: E402
+from entrypoints.core.errors import HOST, EntrypointError  # noqa: E402
+from entrypoints.core.records import Device, Facts, Link  # noqa: E402
+from entrypoints.decide.spread.fit import Fit, Rules, fit  # noqa: E402
+from entrypoints.model.geometry import parse_geometry  # noqa: E402
+from entrypoints.model.modelconfig import group_size, modalities, quantization, stored_type  # noqa: E402
+from entrypoints.model.parameters import estimate, expert_share  # noqa: E402
+from entrypoints.model.read import ModelFacts, Weights  # noqa: E402
+from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
+from entrypoints.request.intents import NONE, Wishes  # noqa: E402
+from entrypoints.request.vllm_flags import Given, parse_given  # noqa: E402
 from tests.support import sample  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.decide.fit import Rules
-from entrypoints.geometry import Geometry
-from entrypoints.model import Device, Facts, Link
-from entrypoints.modelfacts import ModelFacts, Weights
-from entrypoints.vllm_flags import Given, parse_given
-from entrypoints.wishes import Wishes
+from entrypoints.core.records import Device, Facts, Link
+from entrypoints.decide.spread.fit import Rules
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.request.intents import Wishes
+from entrypoints.request.vllm_flags import Given, parse_given
 from tests.support import sample
 
 GIB = 1 << 30

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from entrypoints.model import Cgroup, Facts, Limits, Memory, Mount, Processor
+from entrypoints.core.records import Cgroup, Facts, Limits, Memory, Mount, Processor
 
 
 def facts(mounts: Mapping[str, Mount]) -> Facts:

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.paths import ROOT
-from entrypoints.arguments import Options
-from entrypoints.caches import private_root
-from entrypoints.errors import EntrypointError
-from entrypoints.launch import serve, warm
-from entrypoints.model import CachePlan, Entry, Mount, ServePlan
+from entrypoints.cache.plan import private_root
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import CachePlan, Entry, Mount, ServePlan
+from entrypoints.request.arguments import Options
+from entrypoints.serve.launch import serve, warm
 from tests.support.records import facts
 
 STUB = Path(__file__).with_name("stub_vllm.py")

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from entrypoints.findings import tell
-from entrypoints.model import Cgroup, Cpu, Facts, Finding, Limits, Memory, Mount, Node, Notice, Processor
+from entrypoints.checks.findings import tell
+from entrypoints.core.records import Cgroup, Cpu, Facts, Finding, Limits, Memory, Mount, Node, Notice, Processor
 
 GIB = 1 << 30
 TCMALLOC = "/usr/lib/x86_64-linux-gnu/libtcmalloc_minimal.so.4"

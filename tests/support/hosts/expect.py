@@ -15,16 +15,16 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
 from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
-from entrypoints.command import as_json, command  # noqa: E402 - after the path is set
-from entrypoints.commands import Commands  # noqa: E402
-from entrypoints.errors import EntrypointError  # noqa: E402
-from entrypoints.facts import probe  # noqa: E402
-from entrypoints.granted import examine  # noqa: E402
-from entrypoints.host import Host  # noqa: E402
-from entrypoints.model import Facts, to_json  # noqa: E402
-from entrypoints.modelfacts import ModelFacts  # noqa: E402
-from entrypoints.record import FILE, open_host, parse_record  # noqa: E402
-from entrypoints.vllm_flags import parse_given  # noqa: E402
+from entrypoints.checks.grants import examine  # noqa: E402
+from entrypoints.core.errors import EntrypointError  # noqa: E402
+from entrypoints.core.records import Facts, to_json  # noqa: E402
+from entrypoints.facts.facts import probe  # noqa: E402
+from entrypoints.facts.record import FILE, open_host, parse_record  # noqa: E402
+from entrypoints.host.commands import Commands  # noqa: E402
+from entrypoints.host.host import Host  # noqa: E402
+from entrypoints.model.read import ModelFacts  # noqa: E402
+from entrypoints.plan.plan import as_json, command  # noqa: E402 - after the path is set
+from entrypoints.request.vllm_flags import parse_given  # noqa: E402
 from tests.support.hosts.make import HOSTS, VARIANT  # noqa: E402
 from tests.support.hosts.models import MODELS  # noqa: E402
 

@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
-from entrypoints.record import FILE, dumps  # noqa: E402 - after the path is set
+from entrypoints.facts.record import FILE, dumps  # noqa: E402 - after the path is set
 from tests.support.hosts.pieces import Tree  # noqa: E402
 
 HOSTS = ROOT / "tests" / "hosts"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from entrypoints.geometry import Geometry
-from entrypoints.modelfacts import ModelFacts, Weights
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts, Weights
 
 SMOLLM2 = ModelFacts(
     name="/models/smollm2",

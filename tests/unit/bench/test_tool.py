@@ -11,7 +11,7 @@ import pytest
 from bench import buckets, facts, plans, synthetic, turns
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
-from entrypoints.decide.buckets import Range, linear
+from entrypoints.decide.shapes.buckets import Range, linear
 
 
 def test_the_plan_holds_every_variant_for_every_platform() -> None:

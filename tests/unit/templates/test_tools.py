@@ -34,7 +34,7 @@ def tool(name: str) -> Any:
     return module
 
 
-parts, trim = tool("parts"), tool("trim")
+trim = tool("trim")
 
 SOURCES = {
     "a/one.py": "def encode(name):\n    return {'x', 'y', name}\n",
@@ -286,33 +286,5 @@ def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(site: P
     assert sorted(site.rglob("*")) == before
 
 
-# --- parts ----------------------------------------------------------------------------------------------------------
-
-
-def test_every_file_is_in_one_part_beside_its_bytecode(tmp_path: Path) -> None:
-    write(tmp_path / "in", *(name for name in SOURCES if "broken" not in name and "null" not in name))
-    run("compile_missing.py", tmp_path / "in")
-    before = {str(path.relative_to(tmp_path / "in")): path.read_bytes() for path in files(tmp_path / "in")}
-    run("parts.py", tmp_path / "in", tmp_path / "out", 4)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["0", "1", "2", "3"]
-    found = [path.relative_to(tmp_path / "out") for path in files(tmp_path / "out")]
-    assert {"/".join(path.parts[1:]): (tmp_path / "out" / path).read_bytes() for path in found} == before
-    assert len(found) == len(before) == 8
-    part = {"/".join(path.parts[1:]): path.parts[0] for path in found}
-    assert all(part[name] == part[str(source_of(name))] for name in part)
-
-
 def files(folder: Path) -> list[Path]:
     return [path for path in folder.rglob("*") if path.is_file()]
-
-
-def source_of(name: str) -> Path:
-    path = Path(name)
-    return path.parent.parent / f"{path.name.partition('.')[0]}.py" if path.suffix == ".pyc" else path
-
-
-def test_no_part_of_the_entrypoint_is_more_than_a_push_may_be() -> None:
-    sizes = [0] * 8
-    for path in (ROOT / "entrypoints").rglob("*.py"):
-        sizes[parts.part_of(f"entrypoints/{path.relative_to(ROOT / 'entrypoints')}", 8)] += path.stat().st_size
-    assert max(sizes) <= 0.25 * sum(sizes)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from entrypoints.probes.neuron_ls import Listing, parse_table
+from entrypoints.facts.probes.neuron.neuron_ls import Listing, parse_table
 from tests.support.hosts.pieces import GIB, ICX_FLAGS, Tree, base, commands, cpuinfo_x86, pci, ranges, sample, server
 
 SYSFS = "sys/devices/virtual/neuron_device"

@@ -59,7 +59,7 @@ def test_every_run_step_is_without_network(variant: Variant) -> None:
 def test_layers_are_installed_in_their_order_and_the_entrypoint_comes_last(variant: Variant) -> None:
     text = render.render(ROOT, variant)["Dockerfile"]
     marks = [f"source={layer.name},target=/wheels" for layer in variant.layers]
-    marks += ["from=entrypoint /parts/0", "USER 10001:0"]
+    marks += ["from=entrypoint /drydock", "USER 10001:0"]
     positions = [text.index(mark) for mark in marks]
     assert positions == sorted(positions)
 

@@ -14,7 +14,7 @@ from drydock.core.paths import ROOT
 from drydock.model.checks import Check, Command, Fix
 from drydock.model.record import dump
 from drydock.model.variant import Variant
-from entrypoints.findings import judge, met
+from entrypoints.checks.findings import judge, met
 
 VARIANTS = read_matrix(ROOT)
 CHECKS = {check.model_dump_json(): (variant, check) for variant in VARIANTS for check in variant.checks}

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from drydock.model.variant import Variant
-from entrypoints.command import command
-from entrypoints.model import ServePlan
-from entrypoints.vllm_flags import parse_given
+from entrypoints.core.records import ServePlan
+from entrypoints.plan.plan import command
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import VARIANTS, profile_of, read
 from tests.support.hosts.models import SMOLLM2
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints.artifact import KIND
-from entrypoints.cacheverb import run
-from entrypoints.entries import listed, read
-from entrypoints.errors import EntrypointError
+from entrypoints.cache.artifact import KIND
+from entrypoints.cache.entries import listed, read
+from entrypoints.cli.cacheverb import run
+from entrypoints.core.errors import EntrypointError
 from tests.unit.entrypoints.cache.test_entries import ENTRY, READY, names, put
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from entrypoints.entries import (
+from entrypoints.cache.entries import (
     CRASHES,
     FILL,
     HIT,
@@ -25,7 +25,7 @@ from entrypoints.entries import (
     set_aside,
     write,
 )
-from entrypoints.model import Entry
+from entrypoints.core.records import Entry
 from tests.support.damage import survives_damage
 
 FACTORS = {"variant": "cpu", "model": "m", "--dtype": "bfloat16"}
@@ -145,7 +145,7 @@ def test_a_copy_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     def full(*_: object) -> int:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("entrypoints.entries.copy", full)
+    monkeypatch.setattr("entrypoints.cache.entries.copy", full)
     told: list[str] = []
     found = opened(tmp_path / "work", tmp_path / "volume", told=told)
     assert found.verdict.kind == FILL

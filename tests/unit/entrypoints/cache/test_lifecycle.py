@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints.caches import ROOM
-from entrypoints.entries import CRASHES, is_in_use, listed, read
-from entrypoints.errors import USAGE
-from entrypoints.quota import make_room, parse_quota
+from entrypoints.cache.entries import CRASHES, is_in_use, listed, read
+from entrypoints.cache.plan import ROOM
+from entrypoints.cache.quota import make_room, parse_quota
+from entrypoints.core.errors import USAGE
 from tests.support.running import Running, Start, free_port
 from tests.unit.entrypoints.cache.test_entries import READY, names, put
 

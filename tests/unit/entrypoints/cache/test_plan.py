@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from entrypoints.caches import (
+from entrypoints.cache.plan import (
     ROOM,
     cache_plan,
     cache_settings,
@@ -16,9 +16,9 @@ from entrypoints.caches import (
     places,
     shapes_code,
 )
-from entrypoints.cascade import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
-from entrypoints.decide import Value
-from entrypoints.model import CachePlan, Device, Mount
+from entrypoints.core.cascade import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
+from entrypoints.core.records import CachePlan, Device, Mount
+from entrypoints.decide.records import Value
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import GIB, PROFILE, cache, facts
 

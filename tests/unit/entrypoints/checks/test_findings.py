@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints import findings
-from entrypoints.errors import INTERNAL, EntrypointError
-from entrypoints.model import Device, Failure, Limits, Memory
+from entrypoints.checks import findings
+from entrypoints.core.errors import INTERNAL, EntrypointError
+from entrypoints.core.records import Device, Failure, Limits, Memory
 from tests.support.sample import GIB, check, facts, told, with_threads
 
 

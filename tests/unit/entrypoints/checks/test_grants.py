@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints.errors import HOST
-from entrypoints.granted import examine, missing, none_here, parse_size
-from entrypoints.model import Facts, Failure, Finding, Limits, Mount
+from entrypoints.checks.grants import examine, missing, none_here, parse_size
+from entrypoints.core.errors import HOST
+from entrypoints.core.records import Facts, Failure, Finding, Limits, Mount
 from tests.support.sample import GIB, KNOWN, check, facts, told
 
 MIB = 1 << 20

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints import cli, errors
+from entrypoints.cli import cli
+from entrypoints.core import errors
 from tests.support.sample import PROFILE, check, write_model
 
-PACKAGE = Path(cli.__file__).parent
+PACKAGE = Path(cli.__file__).parent.parent
 
 
 @pytest.fixture

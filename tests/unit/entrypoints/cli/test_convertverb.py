@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from entrypoints import cli, errors
+from entrypoints.cli import cli
+from entrypoints.core import errors
 from tests.support.sample import PROFILE, write_model
 
-PACKAGE = Path(cli.__file__).parent
+PACKAGE = Path(cli.__file__).parent.parent
 
 COPIES = """
 import pathlib, shutil, sys

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.errors import EntrypointError
-from entrypoints.folders import copy, files, make, make_private, size, write
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.folders import copy, files, make, make_private, size, write
 
 
 def mode(path: Path) -> int:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints import parse
+from entrypoints.core import parse
 
 
 @given(st.sets(st.integers(0, 4095)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.redact import _WORDS, HIDDEN, is_secret, redact_argv, redact_env, redact_text
+from entrypoints.core.redact import _WORDS, HIDDEN, is_secret, redact_argv, redact_env, redact_text
 
 
 @pytest.mark.parametrize(

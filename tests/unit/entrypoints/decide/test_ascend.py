@@ -6,15 +6,15 @@ import json
 
 import pytest
 
-from entrypoints.command import command
-from entrypoints.decide import Decision
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.records import Facts
 from entrypoints.decide.ascend import decide
-from entrypoints.errors import HOST, USAGE, EntrypointError
-from entrypoints.geometry import Geometry
-from entrypoints.model import Facts
-from entrypoints.modelfacts import ModelFacts, Weights
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import NONE, Wishes
+from entrypoints.decide.records import Decision
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.plan.plan import command
+from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
 from tests.support.sample import told

@@ -9,11 +9,11 @@ from drydock.build.render import profile
 from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
 from drydock.model.record import dump
-from entrypoints.decide import Decision
+from entrypoints.core.records import Cpu, Device, Facts, Link, Memory, Mount, Node
 from entrypoints.decide.cuda import decide
-from entrypoints.model import Cpu, Device, Facts, Link, Memory, Mount, Node
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import Wishes
+from entrypoints.decide.records import Decision
+from entrypoints.request.intents import Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.records import facts
 

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.decide import Decision
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.core.records import Device
 from entrypoints.decide.enflame import decide, scheme
-from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
-from entrypoints.geometry import Geometry
-from entrypoints.model import Device
-from entrypoints.modelfacts import ModelFacts, Weights
-from entrypoints.vllm_flags import parse_given
+from entrypoints.decide.records import Decision
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.sample import facts, told
 
 MIB = 1 << 20

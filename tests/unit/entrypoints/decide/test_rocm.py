@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from entrypoints.command import command
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.decide import rocm
-from entrypoints.errors import EntrypointError
-from entrypoints.model import Facts, Reason, ServePlan
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import NONE, Wishes
+from entrypoints.model.read import ModelFacts
+from entrypoints.plan.plan import command
+from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA
 

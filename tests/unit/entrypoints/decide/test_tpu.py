@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.decide import Decision
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.core.records import Device
+from entrypoints.decide.records import Decision
 from entrypoints.decide.tpu import decide, token_paddings
-from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
-from entrypoints.model import Device
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import Wishes
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.intents import Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import facts
 

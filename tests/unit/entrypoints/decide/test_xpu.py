@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.command import command
+from entrypoints.core.records import Facts, ServePlan
 from entrypoints.decide import xpu
-from entrypoints.model import Facts, ServePlan
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import NONE, Wishes
+from entrypoints.plan.plan import command
+from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
 

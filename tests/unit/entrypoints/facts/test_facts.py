@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from entrypoints.commands import Commands
-from entrypoints.facts import probe
-from entrypoints.findings import FAIL, unread
-from entrypoints.host import Host
-from entrypoints.model import Facts
+from entrypoints.checks.findings import FAIL, unread
+from entrypoints.core.records import Facts
+from entrypoints.facts.facts import probe
+from entrypoints.host.commands import Commands
+from entrypoints.host.host import Host
 from tests.support.hosts.make import trees
 from tests.support.hosts.makers.cpu import cgroup1, cgroup2, node_without_cpus, small
 from tests.support.hosts.pieces import base

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from entrypoints import record as record_module
-from entrypoints.commands import Commands
-from entrypoints.errors import HOST, USAGE, EntrypointError
-from entrypoints.facts import probe
-from entrypoints.host import Host
-from entrypoints.model import Facts
-from entrypoints.record import FILES_AT_MOST, STEPS_AT_MOST, open_host, read_record, record
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.records import Facts
+from entrypoints.facts import record as record_module
+from entrypoints.facts.facts import probe
+from entrypoints.facts.record import FILES_AT_MOST, STEPS_AT_MOST, open_host, read_record, record
+from entrypoints.host.commands import Commands
+from entrypoints.host.host import Host
 from tests.support.sample import PROFILE
 
 MOUNT = {"path": "/cache", "exists": True, "writable": True, "free": 1, "total": 2, "filesystem": "ext4"}

@@ -7,8 +7,8 @@ import sys
 import time
 from pathlib import Path
 
-from entrypoints.commands import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, Commands, run_live
-from entrypoints.host import Host, Result
+from entrypoints.host.commands import NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, Commands, run_live
+from entrypoints.host.host import Host, Result
 
 
 def test_a_live_command_gives_code_and_output() -> None:

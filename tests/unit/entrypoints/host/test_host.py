@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.host import Host
-from entrypoints.model import Failure
-from entrypoints.parse import parse_number
-from entrypoints.source import READ_AT_MOST
+from entrypoints.core.parse import parse_number
+from entrypoints.core.records import Failure
+from entrypoints.host.host import Host
+from entrypoints.host.source import READ_AT_MOST
 
 
 def test_a_missing_file_is_absent_and_no_failure(tmp_path: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_file_that_the_kernel_hides_from_this_container_is_absent_where_that_i
     def denied(path: str, _most: int) -> bytes:
         raise PermissionError(1, "Operation not permitted", path)
 
-    monkeypatch.setattr("entrypoints.source.read_regular", denied)
+    monkeypatch.setattr("entrypoints.host.source.read_regular", denied)
     hidden, refused = Host(), Host()
 
     assert hidden.text("/sys/class/kfd/kfd/topology/nodes/2/gpu_id", hidden=True) is None

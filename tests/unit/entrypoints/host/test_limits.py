@@ -6,8 +6,8 @@ import resource
 
 import pytest
 
-from entrypoints import limits
-from entrypoints.model import Limits
+from entrypoints.core.records import Limits
+from entrypoints.host import limits
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints.errors import MODEL, EntrypointError
-from entrypoints.hub import parse_hub, snapshot
-from entrypoints.modelfacts import ModelFacts, Weights, read_model
+from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.model.hub import parse_hub, snapshot
+from entrypoints.model.read import ModelFacts, Weights, read_model
 from tests.support.sample import CONFIG, write_model, write_safetensors
 
 FULL = {**CONFIG, "vocab_size": 1000, "intermediate_size": 1024, "tie_word_embeddings": False}

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drydock.core.paths import ROOT
-from entrypoints.geometry import parse_geometry
-from entrypoints.modelconfig import group_size, modalities
-from entrypoints.parameters import estimate, expert_share
+from entrypoints.model.geometry import parse_geometry
+from entrypoints.model.modelconfig import group_size, modalities
+from entrypoints.model.parameters import estimate, expert_share
 
 CONFIGS = [
     json.loads(path.read_text())["config"] for path in sorted((ROOT / "tests" / "models" / "configs").glob("*.json"))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.errors import MODEL, EntrypointError
-from entrypoints.modelconfig import quantization, stored_type
-from entrypoints.modelfacts import Weights, read_model
+from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.model.modelconfig import quantization, stored_type
+from entrypoints.model.read import Weights, read_model
 from tests.support.sample import CONFIG, write_model, write_safetensors
 
 

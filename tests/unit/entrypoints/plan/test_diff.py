@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints.arguments import parse_arguments
-from entrypoints.cli import main
-from entrypoints.errors import OK, USAGE, EntrypointError
-from entrypoints.plandiff import Change, Side, as_text, compare, parse_plan
+from entrypoints.cli.cli import main
+from entrypoints.core.errors import OK, USAGE, EntrypointError
+from entrypoints.plan.diff import Change, Side, as_text, compare, parse_plan
+from entrypoints.request.arguments import parse_arguments
 
 
 def plan(**settings: str) -> str:

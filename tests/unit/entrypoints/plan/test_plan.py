@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from entrypoints import command
-from entrypoints.model import Limits, Reason, ServePlan
-from entrypoints.vllm_flags import parse_given
+from entrypoints.core.records import Limits, Reason, ServePlan
+from entrypoints.plan import plan as command
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import PROFILE, check, facts
 

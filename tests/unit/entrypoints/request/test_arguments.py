@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.arguments import Options, parse_arguments
-from entrypoints.errors import USAGE, EntrypointError
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.request.arguments import Options, parse_arguments
 
 
 def refused(*argv: str) -> EntrypointError:

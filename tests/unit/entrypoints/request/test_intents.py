@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.arguments import parse_arguments
-from entrypoints.errors import EntrypointError
-from entrypoints.wishes import Wishes, parse_wishes
+from entrypoints.core.errors import EntrypointError
+from entrypoints.request.arguments import parse_arguments
+from entrypoints.request.intents import Wishes, parse_wishes
 
 
 def test_wishes_are_taken_out_of_the_command_line() -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.errors import USAGE, EntrypointError
-from entrypoints.vllm_flags import parse_config, parse_count, parse_given
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.request.vllm_flags import parse_config, parse_count, parse_given
 
 KNOWN = (
     "--model",

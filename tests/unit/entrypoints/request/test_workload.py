@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.workload import parse_workload
+from entrypoints.request.workload import parse_workload
 from tests.support.damage import fuzz, survives_damage
 
 JSON = """\

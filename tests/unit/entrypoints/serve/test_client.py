@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.client import Endpoint, Unreachable, ask, flag, parse_endpoint
+from entrypoints.serve.client import Endpoint, Unreachable, ask, flag, parse_endpoint
 
 
 @pytest.mark.parametrize(

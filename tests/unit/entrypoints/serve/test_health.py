@@ -11,12 +11,22 @@ from typing import Any
 
 import pytest
 
-from entrypoints.client import Reply, Unreachable
-from entrypoints.errors import NOT_READY, OK, WRONG_ANSWER
-from entrypoints.health import RIGHT, TOKENS, UNANSWERED, WRONG, Ask, compare, config_sha256, disagreement, health
-from entrypoints.phases import READY, State
-from entrypoints.ports import listen
-from entrypoints.status import StatusServer, respond
+from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.serve.client import Reply, Unreachable
+from entrypoints.serve.health import (
+    RIGHT,
+    TOKENS,
+    UNANSWERED,
+    WRONG,
+    Ask,
+    compare,
+    config_sha256,
+    disagreement,
+    health,
+)
+from entrypoints.serve.phases import READY, State
+from entrypoints.serve.ports import listen
+from entrypoints.serve.status import StatusServer, respond
 
 TOKEN_IDS = list(range(4, 4 + TOKENS))
 VALUES = [-0.1] * TOKENS

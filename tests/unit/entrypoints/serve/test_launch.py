@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints import errors
-from entrypoints.health import PROMPT
-from entrypoints.launch import bind, environment
-from entrypoints.model import ServePlan
+from entrypoints.core import errors
+from entrypoints.core.records import ServePlan
+from entrypoints.serve.health import PROMPT
+from entrypoints.serve.launch import bind, environment
 from tests.support.running import Running, Start, free_port, is_running
 
 Run = Callable[..., Running]

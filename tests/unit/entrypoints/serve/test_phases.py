@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.phases import (
+from entrypoints.serve.phases import (
     ENGINE_INIT,
     IMPORT,
     KNOWN_ANSWER,

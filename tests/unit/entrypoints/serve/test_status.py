@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.errors import HOST, EntrypointError
-from entrypoints.phases import IMPORT, READY, State
-from entrypoints.ports import CLIENTS_AT_MOST, listen
-from entrypoints.status import HEAD_AT_MOST, Response, StatusServer, metrics, respond
+from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.serve.phases import IMPORT, READY, State
+from entrypoints.serve.ports import CLIENTS_AT_MOST, listen
+from entrypoints.serve.status import HEAD_AT_MOST, Response, StatusServer, metrics, respond
 from tests.support.running import get
 
 STARTING = State(entered=(("plan", 0.0), (IMPORT, 0.1)))

@@ -6,8 +6,8 @@ import signal
 
 import pytest
 
-from entrypoints.errors import NOT_READY, OK, WRONG_ANSWER
-from entrypoints.supervise import KILLED, Stop, exit_code
+from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.serve.supervise import KILLED, Stop, exit_code
 
 DRAIN = Stop(code=OK, drains=True, term_at=10.0, cut_at=20.0, kill_at=24.0)
 PLAIN = DRAIN._replace(drains=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.phases import READY, SPAWN
-from entrypoints.watch import Board, parse_running
+from entrypoints.serve.phases import READY, SPAWN
+from entrypoints.serve.watch import Board, parse_running
 
 METRICS = """# TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="a b"} 2.0

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.decide import Decision
-from entrypoints.decide.cpu import KV_SPACE, decide
-from entrypoints.decide.executor import BIND
-from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
-from entrypoints.model import Facts, Failure, Processor
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import parse_given
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.core.records import Facts, Failure, Processor
+from entrypoints.decide.cpu.cpu import KV_SPACE, decide
+from entrypoints.decide.records import Decision
+from entrypoints.decide.spread.executor import BIND
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, IOMP, PROFILE, TCMALLOC, facts
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.decide import Decision
-from entrypoints.decide.openvino import decide
-from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
-from entrypoints.model import Facts, Failure
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import NONE, Wishes
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.core.records import Facts, Failure
+from entrypoints.decide.cpu.openvino import decide
+from entrypoints.decide.records import Decision
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
 

@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.decide import Decision
-from entrypoints.decide.habana import decide
-from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
-from entrypoints.geometry import Geometry
-from entrypoints.model import Facts, Finding
-from entrypoints.modelfacts import ModelFacts, Weights
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import NONE, Wishes
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
+from entrypoints.core.records import Facts, Finding
+from entrypoints.decide.habana.habana import decide
+from entrypoints.decide.records import Decision
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.sample import told
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from entrypoints.decide import Decision
-from entrypoints.decide.neuron import buckets, decide
-from entrypoints.decide.neuroncores import as_cores, choose_cores
-from entrypoints.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
-from entrypoints.findings import FAIL, evaluate
-from entrypoints.model import Device, Facts, Link
-from entrypoints.modelfacts import ModelFacts
-from entrypoints.vllm_flags import parse_given
-from entrypoints.wishes import NONE, Wishes
+from entrypoints.checks.findings import FAIL, evaluate
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
+from entrypoints.core.records import Device, Facts, Link
+from entrypoints.decide.neuron.cores import as_cores, choose_cores
+from entrypoints.decide.neuron.neuron import buckets, decide
+from entrypoints.decide.records import Decision
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import ROOT, profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
 

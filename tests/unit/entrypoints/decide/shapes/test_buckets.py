@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.decide.buckets import (
+from entrypoints.decide.shapes.buckets import (
     Buckets,
     Range,
     count_decode_graphs,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.decide.buckets import Range, limited, linear
-from entrypoints.decide.histogram import (
+from entrypoints.decide.shapes.buckets import Range, limited, linear
+from entrypoints.decide.shapes.histogram import (
     best_linear,
     blocks_held,
     compared,

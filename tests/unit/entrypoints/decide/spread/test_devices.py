@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.decide.devices import FABRIC, FAR, SOCKET, arrange, islands, speed, widest
-from entrypoints.model import Device, Link
+from entrypoints.core.records import Device, Link
+from entrypoints.decide.spread.devices import FABRIC, FAR, SOCKET, arrange, islands, speed, widest
 from tests.support.many import device
 
 

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from entrypoints.decide import Value
-from entrypoints.decide.executor import (
+from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.core.records import Facts
+from entrypoints.decide.records import Value
+from entrypoints.decide.spread.executor import (
     BIND,
     EXECUTOR,
     METHOD,
@@ -18,9 +20,7 @@ from entrypoints.decide.executor import (
     choose_executor,
     unbound,
 )
-from entrypoints.errors import HOST, EntrypointError
-from entrypoints.model import Facts
-from entrypoints.vllm_flags import parse_given
+from entrypoints.request.vllm_flags import parse_given
 from tests.support.sample import facts
 
 ALL, SOME = Value("0-7", "all"), Value("0-3", "some")

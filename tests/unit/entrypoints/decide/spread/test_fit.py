@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
-from entrypoints.geometry import Geometry
-from entrypoints.model import Facts, Link
-from entrypoints.modelfacts import ModelFacts, Weights
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
+from entrypoints.core.records import Facts, Link
+from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts, Weights
 from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
 from tests.support.sample import told
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from entrypoints.decide.fit import Fit, Rules, fit
-from entrypoints.decide.room import Split, stage
-from entrypoints.errors import EntrypointError
-from entrypoints.geometry import Geometry
-from entrypoints.model import Facts, Link
-from entrypoints.modelfacts import ModelFacts, Weights
-from entrypoints.vllm_flags import Given
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import Facts, Link
+from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.room import Split, stage
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.request.vllm_flags import Given
 from tests.support.many import GIB, RULES, host, said
 
 CASES = 200

@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from entrypoints.decide import Thresholds
-from entrypoints.decide.binding import domains, place
-from entrypoints.decide.memory import BLOCK, Demand, load, longest, smallest_room, useful, whole_gib
-from entrypoints.geometry import Geometry
-from entrypoints.model import Facts
-from entrypoints.modelfacts import Weights
+from entrypoints.core.records import Facts
+from entrypoints.decide.records import Thresholds
+from entrypoints.decide.spread.binding import domains, place
+from entrypoints.decide.spread.memory import BLOCK, Demand, load, longest, smallest_room, useful, whole_gib
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.read import Weights
 from tests.support.sample import GIB, PROFILE, facts
 
 T = Thresholds(PROFILE["thresholds"])

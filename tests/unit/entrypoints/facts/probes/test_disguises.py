@@ -9,10 +9,16 @@ from typing import Any
 
 import pytest
 
-from entrypoints.commands import TIMED_OUT
-from entrypoints.host import Host, Result
-from entrypoints.probes import amdsmi, enflame, hl_smi, neuron_ls, npu_smi, nvidia_smi, tpu, xpusmi
-from entrypoints.probes.tools import ask
+from entrypoints.facts.probes import enflame, tpu
+from entrypoints.facts.probes.ascend import npu_smi
+from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.cuda import nvidia_smi
+from entrypoints.facts.probes.habana import hl_smi
+from entrypoints.facts.probes.neuron import neuron_ls
+from entrypoints.facts.probes.rocm import amdsmi
+from entrypoints.facts.probes.xpu import xpusmi
+from entrypoints.host.commands import TIMED_OUT
+from entrypoints.host.host import Host, Result
 from tests.support.hosts.pieces import SAMPLES, sample
 
 Parse = Callable[[str], Any]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.commands import TIMED_OUT, Commands
-from entrypoints.host import Host
-from entrypoints.model import Seen
-from entrypoints.probes import enflame
+from entrypoints.core.records import Seen
+from entrypoints.facts.probes import enflame
+from entrypoints.host.commands import TIMED_OUT, Commands
+from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.pieces import Tree, pci, sample
 

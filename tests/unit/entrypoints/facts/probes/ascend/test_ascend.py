@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.commands import Commands
-from entrypoints.host import Host
-from entrypoints.model import Seen
-from entrypoints.probes import ascend, npu_smi
+from entrypoints.core.records import Seen
+from entrypoints.facts.probes.ascend import ascend, npu_smi
+from entrypoints.host.commands import Commands
+from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.pieces import Tree, sample
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.host import Host
-from entrypoints.probes.knobs import interfaces
+from entrypoints.facts.probes.common.knobs import interfaces
+from entrypoints.host.host import Host
 
 
 @pytest.mark.parametrize(

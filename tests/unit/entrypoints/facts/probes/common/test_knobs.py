@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.host import Host
-from entrypoints.probes import acs
-from entrypoints.probes.knobs import knobs
-from entrypoints.probes.system import memory
+from entrypoints.facts.probes.common import acs
+from entrypoints.facts.probes.common.knobs import knobs
+from entrypoints.facts.probes.common.system import memory
+from entrypoints.host.host import Host
 
 CPU = "sys/devices/system/cpu/cpu0/cpuidle"
 

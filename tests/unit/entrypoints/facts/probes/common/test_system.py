@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.host import Host
-from entrypoints.probes import knobs, system
+from entrypoints.facts.probes.common import knobs, system
+from entrypoints.host.host import Host
 
 NICE = "0000000000800000"
 NONE = "0000000000000000"

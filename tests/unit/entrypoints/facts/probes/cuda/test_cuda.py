@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.commands import Commands
-from entrypoints.host import Host
-from entrypoints.model import Link, Seen
-from entrypoints.probes import cuda
-from entrypoints.probes.nvidia_smi import parse_list, parse_query, parse_table, parse_topology
+from entrypoints.core.records import Link, Seen
+from entrypoints.facts.probes.cuda import cuda
+from entrypoints.facts.probes.cuda.nvidia_smi import parse_list, parse_query, parse_table, parse_topology
+from entrypoints.host.commands import Commands
+from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.pieces import sample
 

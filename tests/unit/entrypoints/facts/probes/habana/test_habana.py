@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 
-from entrypoints.commands import Commands
-from entrypoints.host import Host
-from entrypoints.model import Seen
-from entrypoints.probes.habana import look
-from entrypoints.probes.hl_smi import digits_of, full_bus, parse_modules, parse_table, parse_topology
+from entrypoints.core.records import Seen
+from entrypoints.facts.probes.habana.habana import look
+from entrypoints.facts.probes.habana.hl_smi import (
+    digits_of,
+    full_bus,
+    parse_modules,
+    parse_table,
+    parse_topology,
+)
+from entrypoints.host.commands import Commands
+from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.pieces import MIB, pci, sample
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.commands import TIMED_OUT, Commands
-from entrypoints.host import Host
-from entrypoints.model import Link, Seen
-from entrypoints.probes import neuron
-from entrypoints.probes.neuron_ls import Row, bus_address, parse_json, parse_size, parse_table
+from entrypoints.core.records import Link, Seen
+from entrypoints.facts.probes.neuron import neuron
+from entrypoints.facts.probes.neuron.neuron_ls import Row, bus_address, parse_json, parse_size, parse_table
+from entrypoints.host.commands import TIMED_OUT, Commands
+from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.pieces import Tree, pci, sample
 

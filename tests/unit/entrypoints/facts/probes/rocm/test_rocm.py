@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.commands import Commands
-from entrypoints.host import Host
-from entrypoints.model import Link, Seen
-from entrypoints.probes import kfd, rocm
-from entrypoints.probes.amdsmi import parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
+from entrypoints.core.records import Link, Seen
+from entrypoints.facts.probes.rocm import kfd, rocm
+from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
+from entrypoints.host.commands import Commands
+from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.makers import rocm as made
 from tests.support.hosts.pieces import Tree, sample
@@ -158,7 +158,7 @@ def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch:
             raise PermissionError(1, "Operation not permitted", path)
         return Path(path).read_bytes()
 
-    monkeypatch.setattr("entrypoints.source.read_regular", denied)
+    monkeypatch.setattr("entrypoints.host.source.read_regular", denied)
     seen, host = look(tmp_path, made.mi300x())
 
     assert len(seen.devices) == 7

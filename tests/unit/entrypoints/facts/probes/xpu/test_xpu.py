@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.commands import Commands
-from entrypoints.host import Host
-from entrypoints.model import Link, Seen
-from entrypoints.probes import xpu
-from entrypoints.probes.xpusmi import parse_discovery, parse_topology
+from entrypoints.core.records import Link, Seen
+from entrypoints.facts.probes.xpu import xpu
+from entrypoints.facts.probes.xpu.xpusmi import parse_discovery, parse_topology
+from entrypoints.host.commands import Commands
+from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts.makers import xpu as made
 from tests.support.hosts.pieces import Tree, commands, sample

@@ -1,0 +1,272 @@
+"""Cache entries ↔ an OCI image layout, a folder or one tar file, that any registry tool can push and pull. IO.
+
+One layer for each entry, with the paths it has in a cache folder: an artifact that is mounted as a volume (Kubernetes'
+image volumes) is itself such a folder, for DRYDOCK_CACHE_FROM. Its configuration is an image's, so that tools which
+know only images take it too. Source: OCI image specification 1.1, image layout, manifest, configuration.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from typing import IO, Any
+
+from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, Found, judge, read, set_aside
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.folders import files, make, remove
+
+KIND = "application/vnd.drydock.cache.v1"
+_OCI = "application/vnd.oci.image"
+_LAYER, _PLAIN, _ZIPPED = f"{_OCI}.layer.v1.tar", ("tar", "rootfs.diff.tar"), "gzip"
+ENTRY = "io.drydock.cache.entry"
+_CHUNK = 1 << 20
+_EXPECTED = "expected an OCI image layout, as `cache export` writes it"
+_LEVEL = 1
+"""Of gzip: compiled code halves already, and more would take minutes."""
+
+_MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
+
+
+# --- export ---------------------------------------------------------------------------------------------------------
+
+
+def export(entries: Iterable[Found], folder: str) -> str:
+    """Write entries as an image layout into a new folder; return the manifest's digest. Raises OSError."""
+    os.makedirs(f"{folder}/blobs/sha256")
+    layers, contents = [], []
+    for entry in entries:
+        layer, content = _layer(entry, folder)
+        layers.append(layer)
+        contents.append(content)
+    system = {"architecture": _MACHINES.get(os.uname().machine, os.uname().machine), "os": "linux"}
+    config = _blob(folder, {**system, "config": {}, "rootfs": {"type": "layers", "diff_ids": contents}})
+    manifest = {
+        "schemaVersion": 2,
+        "mediaType": f"{_OCI}.manifest.v1+json",
+        "artifactType": KIND,
+        "config": {"mediaType": f"{_OCI}.config.v1+json", **config},
+        "layers": layers,
+    }
+    described = {"mediaType": manifest["mediaType"], "artifactType": KIND, **_blob(folder, manifest)}
+    named = {**described, "annotations": {"org.opencontainers.image.ref.name": "cache"}}
+    _json(f"{folder}/index.json", {"schemaVersion": 2, "mediaType": f"{_OCI}.index.v1+json", "manifests": [named]})
+    _json(f"{folder}/oci-layout", {"imageLayoutVersion": "1.0.0"})
+    return str(described["digest"])
+
+
+def _layer(entry: Found, folder: str) -> tuple[dict[str, Any], str]:
+    """Write one entry as a layer; return its descriptor and the digest of the tar inside."""
+    name = os.path.basename(entry.path)
+    temporary = f"{folder}/blobs/.{name}"
+    with open(temporary, "wb") as file:
+        outer = _Hashing(file)
+        with gzip.GzipFile(filename="", mode="wb", compresslevel=_LEVEL, fileobj=outer, mtime=0) as zipped:
+            inner = _Hashing(zipped)
+            with tarfile.open(fileobj=inner, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+                _pack(tar, entry, f"{COMPILED}/{name}")
+    os.replace(temporary, f"{folder}/blobs/sha256/{outer.digest()}")
+    described = {"digest": f"sha256:{outer.digest()}", "size": outer.size, "annotations": {ENTRY: name}}
+    return {"mediaType": f"{_LAYER}+gzip", **described}, f"sha256:{inner.digest()}"
+
+
+def _pack(tar: tarfile.TarFile, entry: Found, below: str) -> None:
+    manifest = json.dumps({**entry.kept, "attempts": 0}, indent=1, sort_keys=True, ensure_ascii=False).encode()
+    _add(tar, f"{below}/{MANIFEST}", io.BytesIO(manifest), len(manifest), 0o660, entry.kept.get("ready", 0))
+    for name, status in files(entry.path):
+        if name != LOCK and not name.startswith(MANIFEST):
+            with open(f"{entry.path}/{name}", "rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                mode = 0o770 if status.st_mode & 0o100 else 0o660
+                _add(tar, f"{below}/{name}", file, size, mode, int(status.st_mtime))
+
+
+def _add(tar: tarfile.TarFile, name: str, file: IO[bytes], size: int, mode: int, when: int) -> None:
+    """Add a file that belongs to root, whoever made it; times stay, since build tools compare them."""
+    member = tarfile.TarInfo(name)
+    member.size, member.mode, member.mtime = size, mode, when
+    tar.addfile(member, file)
+
+
+class _Hashing(io.RawIOBase):
+    """Passes bytes on and hashes them."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        """Return true."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Write all of the data."""
+        self._hash.update(data)
+        self._file.write(data)
+        self.size += len(data)
+        return len(data)
+
+    def digest(self) -> str:
+        """Return the digest so far."""
+        return self._hash.hexdigest()
+
+
+def _blob(folder: str, value: Any) -> dict[str, Any]:
+    """Write JSON as a blob; return its digest and size."""
+    data = json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    digest = hashlib.sha256(data).hexdigest()
+    with open(f"{folder}/blobs/sha256/{digest}", "wb") as file:
+        file.write(data)
+    return {"digest": f"sha256:{digest}", "size": len(data)}
+
+
+def _json(path: str, value: Any) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(value, file, sort_keys=True)
+
+
+def pack(folder: str, file: IO[bytes]) -> None:
+    """Write an image layout as one tar file."""
+    with tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        for name, status in files(folder):
+            with open(f"{folder}/{name}", "rb") as content:
+                _add(tar, name, content, status.st_size, 0o644, 0)
+
+
+# --- import ---------------------------------------------------------------------------------------------------------
+
+
+def unpack(path: str, folder: str) -> None:
+    """Unpack an image layout that is one tar file. Raises USAGE for what is none."""
+    try:
+        with tarfile.open(path, "r:*") as tar:
+            for member in tar:
+                _extract(tar, member, folder, _parts(member.name))
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise EntrypointError(USAGE, f"{path}: {error}", _EXPECTED) from error
+
+
+def imported(layout: str, root: str) -> Iterator[str]:
+    """Put the entries of an image layout into a cache folder; yield what became of each. Raises USAGE or HOST.
+
+    Every blob is compared with its digest, only plain files below one entry are taken, and an entry appears whole.
+    """
+    index = _read(f"{layout}/index.json")
+    layers = [layer for manifest in _manifests(layout, index) for layer in manifest.get("layers", ())]
+    if not layers:
+        raise EntrypointError(USAGE, f"{layout}: no layers", _EXPECTED)
+    for layer in layers:
+        yield from _take(layout, layer, root)
+
+
+def _manifests(layout: str, index: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for found in index.get("manifests", ()):
+        inner = json.loads(_checked(layout, found))
+        if "manifests" in inner:
+            yield from _manifests(layout, inner)
+        else:
+            yield inner
+
+
+def _take(layout: str, layer: Mapping[str, Any], root: str) -> Iterator[str]:
+    """Unpack one layer beside the entries, then rename what is whole."""
+    staging = f"{root}/{COMPILED}/.import.{os.getpid()}"
+    make(staging)
+    try:
+        _unpack_layer(_verified(layout, layer), str(layer.get("mediaType", "")), staging)
+        for name in sorted(os.listdir(staging)):
+            yield _settle(f"{staging}/{name}", f"{root}/{COMPILED}/{name}")
+    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
+        raise EntrypointError(HOST, f"{layer.get('digest')}: cannot be unpacked: {error}", "export it again") from error
+    finally:
+        remove(staging)
+
+
+def _settle(source: str, target: str) -> str:
+    name, kept = os.path.basename(target), read(source)
+    if not kept or judge(kept, kept["factors"], empty=False).kind != "hit":
+        return f"{name}: left out: it does not say that a server became ready with it"
+    there = read(target) if os.path.exists(target) else {}
+    if there and there["ready"]:
+        return f"{name}: is there already"
+    if os.path.exists(target):
+        set_aside(target)
+    os.rename(source, target)
+    return f"{name}: taken"
+
+
+def _unpack_layer(path: str, kind: str, folder: str) -> None:
+    if not kind.endswith((*_PLAIN, _ZIPPED)):
+        raise ValueError(f"layer of type {kind}, expected {_LAYER} or {_LAYER}+gzip")
+    with tarfile.open(path) as tar:
+        for member in tar:
+            parts = _parts(member.name)
+            if parts[:1] == (COMPILED,) and len(parts) > 1:
+                _extract(tar, member, folder, parts[1:])
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    """Return the parts of a member's path. Raises ValueError for one that leads out of the folder."""
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    if name.startswith("/") or ".." in parts or "\0" in name:
+        raise ValueError(f"{name!r} leads out of the folder")
+    return parts
+
+
+def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str, parts: tuple[str, ...]) -> None:
+    """Write one plain file; links, devices and the like are not taken."""
+    if not member.isfile() or not parts:
+        return
+    target = os.path.join(folder, *parts)
+    make(os.path.dirname(target))
+    source = tar.extractfile(member)
+    if source is None:
+        return
+    with open(target, "xb") as file:
+        while data := source.read(_CHUNK):
+            file.write(data)
+    os.chmod(target, 0o770 if member.mode & 0o100 else 0o660)
+    os.utime(target, (member.mtime, member.mtime))
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            found: dict[str, Any] = json.load(file)
+    except (OSError, ValueError) as error:
+        raise EntrypointError(USAGE, f"{path}: {error}", _EXPECTED) from error
+    return found
+
+
+def _checked(layout: str, descriptor: Mapping[str, Any]) -> bytes:
+    with open(_verified(layout, descriptor), "rb") as file:
+        return file.read()
+
+
+def _verified(layout: str, descriptor: Mapping[str, Any]) -> str:
+    """Return a blob's path once its content is what its digest says. Raises USAGE."""
+    digest = str(descriptor.get("digest", ""))
+    algorithm, _, expected = digest.partition(":")
+    path = f"{layout}/blobs/{algorithm}/{expected}"
+    if algorithm != "sha256" or not expected.isalnum():
+        raise EntrypointError(USAGE, f"{layout}: digest {digest!r}, expected sha256:…")
+    try:
+        found = _sha256(path)
+    except OSError as error:
+        raise EntrypointError(USAGE, f"{path}: {error.strerror}", "the layout is not whole: export it again") from error
+    if found != expected:
+        raise EntrypointError(USAGE, f"{path}: its content has the digest {found}", "it was damaged: fetch it again")
+    return path
+
+
+def _sha256(path: str) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while data := file.read(_CHUNK):
+            found.update(data)
+    return found.hexdigest()

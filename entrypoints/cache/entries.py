@@ -1,0 +1,258 @@
+"""Entries of the compile cache: locked, judged, copied in, kept, set aside. IO, but for `judge` and `nearest`.
+
+An entry is a folder with `entry.json` (what it was made for, whether a server became ready with it) and `lock`. Whoever
+fills it holds the lock alone; servers that use one that is ready hold it together, and it stays as long as they run.
+Nothing appears half: entry.json is replaced whole, and what is copied in arrives by rename.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.cache.plan import changed
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.folders import copy, make, remove, replace
+from entrypoints.core.records import Entry
+
+MANIFEST, LOCK = "entry.json", "lock"
+COMPILED, QUARANTINE = "compiled", "quarantine"
+_LARGEST = 1 << 53
+"""What JSON numbers hold exactly; more is no time and no size."""
+CRASHES = 3
+"""Starts in a row that never became ready, after which what they were given is no longer trusted."""
+
+HIT, FILL, ASIDE = "hit", "fill", "aside"
+
+
+class Unusable(Exception):  # noqa: N818 -- it is what is the case, and the start goes on elsewhere
+    """An entry cannot be used in its place; the text says why."""
+
+
+class Verdict(NamedTuple):
+    """What is to be done with an entry, and why."""
+
+    kind: str
+    """HIT, FILL or ASIDE."""
+    why: str = ""
+
+
+class Opened(NamedTuple):
+    """An entry as this start uses it."""
+
+    entry: Entry
+    path: str
+    lock: int
+    """File descriptor; -1 without a lock."""
+    verdict: Verdict
+    kept: Mapping[str, Any]
+    """Its entry.json as it was found; empty without one."""
+
+
+def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> Verdict:
+    """Judge an entry by its manifest (None when that cannot be read, empty when there is none). Pure."""
+    if kept is None:
+        return Verdict(ASIDE, f"its {MANIFEST} cannot be read")
+    if not kept:
+        return Verdict(FILL) if empty else Verdict(ASIDE, "nothing says what it was made for")
+    differences = changed(kept["factors"], factors)
+    if differences:
+        return Verdict(ASIDE, f"it was made for something else: {differences[0]}")
+    if kept["attempts"] >= CRASHES:
+        return Verdict(ASIDE, f"{kept['attempts']} starts in a row never became ready with it")
+    return Verdict(HIT) if kept["ready"] else Verdict(FILL, "an earlier start did not get ready with it")
+
+
+def read(path: str) -> dict[str, Any] | None:
+    """Read an entry's manifest; empty when there is none, None when it is not one."""
+    try:
+        with open(f"{path}/{MANIFEST}", encoding="utf-8") as file:
+            return parse_manifest(file.read())
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    except (OSError, ValueError):
+        return None
+
+
+def parse_manifest(text: str) -> dict[str, Any] | None:
+    """Understand a manifest; None for a text that is none. Pure."""
+    try:
+        kept = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(kept, dict) or not isinstance(kept.get("factors"), dict):
+        return None
+    times = (kept.get("attempts"), kept.get("ready"), kept.get("used", 0), kept.get("bytes", 0), kept.get("files", 0))
+    right = all(isinstance(number, int) and 0 <= number < _LARGEST for number in times)
+    return kept if right and isinstance(kept.get("environment", {}), dict) else None
+
+
+def write(path: str, manifest: Mapping[str, Any]) -> None:
+    """Replace an entry's manifest. Raises OSError."""
+    import json
+
+    replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
+
+
+def open_entry(root: str, entry: Entry, sources: Iterable[str], told: list[str]) -> Opened:
+    """Make an entry below `root` ready for use: found, copied in from another cache folder, or empty.
+
+    What is said to people is added to `told`. Raises Unusable.
+    """
+    path = f"{root}/{COMPILED}/{entry.name}"
+    if not os.path.exists(path):
+        _copy_in(path, entry, sources, told)
+    lock, alone = _locked(path)
+    kept = read(path)
+    verdict = judge(kept, entry.factors, empty=_is_empty(path))
+    if verdict.kind == HIT:
+        share(lock)
+    elif not alone:
+        os.close(lock)
+        raise Unusable(verdict.why or "another server is filling it")
+    if verdict.kind == ASIDE:
+        target = set_aside(path)
+        os.close(lock)
+        told.append(f"WARN {path}: {verdict.why}; set aside in {target}, compiled anew")
+        kept, verdict = {}, Verdict(FILL, "what was kept was set aside")
+        lock, _ = _locked(path)
+    return Opened(entry, path, lock, verdict, kept or {})
+
+
+def _locked(path: str) -> tuple[int, bool]:
+    """Make and lock an entry's folder; return the lock's descriptor and whether it is held alone. Raises Unusable."""
+    try:
+        make(path)
+        lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
+    except EntrypointError as error:
+        raise Unusable(error.message.removeprefix(f"{path}: ")) from error
+    except OSError as error:
+        raise Unusable(f"its lock cannot be opened: {error.strerror}") from error
+    for kind, alone in ((fcntl.LOCK_EX, True), (fcntl.LOCK_SH, False)):
+        try:
+            fcntl.flock(lock, kind | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                continue
+        return lock, alone  # a file system without locks is used without
+    os.close(lock)
+    raise Unusable("another server is filling it")
+
+
+def share(lock: int) -> None:
+    """Let others use an entry too."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return
+
+
+def is_in_use(path: str) -> bool:
+    """Tell whether another process holds an entry."""
+    try:
+        lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        return error.errno in (errno.EWOULDBLOCK, errno.EACCES)
+    finally:
+        os.close(lock)
+    return False
+
+
+def _is_empty(path: str) -> bool:
+    """Tell whether an entry holds no file yet; folders that an earlier start made do not count."""
+    for _, folders, names in os.walk(path):
+        folders.sort()
+        if any(name != LOCK and not name.startswith(MANIFEST) for name in names):
+            return False
+    return True
+
+
+def set_aside(path: str) -> str:
+    """Move an entry out of the way, whole; return where to. Raises Unusable when that is impossible."""
+    root, name = os.path.dirname(os.path.dirname(path)), os.path.basename(path)
+    target = f"{root}/{QUARANTINE}/{name}.{time.time_ns() // 1_000_000}"
+    try:
+        make(os.path.dirname(target))
+        os.rename(path, target)
+    except (OSError, EntrypointError) as error:
+        raise Unusable(f"{getattr(error, 'strerror', '') or error}: it cannot be set aside") from error
+    return target
+
+
+# --- copies ---------------------------------------------------------------------------------------------------------
+
+
+def _copy_in(path: str, entry: Entry, sources: Iterable[str], told: list[str]) -> None:
+    """Copy an entry from the first cache folder that has it ready; it appears by rename, whole."""
+    for source in sources:
+        found = f"{source}/{COMPILED}/{entry.name}"
+        kept = read(found)
+        if not kept or judge(kept, entry.factors, empty=False).kind != HIT:
+            continue
+        try:
+            bytes_ = arrive(found, path)
+        except (OSError, EntrypointError) as error:
+            told.append(f"WARN {found} was not copied in: {getattr(error, 'strerror', '') or error}")
+            continue
+        told.append(f"cache: copied in {bytes_ / 1e6:.1f} MB from {source}")
+        return
+
+
+def arrive(source: str, path: str) -> int:
+    """Copy a folder to a path that does not exist, where it appears whole; return its bytes. Raises OSError, HOST."""
+    temporary = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{os.getpid()}"
+    make(temporary)
+    try:
+        copied = copy(source, temporary)
+        if os.path.lexists(f"{temporary}/{LOCK}"):
+            os.unlink(f"{temporary}/{LOCK}")
+        os.rename(temporary, path)
+    except OSError:
+        remove(temporary)
+        raise
+    return copied
+
+
+# --- what else is there ---------------------------------------------------------------------------------------------
+
+_LOOKED_AT = 64
+"""Manifests that are read to find the nearest entry: the latest used."""
+
+
+class Found(NamedTuple):
+    """An entry that lies in a cache folder."""
+
+    path: str
+    kept: Mapping[str, Any]
+
+
+def listed(root: str) -> Iterator[Found]:
+    """Yield the entries of a cache folder, the latest used first; those without a readable manifest too."""
+    try:
+        names = [name for name in os.listdir(f"{root}/{COMPILED}") if not name.startswith(".")]
+    except OSError:
+        return
+    found = [Found(f"{root}/{COMPILED}/{name}", read(f"{root}/{COMPILED}/{name}") or {}) for name in names]
+    yield from sorted(found, key=lambda each: (each.kept.get("used", 0), each.path), reverse=True)
+
+
+def nearest(entries: Iterable[Found], wanted: Entry) -> tuple[Found, tuple[str, ...]] | None:
+    """Return the ready entry of the same kind that differs in the fewest factors, and those factors. Pure."""
+    best: tuple[Found, tuple[str, ...]] | None = None
+    for count, found in enumerate(entries):
+        factors = found.kept.get("factors", {})
+        if count >= _LOOKED_AT or not found.kept.get("ready") or ("model" in factors) != ("model" in wanted.factors):
+            continue
+        differences = changed(factors, wanted.factors)
+        if best is None or len(differences) < len(best[1]):
+            best = (found, differences)
+    return best

@@ -1,0 +1,230 @@
+"""Where everything that is written at run time goes: one volume, and in it a folder for what belongs together. Pure.
+
+    hub, modelscope, config            downloads and settings, for all images
+    compiled/<image>-<device>/         kernels, which their libraries find by content
+    compiled/<image>-<device>-<plan>/  what holds for one model and one plan only
+    quarantine/                        what a start died of
+
+The two folders below `compiled` are entries: filled, kept, handed on and set aside as one (entries.py). The data
+(`caches` of templates/host.yaml, accelerators and stacks) says which variable names which folder.
+
+vLLM 0.32's own key below VLLM_CACHE_ROOT leaves out what changes from pod to pod (VLLM_HOST_IP, HOME, ports:
+`vllm.envs.compile_factors`). So does ours, and the paths are the same at every start, for a vLLM that hashes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+from entrypoints.core.cascade import ENVIRONMENT, Chosen
+from entrypoints.core.records import CachePlan, Entry, Facts, Mount
+from entrypoints.core.redact import is_secret, redact_value
+from entrypoints.decide.records import Value
+from entrypoints.model.read import ModelFacts
+
+MIB = 1 << 20
+ROOM = 512 * MIB
+"""Bytes that compiled code of a small model takes; with less free, a start would fill the volume and fail."""
+LOCAL_ROOM = 16 << 30
+"""Bytes that a disk at TMPDIR must have free before code is compiled there instead of on network storage."""
+NETWORK = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
+"""Beginnings of file system types on which many small files are slow and locks may not hold."""
+
+ISA = ("amx", "asimd", "avx", "bf16", "bmi", "f16c", "fma", "i8mm", "neon", "sse", "sve", "sme", "vnni", "vsx", "vxe")
+"""Beginnings of processor flags that name instructions; the kernel's other words change with its version."""
+
+_SERVER = (
+    *("--allow", "--api-", "--chat-template", "--disable-fastapi", "--disable-log", "--disable-uvicorn", "--drain"),
+    *("--enable-auto-tool", "--enable-log", "--enable-prompt-tokens", "--enable-request", "--enable-server"),
+    *("--exclude-tools", "--fingerprint", "--h11", "--host", "--log-", "--max-log", "--middleware", "--model-name"),
+    *("--port", "--reasoning-parser", "--response-role", "--return-tokens", "--root-path", "--served-model-name"),
+    *("--shutdown-timeout", "--ssl-", "--tokens-only", "--tool-", "--uds", "--uvicorn", "--config", "--otlp"),
+)
+"""Beginnings of flags of vLLM's HTTP server and its logs, which change no compiled code."""
+_VOLATILE = (
+    *("DO_NOT_TRACK", "DRYDOCK_", "GOMP_", "HF_", "HOME", "HUGGING", "KMP_", "LD_PRELOAD", "OMP_", "TRANSFORMERS_"),
+    *("USER", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_HOST", "VLLM_LOG", "VLLM_NO_USAGE", "VLLM_PORT", "VLLM_RPC"),
+    *("MASTER_", "VLLM_API_KEY", "VLLM_NIXL_SIDE", "VLLM_DP_MASTER", "VLLM_KEEP", "VLLM_HTTP"),
+)
+"""Beginnings of variables that differ from pod to pod, or from start to start, and change no compiled code."""
+_VOLATILE_PARTS = ("_VISIBLE_", "KVCACHE_SPACE", "_IFNAME", "VISIBLE_DEVICES")
+"""Parts of such names: which devices, how much memory was free, which network interface."""
+
+
+class Places(NamedTuple):
+    """Where a start writes. Each is a folder that this process can use."""
+
+    shared: str
+    """For downloads and settings."""
+    work: str
+    """For entries while vLLM runs."""
+    why: str = ""
+    """Why `work` is not on the volume; empty when it is."""
+    publish: bool = False
+    """Whether what is new at `work` belongs on the volume, which is too slow to work on."""
+
+
+def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, local_model: bool) -> Places:
+    """Choose between the volume and a private folder below TMPDIR."""
+    cache, private = mounts["cache"], private_root(env, uid)
+    if not cache.writable:
+        return Places(private, private, f"{cache.path} cannot be written")
+    if cache.total and cache.free < ROOM:
+        why = f"{cache.path} is full: {cache.free // MIB} MiB free, expected {ROOM // MIB} MiB"
+        return Places(private if local_model else cache.path, private, why)
+    tmp = mounts.get("tmp")
+    disk = tmp is not None and tmp.writable and tmp.filesystem not in ("tmpfs", "") and tmp.free >= LOCAL_ROOM
+    if disk and cache.filesystem.startswith(NETWORK):
+        return Places(cache.path, private, f"{cache.path} is network storage ({cache.filesystem})", publish=True)
+    return Places(cache.path, cache.path)
+
+
+def private_root(env: Mapping[str, str], uid: int) -> str:
+    """Return the private folder of a start that cannot use the volume."""
+    return f"{env.get('TMPDIR') or '/tmp'}/drydock-{uid}"  # noqa: S108 -- made 0700, its owner checked
+
+
+def chosen_environment(env: Mapping[str, str], cache: Mount) -> dict[str, str]:
+    """Return the environment without what nobody chose: HOME as the image or the container runtime filled it in."""
+    filled_in = ("", "/", f"{cache.path}/home", "/cache/home")
+    return {name: value for name, value in env.items() if name != "HOME" or value not in filled_in}
+
+
+def cache_plan(
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, env: Mapping[str, str], chosen: Mapping[str, Chosen]
+) -> CachePlan:
+    """Say which entries a start uses, and where each cache's folder is; `chosen` are all other settings."""
+    volume = facts.mounts["cache"]
+    found = places(env, facts.mounts, facts.user[0], local_model=model.local)
+    image = image_factors(profile, facts, env)
+    plan = image | plan_factors(model, chosen, profile["caches"])
+    entries = {
+        "device": Entry(entry_name(profile, image, {}), image),
+        "plan": Entry(entry_name(profile, image, plan), plan),
+    }
+    folders = {"shared": found.shared} | {
+        scope: f"{found.work}/compiled/{entry.name}" for scope, entry in entries.items()
+    }
+    own = {name: cache for name, cache in profile["caches"].items() if name not in _set_by_user(chosen)}
+    carried = tuple(f"{cache['folder']}/{name}" for cache in own.values() for name in cache["carry"])
+    return CachePlan(
+        volume=volume.path,
+        work=found.work,
+        why=found.why,
+        entries=(entries["device"], entries["plan"]._replace(carry=carried)),
+        folders={name: f"{folders[cache['scope']]}/{cache['folder']}" for name, cache in own.items()},
+        sources=tuple(path for path in env.get("DRYDOCK_CACHE_FROM", "").split(":") if path),
+        publish=found.publish,
+    )
+
+
+def shared_settings(
+    profile: Mapping[str, Any], env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int
+) -> dict[str, str]:
+    """Return the variables that do not depend on a plan: where downloads are."""
+    root = places(env, mounts, uid, local_model=False).shared
+    shared = {name: cache for name, cache in profile["caches"].items() if cache["scope"] == "shared"}
+    folders = {name: cache["value"].replace("{path}", f"{root}/{cache['folder']}") for name, cache in shared.items()}
+    return folders | {name: value for name, value, _ in _constant(env)}
+
+
+def cache_settings(
+    profile: Mapping[str, Any], plan: CachePlan, volume: Mount, env: Mapping[str, str]
+) -> dict[str, Value]:
+    """Return the variables that make vLLM and its libraries write where the plan says."""
+    lost = f" ({plan.why})" if plan.why else ""
+    values = {
+        name: Value(_filled(profile, name, folder, volume), f"{profile['caches'][name]['because']}{lost}")
+        for name, folder in plan.folders.items()
+    }
+    return values | {name: Value(value, because) for name, value, because in _constant(env)}
+
+
+def _filled(profile: Mapping[str, Any], name: str, folder: str, volume: Mount) -> str:
+    """Put a folder, and a limit in MiB, into a variable's value; never more than half of what is free."""
+    cache = profile["caches"][name]
+    if not cache["limit"]:
+        return str(cache["value"]).replace("{path}", folder)
+    limit = int(profile["thresholds"][cache["limit"]]["value"])
+    if 0 < volume.free < limit * MIB:
+        limit = volume.free // (2 * MIB)
+    return str(cache["value"]).replace("{path}", folder).replace("{limit}", str(limit))
+
+
+def _constant(env: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
+    yield "USER", "drydock", "libraries ask for a user name, which a UID without a passwd entry lacks"
+    yield "VLLM_NO_USAGE_STATS", "1", "a server reports nothing about its use unless told to"
+    if "VLLM_NO_USAGE_STATS" not in env:
+        yield "DO_NOT_TRACK", "1", "as VLLM_NO_USAGE_STATS, for the libraries"
+    if env.get("DRYDOCK_OFFLINE") == "1":
+        because = "DRYDOCK_OFFLINE=1: what is not in the cache is an error, not a download"
+        yield "HF_HUB_OFFLINE", "1", because
+        yield "TRANSFORMERS_OFFLINE", "1", because
+
+
+def _set_by_user(chosen: Mapping[str, Chosen]) -> set[str]:
+    return {name for name, item in chosen.items() if item.origin == ENVIRONMENT}
+
+
+# --- what names an entry --------------------------------------------------------------------------------------------
+
+
+def image_factors(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> dict[str, str]:
+    """Return what compiled kernels depend on: the image and the device, in words that can be compared and shown."""
+    digest = env.get("DRYDOCK_IMAGE_DIGEST", "").removeprefix("sha256:")
+    image = digest or profile.get("packages") or "unknown"
+    factors = {"variant": profile["variant"], "vllm": profile["vllm"], "image": image}
+    if not facts.devices:
+        return factors | {"device": _processor(facts)}
+    kinds = sorted({f"{device.name} {device.architecture}".strip() for device in facts.devices})
+    machine = facts.processor.architecture
+    return factors | {"device": ", ".join(kinds), "machine": machine, "driver": facts.versions.get("driver", "")}
+
+
+def _processor(facts: Facts) -> str:
+    found = facts.processor
+    instructions = " ".join(sorted(flag for flag in found.flags if flag.startswith(ISA)))
+    return f"{found.architecture} {found.vendor} {found.model} {short(instructions)}"
+
+
+def plan_factors(
+    model: ModelFacts, chosen: Mapping[str, Chosen], caches: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return what a compiled model depends on: the model, its revision and every setting that may change code."""
+    shown = {
+        name: redact_value(name, str(item.value.value))
+        for name, item in sorted(chosen.items())
+        if name not in caches and shapes_code(name)
+    }
+    return {"model": model.name, "revision": model.revision or "unknown", **shown}
+
+
+def shapes_code(setting: str) -> bool:
+    """Tell whether a flag or variable may change compiled code; unknown ones may."""
+    if is_secret(setting) or setting == "--model":
+        return False
+    if setting.startswith("-"):
+        return not setting.startswith(_SERVER)
+    return not setting.startswith(_VOLATILE) and not any(part in setting for part in _VOLATILE_PARTS)
+
+
+def entry_name(profile: Mapping[str, Any], image: Mapping[str, str], plan: Mapping[str, str]) -> str:
+    """Return the folder's name: the variant for people, then what the image's and the plan's factors come to."""
+    return "-".join([profile["variant"], *(_digest(factors) for factors in (image, plan) if factors)])
+
+
+def _digest(factors: Mapping[str, str]) -> str:
+    return short("\n".join(f"{name}={value}" for name, value in sorted(factors.items())))
+
+
+def short(text: str) -> str:
+    """Return twelve characters that stand for a text."""
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def changed(found: Mapping[str, str], expected: Mapping[str, str]) -> tuple[str, ...]:
+    """Say which factors differ between what was kept and what is wanted, a phrase each."""
+    names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
+    return tuple(f"{name} was {found.get(name, 'not set')}, is {expected.get(name, 'not set')}" for name in names)

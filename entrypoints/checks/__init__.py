@@ -1,0 +1,1 @@
+"""Facts compared with expectations: findings, and scripts that fix them."""

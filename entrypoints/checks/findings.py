@@ -1,0 +1,372 @@
+"""Facts + checks (data), and what decisions notice → findings, as text, JSON or JUnit. Pure.
+
+A check names a fact by a dotted path into the facts as they print, with one more branch, `derived`, for what follows
+from several facts at once (see `derive`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from entrypoints.core.errors import INTERNAL, EntrypointError
+from entrypoints.core.records import Facts, Finding, Notice, to_json
+
+GIB = 1 << 30
+MIB = 1 << 20
+UNLIMITED = 1 << 62
+"""How an unlimited resource limit compares: above every threshold."""
+
+PASS = "PASS"  # noqa: S105 - a severity
+INFO = "INFO"
+WARN = "WARN"
+FAIL = "FAIL"
+UNKNOWN = "UNKNOWN"
+
+
+_NOWHERE: Mapping[str, str] = MappingProxyType({})
+
+
+def evaluate(
+    checks: Iterable[Mapping[str, Any]], facts: Facts, places: Mapping[str, str] = _NOWHERE
+) -> tuple[Finding, ...]:
+    """Compare facts with every check whose conditions are met, in order.
+
+    `places` says where a fact is read in a container.
+    """
+    return judge(checks, facts._asdict() | {"derived": derive(facts)}, places)
+
+
+def unread(facts: Facts) -> tuple[Notice, ...]:
+    """Return a notice for each failure of the probe: what should have been readable and was not."""
+    return tuple(
+        notice("PROBE-001", failure.found, failure.expected, where=failure.where) for failure in facts.failures
+    )
+
+
+def notice(number: str, found: str, expected: str, /, **values: str) -> Notice:
+    """Make a notice of the finding with this id; `values` fill the names in braces of its words."""
+    return Notice(number, found, expected, values)
+
+
+def tell(known: Mapping[str, Mapping[str, str]], what: Notice) -> Finding:
+    """Make a finding of a notice, with the words that the profile has for its id.
+
+    Raises INTERNAL where the profile lacks the id, or the values are not those that the words name.
+    """
+    words = known.get(what.id)
+    if words is None:
+        raise EntrypointError(INTERNAL, f"profile.json: findings: no {what.id}", _MISMATCH)
+    templates = (words["text"], words["remediation"], words["source"])
+    unused = [name for name in what.values if not any(f"{{{name}}}" in template for template in templates)]
+    if unused:
+        raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no {{{unused[0]}}} in it", _MISMATCH)
+    try:
+        text, remediation, source = (template.format_map(what.values) for template in templates)
+    except KeyError as error:
+        raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
+    return Finding(what.id, words["severity"], text, what.found, what.expected, remediation, words["scope"], source)
+
+
+_MISMATCH = "the image's entrypoint and its profile.json do not fit together: build the image again"
+
+
+def judge(
+    checks: Iterable[Mapping[str, Any]], values: Mapping[str, Any], places: Mapping[str, str]
+) -> tuple[Finding, ...]:
+    """Compare facts, records or as they print, with every check whose conditions are met."""
+    applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
+    return tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
+
+
+def derive(facts: Facts) -> dict[str, Any]:
+    """Compute the facts that follow from several; what cannot be known is absent.
+
+    physical_cores, threads_per_core: of the CPUs that may be used. numa_nodes: with CPUs that may be used and memory.
+    nodes_per_socket: more than one with sub-NUMA clustering. numa_cpus_without_memory: CPUs whose own node gives no
+    memory. cpu_quota_covers: whether the container's time covers its cores. cpu_quota_whole: whether the quota is a
+    whole number of CPUs. memory_gib: the container's limit or the host's memory, whichever is less.
+    memory_available_gib: what is really there. swap_used_mib. hugepages_idle_percent: of the host's memory. shm_gib.
+    cache_free_gib. memlock_mib, nofile: as far as `serve` may raise them. pids: how many processes and threads.
+    mempolicy: whether memory may be bound to a NUMA node. devices: how many there are. architectures, names: theirs,
+    each once.
+    """
+    cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
+    quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
+    nofile, memlock = (_highest(facts.limits.reachable(name)) for name in ("nofile", "memlock"))
+    found = {
+        "physical_cores": len(cores),
+        "threads_per_core": max((len(cpu.siblings) for cpu in facts.cpus), default=None),
+        "numa_nodes": len(_whole_nodes(facts)),
+        "nodes_per_socket": _nodes_per_socket(facts),
+        "numa_cpus_without_memory": len({cpu.id for cpu in facts.cpus} - set().union(*_whole_nodes(facts))),
+        "cpu_quota_covers": quota is None or quota >= len(cores),
+        "cpu_quota_whole": quota is None or quota == int(quota),
+        "memory_gib": _gib(min(facts.memory.total, facts.cgroup.memory_limit or facts.memory.total)),
+        "memory_available_gib": _gib(available_memory(facts)),
+        "swap_used_mib": (facts.memory.swap_total - facts.memory.swap_free) // MIB,
+        "shm_gib": _gib(shm.total) if shm and shm.exists else None,
+        "cache_free_gib": _gib(cache.free) if cache and cache.writable else None,
+        "hugepages_idle_percent": _idle_huge_pages(facts),
+        "memlock_mib": memlock // MIB,
+        "nofile": nofile,
+        "pids": _highest(facts.cgroup.pids_limit),
+        "mempolicy": _mempolicy(facts.kernel),
+        "devices": len(facts.devices) or None,
+        "architectures": sorted({device.architecture for device in facts.devices if device.architecture}) or None,
+        "names": sorted({device.name for device in facts.devices if device.name}) or None,
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def available_memory(facts: Facts) -> int:
+    """Return what may still be taken, by the host's and the container's account."""
+    if facts.cgroup.memory_limit is None:
+        return facts.memory.available
+    return max(0, min(facts.memory.available, facts.cgroup.memory_limit - facts.cgroup.memory_used))
+
+
+def _whole_nodes(facts: Facts) -> list[set[int]]:
+    """Return the usable CPUs of each node that has both CPUs and memory."""
+    usable = {cpu.id for cpu in facts.cpus}
+    members = (usable & set(node.cpus) for node in facts.nodes if node.memory_total)
+    return [cpus for cpus in members if cpus]
+
+
+def _nodes_per_socket(facts: Facts) -> int | None:
+    sockets: dict[int, set[int]] = {}
+    for cpu in facts.cpus:
+        sockets.setdefault(cpu.socket, set()).add(cpu.node)
+    return max((len(nodes) for nodes in sockets.values()), default=None)
+
+
+def _idle_huge_pages(facts: Facts) -> int | None:
+    pages, size = (_number(facts.kernel.get(name)) for name in ("hugepages_idle", "hugepage_kib"))
+    if pages is None or size is None or not facts.memory.total:
+        return None
+    return round(100 * pages * size * 1024 / facts.memory.total)
+
+
+def _highest(limit: int | None) -> int:
+    return UNLIMITED if limit is None else limit
+
+
+def _mempolicy(kernel: Mapping[str, str]) -> str | None:
+    """Tell whether the container runtime's usual filter blocks set_mempolicy: given CAP_SYS_NICE it lets it through."""
+    if "seccomp" not in kernel or "sys_nice" not in kernel:
+        return None
+    return "allowed" if kernel["seccomp"] == "disabled" or kernel["sys_nice"] == "yes" else "blocked"
+
+
+def _gib(size: int) -> float:
+    return round(size / GIB, 2)
+
+
+# --- comparing ------------------------------------------------------------------------------------------------------
+
+
+def lookup(path: str, values: Any) -> Any:
+    """Follow a dotted path through records and mappings to what is there, as it prints; None when a step is missing."""
+    for step in path.split("."):
+        if isinstance(values, Mapping):
+            values = values.get(step)
+        else:
+            values = getattr(values, step) if step in getattr(values, "_fields", ()) else None
+    return to_json(values)
+
+
+def met(condition: Mapping[str, Any], values: Mapping[str, Any]) -> bool | None:
+    """Tell whether a condition holds; None when its fact is not known."""
+    found, expected = lookup(condition["fact"], values), condition["expected"]
+    operator: str = condition["operator"]
+    if operator in ("absent", "present"):
+        return (found is None) == (operator == "absent")
+    if found is None:
+        return None
+    holds = _OPERATORS[operator]
+    return holds(found, expected)
+
+
+def _number(value: Any) -> float | None:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def _compare(found: Any, expected: Any, sign: int) -> bool | None:
+    left, right = _number(found), _number(expected)
+    if left is None or right is None:
+        return None
+    return left >= right if sign > 0 else left <= right
+
+
+def _same(found: Any, expected: Any) -> bool:
+    return str(found) == str(expected)
+
+
+def _any(found: Any, expected: Any) -> bool:
+    return any(_same(found, one) for one in expected)
+
+
+def _several(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
+def _version(value: Any) -> tuple[int, ...]:
+    """Return the numbers of a version, a candidate's below its release's: 25.5.rc1 → (25, 5, -1, 1) → before 25.5.0."""
+    import re
+
+    parts = re.findall(r"(rc|alpha|beta|dev)?[.-]?(\d+)", str(value)[:80].lower())
+    return tuple(number for word, digits in parts for number in ((-1, int(digits)) if word else (int(digits),)))
+
+
+def _at_least(found: Any, expected: Any) -> bool | None:
+    """Compare two versions as if the shorter went on with zeros; None where one has no number."""
+    left, right = _version(found), _version(expected)
+    if not left or not right:
+        return None
+    length = max(len(left), len(right))
+    return left + (0,) * (length - len(left)) >= right + (0,) * (length - len(right))
+
+
+def _below(found: Any, expected: Any) -> bool | None:
+    newer = _at_least(found, expected)
+    return None if newer is None else not newer
+
+
+_OPERATORS: Mapping[str, Callable[[Any, Any], bool | None]] = {
+    "eq": _same,
+    "ne": lambda found, expected: not _same(found, expected),
+    "in": _any,
+    "not_in": lambda found, expected: not _any(found, expected),
+    "gte": lambda found, expected: _compare(found, expected, 1),
+    "lte": lambda found, expected: _compare(found, expected, -1),
+    "version_gte": _at_least,
+    "version_lt": _below,
+    "contains": lambda found, expected: any(_any(one, found) for one in _several(expected)),
+}
+
+_WORDS = {
+    "eq": "{}",
+    "ne": "not {}",
+    "in": "one of {}",
+    "not_in": "none of {}",
+    "gte": "at least {}",
+    "lte": "at most {}",
+    "version_gte": "{} or later",
+    "version_lt": "before {}",
+    "contains": "one of {}",
+    "absent": "none",
+    "present": "any",
+}
+
+
+def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str) -> Finding:
+    outcome = met(check, values)
+    found = lookup(check["fact"], values)
+    severity = UNKNOWN if outcome is None else PASS if outcome else check["severity"]
+    expected = _WORDS[check["operator"]].format(_text(check["expected"]))
+    return Finding(
+        id=check["id"],
+        severity=severity,
+        text=check["text"],
+        found=_found(check["fact"], found),
+        expected=expected,
+        remediation=check["remediation"],
+        scope=check["scope"],
+        source=check["source"],
+        read=place,
+        fix={} if severity == PASS else _given_parts(check.get("fix") or {}),
+    )
+
+
+def _given_parts(fix: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a fix without the parts that it leaves out."""
+    return {name: part for name, part in fix.items() if part}
+
+
+_FEW = 12
+"""Entries of a list that are shown one by one."""
+
+
+def _found(fact: str, value: Any) -> str:
+    if value is None:
+        return f"{fact} is not known here"
+    if isinstance(value, list) and (len(value) > _FEW or not all(isinstance(item, (str, int)) for item in value)):
+        return f"{fact}: {len(value)} entries"
+    if isinstance(value, int) and value >= UNLIMITED // MIB:
+        return f"{fact} = unlimited"
+    return f"{fact} = {_text(value)}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)
+
+
+# --- showing --------------------------------------------------------------------------------------------------------
+
+
+def failed(findings: Iterable[Finding]) -> bool:
+    """Tell whether any check failed."""
+    return any(finding.severity == FAIL for finding in findings)
+
+
+def counts(findings: Iterable[Finding]) -> dict[str, int]:
+    """Count findings by severity."""
+    result: dict[str, int] = {}
+    for finding in findings:
+        result[finding.severity] = result.get(finding.severity, 0) + 1
+    return result
+
+
+def as_text(findings: Iterable[Finding]) -> str:
+    """Format findings for people: a line each, and below what is not right, what to do about it."""
+    return "".join(map(_lines, findings))
+
+
+def _lines(finding: Finding) -> str:
+    line = f"{finding.severity:7} {finding.id}  {finding.text}\n"
+    if finding.severity == PASS:
+        return line
+    place = f" ({finding.read})" if finding.read else ""
+    return (
+        f"{line}        found {finding.found}{place}; expected {finding.expected}\n"
+        f"        {finding.scope}: {finding.remediation}\n{_lasting(finding)}        source: {finding.source}\n"
+    )
+
+
+def _lasting(finding: Finding) -> str:
+    """Return a line on what lasts beyond the next restart, where that is known as data."""
+    words = finding.fix.get("for_good")
+    return f"        for good: {words} (check --fix-script writes it)\n" if words else ""
+
+
+def as_junit(findings: Iterable[Finding], suite: str) -> str:
+    """Format findings as JUnit XML: FAIL is a failure, WARN is told in the output, UNKNOWN is skipped."""
+    import xml.etree.ElementTree as ET  # writes XML, reads none
+
+    listed = tuple(findings)
+    number = counts(listed)
+    root = ET.Element("testsuite", name=suite, tests=str(len(listed)), failures=str(number.get(FAIL, 0)))
+    root.set("skipped", str(number.get(UNKNOWN, 0)))
+    for finding in listed:
+        case = ET.SubElement(root, "testcase", classname=f"{suite}.{finding.scope}", name=_xml(finding.id))
+        kind = {FAIL: "failure", UNKNOWN: "skipped", PASS: None}.get(finding.severity, "system-out")
+        if kind:
+            detail = ET.SubElement(case, kind)
+            detail.text = _xml(_lines(finding))
+            if kind == "failure":
+                detail.set("message", _xml(finding.found))
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _xml(text: str) -> str:
+    """Replace what XML 1.0 cannot carry."""
+    return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)

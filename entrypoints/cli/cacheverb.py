@@ -1,0 +1,152 @@
+"""`cache list | export FILE [NAME …] | import FILE | remove NAME …`: what is kept between starts, for people. IO."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from entrypoints.cache.entries import COMPILED, Found, Unusable, is_in_use, listed
+from entrypoints.core.errors import HOST, OK, USAGE, EntrypointError
+from entrypoints.core.folders import make, remove
+
+Env = Mapping[str, str]
+USAGE_TEXT = "cache list [--json] | export FILE|DIR|- [NAME …] | import FILE|DIR | remove NAME …"
+
+
+def run(tokens: Sequence[str], env: Env) -> int:
+    """Run one `cache` command; return the exit code. Raises USAGE or HOST."""
+    root = env.get("DRYDOCK_CACHE_DIR") or "/cache"
+    verb, rest = (tokens[0], tuple(tokens[1:])) if tokens else ("list", ())
+    if verb not in _VERBS:
+        raise EntrypointError(USAGE, f"cache: unknown command {verb!r}", USAGE_TEXT)
+    try:
+        return _VERBS[verb](root, rest)
+    except Unusable as why:
+        raise EntrypointError(HOST, f"{root}: {why}") from why
+    except OSError as error:
+        raise EntrypointError(HOST, f"{error.filename or root}: {error.strerror or error}") from error
+
+
+def _list(root: str, rest: Sequence[str]) -> int:
+    found = [_row(entry) for entry in listed(root)]
+    if rest == ("--json",):
+        import json
+
+        sys.stdout.write(json.dumps(found, indent=2, sort_keys=True) + "\n")
+        return OK
+    if rest:
+        raise EntrypointError(USAGE, f"cache list: unknown argument {rest[0]!r}", USAGE_TEXT)
+    for row in found:
+        used = time.strftime("%Y-%m-%d %H:%M", time.gmtime(row["used"])) if row["used"] else "never"
+        sys.stdout.write(f"{row['name']}  {row['state']}  {row['bytes'] / 1e6:.1f} MB  {used}  {row['for']}\n")
+    return OK
+
+
+def _row(entry: Found) -> dict[str, Any]:
+    kept = entry.kept
+    factors = kept.get("factors", {})
+    return {
+        "name": os.path.basename(entry.path),
+        "state": "unreadable" if not kept else "ready" if kept["ready"] else "unfinished",
+        "in_use": is_in_use(entry.path),
+        "bytes": kept.get("bytes", 0),
+        "used": kept.get("used", 0),
+        "for": factors.get("model", factors.get("device", "")),
+        "factors": factors,
+    }
+
+
+def _export(root: str, rest: Sequence[str]) -> int:
+    from entrypoints.cache.artifact import export, pack
+
+    target, entries = _target(rest), _ready(root, rest[1:])
+    is_folder = not target.endswith(".tar") and target != "-"
+    layout = f"{target}.{os.getpid()}" if is_folder else f"{root}/.export.{os.getpid()}"
+    try:
+        digest = export(entries, layout)
+        if is_folder:
+            os.rename(layout, target)
+        elif target == "-":
+            pack(layout, sys.stdout.buffer)
+        else:
+            _pack_into(target, layout)
+    finally:
+        remove(layout)
+    _say(f"exported {len(entries)} entries to {target}: {digest}")
+    return OK
+
+
+def _pack_into(target: str, layout: str) -> None:
+    from entrypoints.cache.artifact import pack
+
+    temporary = f"{target}.{os.getpid()}"
+    try:
+        with open(temporary, "wb") as file:
+            pack(layout, file)
+        os.replace(temporary, target)
+    finally:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+
+
+def _target(rest: Sequence[str]) -> str:
+    if not rest:
+        raise EntrypointError(USAGE, "cache: a file is missing", USAGE_TEXT)
+    return rest[0]
+
+
+def _ready(root: str, names: Sequence[str]) -> list[Found]:
+    """Return the entries that are ready, or those of them that are named. Raises USAGE."""
+    found = {os.path.basename(entry.path): entry for entry in listed(root) if entry.kept.get("ready")}
+    unknown = [name for name in names if name not in found]
+    if unknown or not found:
+        wrong = f"no ready entry {unknown[0]!r}" if unknown else "nothing is ready to be handed on"
+        hint = f"there are: {', '.join(sorted(found))}" if found else "fill it with `warm --model …`"
+        raise EntrypointError(USAGE, f"{root}/{COMPILED}: {wrong}", hint)
+    return [found[name] for name in sorted(names or found)]
+
+
+def _import(root: str, rest: Sequence[str]) -> int:
+    from entrypoints.cache.artifact import imported, unpack
+
+    source, layout = _target(rest), f"{root}/.import.{os.getpid()}"
+    os.umask(0o007)
+    if os.path.isdir(source):
+        _tell(imported(source, root))
+        return OK
+    try:
+        make(layout)
+        unpack(source, layout)
+        _tell(imported(layout, root))
+    finally:
+        remove(layout)
+    return OK
+
+
+def _remove(root: str, rest: Sequence[str]) -> int:
+    _target(rest)
+    there = {os.path.basename(entry.path): entry.path for entry in listed(root)}
+    for name in rest:
+        if name not in there:
+            hint = f"there are: {', '.join(sorted(there))}"
+            raise EntrypointError(USAGE, f"{root}/{COMPILED}: no entry {name!r}", hint)
+        if is_in_use(there[name]):
+            raise EntrypointError(HOST, f"{there[name]}: a server uses it", "stop that server first")
+        remove(there[name])
+        _say(f"removed {name}")
+    return OK
+
+
+def _tell(lines: Iterable[str]) -> None:
+    for line in lines:
+        _say(line)
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"drydock: {text}\n")
+
+
+_VERBS = {"list": _list, "export": _export, "import": _import, "remove": _remove}

@@ -1,0 +1,1 @@
+"""Errors, parsing, records: what every other folder uses."""

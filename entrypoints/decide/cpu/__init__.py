@@ -1,0 +1,1 @@
+"""Decisions for CPUs, and for OpenVINO on them."""

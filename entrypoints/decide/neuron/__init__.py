@@ -1,0 +1,1 @@
+"""Decisions for AWS Neuron."""

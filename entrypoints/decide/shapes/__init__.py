@@ -1,0 +1,1 @@
+"""Lengths of requests, and the buckets that cover them."""

@@ -1,0 +1,166 @@
+"""Shapes that graphs are compiled for ahead of time: ranges of sizes, and how many graphs they make. Pure.
+
+A request is padded to the next bucket, so few buckets waste computing and many take long to compile. Three ways to
+space them are known in the field, and each is written here as its authors run it: linear with a ramp-up
+(vllm-hpu-extension's linear.py), linear within a padding limit (vllm-gaudi's padding_aware.py, and pull request 371 of
+vllm-hpu-extension before it), exponential (exponential.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+LONG = 8192
+"""Tokens from which the exponential way of vllm-hpu-extension spaces its upper half evenly."""
+
+
+class Range(NamedTuple):
+    """Where buckets begin, how far apart they are, where they end."""
+
+    first: int
+    step: int
+    last: int
+
+
+Buckets = tuple[int, ...]
+"""Sizes in ascending order."""
+
+Graph = tuple[int, int]
+"""Sequences in the batch, and what each is padded to: tokens of a prompt, or KV blocks of the whole batch."""
+
+
+# --- spacing --------------------------------------------------------------------------------------------------------
+
+
+def linear(spread: Range) -> Buckets:
+    """Double from the first up to the step, then add the step: (2, 32, 64) gives 2, 4, 8, 16, 32, 64."""
+    stable = range(spread.step, spread.last + 1, spread.step)
+    return tuple(size for size in (*_doubling(spread), *stable) if size >= spread.first)
+
+
+def _doubling(spread: Range) -> Iterator[int]:
+    size = max(1, spread.first)
+    while size < spread.step and size <= spread.last:
+        yield size
+        size *= 2
+
+
+def limited(spread: Range, share: float, most: int | None = None) -> Buckets:
+    """Leave out linear buckets as long as no size is padded by more than a share of its bucket, nor by `most`.
+
+    A share of 0 leaves none out, 0.5 is nearly exponential. The last size is always a bucket, and each multiple of
+    `most` too.
+    """
+    ramp = _ramp(spread)
+    kept = list(ramp)
+    size = kept[-1] + spread.step if kept[-1] >= spread.step else spread.step
+    if size - kept[-1] < spread.step:
+        size = kept[-1] + spread.step
+    limit = most or spread.last
+    while size <= spread.last:
+        following = size + spread.step
+        padding = following - kept[-1] - 1
+        if padding / following > share or padding > limit or size % limit == 0:
+            kept.append(size)
+        size = following
+    return tuple(kept) if kept[-1] == spread.last else (*kept, spread.last)
+
+
+def _ramp(spread: Range) -> list[int]:
+    """Return the first size, and its doublings up to the first one at or above the step."""
+    sizes = [spread.first]
+    while sizes[-1] <= spread.step and max(1, sizes[-1] * 2) <= spread.last:
+        sizes.append(max(1, sizes[-1] * 2))
+    return sizes
+
+
+def exponential(spread: Range, count: int, *, fill: bool = True, long: bool = False) -> Buckets:
+    """Space `count` buckets by a constant factor, rounded up to steps.
+
+    Two that round to the same one are resolved with the nearest free step when `fill` is true. `long` spaces the upper
+    half evenly, as vllm-hpu-extension does for prompts from LONG tokens on.
+    """
+    if count <= 1 or spread.last <= spread.first:
+        return (spread.last,)
+    steep = count // 2 if long else count
+    top = spread.last / count if long else float(spread.last)
+    found: set[int] = set()
+    for number in range(steep):
+        ideal = spread.first * (top / spread.first) ** (1.0 / max(1, steep - 1) * number)
+        found.add(_free(ideal, spread, found) if fill else _up(ideal, spread))
+    even = count - steep
+    found.update(_up(top + (spread.last - top) / even * number, spread) for number in range(1, even + 1))
+    return tuple(sorted({*found, spread.last}))
+
+
+def doublings(last: int) -> int:
+    """Return how many buckets the exponential way takes up to a size: one for each doubling, and the first."""
+    return math.ceil(math.log2(max(1, last))) + 1
+
+
+def _up(ideal: float, spread: Range) -> int:
+    return min(spread.last, math.ceil(ideal / spread.step) * spread.step)
+
+
+def _free(ideal: float, spread: Range, taken: set[int]) -> int:
+    """Return the step above, or the nearest to it that is not taken; the step above where all are."""
+    above = _up(ideal, spread)
+    if above not in taken:
+        return above
+    steps = [size for size in range(spread.first, spread.last + 1, spread.step) if size not in taken]
+    return min(steps, key=lambda size: abs(size - ideal)) if steps else above
+
+
+def fallback(size: int, step: int) -> int:
+    """Return what a size beyond all buckets is padded to at run time, when its graph is compiled then."""
+    if size <= 1:
+        return size
+    wide: int = math.ceil(size ** (1 / 3)) * step
+    return math.ceil(size / wide) * wide
+
+
+def padded(size: int, buckets: Buckets) -> int | None:
+    """Return the smallest bucket that holds a size; None when none does."""
+    from bisect import bisect_left
+
+    place = bisect_left(buckets, size)
+    return buckets[place] if place < len(buckets) else None
+
+
+# --- graphs ---------------------------------------------------------------------------------------------------------
+
+
+def prompt_graphs(batches: Buckets, lengths: Buckets, budget: int) -> tuple[Graph, ...]:
+    """Return the prompt graphs: each batch with each length, within the tokens of one step.
+
+    Where the budget leaves none, all are kept, as vllm-hpu-extension does.
+    """
+    every = tuple((batch, length) for batch in batches for length in lengths)
+    return tuple(graph for graph in every if graph[0] * graph[1] <= budget) or every
+
+
+def decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> tuple[Graph, ...]:
+    """Return the decode graphs: each batch with as many blocks as it has sequences, or more.
+
+    Blocks beyond the `most` that there are count once.
+    """
+    graphs = []
+    for batch in batches:
+        for count in blocks:
+            if most is not None and count >= most:
+                graphs.append((batch, most))
+                break
+            if batch <= count:
+                graphs.append((batch, count))
+    return tuple(graphs)
+
+
+def count_decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> int:
+    """Return how many `decode_graphs` would return; linear buckets make tens of thousands."""
+    from bisect import bisect_left
+
+    below = blocks if most is None else blocks[: bisect_left(blocks, most)]
+    capped = len(below) < len(blocks)
+    return sum(len(below) - bisect_left(below, batch) + capped for batch in batches)

@@ -1,0 +1,231 @@
+"""What lengths requests really have → the buckets that pad least for a given number of graphs. Pure.
+
+The vendors space buckets by a rule that knows the shortest and the longest request only. With a histogram the best
+choice is a small shortest-path problem: of the sizes that occur, rounded up to a step, take `count` so that the sum of
+what each request is padded by is least. Dynamic programming finds it exactly; the costs satisfy the quadrangle
+inequality, so dividing and conquering takes n·log n for each bucket instead of n².
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from entrypoints.decide.shapes.buckets import Buckets, Range, doublings, exponential, limited, linear, padded
+from entrypoints.request.intents import Request
+
+Sizes = Mapping[int, float]
+"""Size → how often it occurs."""
+
+_SPREAD = 4.0
+"""Standard deviations on either side that a sum of many sequences stays within."""
+
+
+class Row(NamedTuple):
+    """One way of spacing buckets, measured on what really occurs."""
+
+    name: str
+    buckets: Buckets
+    padding: float
+    """Share of what is computed that is padding."""
+    best: float
+    """The same share for the best buckets of the same number."""
+
+
+# --- sizes ----------------------------------------------------------------------------------------------------------
+
+
+def prompt_sizes(requests: Iterable[Request]) -> dict[int, float]:
+    """Return how often each prompt length occurs."""
+    sizes: dict[int, float] = {}
+    for prompt, _, often in requests:
+        sizes[prompt] = sizes.get(prompt, 0.0) + often
+    return sizes
+
+
+def pieces(sizes: Sizes, budget: int | None) -> dict[int, float]:
+    """Return the pieces that prompts are computed in, at most `budget` tokens each; None leaves them whole."""
+    if budget is None:
+        return dict(sizes)
+    found: dict[int, float] = {}
+    for size, often in sizes.items():
+        full, rest = divmod(size, budget)
+        for piece, count in ((budget, full), (rest, 1)):
+            if piece and count:
+                found[piece] = found.get(piece, 0.0) + often * count
+    return found
+
+
+class Running(NamedTuple):
+    """KV blocks that one running sequence holds, over all steps of all answers."""
+
+    mean: float
+    variance: float
+
+
+def decode_sizes(running: Running, batch: int) -> dict[int, float]:
+    """Return how often so many KV blocks are in use by a batch of sequences, each at a random point of its answer.
+
+    A sequence of a long answer is met more often; the sum over the batch is nearly normal (central limit theorem).
+    """
+    middle, deviation = batch * running.mean, math.sqrt(batch * running.variance)
+    low = max(batch, math.floor(middle - _SPREAD * deviation))
+    high = max(low, math.ceil(middle + _SPREAD * deviation))
+    width = max(1, (high - low) // 256)
+    edges = range(low, high + width, width)
+    sizes = {edge: _normal(edge, middle, deviation) - _normal(edge - width, middle, deviation) for edge in edges}
+    return {size: often for size, often in sizes.items() if often > 0} or {high: 1.0}
+
+
+def _normal(value: float, middle: float, deviation: float) -> float:
+    """Return the share of a normal distribution below a value."""
+    if not deviation:
+        return float(value >= middle)
+    return 0.5 * (1 + math.erf((value - middle) / (deviation * math.sqrt(2))))
+
+
+def blocks_held(requests: Iterable[Request], block: int) -> Running:
+    """Return mean and variance of the blocks that one running sequence holds."""
+    steps = total = squares = 0.0
+    for prompt, answer, often in requests:
+        first, last = prompt // block, (prompt + answer) // block
+        for count in range(first, last + 1):
+            there = min(prompt + answer, (count + 1) * block) - max(prompt, count * block)
+            steps += often * there
+            total += often * there * (count + 1)
+            squares += often * there * (count + 1) ** 2
+    if not steps:
+        return Running(0.0, 0.0)
+    return Running(total / steps, max(0.0, squares / steps - (total / steps) ** 2))
+
+
+# --- choosing -------------------------------------------------------------------------------------------------------
+
+
+def optimal(sizes: Sizes, count: int, step: int, last: int = 0) -> Buckets:
+    """Return at most `count` buckets, multiples of `step`, that pad least; the last one holds `last` and every size."""
+    grouped = _grouped(sizes, step)
+    if last:
+        grouped.setdefault(_up(last, step), (0.0, 0.0))
+    edges = sorted(grouped)
+    if count >= len(edges):
+        return tuple(edges)
+    often, weight = [0.0], [0.0]
+    for edge in edges:
+        often.append(often[-1] + grouped[edge][0])
+        weight.append(weight[-1] + grouped[edge][1])
+
+    def cost(before: int, until: int) -> float:
+        """Return what sizes after the first `before` edges, up to the `until`-th, are padded by in all."""
+        return edges[until - 1] * (often[until] - often[before]) - (weight[until] - weight[before])
+
+    rows = [[math.inf] * (len(edges) + 1)]
+    rows[0][0] = 0.0
+    choices: list[list[int]] = []
+    for _ in range(max(1, count)):
+        row, choice = [math.inf] * (len(edges) + 1), [0] * (len(edges) + 1)
+        _improve(rows[-1], row, choice, cost, (1, len(edges), 0, len(edges) - 1))
+        rows.append(row)
+        choices.append(choice)
+    return _traced(edges, rows, choices)
+
+
+def _grouped(sizes: Sizes, step: int) -> dict[int, tuple[float, float]]:
+    """Return for each multiple of `step` how often a size rounds up to it, and the sum of those sizes."""
+    grouped: dict[int, tuple[float, float]] = {}
+    for size, often in sizes.items():
+        edge = _up(size, step)
+        before = grouped.get(edge, (0.0, 0.0))
+        grouped[edge] = before[0] + often, before[1] + often * size
+    return grouped
+
+
+def _improve(
+    previous: list[float],
+    row: list[float],
+    choice: list[int],
+    cost: Callable[[int, int], float],
+    bounds: tuple[int, int, int, int],
+) -> None:
+    """Fill a row of the table by dividing: the best predecessor of a later edge is never an earlier one."""
+    pending = [bounds]
+    while pending:
+        low, high, first, last = pending.pop()
+        if low > high:
+            continue
+        middle = (low + high) // 2
+        best, place = math.inf, first
+        for before in range(first, min(middle - 1, last) + 1):
+            value = previous[before] + cost(before, middle)
+            if value < best:
+                best, place = value, before
+        row[middle], choice[middle] = best, place
+        pending += [(low, middle - 1, first, place), (middle + 1, high, place, last)]
+
+
+def _traced(edges: list[int], rows: list[list[float]], choices: list[list[int]]) -> Buckets:
+    """Return the buckets of the best row: fewer ones where more would pad no less."""
+    end = len(edges)
+    number = min(range(1, len(rows)), key=lambda count: (round(rows[count][end], 6), count))
+    found: list[int] = []
+    while number:
+        found.append(edges[end - 1])
+        number, end = number - 1, choices[number - 1][end]
+    return tuple(sorted(found))
+
+
+def best_linear(sizes: Sizes, count: int, spread: Range) -> Range:
+    """Return the linear range of at most `count` buckets that pads least, for servers that take no list of buckets."""
+    longest = max((spread.last, *sizes))
+    edges = {edge: group[0] for edge, group in _grouped(sizes, spread.step).items()}  # the same order, far fewer
+    ranges = [
+        Range(first, step, _up(longest, step))
+        for step in range(spread.step, longest + spread.step, spread.step)
+        for first in {spread.step, step}
+    ]
+    within = [each for each in ranges if len(linear(each)) <= count] or ranges[-1:]
+    return min(within, key=lambda each: (padding(linear(each), edges), len(linear(each))))
+
+
+def _up(size: float, step: int) -> int:
+    return max(1, math.ceil(size / step)) * step
+
+
+# --- measuring ------------------------------------------------------------------------------------------------------
+
+
+def padding(buckets: Buckets, sizes: Sizes) -> float:
+    """Return the share of what is computed that is padding; what no bucket holds is computed as it is."""
+    computed = used = 0.0
+    for size, often in sizes.items():
+        bucket = padded(size, buckets)
+        computed += often * (size if bucket is None else bucket)
+        used += often * size
+    return 1 - used / computed if computed else 0.0
+
+
+def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Row, ...]:
+    """Measure the three ways of the vendors, each beside the best choice of as many buckets."""
+    ways = {
+        "linear": linear(spread),
+        "padding-limited": limited(spread, share),
+        "exponential": exponential(spread, doublings(spread.last)),
+    }
+    return tuple(
+        Row(
+            name,
+            buckets,
+            padding(buckets, sizes),
+            padding(optimal(sizes, len(buckets), spread.step, spread.last), sizes),
+        )
+        for name, buckets in ways.items()
+    )
+
+
+def told(rows: Iterable[Row]) -> str:
+    """Say each way's graphs and padding, and the best of as many."""
+    return "; ".join(
+        f"{row.name} {len(row.buckets)} buckets {row.padding:.1%} padding, best of as many {row.best:.1%}"
+        for row in rows
+    )

@@ -1,0 +1,1 @@
+"""What a host is: probes and the facts they return."""

@@ -1,0 +1,1 @@
+"""Probes: read one kind of device or system, and hold no opinion."""

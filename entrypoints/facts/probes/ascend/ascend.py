@@ -1,0 +1,293 @@
+"""Huawei Ascend NPUs: device files and PCI first, then npu-smi, which alone knows memory, health and numbering.
+
+A device here is what torch_npu counts: a chip, or die. An A3 card has two, a 300I Duo too. The kernel numbers
+/dev/davinciN by physical id; the runtime counts what the container was given from 0 (the logic id).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from entrypoints.core.parse import parse_id_list
+from entrypoints.core.records import Device, Link, Seen
+from entrypoints.facts.probes.ascend import npu_smi
+from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.tools import ask
+from entrypoints.host.host import Host, Run
+
+VENDOR = "0x19e5"
+PROCESSING = ("0x12",)
+"""PCI class of processing accelerators: Huawei sells network cards too."""
+
+_PCI = {
+    "0xd500": "ascend310p",
+    "0xd801": "ascend910",
+    "0xd802": "ascend910b",
+    "0xd803": "ascend910_93",
+}
+"""Device id → what kernels are compiled for, in CANN's words; the ids as Ascend's log collector names them."""
+
+_FAMILIES = (
+    ("910_93", "ascend910_93"),
+    ("910B", "ascend910b"),
+    ("A2G3", "ascend910b"),
+    ("310P", "ascend310p"),
+    ("310B", "ascend310b"),
+    ("950", "ascend950"),
+)
+"""Part of a chip's name → the same, where PCI does not tell; vllm-ascend's setup.py tells chips apart so."""
+
+_ROOT = "/usr/local/Ascend"
+_INSTALLED = "/etc/ascend_install.info"
+_TOOLKITS = (
+    "ascend-toolkit/latest/*/ascend_toolkit_install.info",
+    "cann*/*/ascend_toolkit_install.info",
+    "ascend-toolkit/latest/ascend_toolkit_install.info",
+)
+HCCN = "/etc/hccn.conf"
+"""`address_0=…` for each chip, as hccn_tool writes it; in a recorded host only which of them are there."""
+_TOOL = "npu-smi"
+_MOUNT = (
+    "npu-smi, which alone knows memory and health: docker run -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro"
+    " -v /usr/local/dcmi:/usr/local/dcmi:ro -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"
+)
+
+
+def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+    """Return the NPUs that this container was given."""
+    del env  # ASCEND_RT_VISIBLE_DEVICES is the user's choice among them, which decisions respect
+    paths = host.glob("/dev/davinci[0-9]*")
+    if not paths:
+        return Seen(versions=_versions(host, run, None))
+    functions = {function.bus: function for function in pci.find(host, VENDOR, kinds=PROCESSING)}
+    table = ask(host, run, (_TOOL, "info"), npu_smi.parse_info)
+    if table is None:
+        if not any(failure.where.startswith(_TOOL) for failure in host.failures):
+            host.fail(_TOOL, "no such command", _MOUNT)
+        return Seen(_from_files(paths, functions), versions=_versions(host, run, None))
+    if len(table.chips) < len(paths):
+        found = f"{len(table.chips)} chips, for {', '.join(paths)}"
+        host.fail(
+            f"{_TOOL} info", found, "a chip for each device file; one that is missing is off the bus, or not ready"
+        )
+    mapping = ask(host, run, (_TOOL, "info", "-m"), npu_smi.parse_mapping) or ()
+    topology = ask(host, run, (_TOOL, "info", "-t", "topo"), npu_smi.parse_topology)
+    families = {bus: _PCI.get(function.device, "") for bus, function in functions.items()}
+    devices = tuple(
+        device._replace(architecture=families.get(device.bus) or device.architecture)
+        for device in _devices(host, table, mapping, paths)
+    )
+    placed, links = _placed(host, devices, table, topology)
+    given = _given(host, placed, paths)
+    numbers = {device.number: order for order, device in enumerate(given)} if given != placed else {}
+    ours = [link for link in links if not numbers or {link.first, link.second} <= set(numbers)]
+    return Seen(
+        tuple(device._replace(number=numbers.get(device.number, device.number)) for device in given),
+        tuple(Link(numbers.get(a, a), numbers.get(b, b), kind) for a, b, kind in ours),
+        _versions(host, run, table),
+        _hccn(host, given),
+    )
+
+
+def _given(host: Host, devices: tuple[Device, ...], paths: tuple[str, ...]) -> tuple[Device, ...]:
+    """Return the devices whose files are here, where the tool lists more of them than there are files."""
+    if len(devices) <= len(paths):
+        return devices
+    given = tuple(device for device in devices if device.path)
+    if len(given) != len(paths):
+        found = f"{len(devices)} chips, and which of them {', '.join(paths)} are is not to be told"
+        host.fail(f"{_TOOL} info", found, "as many chips as device files: docker run --device /dev/davinci<N> for each")
+    return given or devices
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+
+def _from_files(paths: tuple[str, ...], functions: Mapping[str, pci.Pci]) -> tuple[Device, ...]:
+    """Return what the device files and PCI alone tell: how many, and which family where all are of one."""
+    families = {_PCI.get(function.device, "") for function in functions.values()}
+    family = families.pop() if len(families) == 1 else ""
+    return tuple(
+        Device(number, family, None, None, None, module_id=_last(path), architecture=family, path=path)
+        for number, path in enumerate(paths)
+    )
+
+
+def _last(path: str) -> int:
+    return int(path.rpartition("davinci")[2]) if path.rpartition("davinci")[2].isdigit() else 0
+
+
+def _devices(
+    host: Host, table: npu_smi.Table, mapping: tuple[npu_smi.Place, ...], paths: tuple[str, ...]
+) -> tuple[Device, ...]:
+    """Join the chips with their logic ids, and these with the device files, in the runtime's order."""
+    places = {(place.npu, place.chip): place for place in mapping}
+    joined = [(_logical(chip, places, order), chip) for order, chip in enumerate(table.chips)]
+    joined.sort(key=lambda pair: pair[0])
+    numbers = [_last(path) for path in paths]
+    told = [_physical(chip, places) for _, chip in joined]
+    if None in told and len(numbers) == len(joined):  # the runtime counts device files in their order
+        told = [told[order] if told[order] is not None else number for order, number in enumerate(numbers)]
+    elif len(numbers) < len(joined) and len({chip.npu for _, chip in joined}) == len(joined):
+        told = [chip.npu if place is None else place for place, (_, chip) in zip(told, joined, strict=True)]
+    shared = {npu for npu in (chip.npu for chip in table.chips) if sum(chip.npu == npu for chip in table.chips) > 1}
+    return tuple(
+        _device(host, table, chip, places, shared)._replace(
+            number=logical, module_id=physical, path=_path(physical, paths)
+        )
+        for (logical, chip), physical in zip(joined, told, strict=True)
+    )
+
+
+def _logical(chip: npu_smi.Chip, places: Mapping[tuple[int, int], npu_smi.Place], order: int) -> int:
+    place = places.get((chip.npu, chip.chip))
+    if place:
+        return place.logical
+    return chip.logical if chip.logical is not None else order
+
+
+def _physical(chip: npu_smi.Chip, places: Mapping[tuple[int, int], npu_smi.Place]) -> int | None:
+    place = places.get((chip.npu, chip.chip))
+    return chip.physical if chip.physical is not None else place.physical if place else None
+
+
+def _path(physical: int | None, paths: tuple[str, ...]) -> str:
+    path = f"/dev/davinci{physical}"
+    return path if path in paths else ""
+
+
+def _device(
+    host: Host,
+    table: npu_smi.Table,
+    chip: npu_smi.Chip,
+    places: Mapping[tuple[int, int], npu_smi.Place],
+    shared: set[int],
+) -> Device:
+    bus = _bus(chip)
+    node, cpus = pci.near(host, bus) if bus else (None, ())
+    place = places.get((chip.npu, chip.chip))
+    several = chip.npu in shared or chip.physical is not None
+    return Device(
+        number=0,
+        name=chip.name,
+        memory_total=chip.memory_total,
+        memory_used=chip.memory_used,
+        node=node,
+        health="ok" if chip.health == "OK" else chip.health,
+        busy=_busy(table, chip),
+        bus=bus,
+        cpus=cpus,
+        architecture=architecture(f"{place.name if place else ''} {chip.name}", several=several),
+        card=chip.npu if several else None,
+    )
+
+
+def _bus(chip: npu_smi.Chip) -> str:
+    """Return a PCI address as /sys writes it: tools use capitals, and domains of none to eight digits."""
+    head, _, rest = chip.bus.lower().rpartition(":")
+    domain, _, bus = head.rpartition(":")
+    return f"{domain[-4:].zfill(4)}:{bus}:{rest}" if rest else ""
+
+
+def _busy(table: npu_smi.Table, chip: npu_smi.Chip) -> bool | None:
+    """Tell whether processes hold a chip; None where the table says nothing of its card."""
+    if chip.npu not in table.asked:
+        return None
+    return bool({(chip.npu, chip.chip), (chip.npu, None)} & table.running)
+
+
+def architecture(names: str, *, several: bool) -> str:
+    """Return what kernels are compiled for; an A3 calls itself Ascend910, as the first 910 did, which has one die."""
+    capital = names.upper()
+    family = next((family for part, family in _FAMILIES if part in capital), "")
+    if family or "910" not in capital:
+        return family
+    return "ascend910_93" if several else "ascend910"
+
+
+# --- what is near ---------------------------------------------------------------------------------------------------
+
+
+def _placed(
+    host: Host, devices: tuple[Device, ...], table: npu_smi.Table, topology: npu_smi.Topology | None
+) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
+    """Add what the topology knows: links, and the CPUs near a device where PCI does not say."""
+    if topology is None:
+        return devices, ()
+    labels = {_label(device, table, topology): device for device in devices}
+    nodes = _nodes(host)
+    near = tuple(
+        device if device.cpus else _near(device, topology.cpus.get(label, ()), nodes)
+        for label, device in labels.items()
+    )
+    pairs = (
+        (labels[first].number, labels[second].number, kind)
+        for (first, second), kind in topology.links.items()
+        if first in labels and second in labels
+    )
+    return near, tuple(sorted(Link(min(a, b), max(a, b), kind) for a, b, kind in pairs))
+
+
+def _label(device: Device, table: npu_smi.Table, topology: npu_smi.Topology) -> int:
+    """Return how the topology numbers a device: by physical id, by card, or where cards have several, by logic id."""
+    if topology.numbering == "Phy-ID" and device.module_id is not None:
+        return device.module_id
+    cards = [chip.npu for chip in table.chips if device.bus and _bus(chip) == device.bus]
+    return cards[0] if device.card is None and len(cards) == 1 else device.number
+
+
+def _near(device: Device, cpus: tuple[int, ...], nodes: Mapping[int, int]) -> Device:
+    node = nodes.get(cpus[0]) if cpus else None
+    return device._replace(cpus=cpus, node=device.node if device.node is not None else node)
+
+
+def _nodes(host: Host) -> dict[int, int]:
+    """Return the NUMA node of each CPU."""
+    found: dict[int, int] = {}
+    for path in host.glob("/sys/devices/system/node/node[0-9]*/cpulist"):
+        number = path.rpartition("/")[0].rpartition("node")[2]
+        nothing: tuple[int, ...] = ()
+        found.update(dict.fromkeys(host.parsed(path, parse_id_list, nothing), int(number)))
+    return found
+
+
+def _hccn(host: Host, devices: tuple[Device, ...]) -> dict[str, str]:
+    """Tell how many chips have no address in HCCL's configuration, where that was given; addresses stay unrecorded."""
+    text = host.told(HCCN, _addressed)
+    if text is None:
+        return {}
+    chips = (device.number if device.module_id is None else device.module_id for device in devices)
+    missing = [chip for chip in chips if f"address_{chip}" not in text.split()]
+    return {"hccn_unaddressed": str(len(missing))}
+
+
+def _addressed(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        pairs = [line.partition("=") for line in file]
+    return "".join(f"{name.strip()}\n" for name, _, value in pairs if name.startswith("address_") and value.strip())
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+
+def _versions(host: Host, run: Run, table: npu_smi.Table | None) -> dict[str, str]:
+    """Return driver, firmware, tool and toolkit."""
+    nothing: dict[str, str] = {}
+    installed = host.parsed(_INSTALLED, npu_smi.parse_keys, nothing)
+    root = installed.get("driver_install_path_param") or _ROOT
+    found = {
+        "driver": _version(host, (f"{root}/driver/version.info",)) or (table.version if table else ""),
+        "firmware": _version(host, (f"{root}/firmware/version.info",)),
+        "tool": table.version if table else "",
+        "toolkit": _version(host, (path for pattern in _TOOLKITS for path in host.glob(f"{_ROOT}/{pattern}"))),
+    }
+    if table and not found["firmware"]:
+        card = str(table.chips[0].npu)
+        board = ask(host, run, (_TOOL, "info", "-t", "board", "-i", card), npu_smi.parse_fields) or nothing
+        found["firmware"] = board.get("firmware version", "")
+    return {name: version for name, version in found.items() if version and version != "NA"}
+
+
+def _version(host: Host, paths: Iterable[str]) -> str:
+    nothing: dict[str, str] = {}
+    return next(filter(None, (host.parsed(path, npu_smi.parse_keys, nothing).get("version", "") for path in paths)), "")

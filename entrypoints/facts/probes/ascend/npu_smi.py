@@ -1,0 +1,320 @@
+"""Reads what npu-smi prints. Pure; each parse_* raises ValueError that quotes the line it does not understand.
+
+Tables differ between chips and between versions: 310 and 310P have a column Device and no HBM, 910B has neither Device
+nor Phy-ID, A3 has Phy-ID and several chips a card, 950 has no column Chip, boards without PCIe write NA, and widths
+change. So every cell is read by the name in its header, and a name that is not known is passed over.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_id_list
+from entrypoints.facts.probes.common.tools import unknown
+
+_SLASH = re.compile(r"\s*/\s*")
+_WORD = re.compile(r"\S+")
+_VALUE = re.compile(r"[^\s/]+(?:\s*/\s*[^\s/]+)?")
+"""A word, or a pair with its slash: 5249  / 131072."""
+_PAIR = re.compile(r"(\d{1,9})/(\d{1,9})")
+_USAGE = re.compile(r"(HBM|Memory)-Usage\((\w+)\)")
+_BUS = re.compile(r"(?:[0-9A-Fa-f]{4,8}:)?[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]")
+_RULE = re.compile(r"[|+]?[-=+|]*")
+_VERSION = re.compile(r"npu-smi\s+\S+\s+Version:\s*(\S+)")
+_IDLE = re.compile(r"No running process\w* found in NPU\s*(\d{1,5})")
+_LABEL = re.compile(r"(NPU|Phy-ID)(\d{1,5})")
+_COLUMNS = re.compile(r"NPU ID|Slot ID|Device ID|Chip ID|Chip Logic ID|Chip Phy-ID|Chip Count|Chip Name")
+
+_UNITS = {"MB": 1 << 20, "GB": 1 << 30}
+
+_CARD_HEADER = ("NPU", "Name", "Health")
+_CHIP_HEADER = ("Bus-Id",)
+_PROCESS_HEADER = "Process id"
+
+
+class Chip(NamedTuple):
+    """One chip of `npu-smi info`."""
+
+    npu: int
+    """Of the card, as the host numbers it."""
+    chip: int
+    """Within the card."""
+    name: str
+    health: str
+    physical: int | None
+    """Where the table has a column Phy-ID."""
+    logical: int | None
+    """Where the table has a column Device."""
+    bus: str
+    """PCI address; empty for boards without one."""
+    memory_used: int | None
+    memory_total: int | None
+    """Bytes, of the HBM where the chip has some."""
+
+
+class Table(NamedTuple):
+    """`npu-smi info`."""
+
+    version: str
+    """Of the tool, which is the driver's too; empty where it does not say."""
+    chips: tuple[Chip, ...]
+    running: frozenset[tuple[int, int | None]]
+    """Card and chip that processes hold; a table that names only cards leaves the chip out."""
+    asked: frozenset[int]
+    """Cards whose processes the table tells of."""
+
+
+class Place(NamedTuple):
+    """One row of `npu-smi info -m`."""
+
+    npu: int
+    chip: int
+    logical: int
+    physical: int | None
+    name: str
+
+
+class Topology(NamedTuple):
+    """`npu-smi info -t topo`."""
+
+    numbering: str
+    """What the labels count: NPU or Phy-ID."""
+    links: Mapping[tuple[int, int], str]
+    """Kind of each pair, the lower number first."""
+    cpus: Mapping[int, tuple[int, ...]]
+    """Near each; empty where the table has no affinity."""
+
+
+# --- npu-smi info ---------------------------------------------------------------------------------------------------
+
+
+def parse_info(text: str) -> Table:
+    """Parse `npu-smi info`: the chips, and which of them processes hold."""
+    version = _VERSION.search(text)
+    chips, processes = _split(_lines(text))
+    found = tuple(_chips(chips))
+    if not found:
+        raise unknown(next(iter(text.split("\n", 1)[0:1])), "the table of `npu-smi info`, a card at least")
+    places = [(chip.npu, chip.chip) for chip in found]
+    if len(set(places)) < len(places):
+        raise unknown(text.split("\n", 1)[0], "each chip once")
+    running, asked = _processes(processes)
+    return Table(version[1] if version else "", found, running, asked)
+
+
+def _lines(text: str) -> list[str]:
+    """Return the rows of the tables without rules and blanks; a rule between rows becomes an empty one."""
+    stripped = (line.strip() for line in text.splitlines())
+    return ["" if _RULE.fullmatch(line) else line for line in stripped if line.startswith(("|", "+"))]
+
+
+def _split(lines: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Part the table of processes from the table of chips."""
+    tables: tuple[list[str], list[str]] = ([], [])
+    current = 0
+    for line in lines:
+        current = 1 if _PROCESS_HEADER in line else current
+        tables[current].append(line)
+    return tables
+
+
+def _chips(lines: list[str]) -> Iterator[Chip]:
+    """Read pairs of rows: of the card, then of the chip."""
+    card_header = chip_header = ""
+    card = ""
+    for line in filter(None, lines):
+        words = set(_words(line))
+        if words.issuperset(_CARD_HEADER):
+            card_header, card = line, ""
+        elif words.issuperset(_CHIP_HEADER):
+            chip_header = line
+        elif not card_header or not chip_header:
+            continue
+        elif not card:
+            card = line
+        else:
+            yield _chip(_columns(card_header, card), _columns(chip_header, line), f"{card} {line}")
+            card = ""
+    if card:
+        raise unknown(card, "a second row that tells of the chip")
+
+
+def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> Chip:
+    npu = _number(card.get("NPU", ""))
+    if npu is None or not card.get("Name") or not card.get("Health"):
+        raise unknown(line, "a card's number, name and health")
+    bus = chip.get("Bus-Id", "")
+    used, total = _memory(chip)
+    return Chip(
+        npu=npu,
+        chip=_number(chip.get("Chip", "")) or 0,
+        name=card["Name"],
+        health=card["Health"],
+        physical=_number(chip.get("Phy-ID", "")),
+        logical=_number(chip.get("Device", "")),
+        bus=bus if _BUS.fullmatch(bus) else "",
+        memory_used=used,
+        memory_total=total,
+    )
+
+
+def _memory(chip: Mapping[str, str]) -> tuple[int | None, int | None]:
+    """Return used and total bytes: of the HBM where there is any, else of the chip's only memory."""
+    sizes: dict[str, tuple[int, int]] = {}
+    for name, value in chip.items():
+        usage, pair = _USAGE.fullmatch(name), _PAIR.fullmatch(value)
+        if usage and pair and usage[2].upper() in _UNITS and int(pair[2]):
+            unit = _UNITS[usage[2].upper()]
+            sizes[usage[1]] = int(pair[1]) * unit, int(pair[2]) * unit
+    return sizes.get("HBM") or sizes.get("Memory") or (None, None)
+
+
+def _columns(header: str, row: str) -> dict[str, str]:
+    """Return each column's value by its name; a row with other cells than its header's is not understood."""
+    names, values = header.strip("|").split("|"), _SLASH.sub("/", row).strip("|").split("|")
+    if len(names) != len(values):
+        raise unknown(row, f"{len(names)} cells, as in the header")
+    found: dict[str, str] = {}
+    for name, value, raw in zip(names, values, row.strip("|").split("|"), strict=True):
+        found.update(_cell(name, value, raw))
+    return found
+
+
+def _cell(header: str, value: str, raw: str) -> dict[str, str]:
+    """Share a cell's words among its columns: one each; a name of two words takes both; blanks by their place."""
+    names, words = header.split(), value.split()
+    extra = len(words) - len(names)
+    if extra > 0 and "Name" in names:
+        place = names.index("Name")
+        words[place : place + extra + 1] = [" ".join(words[place : place + extra + 1])]
+    if len(words) >= len(names):
+        return dict(zip(names, words, strict=False))
+    starts = [match.start() for match in _WORD.finditer(header)]
+    return {
+        names[max((place for place, start in enumerate(starts) if start <= match.start()), default=0)]: _SLASH.sub(
+            "/", match.group()
+        )
+        for match in _VALUE.finditer(raw)
+    }
+
+
+def _processes(lines: list[str]) -> tuple[frozenset[tuple[int, int | None]], frozenset[int]]:
+    """Return what is held, and which cards the table tells of; a row that is none of a process is passed over."""
+    running: set[tuple[int, int | None]] = set()
+    asked: set[int] = set()
+    for line in lines[1:]:
+        idle = _IDLE.search(line)
+        places = [_number(word) for word in line.strip("|").split("|")[0].split()[:2]]
+        if idle:
+            asked.add(int(idle[1]))
+        elif places and places[0] is not None:
+            asked.add(places[0])
+            running.add((places[0], places[1] if len(places) > 1 else None))
+    return frozenset(running), frozenset(asked)
+
+
+def _words(line: str) -> list[str]:
+    return line.replace("|", " ").split()
+
+
+def _number(text: str) -> int | None:
+    """Return a card's, chip's or device's number; None for blanks, dashes and NA."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None  # noqa: PLR2004 - 65535 at most
+
+
+# --- npu-smi info -m ------------------------------------------------------------------------------------------------
+
+
+def parse_mapping(text: str) -> tuple[Place, ...]:
+    """Parse `npu-smi info -m`: which number the runtime gives each chip; management processors have none.
+
+    An Atlas 950 names no logical number: there it is the card's.
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    start = next((number for number, line in enumerate(lines) if line.startswith("NPU ID")), None)
+    if start is None:
+        raise unknown(lines[0] if lines else "", "a header with NPU ID")
+    names = _COLUMNS.findall(lines[start])
+    found = tuple(filter(None, (_place(names, line) for line in lines[start + 1 :])))
+    if not found:
+        raise unknown(lines[start], "a chip at least")
+    return found
+
+
+def _place(names: list[str], line: str) -> Place | None:
+    words = line.split(maxsplit=len(names) - 1)
+    if len(words) < len(names):
+        raise unknown(line, f"{len(names)} columns, as in the header")
+    row = dict(zip(names, words, strict=True))
+    npu, chip = _number(row["NPU ID"]), _number(row.get("Chip ID", "0"))
+    if npu is None or chip is None:
+        raise unknown(line, "a card's and a chip's number")
+    logical = _number(row.get("Chip Logic ID", row["NPU ID"]))
+    if logical is None:
+        return None
+    return Place(npu, chip, logical, _number(row.get("Chip Phy-ID", "")), row.get("Chip Name", "").strip())
+
+
+# --- npu-smi info -t topo, -t board ---------------------------------------------------------------------------------
+
+
+def parse_topology(text: str) -> Topology:
+    """Parse `npu-smi info -t topo`: how devices reach each other, and the CPUs near them where it says so."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    header = next((words for words in lines if _LABEL.fullmatch(words[0]) and not _is_row(words)), None)
+    if header is None:
+        raise unknown(text.strip().split("\n", 1)[0], "a header with NPU0 or Phy-ID0")
+    labels = [_LABEL.fullmatch(word) for word in header if word not in ("CPU", "NUMA", "Affinity")]
+    numbers = [int(label[2]) if label else None for label in labels]
+    links: dict[tuple[int, int], str] = {}
+    cpus: dict[int, tuple[int, ...]] = {}
+    for words in lines:
+        label = _LABEL.fullmatch(words[0])
+        if label and _is_row(words):
+            own = int(label[2])
+            links.update(_row(own, numbers, words))
+            cpus[own] = _affinity(words[len(numbers) + 1 :])
+    numbering = _LABEL.fullmatch(header[0])
+    return Topology(numbering[1] if numbering else "", links, {own: near for own, near in cpus.items() if near})
+
+
+def _is_row(words: list[str]) -> bool:
+    """Tell a row, whose second word says how to reach somebody, from the header, where it is a label."""
+    return len(words) > 1 and not _LABEL.fullmatch(words[1]) and words[1] not in ("CPU", "NUMA")
+
+
+def _row(own: int, numbers: list[int | None], words: list[str]) -> dict[tuple[int, int], str]:
+    if len(words) <= len(numbers):
+        raise unknown(" ".join(words), f"{len(numbers)} columns, as in the header")
+    kinds = zip(numbers, words[1:], strict=False)
+    return {
+        (own, other): kind for other, kind in kinds if other is not None and other > own and kind not in ("X", "NA")
+    }
+
+
+def _affinity(words: list[str]) -> tuple[int, ...]:
+    """Return the CPUs of the last columns; a topology without them, or with NA, has none."""
+    try:
+        return parse_id_list("".join(words))
+    except ValueError:
+        return ()
+
+
+def parse_fields(text: str) -> dict[str, str]:
+    """Parse `Key : value` lines of `npu-smi info -t board`."""
+    pairs = (line.partition(":") for line in text.splitlines())
+    fields = {key.strip().lower(): value.strip() for key, colon, value in pairs if colon and key.strip()}
+    if not fields:
+        raise unknown(text.strip().split("\n", 1)[0], "lines `key : value`")
+    return fields
+
+
+def parse_keys(text: str) -> dict[str, str]:
+    """Parse the driver's and CANN's `key=value` files, keys in lower case."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    fields = {key.strip().lower(): value.strip() for key, equals, value in pairs if equals and key.strip()}
+    if not fields:
+        raise unknown(text.strip().split("\n", 1)[0], "lines key=value")
+    return fields

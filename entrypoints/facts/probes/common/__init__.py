@@ -1,0 +1,1 @@
+"""What any host has: processors, PCI devices, kernel settings, limits; and running vendors' tools."""

@@ -1,0 +1,117 @@
+"""The tuning knobs of a host, as a container sees them: files of /sys and /proc. Facts only, no opinions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from entrypoints.core.parse import parse_bracketed, parse_fields, parse_line, parse_number, parse_words
+from entrypoints.facts.probes.common.system import given
+from entrypoints.host.host import Host
+
+_CPU = "/sys/devices/system/cpu"
+_NET = "/sys/class/net"
+_SYS_NICE = 23
+"""Bit of CAP_SYS_NICE, from linux/capability.h."""
+
+CLOCK = "/clock"
+"""In a recorded host: the time of day, in Unix seconds."""
+
+COMMAND_LINE = "/proc/cmdline"
+"""In a recorded host: only the words of BOOT, since the rest may name disks and secrets."""
+
+BOOT = {"init_on_alloc": "init_on_alloc", "pci": "boot_pci"}
+"""Word of the kernel's command line → its knob. What a file of /sys says as well is read there."""
+
+KNOBS = {
+    "turbo_disabled": (f"{_CPU}/intel_pstate/no_turbo", parse_line),
+    "boost": (f"{_CPU}/cpufreq/boost", parse_line),
+    "smt": (f"{_CPU}/smt/control", parse_line),
+    "transparent_hugepage": ("/sys/kernel/mm/transparent_hugepage/enabled", parse_bracketed),
+    "swappiness": ("/proc/sys/vm/swappiness", parse_line),
+    "overcommit_memory": ("/proc/sys/vm/overcommit_memory", parse_line),
+    "nr_hugepages": ("/proc/sys/vm/nr_hugepages", parse_line),
+    "numa_balancing": ("/proc/sys/kernel/numa_balancing", parse_line),
+    "sched_migration_cost_ns": ("/proc/sys/kernel/sched_migration_cost_ns", parse_line),
+    "iommu_domain": ("/sys/kernel/iommu_groups/0/type", parse_line),
+    "idle_state2_disabled": (f"{_CPU}/cpu0/cpuidle/state2/disable", parse_line),
+    "intel_pstate": (f"{_CPU}/intel_pstate/status", parse_line),
+    "intel_idle_max_cstate": ("/sys/module/intel_idle/parameters/max_cstate", parse_line),
+    "clocksource": ("/sys/devices/system/clocksource/clocksource0/current_clocksource", parse_line),
+    "release": ("/proc/sys/kernel/osrelease", parse_line),
+}
+
+_SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
+
+
+def knobs(host: Host, status: Mapping[str, str]) -> dict[str, str]:
+    """Read the knobs that this kernel has, each as text; `status` is /proc/self/status."""
+    found = {name: host.parsed(path, parse, "") for name, (path, parse) in KNOBS.items()}
+    found |= _idle(host) | _huge_pages(host) | _boot(host)
+    found["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
+    found["sys_nice"] = _sys_nice(given(status))
+    found["interfaces"] = " ".join(interfaces(host))
+    found["rdma_devices"] = " ".join(path.rpartition("/")[2] for path in host.glob("/sys/class/infiniband/*"))
+    found["clock"] = _clock(host)
+    return {name: value for name, value in found.items() if value}
+
+
+def _sys_nice(capabilities: str) -> str:
+    try:
+        return "yes" if int(capabilities, 16) >> _SYS_NICE & 1 else "no"
+    except ValueError:
+        return ""
+
+
+def _idle(host: Host) -> dict[str, str]:
+    """Read the deepest sleep that the first CPU may enter, and the microseconds that waking up from it takes.
+
+    One that is disabled does not count (kernel documentation, cpuidle, `disable`).
+    """
+    found: dict[str, str] = {}
+    for path in host.glob(f"{_CPU}/cpu0/cpuidle/state[0-9]*/name"):
+        state = path.rpartition("/")[0]
+        if host.parsed(f"{state}/disable", parse_line, "0") == "0":
+            found["deepest_idle"] = host.parsed(path, parse_line, "")
+            found["idle_latency_us"] = host.parsed(f"{state}/latency", parse_line, "")
+    return found
+
+
+def _huge_pages(host: Host) -> dict[str, str]:
+    """Read how many huge pages nobody uses or has reserved, and the size of one in KiB."""
+    fields = parse_fields(host.texts.get("/proc/meminfo", ""))  # read before, as the memory's size
+    try:
+        free = parse_number(fields["hugepages_free"]) - parse_number(fields["hugepages_rsvd"])
+        return {"hugepages_idle": str(max(0, free)), "hugepage_kib": fields["hugepagesize"].removesuffix(" kB")}
+    except (KeyError, ValueError):  # a kernel without them
+        return {}
+
+
+def _boot(host: Host) -> dict[str, str]:
+    """Read a few words of the kernel's command line; `default` for one that it does not name."""
+    text = host.told(COMMAND_LINE, _known_words)
+    if text is None:
+        return {}
+    words = parse_words(text, tuple(BOOT))
+    return {knob: words.get(word) or "default" for word, knob in BOOT.items()}
+
+
+def _known_words(path: str) -> str:
+    with open(path, encoding="utf-8", errors="replace") as file:
+        words = parse_words(file.read(), tuple(BOOT))
+    return "".join(f"{name}={value}\n" for name, value in words.items())
+
+
+def interfaces(host: Host) -> tuple[str, ...]:
+    """Return the network interfaces that are up: those with a device of their own, else all but loopback."""
+    paths = [path.rpartition("/")[0] for path in host.glob(f"{_NET}/*/operstate")]
+    states = {path: host.parsed(f"{path}/operstate", parse_line, "") for path in paths}
+    running = [path for path, state in states.items() if state == "up"]
+    physical = [path for path in running if host.exists(f"{path}/device")]
+    return tuple(path.rpartition("/")[2] for path in physical or running if not path.endswith("/lo"))
+
+
+def _clock(host: Host) -> str:
+    """Return the time of day in Unix seconds; empty where a recorded host does not say."""
+    import time
+
+    return (host.told(CLOCK, lambda _path: str(int(time.time()))) or "").strip()

@@ -1,0 +1,56 @@
+"""Finds a vendor's PCI devices, and what is near them, in /sys. IO, through `Host` alone."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_id_list, parse_line
+from entrypoints.host.host import Host
+
+_DEVICES = "/sys/bus/pci/devices"
+
+
+class Pci(NamedTuple):
+    """One PCI function."""
+
+    bus: str
+    """0000:19:00.0"""
+    device: str
+    """Device id: 0x1020."""
+    kind: str
+    """Class, six digits: 0x120000 is a processing accelerator, 0x030000 a display, 0x030200 a 3D controller."""
+    node: int | None
+    cpus: tuple[int, ...]
+
+
+def find(host: Host, vendor: str, devices: tuple[str, ...] = (), kinds: tuple[str, ...] = ()) -> tuple[Pci, ...]:
+    """Return a vendor's functions (0x1da3), only those ids and classes (beginnings such as 0x12) if any are given."""
+    paths = (path.rpartition("/")[0] for path in host.glob(f"{_DEVICES}/*/vendor") if _word(host, path) == vendor)
+    found = ((path, _word(host, f"{path}/device"), _word(host, f"{path}/class")) for path in paths)
+    return tuple(
+        Pci(path.rpartition("/")[2], device, kind, _node(host, path), _cpus(host, path))
+        for path, device, kind in found
+        if (not devices or device in devices) and (not kinds or kind.startswith(kinds))
+    )
+
+
+def near(host: Host, bus: str) -> tuple[int | None, tuple[int, ...]]:
+    """Return the NUMA node and the CPUs of a PCI address; tools write it in capitals, or with a longer domain."""
+    domain, _, rest = bus.lower().partition(":")
+    path = f"{_DEVICES}/{domain[-4:]}:{rest}"
+    return _node(host, path), _cpus(host, path)
+
+
+def _cpus(host: Host, path: str) -> tuple[int, ...]:
+    nothing: tuple[int, ...] = ()
+    return host.parsed(f"{path}/local_cpulist", parse_id_list, nothing)
+
+
+def _node(host: Host, path: str) -> int | None:
+    """Read the node; -1 is the kernel's word for not knowing."""
+    word = _word(host, f"{path}/numa_node")
+    return int(word) if word.isascii() and word.isdigit() else None
+
+
+def _word(host: Host, path: str) -> str:
+    return host.parsed(path, parse_line, "")

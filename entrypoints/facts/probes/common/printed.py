@@ -1,0 +1,71 @@
+"""What vendor tools print, as values: JSON after warnings, sizes with units, PCI addresses. Pure."""
+
+from __future__ import annotations
+
+import re
+from itertools import islice
+from typing import Any
+
+from entrypoints.facts.probes.common.tools import unknown
+
+_JSON = re.compile(r"^\s*[\[{]", re.MULTILINE)
+_STARTS = 8
+"""Lines that begin with a bracket before the answer: `[WARN] …` of a library."""
+_SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
+_BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
+
+
+def json_in(text: str) -> Any:
+    """Return the first JSON object, or list of objects, among what a tool printed, warnings before it; None if none."""
+    import json
+
+    decoder = json.JSONDecoder()
+    for start in islice(_JSON.finditer(text), _STARTS):
+        try:
+            value = decoder.raw_decode(text[start.start() :].lstrip())[0]
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict) or all(isinstance(item, dict) for item in value):
+            return value
+    return None
+
+
+def loaded(text: str, expected: str) -> Any:
+    """Return the JSON value that a tool printed, whatever warnings stand before it. Raises ValueError."""
+    value = json_in(text)
+    if value is None:
+        raise unknown(text.strip() or "nothing", expected)
+    return value
+
+
+def size_of(value: Any, unit: str = "") -> int | None:
+    """Return a size in bytes: {"value": 192, "unit": "GB"}, "32768.00 MiB", or a number in `unit`; None for none.
+
+    AMD's and Intel's tools write MB and GB for powers of 1024.
+    """
+    if isinstance(value, dict):
+        return size_of(value.get("value"), str(value.get("unit", unit)))
+    found = _SIZE.match(str(value).strip())
+    if not found or isinstance(value, bool):
+        return None
+    scale = 1 << 10 * _POWER.get((found[3] or unit[:1]).upper(), 0)
+    return int(found[1]) * scale + int(float(f"0.{found[2] or 0}") * scale)
+
+
+def bus_of(value: Any) -> str:
+    """Return a PCI address as /sys writes it, 0000:83:00.0; empty for none. Tools shorten or lengthen the domain."""
+    found = _BUS.search(str(value))
+    return f"{(found[1] or '0000')[-4:]}:{found[2]}".lower() if found else ""
+
+
+def number_of(value: Any) -> int | None:
+    """Return a whole number that may be written as text; None for none."""
+    text = str(value).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None  # noqa: PLR2004 - 64 bits
+
+
+def word_of(value: Any) -> str:
+    """Return one line of text; empty for what tools print where they know nothing."""
+    text = " ".join(str(value).split()) if isinstance(value, (str, int)) else ""
+    return "" if text.lower() in ("n/a", "na", "none", "unknown", "-") or not text.isprintable() else text[:120]

@@ -1,0 +1,212 @@
+"""What every accelerator's host has: memory, cgroup, limits, folders. Facts only, no opinions."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from entrypoints.core.parse import (
+    cpu_quota,
+    parse_cgroup_limit,
+    parse_cgroup_paths,
+    parse_cpu_max,
+    parse_hierarchical_limit,
+    parse_limits,
+    parse_meminfo,
+    parse_number,
+)
+from entrypoints.core.records import Cgroup, Limits, Memory, Mount
+from entrypoints.host.host import Host
+
+MOUNTS = "/mounts.json"
+"""In a recorded host that is a folder: what the system answered about each folder, by role."""
+_BYTES_AT_MOST = 1 << 63
+
+_CGROUP = "/sys/fs/cgroup"
+
+if TYPE_CHECKING:
+    from typing import TypeVar
+
+    N = TypeVar("N", int, float)
+
+
+def memory(host: Host) -> Memory:
+    """Read /proc/meminfo; kernels before 3.14 do not tell what is available, so free and cached stand in."""
+    sizes: dict[str, int] = host.parsed("/proc/meminfo", parse_meminfo, {})
+    if "/proc/meminfo" not in host.texts:
+        host.fail("/proc/meminfo", "no such file", "the memory's size")
+    free = sizes.get("MemFree", 0) + sizes.get("Cached", 0)
+    return Memory(
+        sizes.get("MemTotal", 0),
+        sizes.get("MemAvailable", free),
+        sizes.get("SwapTotal", 0),
+        sizes.get("SwapFree", 0),
+    )
+
+
+def limits(host: Host) -> Limits:
+    """Read this process's soft limits, and how far it may raise two of them."""
+    found: dict[str, tuple[int | None, int | None]] = host.parsed("/proc/self/limits", parse_limits, {})
+    nothing = (None, 0)
+    nofile, memlock = (found.get(name, nothing) for name in ("Max open files", "Max locked memory"))
+    return Limits(nofile[0], memlock[0], found.get("Max processes", nothing)[0], nofile[1], memlock[1])
+
+
+CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}
+"""Bit → name of those that an accelerator may need, from linux/capability.h."""
+
+
+def capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the capabilities among CAPABILITIES that the container was given, sorted."""
+    try:
+        bits = int(given(status), 16)
+    except ValueError:
+        return ()
+    return tuple(sorted(name for bit, name in CAPABILITIES.items() if bits >> bit & 1))
+
+
+def given(status: Mapping[str, str]) -> str:
+    """Return the bounding set, which says what a container was given.
+
+    Docker makes them effective for root alone (moby/moby#8460), yet its filter of system calls opens by this set
+    (moby/profiles, seccomp_linux.go).
+    """
+    return status.get("capbnd", status.get("capeff", ""))
+
+
+# --- cgroup ---------------------------------------------------------------------------------------------------------
+
+
+def cgroup(host: Host) -> Cgroup:
+    """Read what the container runtime allows, the smallest limit up the tree."""
+    paths: dict[str, str] = host.parsed("/proc/self/cgroup", parse_cgroup_paths, {})
+    if host.exists(f"{_CGROUP}/cgroup.controllers"):
+        return _version_2(host, paths.get("", "/"))
+    return _version_1(host, paths)
+
+
+def _version_2(host: Host, path: str) -> Cgroup:
+    folders = tuple(_CGROUP + folder for folder in upwards(path))
+    limit, used = _memory(host, folders, "memory.max", "memory.current")
+    quotas = (host.parsed(f"{folder}/cpu.max", parse_cpu_max, None) for folder in folders)
+    return Cgroup(2, limit, used, smallest(quotas), _pids(host, folders))
+
+
+def _version_1(host: Host, paths: Mapping[str, str]) -> Cgroup:
+    folders = _controller(host, paths, "memory")
+    limit, used = _memory(host, folders, "memory.limit_in_bytes", "memory.usage_in_bytes")
+    hidden = (host.parsed(f"{folder}/memory.stat", parse_hierarchical_limit, None) for folder in folders[:1])
+    quotas = (_quota_1(host, folder) for folder in _controller(host, paths, "cpu"))
+    return Cgroup(1, smallest((limit, *hidden)), used, smallest(quotas), _pids(host, _controller(host, paths, "pids")))
+
+
+def _controller(host: Host, paths: Mapping[str, str], name: str) -> tuple[str, ...]:
+    """Return the folders of a v1 controller that exist, own first; it may be mounted with others (`cpu,cpuacct`)."""
+    for controllers, path in paths.items():
+        if name in controllers.split(","):
+            mounts = (f"{_CGROUP}/{controllers}", f"{_CGROUP}/{name}")
+            mount = next((folder for folder in mounts if host.exists(folder)), None)
+            folders = [mount + folder for folder in upwards(path)] if mount else []
+            return tuple(folder for folder in folders if host.exists(folder))
+    return ()
+
+
+def upwards(path: str) -> tuple[str, ...]:
+    """Return a cgroup's path and its ancestors up to the root, which is the empty string; own first.
+
+    A path outside the container's own view (`/../..`) is only the root.
+    """
+    parts = [part for part in path.split("/") if part]
+    if ".." in parts:
+        return ("",)
+    return tuple("".join(f"/{part}" for part in parts[:count]) for count in range(len(parts), -1, -1))
+
+
+def _memory(host: Host, folders: tuple[str, ...], limit_name: str, used_name: str) -> tuple[int | None, int]:
+    """Return the smallest limit, and what is used below it; without a limit, what the own group uses."""
+    found = [(host.parsed(f"{folder}/{limit_name}", parse_cgroup_limit, None), folder) for folder in folders]
+    limited = [(limit, folder) for limit, folder in found if limit is not None]
+    limit, holder = min(limited) if limited else (None, folders[0] if folders else _CGROUP)
+    return limit, host.parsed(f"{holder}/{used_name}", parse_number, 0)
+
+
+def _quota_1(host: Host, folder: str) -> float | None:
+    period = host.text(f"{folder}/cpu.cfs_period_us")
+    if period is None:
+        return None
+    return host.parsed(f"{folder}/cpu.cfs_quota_us", lambda quota: cpu_quota(quota, period), None)
+
+
+def _pids(host: Host, folders: tuple[str, ...]) -> int | None:
+    return smallest(host.parsed(f"{folder}/pids.max", parse_cgroup_limit, None) for folder in folders)
+
+
+def smallest(limits: Iterable[N | None]) -> N | None:
+    """Return the smallest of limits, of which None are no limit; None if all are."""
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+# --- folders --------------------------------------------------------------------------------------------------------
+
+
+def mounts(host: Host, env: Mapping[str, str]) -> dict[str, Mount]:
+    """Look at the folders that serving needs: cache, shared memory, temporary files."""
+    if not host.live:
+        return host.part(MOUNTS, parse_mounts, {})
+    folders = {"cache": env.get("DRYDOCK_CACHE_DIR") or "/cache", "shm": "/dev/shm", "tmp": env.get("TMPDIR") or "/tmp"}  # noqa: S108 - asked about, not written to
+    return {role: _mount(host, path) for role, path in folders.items()}
+
+
+def _mount(host: Host, path: str) -> Mount:
+    try:
+        figures = os.statvfs(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return Mount(path, exists=False, writable=False, free=0, total=0, filesystem="")
+    except OSError as error:
+        host.fail(path, f"{error.strerror} (errno {error.errno})", "a folder that can be looked at")
+        return Mount(path, exists=True, writable=False, free=0, total=0, filesystem="")
+    writable = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
+    free, total = figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
+    return Mount(path, exists=True, writable=writable, free=free, total=total, filesystem=_filesystem(path))
+
+
+def _filesystem(path: str) -> str:
+    """Return the type of the file system that holds a path; mount tables may name credentials, so only the type."""
+    try:
+        with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+            entries = [line.split(" - ", 1) for line in table]
+    except OSError:
+        return ""  # the type is shown to people, nothing depends on it
+    best = ("", "")
+    for left, right in (entry for entry in entries if len(entry) == 2):  # noqa: PLR2004 - the two halves of a line
+        point = left.split(" ")[4]
+        if (path == point or path.startswith(point.rstrip("/") + "/")) and len(point) >= len(best[0]):
+            best = (point, right.split(" ", 1)[0])
+    return best[1]
+
+
+def parse_mounts(text: str) -> dict[str, Mount]:
+    """Parse mounts.json of a recorded host that is a folder. Raises ValueError."""
+    try:
+        return to_mounts(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise ValueError('{"cache": {"path": …, "exists": …, "writable": …, "free": …, …}}') from error
+
+
+def to_mounts(value: Any) -> dict[str, Mount]:
+    """Turn JSON values into mounts, by role. Raises ValueError, which names the role that is wrong."""
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
+    return {role: _recorded_mount(role, fields) for role, fields in value.items()}
+
+
+def _recorded_mount(role: str, fields: Any) -> Mount:
+    found = {"path": "", **fields} if isinstance(fields, dict) else {}
+    kinds = {"path": str, "exists": bool, "writable": bool, "free": int, "total": int, "filesystem": str}
+    if {name: type(value) for name, value in found.items()} != kinds:
+        raise ValueError(f"{role[:80]!r}: expected {', '.join(kinds)}")
+    if not all(0 <= found[name] <= _BYTES_AT_MOST for name in ("free", "total")):
+        raise ValueError(f"{role[:80]!r}: expected free and total from 0 to {_BYTES_AT_MOST} bytes")
+    return Mount(**found)

@@ -1,0 +1,317 @@
+"""NVIDIA GPUs: /proc/driver/nvidia, /dev and /sys first, then nvidia-smi for memory, capability, health and links.
+
+In a container the NVIDIA runtime shows only the GPUs that it was given; CUDA_VISIBLE_DEVICES narrows them further, and
+numbers them anew.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_fields
+from entrypoints.core.records import Device, Link, Seen
+from entrypoints.facts.probes.common.pci import near
+from entrypoints.facts.probes.common.tools import TIMEOUT, ask
+from entrypoints.facts.probes.cuda.nvidia_smi import (
+    Gpu,
+    Listed,
+    Slice,
+    Table,
+    Topology,
+    parse_list,
+    parse_lost,
+    parse_query,
+    parse_table,
+    parse_topology,
+)
+from entrypoints.host.commands import NOT_FOUND
+from entrypoints.host.host import Host, Result, Run
+
+TOOL = "nvidia-smi"
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+
+LEAST = ("index", "name", "memory.total")
+OLD = (
+    *("index", "name", "uuid", "pci.bus_id", "memory.total", "memory.used", "driver_version", "persistence_mode"),
+    *("compute_mode", "ecc.errors.uncorrected.volatile.total"),
+)
+"""Columns that drivers had before 450."""
+FULL = (*OLD, "compute_cap", "mig.mode.current")
+"""compute_cap came with driver 510: an older one refuses the whole query."""
+
+_CAPABILITIES = {
+    **dict.fromkeys(("V100",), "7.0"),
+    **dict.fromkeys(("T4", "RTX 20", "GTX 16"), "7.5"),
+    **dict.fromkeys(("A100", "A30"), "8.0"),
+    **dict.fromkeys(("A2", "A10", "A10G", "A16", "A40", "RTX 30"), "8.6"),
+    **dict.fromkeys(("L4", "L40", "L40S", "RTX 40"), "8.9"),
+    **dict.fromkeys(("H100", "H200", "GH200"), "9.0"),
+}
+"""By a word of the name, for drivers before 510, which do not tell; from NVIDIA's page on CUDA GPUs."""
+
+_DRIVERS_OWN = 1 << 30
+"""Bytes: what the driver itself keeps of a GPU stays below this (0.5 GiB on an H100), so more is somebody's."""
+_VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
+_PROC = "/proc/driver/nvidia"
+
+
+class Card(NamedTuple):
+    """One GPU as the driver lists it below /proc."""
+
+    name: str
+    uuid: str
+    path: str
+    """/dev/nvidia0, by its minor number, which need not be the tool's index."""
+
+
+class Place(NamedTuple):
+    """One device that CUDA can number: a GPU, or an instance of one."""
+
+    gpu: Gpu
+    part: Slice | None = None
+    listed: Listed | None = None
+
+    @property
+    def uuid(self) -> str:
+        """Return what CUDA_VISIBLE_DEVICES may name it by."""
+        return self.listed.uuid if self.listed else "" if self.part else self.gpu.uuid
+
+
+def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+    """Look for the GPUs that CUDA can use here."""
+    cards = _cards(host)
+    nodes = host.glob("/dev/nvidia[0-9]*") or host.glob("/dev/dxg")
+    kernel = host.parsed(f"{_PROC}/version", _parse_version, "")
+    run = _watched(host, run)
+    gpus = _query(host, run)
+    table = ask(host, run, (TOOL,), parse_table)
+    if not gpus and table is None:
+        return _untold(host, cards, nodes, kernel)
+    gpus = tuple(map(_capable, _merged(gpus, table.gpus if table else ())))
+    if len(gpus) < len(nodes) and not host.failures:
+        host.fail(TOOL, f"{len(gpus)} GPUs, for {', '.join(nodes)}", "a GPU for each device file: one may be lost")
+    topology = ask(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
+    places = visible(_places(host, run, gpus, table), env.get(VISIBLE))
+    devices = tuple(
+        _device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
+    )
+    return Seen(devices, _links(places, topology), _versions(gpus, table, kernel), _knobs(gpus))
+
+
+class _Around(NamedTuple):
+    """What is known beside a GPU's own figures."""
+
+    cards: Mapping[str, Card]
+    table: Table | None
+    topology: Topology | None
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def _cards(host: Host) -> dict[str, Card]:
+    """Return the driver's GPUs by PCI address."""
+    paths = host.glob(f"{_PROC}/gpus/*/information")
+    cards = {path.split("/")[5].lower(): host.parsed(path, _parse_information, None) for path in paths}
+    return {bus: card for bus, card in cards.items() if card}
+
+
+def _parse_information(text: str) -> Card:
+    """Parse /proc/driver/nvidia/gpus/<address>/information."""
+    fields = parse_fields(text)
+    if "model" not in fields:
+        raise ValueError("a line `Model: …`")
+    minor = fields.get("device minor", "")
+    return Card(fields["model"], fields.get("gpu uuid", ""), f"/dev/nvidia{minor}" if minor.isdecimal() else "")
+
+
+def _parse_version(text: str) -> str:
+    """Parse /proc/driver/nvidia/version: `NVRM version: NVIDIA UNIX … Kernel Module  580.95.05  …`."""
+    found = _VERSION.search(parse_fields(text).get("nvrm version", ""))
+    if not found:
+        raise ValueError("a line `NVRM version: … 580.95.05 …`")
+    return found[0]
+
+
+def _untold(host: Host, cards: Mapping[str, Card], nodes: tuple[str, ...], kernel: str) -> Seen:
+    """Return what the files alone tell: that GPUs are there, and not how large they are."""
+    if not cards and not nodes:
+        return Seen(versions={"driver": kernel} if kernel else {})
+    if not any(failure.where.startswith(TOOL) for failure in host.failures):
+        expected = "the driver's tool: docker run --gpus all, with `utility` in NVIDIA_DRIVER_CAPABILITIES"
+        host.fail(TOOL, "no such command, and only it knows the GPUs' memory", expected)
+    found = [(bus, card) for bus, card in sorted(cards.items())] or [("", Card("", "", path)) for path in nodes]
+    devices = (
+        Device(number, card.name, None, None, *_near(host, bus), bus=bus, path=card.path, uuid=card.uuid)
+        for number, (bus, card) in enumerate(found)
+    )
+    return Seen(tuple(devices), versions={"driver": kernel} if kernel else {})
+
+
+def _near(host: Host, bus: str) -> tuple[int | None]:
+    return (near(host, bus)[0] if bus else None,)
+
+
+# --- the tool -------------------------------------------------------------------------------------------------------
+
+
+def _watched(host: Host, run: Run) -> Run:
+    """Return what runs a command and notes each GPU that it says is lost, which the tool may do and exit with 0."""
+    noted: set[str] = set()
+
+    def watched(argv: tuple[str, ...], timeout: float) -> Result:
+        result = run(argv, timeout)
+        for line in parse_lost(f"{result.stdout}\n{result.stderr}"):
+            if line not in noted:
+                host.fail(TOOL, line[:240], "every GPU in reach of the driver: dmesg tells the Xid; reset or reboot")
+            noted.add(line)
+        return result
+
+    return watched
+
+
+def _query(host: Host, run: Run) -> tuple[Gpu, ...]:
+    """Ask for all columns, or for those that an older driver has."""
+    for columns in (FULL, OLD, LEAST):
+        argv = (TOOL, f"--query-gpu={','.join(columns)}", "--format=csv")
+        result = run(argv, TIMEOUT)
+        refused = result.rc and "not a valid field" in result.stdout + result.stderr
+        if result.rc != NOT_FOUND and not refused:
+            return ask(host, lambda *_, answer=result: answer, argv, parse_query) or ()
+    return ()
+
+
+def _merged(queried: tuple[Gpu, ...], tabled: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
+    """Fill what the columns leave open from the table."""
+    rows = {gpu.number: gpu for gpu in tabled}
+    if not queried:
+        return tabled
+    return tuple(_filled(gpu, rows[gpu.number]) if gpu.number in rows else gpu for gpu in queried)
+
+
+def _filled(gpu: Gpu, row: Gpu) -> Gpu:
+    missing = {name: value for name, value in row._asdict().items() if getattr(gpu, name) in ("", None)}
+    filled = gpu._replace(**missing)
+    return filled._replace(health=row.health) if gpu.health == "ok" and row.health else filled
+
+
+def _capable(gpu: Gpu) -> Gpu:
+    """Look the capability up by name, where the driver is too old to tell it and the name is known."""
+    words = re.split(r"[ -]", gpu.name)
+    series = (f"{kind} {word[:2]}" for kind, word in pairwise(words))
+    found = (_CAPABILITIES[word] for word in (*words, *series) if word in _CAPABILITIES)
+    return gpu if gpu.capability else gpu._replace(capability=next(found, ""))
+
+
+def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: Table | None) -> tuple[Place, ...]:
+    """Return what CUDA numbers: GPUs, and of a GPU that is split its instances."""
+    gpus = tuple(gpus)
+    slices = table.slices if table else ()
+    split = any(gpu.mig for gpu in gpus)
+    listed = (ask(host, run, (TOOL, "-L"), parse_list) or ()) if split else ()
+    names = {(item.gpu, item.number): item for item in listed}
+    places: list[Place] = []
+    for gpu in gpus:
+        parts = [part for part in slices if part.gpu == gpu.number]
+        if gpu.mig and not parts:
+            expected = "instances (nvidia-smi mig -cgi … -C), or MIG off (nvidia-smi -mig 0)"
+            host.fail(TOOL, f"GPU {gpu.number} has MIG enabled and no instance to be seen here", expected)
+        elif gpu.mig:
+            places += [Place(gpu, part, names.get((part.gpu, part.number))) for part in parts]
+        else:
+            places.append(Place(gpu))
+    return tuple(places)
+
+
+def visible(places: tuple[Place, ...], chosen: str | None) -> tuple[Place, ...]:
+    """Return what CUDA_VISIBLE_DEVICES leaves, in its order: numbers, or beginnings of UUIDs; all when it is not set.
+
+    As CUDA does, what follows the first entry that names nothing is left out.
+    """
+    if chosen is None:
+        return places
+    found: list[Place] = []
+    for word in chosen.split(","):
+        place = _named(places, word.strip())
+        if place is None or place in found:
+            break
+        found.append(place)
+    return tuple(found)
+
+
+def _named(places: tuple[Place, ...], word: str) -> Place | None:
+    if word.isascii() and word.isdecimal():
+        return places[int(word)] if len(word) < 5 and int(word) < len(places) else None  # noqa: PLR2004 - a number of digits that no machine needs
+    same = [place for place in places if word and place.uuid.startswith(word)]
+    return same[0] if len(same) == 1 else None
+
+
+# --- what comes of it -----------------------------------------------------------------------------------------------
+
+
+def _device(host: Host, number: int, place: Place, around: _Around) -> Device:
+    gpu, part = place.gpu, place.part
+    node, cpus = near(host, gpu.bus) if gpu.bus else (None, ())
+    if around.topology:
+        node = around.topology.nodes.get(gpu.number) if node is None else node
+        cpus = cpus or around.topology.cpus.get(gpu.number, ())
+    card = around.cards.get(gpu.bus)
+    profile = f" MIG {place.listed.profile}" if place.listed else " MIG" if part else ""
+    used = part.memory_used if part else gpu.memory_used
+    computing = around.table is not None and gpu.number in around.table.computing and not part
+    return Device(
+        number=number,
+        name=gpu.name + profile,
+        memory_total=part.memory_total if part else gpu.memory_total,
+        memory_used=used,
+        node=node,
+        health=gpu.health,
+        busy=computing or (used is not None and used > _DRIVERS_OWN),
+        bus=gpu.bus,
+        cpus=cpus,
+        architecture=gpu.capability,
+        path=card.path if card else "",
+        card=gpu.number if part else None,
+        uuid=place.uuid,
+    )
+
+
+def _links(places: tuple[Place, ...], topology: Topology | None) -> tuple[Link, ...]:
+    """Return the links between visible GPUs, by their numbers here."""
+    if topology is None:
+        return ()
+    kinds = {(link.first, link.second): link.kind for link in topology.links}
+    indexes = [place.gpu.number for place in places]
+    pairs = ((one, other) for other in range(len(places)) for one in range(other))
+    found = ((one, other, tuple(sorted((indexes[one], indexes[other])))) for one, other in sorted(pairs))
+    return tuple(Link(one, other, kinds[pair]) for one, other, pair in found if pair in kinds)
+
+
+def _versions(gpus: tuple[Gpu, ...], table: Table | None, kernel: str) -> dict[str, str]:
+    """Return the driver's version, the newest CUDA that it runs, and the GPUs' lowest and highest capability."""
+    capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=_numbers)
+    found = {
+        "driver": kernel or (table.driver if table else "") or gpus[0].driver,
+        "cuda": table.cuda if table else "",
+        "compute_capability": capabilities[0] if capabilities else "",
+        "compute_capability_highest": capabilities[-1] if capabilities else "",
+    }
+    return {part: version for part, version in found.items() if version}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version[:40]))
+
+
+def _knobs(gpus: tuple[Gpu, ...]) -> dict[str, str]:
+    """Return the driver's settings that matter here; one GPU that differs speaks for all."""
+    modes = {gpu.compute_mode for gpu in gpus if gpu.compute_mode}
+    kept = {gpu.persistence for gpu in gpus if gpu.persistence}
+    found = {
+        "gpu_persistence_mode": "Off" if "Off" in kept else "On" if kept else "",
+        "gpu_compute_mode": min(modes - {"Default"}, default="Default" if modes else ""),
+    }
+    return {name: value for name, value in found.items() if value}

@@ -1,0 +1,341 @@
+"""What nvidia-smi prints, as values: its table, its CSV, its topology, its list. Pure; drivers 418 to 610 were read.
+
+Rows are told apart by what stands in them, since widths, rules and labels changed with the drivers: 550 widened bus
+numbers, 580 changed the rules, 610 says `KMD Version` and `CUDA UMD Version`. Each parse_* raises ValueError with the
+line that it does not understand. Memory is in bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_id_list, parse_number
+from entrypoints.core.records import Link
+from entrypoints.facts.probes.common.tools import plain, unknown
+
+_DRIVER = re.compile(r"\b(?:Driver|KMD) Version:\s*([^\s|]+)")
+_CUDA = re.compile(r"\bCUDA(?: \w+)? Version:\s*([^\s|]+)")
+_BUS = re.compile(r"\b[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]\b")
+_SIZE = re.compile(r"(\d{1,15})\s*([KMGT]i?B|B)?$")
+_USE = re.compile(r"(\d{1,15}\s*[KMGT]?i?B)\s*/\s*(\d{1,15}\s*[KMGT]?i?B)")
+_NO_USE = re.compile(r"Not Supported|(?:N/A|ERR!)\s*/\s*(?:N/A|ERR!)")
+_FIRST = re.compile(r"(\d{1,4})\s+(\S.*)$")
+_MODE = re.compile(r"(?:%|N/A)\s+([A-Z]\S*(?: \S+)*)$")
+_SLICE = re.compile(r"(\d{1,4})\s+\S+\s+\S+\s+(\d{1,4})$")
+_NOTE = re.compile(r"WARNING:|Unable to determine the device handle|.*\bhas fallen off the bus")
+"""Lines among the answer that are none of it."""
+_NO_HANDLE = re.compile(r"Unable to determine the device handle for .*|.*\bhas fallen off the bus.*")
+_PAIR = re.compile(r"X|[A-Z]{2,5}\d{0,3}$")
+_GPU = re.compile(r"GPU(\d{1,4})$")
+_LISTED = re.compile(r"GPU (\d{1,4}): .*\(UUID: (\S+)\)$")
+_LISTED_SLICE = re.compile(r"MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)$")
+
+_UNITS = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_LAST_WORDS = frozenset(("On", "Off", "N/A", "ERR!", "WDDM", "TCC", "MCDM"))
+"""What the table's first cell ends in: persistence mode, on Windows the driver model."""
+_COMPUTE = frozenset(("C", "C+G", "M+C"))
+"""Types of processes that hold memory for computing; G draws."""
+_LOST = frozenset(("GPU requires reset", "Unknown Error", "GPU is lost", "ERR!"))
+"""What a cell says of a GPU that no longer works."""
+_SILENT = frozenset(("N/A", "Not Supported", "Insufficient Permissions", "Not Found", "None", "Not Active", ""))
+"""What a cell says where there is nothing to tell."""
+
+
+class Gpu(NamedTuple):
+    """One GPU as the tool shows it; empty or None where it does not say."""
+
+    number: int
+    """Its index, as the tool numbers them."""
+    name: str
+    bus: str = ""
+    """0000:8d:00.0, however the tool pads the domain."""
+    uuid: str = ""
+    memory_total: int | None = None
+    memory_used: int | None = None
+    capability: str = ""
+    """Compute capability: 9.0."""
+    driver: str = ""
+    persistence: str = ""
+    """On or Off."""
+    compute_mode: str = ""
+    mig: bool | None = None
+    health: str = ""
+    """`ok`, or what is wrong."""
+
+
+class Slice(NamedTuple):
+    """One MIG instance."""
+
+    gpu: int
+    number: int
+    """Among the GPU's instances."""
+    memory_total: int
+    memory_used: int
+
+
+class Table(NamedTuple):
+    """What `nvidia-smi` alone prints."""
+
+    driver: str
+    cuda: str
+    """The newest CUDA that the driver runs."""
+    gpus: tuple[Gpu, ...]
+    slices: tuple[Slice, ...]
+    computing: frozenset[int]
+    """GPUs on which a process computes, as far as this container sees processes."""
+
+
+class Topology(NamedTuple):
+    """What `nvidia-smi topo -m` prints of the GPUs."""
+
+    links: tuple[Link, ...]
+    cpus: Mapping[int, tuple[int, ...]]
+    nodes: Mapping[int, int]
+
+
+class Listed(NamedTuple):
+    """One MIG instance of `nvidia-smi -L`."""
+
+    gpu: int
+    number: int
+    profile: str
+    uuid: str
+
+
+def parse_lost(text: str) -> tuple[str, ...]:
+    """Return the lines that say of a GPU that the driver no longer reaches it; then the tool lists the others only."""
+    return tuple(line for line in map(str.strip, plain(text).splitlines()) if _NO_HANDLE.match(line))
+
+
+# --- CSV ------------------------------------------------------------------------------------------------------------
+
+
+def parse_query(text: str) -> tuple[Gpu, ...]:
+    """Parse `--query-gpu=… --format=csv`, with or without units: one GPU a line, below a header that names columns."""
+    lines = [line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())]
+    heads = ([_column(cell) for cell in line.split(",")] for line in lines)
+    start, header = next((found for found in enumerate(heads) if {"index", "name"} <= set(found[1])), (0, []))
+    if not header:
+        raise unknown(lines[0] if lines else text, "a header line with index and name")
+    lines = lines[start:]
+    if not lines[1:]:
+        raise unknown(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
+    return tuple(_queried(dict(zip(header, _cells(line, header), strict=True)), line) for line in lines[1:])
+
+
+def _column(cell: str) -> str:
+    return cell.partition("[")[0].strip()
+
+
+def _cells(line: str, header: list[str]) -> list[str]:
+    cells = [cell.strip().strip("[]") for cell in line.split(",")]
+    if len(cells) != len(header):
+        raise unknown(line, f"{len(header)} values: {', '.join(header)}")
+    return cells
+
+
+def _queried(cells: Mapping[str, str], line: str) -> Gpu:
+    """Make a GPU of one line's cells."""
+    said = {name: "" if value in _SILENT or value in _LOST else value for name, value in cells.items()}
+    try:
+        errors = parse_number(said.get("ecc.errors.uncorrected.volatile.total") or "0")
+        return Gpu(
+            number=parse_number(cells["index"]),
+            name=cells["name"],
+            bus=_bus(said.get("pci.bus_id", "")),
+            uuid=said.get("uuid", ""),
+            memory_total=_size(said.get("memory.total", "")),
+            memory_used=_size(said.get("memory.used", "")),
+            capability=said.get("compute_cap", ""),
+            driver=said.get("driver_version", ""),
+            persistence={"Enabled": "On", "Disabled": "Off"}.get(said.get("persistence_mode", ""), ""),
+            compute_mode=said.get("compute_mode", ""),
+            mig={"Enabled": True, "Disabled": False}.get(said.get("mig.mode.current", "")),
+            health=_health(set(cells.values()) & _LOST, errors),
+        )
+    except ValueError as error:
+        raise unknown(line, f"{error} in the columns {', '.join(cells)}") from error
+
+
+def _health(lost: set[str] | frozenset[str], errors: int) -> str:
+    if lost:
+        return min(lost)
+    return f"{errors} uncorrected ECC errors" if errors else "ok"
+
+
+def _size(text: str) -> int | None:
+    """Parse `81559 MiB`, or `81559`, which is in MiB too; None for nothing."""
+    if not text:
+        return None
+    match = _SIZE.match(text)
+    if not match:
+        raise ValueError("a memory size in MiB")
+    return int(match[1]) * _UNITS[(match[2] or "MiB")[0]]
+
+
+def _bus(text: str) -> str:
+    """Return a PCI address as the kernel writes it: a domain of four digits, small letters."""
+    domain, colon, rest = text.lower().partition(":")
+    return f"{domain[-4:]}:{rest}" if colon else ""
+
+
+# --- table ----------------------------------------------------------------------------------------------------------
+
+
+def parse_table(text: str) -> Table:
+    """Parse the table that `nvidia-smi` prints without arguments."""
+    driver, cuda = _DRIVER.search(text), _CUDA.search(text)
+    if not driver:
+        raise unknown(text.strip().partition("\n")[0], "a line with `Driver Version:` or `KMD Version:`")
+    parts = _parts(text)
+    gpus = tuple(_tabled(rows) for rows in _groups(parts["GPU"]))
+    if not gpus:
+        raise unknown(text.strip().rpartition("\n")[2], "a row for each GPU")
+    newest = cuda[1] if cuda and cuda[1] not in ("N/A", "ERR!") else ""
+    return Table(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(parts["Processes"]))
+
+
+def _parts(text: str) -> dict[str, list[str]]:
+    """Return the rows of the table's three parts, without frame and rules."""
+    parts: dict[str, list[str]] = {"GPU": [], "MIG": [], "Processes": []}
+    part = "GPU"
+    for line in text.splitlines():
+        row = line.strip()
+        if not row.startswith("|") or not set(row) - set("|-+= "):
+            continue
+        if "MIG devices:" in row or "Processes:" in row:
+            part = "MIG" if "MIG devices:" in row else "Processes"
+            continue
+        parts[part].append(row.strip("|"))
+    return parts
+
+
+def _groups(rows: list[str]) -> Iterator[list[str]]:
+    """Yield the rows of each GPU: one that begins with its number, and those below it."""
+    group: list[str] = []
+    for row in rows:
+        if _FIRST.match(row.partition("|")[0].strip()):
+            if group:
+                yield group
+            group = [row]
+        elif group:
+            group.append(row)
+    if group:
+        yield group
+
+
+def _tabled(rows: list[str]) -> Gpu:
+    """Make a GPU of its rows."""
+    cells = [cell.strip() for row in rows for cell in row.split("|")]
+    first, bus = _FIRST.match(cells[0]), _BUS.search(rows[0])
+    words = first[2].split() if first else []
+    if not first or not words:
+        raise unknown(rows[0], "a GPU's number and name")
+    uses = [match for cell in cells if (match := _USE.search(cell))]
+    if not uses and not any(_NO_USE.search(cell) for cell in cells):
+        raise unknown(rows[0], "below it a cell `used / total` memory")
+    modes = [match[1] for cell in cells if (match := _MODE.search(cell))]
+    errors = next((int(cell) for cell in cells[1:] if cell.isdecimal() and len(cell) < 10), 0)  # noqa: PLR2004
+    return Gpu(
+        number=int(first[1]),
+        name=" ".join(words[:-1] if words[-1] in _LAST_WORDS and len(words) > 1 else words),
+        bus=_bus(bus[0]) if bus else "",
+        memory_total=_size(uses[0][2]) if uses else None,
+        memory_used=_size(uses[0][1]) if uses else None,
+        persistence=words[-1] if words[-1] in ("On", "Off") else "",
+        compute_mode=modes[-1] if modes else "",
+        mig={"Enabled": True, "Disabled": False}.get(cells[-1]),
+        health=_health(_LOST if "ERR!" in cells[1:] else frozenset(), errors),
+    )
+
+
+def _slices(rows: list[str]) -> tuple[Slice, ...]:
+    """Return the MIG instances: a row of GPU, GI, CI and device numbers, and of memory."""
+    found = []
+    for row in rows:
+        numbers, use = _SLICE.match(row.partition("|")[0].strip()), _USE.search(row)
+        if numbers and use:
+            sizes = _size(use[2]) or 0, _size(use[1]) or 0
+            found.append(Slice(int(numbers[1]), int(numbers[2]), *sizes))
+    return tuple(found)
+
+
+def _computing(rows: list[str]) -> frozenset[int]:
+    """Return the GPUs that processes of a computing type are listed for."""
+    words = (row.split() for row in rows)
+    return frozenset(
+        parse_number(row[0])
+        for row in words
+        if row and len(row[0]) < 5 and row[0].isdecimal() and _COMPUTE & set(row)  # noqa: PLR2004
+    )
+
+
+# --- topology -------------------------------------------------------------------------------------------------------
+
+
+def parse_topology(text: str) -> Topology:
+    """Parse `topo -m`: a matrix whose columns are GPUs and network cards, then CPU and NUMA affinity.
+
+    The tool underlines the header with escape sequences, whether anybody sees them or not.
+    """
+    lines = [line for line in plain(text).splitlines() if line.strip()]
+    start = next((number for number, line in enumerate(lines) if _GPU.match(line.split()[0])), None)
+    if start is None:
+        raise unknown(lines[0] if lines else text, "a header GPU0 GPU1 …")
+    columns = lines[start].partition("CPU Affinity")[0].split()
+    gpus = [name for name in columns if _GPU.match(name)]
+    rows = {line.split()[0]: line for line in lines[start + 1 :] if line.split()[0] in gpus}
+    missing = [name for name in gpus if name not in rows]
+    if missing:
+        raise unknown(lines[start], f"a row for {missing[0]}")
+    cells = {name: _row(rows[name], columns) for name in gpus}
+    numbers = {name: parse_number(name.removeprefix("GPU")) for name in gpus}
+    links = (
+        Link(numbers[one], numbers[other], cells[one][columns.index(other)])
+        for one in gpus
+        for other in gpus
+        if numbers[one] < numbers[other]
+    )
+    rest = {numbers[name]: cells[name][len(columns) :] for name in gpus}
+    near = {number: ids for number, words in rest.items() if words and (ids := _ids(words[0]))}
+    nodes = {number: int(words[1]) for number, words in rest.items() if len(words) > 1 and _is_small(words[1])}
+    return Topology(tuple(links), near, nodes)
+
+
+def _row(line: str, columns: list[str]) -> list[str]:
+    """Return the words of a GPU's row, behind its name: one a column, X for itself, then affinities."""
+    name, *cells = line.split()
+    own = columns.index(name)
+    pairs = cells[: len(columns)]
+    if len(pairs) < len(columns) or pairs[own] != "X" or not all(map(_PAIR.match, pairs)):
+        raise unknown(line, f"a kind of link to each of {', '.join(columns)}, X to itself")
+    return cells
+
+
+def _ids(word: str) -> tuple[int, ...]:
+    """Return CPU numbers, none for `N/A`."""
+    return parse_id_list(word) if word[0].isdecimal() else ()
+
+
+def _is_small(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 5  # noqa: PLR2004 - a NUMA node's number
+
+
+# --- list -----------------------------------------------------------------------------------------------------------
+
+
+def parse_list(text: str) -> tuple[Listed, ...]:
+    """Parse the MIG instances of `-L`, each below its GPU."""
+    found: list[Listed] = []
+    gpu: int | None = None
+    for line in (line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())):
+        card, part = _LISTED.match(line.strip()), _LISTED_SLICE.match(line.strip())
+        if card:
+            gpu = int(card[1])
+        elif part and gpu is not None:
+            found.append(Listed(gpu, int(part[2]), part[1], part[3]))
+        elif gpu is not None or "GPU" in line:
+            raise unknown(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
+    return tuple(found)

@@ -1,0 +1,339 @@
+"""Enflame GCU cards: PCI functions and device files first, then `efsmi` for memory, health and versions.
+
+`efsmi` prints what it knows in three ways: a list of keys for each card (-q), a table, and columns (dmon). Keys,
+headers and frames differ between its versions; each parser goes by the names it finds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_line
+from entrypoints.core.records import Device, Seen
+from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.tools import ask, unknown
+from entrypoints.host.host import Host, Run
+
+VENDOR = "0x1e36"
+_KINDS = ("0x12", "0x03")
+"""Processing accelerators and 3D controllers: S60 cards call themselves either, by their firmware."""
+
+NODES = "/dev/gcu[0-9]*"
+DRIVER = "/sys/module/enflame/version"
+
+QUERY = ("efsmi", "-q")
+TABLE = ("efsmi",)
+COLUMNS = ("efsmi", "--dmon", "-c", "1")
+"""Once; without a count it goes on forever."""
+
+ARCHITECTURES = {"S60": "gcu300", "S60G": "gcu300"}
+"""What vLLM-GCU's setup.py compiles for (-arch=gcu300)."""
+
+_UNITS = {"": 1 << 20, "MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30}
+_SIZE = re.compile(r"(\d{1,9})(?:\.\d+)?\s*([A-Za-z]*)")
+_BUS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{1,2}):([0-9a-f]{1,2})\.([0-7])\b", re.IGNORECASE)
+_CARD = re.compile(r"DEV(?:ICE)?\s*ID\s*:?\s*(\d{1,4})\s*$")
+_FIRST_ROW = re.compile(r"(\d{1,4})\s+(\S.*)")
+_VERSIONS = re.compile(r"EFSMI\s*:?\s*V?([\d.]+).*?Driver\s+Ver\s*:?\s*V?([\w.]+)")
+_NOTHING = ("", "-", "N/A", "NA")
+
+
+class Card(NamedTuple):
+    """What the tool says of one card; None and empty where it does not."""
+
+    number: int
+    name: str = ""
+    bus: str = ""
+    memory: int | None = None
+    """Bytes."""
+    used: int | None = None
+    """Bytes, the driver's own reserve among them."""
+    health: str = ""
+    busy: bool | None = None
+    uuid: str = ""
+
+
+class Answer(NamedTuple):
+    """All that one call of the tool told."""
+
+    cards: tuple[Card, ...]
+    versions: Mapping[str, str]
+
+
+def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+    """Return the GCU cards of this container, as efsmi numbers them."""
+    del env  # TOPS_VISIBLE_DEVICES is what was chosen, not what there is
+    functions = pci.find(host, VENDOR, kinds=_KINDS)
+    nodes = {int(path.removeprefix("/dev/gcu")): path for path in host.glob(NODES) if path[8:].isdigit()}
+    if not functions and not nodes:
+        return Seen()
+    answer = _ask(host, run)
+    if answer is None:
+        return Seen(_from_files(functions, nodes), versions=_driver(host))
+    cards = tuple(card for card in _placed(answer.cards, functions) if not nodes or card.number in nodes)
+    missing = sorted(set(nodes) - {card.number for card in cards})
+    if missing:
+        host.fail("efsmi", f"nothing of {nodes[missing[0]]}", "a card for each device file: one may be lost")
+    for card in cards:
+        if card.memory is None:
+            host.fail("efsmi", f"no memory size of card {card.number}", "Total Size, Mem Size or Mem of each card")
+    return Seen(
+        tuple(_device(host, card, nodes.get(card.number, "")) for card in cards),
+        versions={**_driver(host), **answer.versions},
+    )
+
+
+def _placed(cards: tuple[Card, ...], functions: tuple[pci.Pci, ...]) -> tuple[Card, ...]:
+    """Give cards whose address the tool leaves out the address in the order of the bus, which the driver numbers by."""
+    if any(card.bus for card in cards) or len(cards) != len(functions):
+        return cards
+    return tuple(card._replace(bus=function.bus) for card, function in zip(cards, functions, strict=True))
+
+
+def _ask(host: Host, run: Run) -> Answer | None:
+    """Ask in the way that tells most; an efsmi that does not know it is asked for its table, then its columns."""
+    for command, parse in ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)):
+        answer = ask(host, run, command, parse)
+        if answer is not None:
+            return answer
+    if not any(failure.where.startswith("efsmi") for failure in host.failures):
+        host.fail("efsmi", "not found", "efsmi in the image (TopsRider installs it): it alone tells a GCU's memory")
+    return None
+
+
+def _from_files(functions: tuple[pci.Pci, ...], nodes: Mapping[int, str]) -> tuple[Device, ...]:
+    """Return what sysfs and /dev tell when no tool does: no names and no memory."""
+    places = dict(enumerate(functions))
+    found = ((number, places.get(number)) for number in sorted(nodes or places))
+    return tuple(
+        Device(number, "", None, None, None, path=nodes.get(number, ""))
+        if at is None
+        else Device(number, "", None, None, at.node, bus=at.bus, cpus=at.cpus, path=nodes.get(number, ""))
+        for number, at in found
+    )
+
+
+def _driver(host: Host) -> dict[str, str]:
+    version = host.parsed(DRIVER, parse_line, "")
+    return {"driver": version} if version else {}
+
+
+def _device(host: Host, card: Card, path: str) -> Device:
+    node, cpus = pci.near(host, card.bus) if card.bus else (None, ())
+    return Device(
+        number=card.number,
+        name=card.name,
+        memory_total=card.memory,
+        memory_used=card.used,
+        node=node,
+        health=card.health,
+        busy=card.busy,
+        bus=card.bus,
+        cpus=cpus,
+        architecture=ARCHITECTURES.get(card.name, ""),
+        path=path,
+        uuid=card.uuid,
+    )
+
+
+# --- values ---------------------------------------------------------------------------------------------------------
+
+
+def parse_size(text: str, line: str) -> int | None:
+    """Parse `42976 MiB`, `49120MiB`, `32G` into bytes; the tool's JSON leaves MiB out. None where it says N/A."""
+    if text.strip().upper() in _NOTHING:
+        return None
+    found = _SIZE.match(text.strip())
+    unit = found[2].upper() if found else ""
+    if found is None or unit not in _UNITS:
+        raise unknown(line, "a size such as 42976 MiB")
+    return int(found[1]) * _UNITS[unit]
+
+
+def parse_bus(text: str) -> str:
+    """Parse a PCI address with a domain of any width, or none, into the kernel's form; empty where there is none."""
+    found = _BUS.search(text)
+    if found is None:
+        return ""
+    domain, bus, device, function = found.groups()
+    return f"{int(domain or '0', 16) & 0xFFFF:04x}:{int(bus, 16):02x}:{int(device, 16):02x}.{function}"
+
+
+def _name(text: str) -> str:
+    """Return the model without its maker, whom some versions put before it (`Enflame S60`)."""
+    return text.strip().removeprefix("Enflame").strip()
+
+
+def _one_of_each(cards: list[Card], line: str) -> tuple[Card, ...]:
+    if not cards or len({card.number for card in cards}) < len(cards):
+        raise unknown(line, "each card once")
+    return tuple(cards)
+
+
+# --- efsmi -q -------------------------------------------------------------------------------------------------------
+
+Keys = Mapping[tuple[str, str], str]
+"""Section and key, both in lower case → value; the first of equal keys counts."""
+
+
+def parse_query(text: str) -> Answer:
+    """Parse `efsmi -q`, with or without -d: sections of keys below each `DEV ID`; or the same as JSON."""
+    listed = _from_json(text) if text.lstrip().startswith("{") else _from_sections(text)
+    cards = [_card(number, keys) for number, keys in listed]
+    versions = next((keys[_DRIVER] for _, keys in listed if keys.get(_DRIVER)), "")
+    line = next((line for line in text.splitlines() if line.strip()), "")
+    return Answer(_one_of_each(cards, line), {"driver": versions} if versions else {})
+
+
+_DRIVER = ("driver info", "ver")
+_MEMORY = "device mem info"
+
+
+def _from_sections(text: str) -> list[tuple[int, Keys]]:
+    listed: list[tuple[int, dict[tuple[str, str], str]]] = []
+    section = ""
+    for line in text.splitlines():
+        card = _CARD.match(line.strip())
+        key, colon, value = line.partition(":")
+        if card:
+            listed.append((int(card[1]), {}))
+            section = ""
+        elif colon and listed:
+            listed[-1][1].setdefault((section, key.strip().lower()), value.strip())
+        elif line.strip(" .\t-") and line.strip().lower() != "link info":  # part of PCIe Info, without indentation
+            section = line.strip().lower()
+    return list(listed)
+
+
+def _from_json(text: str) -> list[tuple[int, Keys]]:
+    import json
+
+    try:
+        devices = json.loads(text)["devices"]
+        return [(int(device["id"]), _keys(device)) for device in devices]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise unknown(text, '{"devices": [{"id": 0, "Device Mem Info": …}]}') from None
+
+
+def _keys(device: Mapping[str, object]) -> Keys:
+    sections = ((name, keys) for name, keys in device.items() if isinstance(keys, dict))
+    return {(name.lower(), str(key).lower()): str(value) for name, keys in sections for key, value in keys.items()}
+
+
+def _card(number: int, keys: Keys) -> Card:
+    health = keys.get(("device info", "health"), "")
+    used, reserved = (_memory(keys, name) for name in ("used size", "reserved size"))
+    return Card(
+        number,
+        _name(keys.get(("device info", "dev name"), "")),
+        _address(keys),
+        _memory(keys, "total size") or _memory(keys, "mem size"),
+        _memory(keys, "mem usage") if used is None else used + (reserved or 0),
+        "ok" if health.lower() == "true" else health,
+        None if used is None else used > 0,
+        keys.get(("device info", "dev uuid"), ""),
+    )
+
+
+def _memory(keys: Keys, name: str) -> int | None:
+    value = keys.get((_MEMORY, name), "")
+    return parse_size(value, f"{name}: {value}")
+
+
+def _address(keys: Keys) -> str:
+    domain, bus, device, function = (keys.get(("pcie info", key), "") for key in ("domain", "bus", "dev", "func"))
+    return parse_bus(f"{domain or '0'}:{bus}:{device}.{function}")
+
+
+# --- efsmi ----------------------------------------------------------------------------------------------------------
+
+
+class Columns(NamedTuple):
+    """Which cell of a card's rows holds what, by the table's two headers."""
+
+    name: int
+    firmware: int
+    bus: int
+    memory: int
+
+
+def parse_table(text: str) -> Answer:
+    """Parse the table: two headers, then two rows a card, framed by `|`, `+` or `*`."""
+    rows = [(cells, line) for line in text.splitlines() if len(cells := _cells(line)) > 1]
+    columns = _columns([cells for cells, _ in rows], text)
+    body = [(cells, line) for cells, line in rows if not _is_header(cells)]
+    if len(body) % 2 or not body:
+        raise unknown(body[-1][1] if body else text, "two rows for each card")
+    cards = [_row_pair(first, second, columns) for first, second in zip(body[::2], body[1::2], strict=True)]
+    found = _VERSIONS.search(text)
+    versions = {"tool": found[1], "driver": found[2]} if found else {}
+    firmware = _cell(body[0], columns.firmware)
+    return Answer(_one_of_each(cards, body[0][1]), versions | ({"firmware": firmware} if firmware else {}))
+
+
+def _cells(line: str) -> list[str]:
+    """Return a row's cells; a rule has none."""
+    inside = line.strip().strip("|*+").strip()
+    return [cell.strip() for cell in inside.split("|")] if inside.strip("-=+|* ") else []
+
+
+def _is_header(cells: list[str]) -> bool:
+    return cells[0].startswith(("DEV ", "TEMP"))
+
+
+def _columns(rows: list[list[str]], text: str) -> Columns:
+    headers = [cells for cells in rows if _is_header(cells)]
+    places = [
+        next((place for cells in headers for place, cell in enumerate(cells) if word in cell), None)
+        for word in ("NAME", "FW VER", "BUS-ID", "Mem")
+    ]
+    name, firmware, bus, memory = places
+    if name is None or firmware is None or bus is None or memory is None:
+        line = next((line for line in text.splitlines() if line.strip()), "")
+        raise unknown(line, "a table with DEV, NAME, FW VER, BUS-ID and Mem")
+    return Columns(name, firmware, bus, memory)
+
+
+def _cell(row: tuple[list[str], str], place: int) -> str:
+    cells, line = row
+    if place >= len(cells):
+        raise unknown(line, f"at least {place + 1} cells")
+    return cells[place]
+
+
+def _row_pair(first: tuple[list[str], str], second: tuple[list[str], str], columns: Columns) -> Card:
+    number = _FIRST_ROW.match(_cell(first, columns.name))
+    bus = parse_bus(_cell(first, columns.bus))
+    if number is None or not bus:
+        raise unknown(first[1], "a card's number, name and PCI address")
+    memory = parse_size(_cell(second, columns.memory).split(" ")[0], second[1])
+    return Card(int(number[1]), _name(number[2]), bus, memory)
+
+
+# --- efsmi --dmon ---------------------------------------------------------------------------------------------------
+
+
+def parse_columns(text: str) -> Answer:
+    """Parse the columns of dmon: a header that begins with `*Dev` or `*GCU`, units below it, a row for each card."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    header = next((words for words in lines if words[0] in ("*Dev", "*GCU")), None)
+    if header is None or "Mem" not in header or "MUsed" not in header:
+        raise unknown(text, "a header with *Dev, MUsed and Mem")
+    rows = [words for words in lines if words[0].isascii() and words[0].isdigit() and len(words[0]) <= 4]  # noqa: PLR2004 - a card's number
+    cards = [_row(words, len(header), header.index("Mem"), header.index("MUsed")) for words in rows]
+    return Answer(_one_of_each(cards, text), {})
+
+
+def _row(words: list[str], width: int, memory: int, share: int) -> Card:
+    if len(words) != width:
+        raise unknown(" ".join(words), f"{width} columns")
+    total = parse_size(words[memory], " ".join(words))
+    try:
+        used = float(words[share]) / 100
+    except ValueError:
+        raise unknown(" ".join(words), "a share of memory in percent") from None
+    if not 0 <= used <= 1:
+        raise unknown(" ".join(words), "a share of memory in percent")
+    return Card(int(words[0]), memory=total, used=None if total is None else int(total * used))

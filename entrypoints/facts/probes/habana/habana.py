@@ -1,0 +1,261 @@
+"""Gaudi, Gaudi2, Gaudi2E, Gaudi3: the driver's /sys/class/accel, PCI, then `hl-smi`, which alone knows the memory.
+
+The habana container runtime shows a container the device files of the cards it was given, while /sys shows the whole
+machine: which cards are ours is what `hl-smi` lists, or else which device files are there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_line, parse_number
+from entrypoints.core.records import Device, Seen
+from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.habana.hl_smi import (
+    Card,
+    Place,
+    Table,
+    digits_of,
+    full_bus,
+    parse_modules,
+    parse_table,
+    parse_topology,
+)
+from entrypoints.host.host import Host, Run
+
+VENDOR = "0x1da3"
+"""Habana Labs, from the kernel's pci_ids.h."""
+
+TABLE = ("hl-smi",)
+MODULES = ("hl-smi", "-Q", "index,module_id", "-f", "csv")
+TOPOLOGY = ("hl-smi", "topo", "-c", "-N")
+
+IDLE = 2 << 30
+"""Bytes that an idle card stays below: its firmware takes 512 to 768 MiB, a model's weights more than this."""
+
+_KINDS = {
+    "0x0001": "goya",
+    **dict.fromkeys(("0x1000", "0x1001", "0x1010", "0x1011"), "gaudi"),
+    **dict.fromkeys(("0x1020", "0x1021", "0x1030"), "gaudi2"),
+    **dict.fromkeys((f"0x106{digit}" for digit in range(10)), "gaudi3"),
+}
+"""PCI device → what graphs are compiled for: habanalabs-installer.sh; 0x1021 from Gaudi2E's manual."""
+_FAMILIES = {"1": "goya", "2": "gaudi2", "3": "gaudi3"}
+"""First digit of a card's name, HL-225 → gaudi2; only HL-20x is the first Gaudi."""
+
+
+class Node(NamedTuple):
+    """One card as the driver shows it below /sys/class/accel."""
+
+    number: int
+    bus: str
+    module: int | None
+    status: str
+    firmware: str
+
+
+class Around(NamedTuple):
+    """What is known of one card beside what the tool lists."""
+
+    node: Node | None
+    function: pci.Pci | None
+    module: int | None
+    place: Place
+
+
+def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
+    """Return the cards that this container was given; a card whose memory nothing tells is a failure too."""
+    functions = {function.bus: function for function in pci.find(host, VENDOR)}
+    files = host.glob("/dev/accel/accel[0-9]*") or host.glob("/dev/hl[0-9]*")
+    if not functions and not files:
+        return Seen()
+    table = ask(host, run, TABLE, parse_table)
+    if table is None and not functions:
+        return Seen()  # other vendors' accelerators have such device files too
+    nodes = _nodes(host)
+    versions = _versions(host, nodes.values())
+    if table is None:
+        return Seen(_without_tool(host, files, nodes, functions), (), versions)
+    modules = _modules(host, run, table, nodes)
+    places = _places(host, run, table, modules, functions)
+    devices = tuple(
+        _device(
+            host,
+            card,
+            Around(nodes.get(card.bus), functions.get(card.bus), modules.get(card.number), places[card.number]),
+            processes=card.number in table.processes,
+        )
+        for card in table.cards
+    )
+    known = {node.number for node in nodes.values()}
+    ours = [path for path in files if int(re.findall(r"\d+", path)[-1]) in known]
+    if len(table.cards) < len(ours):
+        host.fail(TABLE[0], f"{len(table.cards)} cards, for {', '.join(ours)}", "a card for each file: one may be lost")
+    for card in table.cards:
+        if card.total is None:
+            host.fail(f"{TABLE[0]}: AIP {card.number}", "memory N/A", "a card that answers; is it being reset?")
+    return Seen(_given(devices, nodes), (), {**versions, **table.versions})
+
+
+def _given(devices: tuple[Device, ...], nodes: Mapping[str, Node]) -> tuple[Device, ...]:
+    """Return the cards whose device files are here, where the driver tells which file is whose."""
+    if not all(device.bus in nodes for device in devices) or not any(device.path for device in devices):
+        return devices
+    return tuple(device for device in devices if device.path)
+
+
+def _device(host: Host, card: Card, around: Around, *, processes: bool) -> Device:
+    node = around.node
+    return Device(
+        number=card.number,
+        name=card.name,
+        memory_total=card.total,
+        memory_used=card.used,
+        node=around.place.node,
+        module_id=around.module,
+        health=_health(card.events, node.status if node else "") if card.total is not None else "memory N/A",
+        busy=_busy(card, processes=processes),
+        bus=card.bus,
+        cpus=around.place.cpus,
+        architecture=_architecture(card.name, around.function),
+        path=_file(host, node.number if node else card.number),
+    )
+
+
+def _busy(card: Card, *, processes: bool) -> bool | None:
+    """Tell whether somebody holds a card: another container's processes are seen by the memory they take only."""
+    if processes:
+        return True
+    return None if card.used is None else card.used > IDLE
+
+
+def _health(events: int | None, status: str) -> str:
+    """Return ok, or the driver's word, or the number of events that no error correction could mend."""
+    if status and status.lower() != "operational":
+        return status
+    if events:
+        return f"{events} uncorrectable events"
+    return "" if events is None and not status else "ok"
+
+
+def _architecture(name: str, function: pci.Pci | None) -> str:
+    """Return what graphs are compiled for."""
+    digits = name.partition("-")[2]
+    if digits.startswith("20"):
+        return "gaudi"
+    family = _FAMILIES.get(digits[:1], "")
+    return family or (_KINDS.get(function.device, "") if function else "")
+
+
+def _file(host: Host, number: int) -> str:
+    """Return a card's device file; old drivers named it /dev/hl0."""
+    paths = (f"/dev/accel/accel{number}", f"/dev/hl{number}")
+    return next((path for path in paths if host.exists(path)), "")
+
+
+# --- without the tool -----------------------------------------------------------------------------------------------
+
+
+def _without_tool(
+    host: Host, files: tuple[str, ...], nodes: Mapping[str, Node], functions: Mapping[str, pci.Pci]
+) -> tuple[Device, ...]:
+    """Return what the files alone tell, with a failure that says what to add."""
+    if not files:
+        found = f"no device file, while /sys shows {len(functions)} of Habana's PCI functions"
+        host.fail("/dev/accel", found, "accel0 …: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all …")
+        return ()
+    if not any(failure.where.startswith(TABLE[0]) for failure in host.failures):
+        expected = "the tool, which alone knows the memory: of habanalabs-firmware-tools, or from --runtime=habana"
+        host.fail(TABLE[0], "not found", expected)
+    by_number = {node.number: node for node in nodes.values()}
+    numbers = {int(re.findall(r"\d+", path)[-1]): path for path in files}
+    return tuple(_bare(number, path, by_number.get(number), functions) for number, path in sorted(numbers.items()))
+
+
+def _bare(number: int, path: str, node: Node | None, functions: Mapping[str, pci.Pci]) -> Device:
+    function = functions.get(node.bus) if node else None
+    return Device(
+        number=number,
+        name="",
+        memory_total=None,
+        memory_used=None,
+        node=function.node if function else None,
+        module_id=node.module if node else None,
+        health=_health(None, node.status if node else ""),
+        bus=node.bus if node else "",
+        cpus=function.cpus if function else (),
+        architecture=_architecture("", function),
+        path=path,
+    )
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def _nodes(host: Host) -> dict[str, Node]:
+    """Read the driver's own folders: bus → what they say. Old drivers have /sys/class/habanalabs/hl0."""
+    paths = host.glob("/sys/class/accel/accel[0-9]*/device/pci_addr") or host.glob(
+        "/sys/class/habanalabs/hl[0-9]*/pci_addr"
+    )
+    found = (_node(host, path.rpartition("/")[0], path) for path in paths)
+    return {node.bus: node for node in found if node.bus}
+
+
+def _node(host: Host, folder: str, path: str) -> Node:
+    nothing: int | None = None
+    return Node(
+        number=int(re.findall(r"\d+", folder)[-1]),
+        bus=full_bus(host.parsed(path, parse_line, "")),
+        module=host.parsed(f"{folder}/module_id", parse_number, nothing),
+        status=host.parsed(f"{folder}/status", parse_line, ""),
+        firmware=host.parsed(f"{folder}/preboot_btl_ver", parse_line, ""),
+    )
+
+
+def _versions(host: Host, nodes: Iterable[Node]) -> dict[str, str]:
+    """Read the versions that files tell: the loaded driver's, and the oldest firmware among the cards."""
+    driver = digits_of(host.parsed("/sys/module/habanalabs/version", parse_line, ""))
+    firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_order)
+    found = {"driver": driver, "firmware": firmware[0] if firmware else ""}
+    return {part: version for part, version in found.items() if version}
+
+
+def _order(version: str) -> tuple[int, ...]:
+    return tuple(int(part[:9]) for part in version.split("."))
+
+
+# --- where a card is ------------------------------------------------------------------------------------------------
+
+
+def _modules(host: Host, run: Run, table: Table, nodes: Mapping[str, Node]) -> dict[int, int]:
+    """Return card → module: from the driver's files where they know them all, else from the tool."""
+    known = {card.number: nodes[card.bus].module for card in table.cards if card.bus in nodes}
+    found = {number: module for number, module in known.items() if module is not None}
+    if len(found) == len(table.cards):
+        return found
+    return ask(host, run, MODULES, parse_modules) or found
+
+
+def _places(
+    host: Host, run: Run, table: Table, modules: Mapping[int, int], functions: Mapping[str, pci.Pci]
+) -> dict[int, Place]:
+    """Return card → NUMA node and CPUs: from /sys, else from the tool, which knows them by module."""
+    places = {card.number: _near(functions.get(card.bus)) for card in table.cards}
+    if all(place.node is not None and place.cpus for place in places.values()):
+        return places
+    told = ask(host, run, TOPOLOGY, parse_topology) or {}
+    return {number: _better(place, told.get(modules.get(number, -1))) for number, place in places.items()}
+
+
+def _near(function: pci.Pci | None) -> Place:
+    return Place(function.node, function.cpus) if function else Place(None, ())
+
+
+def _better(place: Place, told: Place | None) -> Place:
+    """Fill what /sys does not say from what the tool says."""
+    if told is None:
+        return place
+    return Place(told.node if place.node is None else place.node, place.cpus or told.cpus)

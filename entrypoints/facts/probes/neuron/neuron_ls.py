@@ -1,0 +1,185 @@
+"""What `neuron-ls` prints, in its layouts of Neuron 1.12 to 2.32, as values. Pure.
+
+With -j it prints JSON (tools of 2023 and later). Its table gains and loses columns with the version, the machine, and
+whether processes hold devices; the words of a column's heading stand above each other in two or three lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.core.parse import parse_id_list, parse_number
+from entrypoints.facts.probes.common.printed import loaded
+from entrypoints.facts.probes.common.tools import unknown
+
+_UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
+"""neuron-ls writes GB for 2**30: 96 GB where its JSON says 103079215104."""
+
+_SIZE = re.compile(r"(\d{1,12})\s*([KMGT]i?B|B|)", re.IGNORECASE)
+_BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
+_TITLE = re.compile(r"([a-z][a-z-]*):\s*(\S+)")
+
+
+class Row(NamedTuple):
+    """One device as neuron-ls lists it."""
+
+    number: int
+    cores: int
+    """Logical NeuronCores: what NEURON_RT_VISIBLE_CORES counts."""
+    memory: int | None
+    bus: str
+    """0000:cc:00.0; empty where the tool does not say."""
+    connected: tuple[int, ...] = ()
+    cpus: tuple[int, ...] = ()
+    node: int | None = None
+    processes: int = 0
+    """How many hold it."""
+    runtime: str = ""
+    """Version of the Neuron runtime in the process that holds it."""
+
+
+class Listing(NamedTuple):
+    """All devices, and the machine they are in."""
+
+    rows: tuple[Row, ...]
+    instance: str = ""
+    """EC2 instance type, such as trn2.48xlarge."""
+    grouping: str = ""
+    """Physical NeuronCores in a logical one (LNC); empty where the tool does not say."""
+
+
+def bus_address(text: str) -> str:
+    """Return a PCI address with its domain of four digits: `cc:00.0` is 0000:cc:00.0. Raises ValueError."""
+    match = _BUS.fullmatch(text.strip())
+    if not match:
+        raise unknown(text, "a PCI address such as 0000:cc:00.0")
+    return f"{(match[1] or '0000')[-4:]}:{match[2]}".lower()
+
+
+def parse_size(text: str) -> int:
+    """Return bytes of `96 GB`. Raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if not match:
+        raise unknown(text, "a size such as 96 GB")
+    return int(match[1]) * _UNITS[match[2].upper().replace("I", "")]
+
+
+def _node(text: str) -> int | None:
+    """Return a NUMA node; -1 and words mean that the machine has none to tell."""
+    word = text.strip()
+    return int(word) if word.isascii() and word.isdigit() and len(word) <= 5 else None  # noqa: PLR2004 - 65535 nodes
+
+
+# --- neuron-ls -j ---------------------------------------------------------------------------------------------------
+
+
+def parse_json(text: str) -> Listing:
+    """Parse the JSON list of devices. Raises ValueError."""
+    devices = loaded(text, "the list of devices that neuron-ls -j prints")
+    if not isinstance(devices, list):
+        raise unknown(text, "a list of devices, an object each")
+    first: Mapping[str, Any] = devices[0] if devices else {}
+    rows = tuple(_json_row(item) for item in devices)
+    return Listing(rows, str(first.get("instance_type") or ""), str(first.get("logical_neuroncore_config") or ""))
+
+
+def _json_row(item: Mapping[str, Any]) -> Row:
+    """Read one device; what newer tools leave out (null) is not known."""
+    processes = _items(item, "neuron_processes")
+    versions = (str(one.get("neuron_runtime_version") or "") for one in processes if isinstance(one, dict))
+    memory = item.get("memory_size")
+    return Row(
+        number=_count(item, "neuron_device"),
+        cores=len(_items(item, "neuroncore_ids")) or _count(item, "nc_count"),
+        memory=None if memory is None else _count(item, "memory_size"),
+        bus=bus_address(str(item["bdf"])) if item.get("bdf") else "",
+        connected=tuple(_whole(other, "connected_to") for other in _items(item, "connected_to")),
+        cpus=_cpus(str(item.get("cpu_affinity") or "")),
+        node=_node(str(item.get("numa_node", ""))),
+        processes=len(processes),
+        runtime=next(filter(None, versions), ""),
+    )
+
+
+def _items(item: Mapping[str, Any], key: str) -> list[Any]:
+    value = item.get(key) or []
+    if not isinstance(value, list):
+        raise unknown(f"{key}: {value!r}", "a list")
+    return value
+
+
+def _count(item: Mapping[str, Any], key: str) -> int:
+    return _whole(item.get(key), key)
+
+
+def _whole(value: object, key: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, (int, str)):
+        raise unknown(f"{key}: {value!r}", "a whole number")
+    try:
+        return parse_number(str(value))
+    except ValueError as error:
+        raise unknown(f"{key}: {value!r}", "a whole number") from error
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    try:
+        return parse_id_list(text)
+    except ValueError as error:
+        raise unknown(text, "a list of CPUs such as 0-47,96-143") from error
+
+
+# --- neuron-ls ------------------------------------------------------------------------------------------------------
+
+
+def parse_table(text: str) -> Listing:
+    """Parse the table, with or without -t, -w and processes. Raises ValueError."""
+    titles: dict[str, str] = {}
+    heading: list[list[str]] = []
+    rows: list[Row] = []
+    for line in text.splitlines():
+        if not line.lstrip().startswith("|"):
+            title = _TITLE.match(line.strip())
+            if title and not heading:
+                titles[title[1]] = title[2]
+            continue
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if not rows and not any(map(str.isdecimal, cells)):  # no heading is a number, and a device has one
+            heading.append(cells)
+        else:
+            _take(rows, _named(heading, cells, line), line)
+    if not rows:
+        raise unknown(" | ".join(heading[-1]) if heading else text, "a table with a line for each NEURON DEVICE")
+    return Listing(tuple(rows), titles.get("instance-type", ""), titles.get("logical-neuroncore-config", ""))
+
+
+def _named(heading: list[list[str]], cells: list[str], line: str) -> dict[str, str]:
+    """Name a line's cells by their columns: NEURON above DEVICE is `NEURON DEVICE`."""
+    if not heading or {len(cells)} != {len(names) for names in heading}:
+        raise unknown(line, "as many cells as the heading has")
+    names = (" ".join(" ".join(column).split()).upper() for column in zip(*heading, strict=True))
+    return dict(zip(names, cells, strict=True))
+
+
+def _take(rows: list[Row], cells: Mapping[str, str], line: str) -> None:
+    """Add a device, or to the last device another process that holds it."""
+    held = int(bool(cells.get("PID")))
+    if cells.get("NEURON DEVICE"):
+        rows.append(_table_row(cells, line, held))
+    elif rows:
+        rows[-1] = rows[-1]._replace(processes=rows[-1].processes + held)
+
+
+def _table_row(cells: Mapping[str, str], line: str, held: int) -> Row:
+    try:
+        cores = parse_number(cells.get("LOGICAL NC") or cells["NEURON CORES"])
+        number, memory = parse_number(cells["NEURON DEVICE"]), parse_size(cells["NEURON MEMORY"])
+        others = cells.get("CONNECTED DEVICES", "").split(",")
+        connected = tuple(parse_number(other) for other in others if other.strip())
+    except (KeyError, ValueError) as error:
+        expected = "a device's number, cores (4), memory (96 GB) and connected devices (12, 3)"
+        raise unknown(line, expected) from error
+    bus = bus_address(cells["PCI BDF"]) if cells.get("PCI BDF") else ""
+    cpus, node = _cpus(cells.get("CPU AFFINITY", "")), _node(cells.get("NUMA NODE", ""))
+    return Row(number, cores, memory, bus, connected, cpus, node, held, cells.get("RUNTIME VERSION", ""))

@@ -1,0 +1,273 @@
+"""What AMD's tools print: amd-smi, rocm-smi and rocminfo of ROCm 5 to 7. Pure; each parse_* raises ValueError.
+
+They are asked where /sys does not tell enough. Keys are found by name: amd-smi prints a list of GPUs, or an object that
+holds it, or indented text; rocm-smi prints an object, `GPU[0] : key: value` lines, or a table of one or two lines each.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.facts.probes.common.printed import bus_of, json_in, loaded, number_of, size_of, word_of
+from entrypoints.facts.probes.common.tools import unknown
+
+
+class Card(NamedTuple):
+    """One GPU as a tool numbers and describes it."""
+
+    number: int
+    bus: str = ""
+    name: str = ""
+    memory: int | None = None
+    used: int | None = None
+    architecture: str = ""
+    driver: str = ""
+    partitions: tuple[str, str] = ("", "")
+    """Memory and compute partition modes: NPS1, SPX."""
+
+
+Wires = tuple[tuple[str, str, str], ...]
+"""Two ends, each a PCI address or a tool's number, and the kind of link."""
+
+_EXPECTED = "amd-smi's GPUs, as JSON or below lines `GPU: 0`"
+_FIELD = re.compile(r"GPU\s*\[?(\d{1,4})\]?\s*:\s*(.+?)\s*:\s*(.*)$")
+_GFX = re.compile(r"gfx[0-9a-f]{3,5}")
+_MODES = re.compile(r"\b(NPS\d)[,\s]+(\w{2}X)\b")
+_DEVICE = re.compile(r"\b0x[0-9a-f]{4}\b")
+_PAIR = re.compile(r"between DRM devices (\d{1,4}) and (\d{1,4})")
+_WORDS = re.compile(r"\S+(?: \S+)*")
+
+
+# --- amd-smi --------------------------------------------------------------------------------------------------------
+
+
+def parse_amd_smi(text: str) -> tuple[Card, ...]:
+    """Parse `amd-smi static` or `amd-smi list`, as JSON or as text."""
+    entries = _entries(text)
+    if not entries:
+        raise unknown(text.strip() or "nothing", _EXPECTED)
+    return tuple(_card(entry, number) for number, entry in enumerate(entries))
+
+
+def _entries(text: str) -> list[Mapping[str, Any]]:
+    """Return each GPU's values, by their paths in lower case: asic.market_name."""
+    if re.search(r"^GPU:", text, re.MULTILINE):
+        return _indented(text)
+    value = loaded(text, _EXPECTED)
+    for _ in range(2):  # {"gpu_data": […]}; host and guest editions wrap once more
+        if isinstance(value, dict):
+            value = next((item for item in value.values() if isinstance(item, list)), value)
+    items = value if isinstance(value, list) else [value]
+    return [_flat(item) for item in items if isinstance(item, dict) and item]
+
+
+def _flat(item: Mapping[str, Any], prefix: str = "", depth: int = 0) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in item.items():
+        name = f"{prefix}{key}".lower()
+        if isinstance(value, dict) and "value" not in value and depth < 4:  # noqa: PLR2004 - deeper than amd-smi goes
+            found |= _flat(value, f"{name}.", depth + 1)
+        else:
+            found[name] = value
+    return found
+
+
+def _indented(text: str) -> list[Mapping[str, Any]]:
+    found: list[dict[str, Any]] = []
+    section = ""
+    for line in text.splitlines():
+        key, colon, value = line.strip().partition(":")
+        name = key.strip().lower().replace(" ", "_")
+        if not colon or (not found and name != "gpu"):
+            continue
+        if name == "gpu" and not line.startswith(" "):
+            found.append({"gpu": value.strip()})
+            section = ""
+        elif not value.strip():
+            section = f"{name}."
+        else:
+            indented = len(line) - len(line.lstrip()) > 4  # noqa: PLR2004 - what amd-smi indents a GPU's own lines by
+            found[-1][(section if indented else "") + name] = value.strip()
+    return list(found)
+
+
+def _card(entry: Mapping[str, Any], number: int) -> Card:
+    index = number_of(_first(entry, "gpu", "gpu_id"))
+    return Card(
+        number=number if index is None else index,
+        bus=bus_of(_first(entry, "bus.bdf", "bdf", "asic.bdf", "asic.pci_bdf")),
+        name=word_of(_first(entry, "asic.market_name", "board.product_name", "market_name")),
+        memory=size_of(_first(entry, "vram.size", "vram.vram_size", "vram.size_mb"), "MB"),
+        architecture=_gfx(_first(entry, "asic.target_graphics_version")),
+        driver=word_of(_first(entry, "driver.version", "driver.driver_version")),
+        partitions=(
+            word_of(_first(entry, "partition.memory_partition")),
+            word_of(_first(entry, "partition.accelerator_partition", "partition.compute_partition")),
+        ),
+    )
+
+
+def _first(entry: Mapping[str, Any], *names: str) -> Any:
+    return next((entry[name] for name in names if entry.get(name) not in (None, "", "N/A")), "")
+
+
+def _gfx(value: Any) -> str:
+    found = _GFX.search(str(value))
+    return found[0] if found else ""
+
+
+# --- rocm-smi -------------------------------------------------------------------------------------------------------
+
+
+def parse_rocm_smi(text: str) -> tuple[Card, ...]:
+    """Parse rocm-smi: JSON, `GPU[0] : key: value` lines, or its table of all GPUs."""
+    value = json_in(text)
+    fields = _rocm_json(value) if isinstance(value, dict) else _rocm_lines(text)
+    cards = tuple(_rocm_card(index, fields[index]) for index in sorted(fields)) or _table(text)
+    if not cards:
+        raise unknown(text.strip() or "nothing", "rocm-smi's GPUs: JSON, `GPU[0] : …` lines, or a table")
+    return cards
+
+
+def _rocm_json(value: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    system = value.get("system")
+    driver = str(system.get("Driver version", "")) if isinstance(system, dict) else ""
+    cards = {number_of(key[4:]): item for key, item in value.items() if key.startswith("card")}
+    return {
+        index: {"driver version": driver, **{str(key).lower(): field for key, field in item.items()}}
+        for index, item in cards.items()
+        if index is not None and isinstance(item, dict)
+    }
+
+
+def _rocm_lines(text: str) -> dict[int, dict[str, Any]]:
+    found: dict[int, dict[str, Any]] = {}
+    for line in text.splitlines():
+        field = _FIELD.match(line.strip())
+        if field:
+            found.setdefault(int(field[1]), {})[field[2].lower()] = field[3]
+    return found
+
+
+def _rocm_card(index: int, fields: Mapping[str, Any]) -> Card:
+    return Card(
+        number=index,
+        bus=bus_of(fields.get("pci bus", "")),
+        name=word_of(_first(fields, "card series", "device name", "card model")),
+        memory=size_of(fields.get("vram total memory (b)", "")),
+        used=size_of(fields.get("vram total used memory (b)", "")),
+        architecture=_gfx(fields.get("gfx version", "")),
+        driver=word_of(fields.get("driver version", "")),
+        partitions=(word_of(fields.get("memory partition", "")), word_of(fields.get("compute partition", ""))),
+    )
+
+
+def _table(text: str) -> tuple[Card, ...]:
+    """Return the rows below a header that begins with `Device` or `GPU`; the line below a row may be its name."""
+    cards: list[Card] = []
+    below = False
+    for line in text.splitlines():
+        words = line.split()
+        if words[:1] in (["Device"], ["GPU"]) and any("%" in word for word in words):
+            below = True
+        elif below and words and number_of(words[0]) is not None and "%" in line:
+            cards.append(_row(line, int(words[0])))
+        elif cards and line.startswith("        ") and words and not _DEVICE.search(line):
+            cards[-1] = cards[-1]._replace(name=word_of(line.strip()))
+    return tuple(cards)
+
+
+def _row(line: str, number: int) -> Card:
+    modes, device = _MODES.search(line), _DEVICE.search(line)
+    return Card(number, name=device[0] if device else "", partitions=(modes[1], modes[2]) if modes else ("", ""))
+
+
+# --- rocminfo -------------------------------------------------------------------------------------------------------
+
+
+def parse_rocminfo(text: str) -> tuple[Card, ...]:
+    """Parse rocminfo's GPU agents, which are in HIP's order; the only tool where there is no /dev/kfd (WSL)."""
+    agents = re.split(r"^Agent\s+\d+", text, flags=re.MULTILINE)[1:]
+    if not agents:
+        raise unknown(text.strip() or "nothing", "rocminfo's agents")
+    found = (_fields(agent) for agent in agents)
+    gpus = [fields for fields in found if fields.get("device type") == "GPU"]
+    return tuple(_agent(number, fields) for number, fields in enumerate(gpus))
+
+
+def _fields(agent: str) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for line in agent.splitlines():
+        key, colon, value = line.strip().partition(":")
+        if colon:
+            fields.setdefault(key.strip().lower(), value.strip())
+    return fields
+
+
+def _agent(number: int, fields: Mapping[str, str]) -> Card:
+    size, place = fields.get("size", "").partition("(")[0], number_of(fields.get("bdfid", ""))
+    bus = "" if place is None else f"{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+    return Card(
+        number=number,
+        bus=bus_of(f"{number_of(fields.get('domain', '0')) or 0:04x}:{bus}"[-12:]) if bus else "",
+        name=word_of(fields.get("marketing name", "")),
+        memory=size_of(size, "KB"),
+        architecture=_gfx(fields.get("name", "")),
+    )
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+
+def parse_topology(text: str) -> Wires:
+    """Parse the kinds of links of `amd-smi topology` or `rocm-smi --showtopo`, each as JSON or as tables."""
+    value = json_in(text)
+    wires = _topology_table(text) if value is None else _topology_json(value)
+    if wires is None:
+        raise unknown(text.strip() or "nothing", "a table or a list of link types between GPUs")
+    return tuple((first, second, kind) for first, second, kind in wires if first != second and kind.isalnum())
+
+
+def _topology_json(value: Any) -> list[tuple[str, str, str]] | None:
+    if isinstance(value, dict) and isinstance(value.get("system"), dict):
+        pairs = ((_PAIR.search(str(key)), kind) for key, kind in value["system"].items() if "Link type" in str(key))
+        return [(pair[1], pair[2], word_of(kind)) for pair, kind in pairs if pair]
+    if isinstance(value, dict):
+        value = next((item for item in value.values() if isinstance(item, list)), None)
+    if not isinstance(value, list):
+        return None
+    return [wire for item in value if isinstance(item, dict) for wire in _ends(item)]
+
+
+def _ends(item: Mapping[str, Any]) -> Iterable[tuple[str, str, str]]:
+    own, kinds, links = _end(item), item.get("link_type"), item.get("links")
+    if isinstance(kinds, dict):  # before ROCm 6.1.1: {"gpu_0": "SELF", "gpu_1": "XGMI"}
+        yield from ((str(item.get("gpu")), str(key).rpartition("_")[2], word_of(kind)) for key, kind in kinds.items())
+    for link in links if isinstance(links, list) else ():
+        if isinstance(link, dict) and word_of(link.get("link_type")) not in ("", "SELF"):
+            yield own, _end(link), word_of(link.get("link_type"))
+
+
+def _end(item: Mapping[str, Any]) -> str:
+    return bus_of(item.get("bdf")) or str(item.get("gpu"))
+
+
+def _topology_table(text: str) -> list[tuple[str, str, str]] | None:
+    """Return the cells of the table of link types: a line of column heads, then rows that begin with such a head."""
+    lines = iter(text.splitlines())
+    if not any("LINK TYPE" in line.upper() for line in lines):
+        return None
+    heads = next((line.split() for line in lines if line.strip()), [])
+    wires: list[tuple[str, str, str]] = []
+    for line in lines:
+        words = line.split()
+        if len(words) != len(heads) + 1 or words[0] not in heads:
+            break
+        wires += [(_label(words[0]), _label(head), kind) for head, kind in zip(heads, words[1:], strict=True)]
+    return wires
+
+
+def _label(head: str) -> str:
+    return bus_of(head) or head.upper().removeprefix("GPU")

@@ -1,0 +1,129 @@
+"""AMD GPUs as the kernel's compute driver lists them in /sys/class/kfd. IO, through `Host` alone.
+
+Its order of nodes is HIP's order of devices, which amd-smi's need not be. In a container whose device cgroup lacks a
+GPU, the kernel refuses to show that GPU's node (linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from entrypoints.core.records import Link
+from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.host.host import Host
+
+_NODES = "/sys/class/kfd/kfd/topology/nodes"
+_PROCESSES = "/sys/class/kfd/kfd/proc"
+_FRAME_BUFFERS = (1, 2)
+"""Heap types of a GPU's own memory: public and private; 0 is the host's."""
+_LINKS = {11: "XGMI", 2: "PCIE"}
+"""Link types, from linux/uapi/linux/kfd_sysfs.h."""
+_PARTITION_BIT = 28
+"""Above it, location_id holds the number of a partition."""
+
+
+class GpuNode(NamedTuple):
+    """One GPU, or one partition or die of it."""
+
+    node: int
+    """Of the topology, the host's CPUs counted too."""
+    gpu: str
+    """The driver's own id, under which a process's memory is listed."""
+    bus: str
+    partition: int
+    architecture: str
+    device: str
+    """PCI device id: 0x74a1."""
+    memory: int | None
+    minor: int
+    """Of its render node: /dev/dri/renderD<minor>."""
+    unique: str
+    """As ROCR_VISIBLE_DEVICES names it: GPU-0cee36ddc4255115."""
+
+
+class Wire(NamedTuple):
+    """A link between two nodes, and its megabytes per second where the kernel knows them."""
+
+    link: Link
+    bandwidth: int
+
+
+def nodes(host: Host) -> tuple[GpuNode, ...]:
+    """Return the GPUs that this container may know of, in HIP's order."""
+    paths = (path.rpartition("/")[0] for path in host.glob(f"{_NODES}/*/properties"))
+    found = ((path, _properties(host, f"{path}/properties")) for path in paths)
+    return tuple(_gpu(host, path, known) for path, known in found if known.get("gfx_target_version"))
+
+
+def wires(host: Host, found: tuple[GpuNode, ...]) -> tuple[Wire, ...]:
+    """Return the links between GPUs, by their place among them; xGMI wins over PCIe for one pair."""
+    places = {gpu.node: place for place, gpu in enumerate(found)}
+    best: dict[tuple[int, int], Wire] = {}
+    for gpu in found:
+        for kind in ("io_links", "p2p_links"):
+            for path in host.glob(f"{_NODES}/{gpu.node}/{kind}/*/properties"):
+                _add(best, _properties(host, path), places)
+    return tuple(best[pair] for pair in sorted(best))
+
+
+def _add(best: dict[tuple[int, int], Wire], known: Mapping[str, int], places: Mapping[int, int]) -> None:
+    ends = sorted(places.get(known.get(name, -1), -1) for name in ("node_from", "node_to"))
+    kind = _LINKS.get(known.get("type", -1), "")
+    if ends[0] < 0 or ends[0] == ends[1] or not kind:
+        return
+    wire = Wire(Link(ends[0], ends[1], kind), known.get("max_bandwidth", 0))
+    pair = (ends[0], ends[1])
+    if pair not in best or (kind == "XGMI", wire.bandwidth) > (best[pair].link.kind == "XGMI", best[pair].bandwidth):
+        best[pair] = wire
+
+
+def taken(host: Host, gpu: str) -> int:
+    """Return the bytes of a GPU's memory that processes hold, of other containers too."""
+    return sum(host.parsed(path, _whole, 0, hidden=True) for path in host.glob(f"{_PROCESSES}/*/vram_{gpu}"))
+
+
+def _gpu(host: Host, path: str, known: Mapping[str, int]) -> GpuNode:
+    location, banks = known.get("location_id", 0), host.glob(f"{path}/mem_banks/*/properties")
+    memory = [_properties(host, bank) for bank in banks]
+    sizes = [bank.get("size_in_bytes", 0) for bank in memory if bank.get("heap_type") in _FRAME_BUFFERS]
+    place, function = location >> 8 & 0xFF, location & 0xFF
+    return GpuNode(
+        node=int(path.rpartition("/")[2]),
+        gpu=(host.text(f"{path}/gpu_id", hidden=True) or "").strip(),
+        bus=f"{known.get('domain', 0):04x}:{place:02x}:{function >> 3:02x}.{function & 7}",
+        partition=location >> _PARTITION_BIT,
+        architecture=architecture(known["gfx_target_version"]),
+        device=f"{known.get('device_id', 0):#06x}",
+        memory=sum(sizes) or known.get("local_mem_size") or None,
+        minor=known.get("drm_render_minor", -1),
+        unique=f"GPU-{known.get('unique_id', 0):016x}",
+    )
+
+
+def architecture(version: int) -> str:
+    """Return what kernels are compiled for: 90402 is gfx942, 90010 gfx90a, 110001 gfx1101."""
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
+
+
+def _properties(host: Host, path: str) -> dict[str, int]:
+    return host.parsed(path, parse_properties, {}, hidden=True)
+
+
+def parse_properties(text: str) -> dict[str, int]:
+    """Parse `name number` lines; nothing for an empty file. Raises ValueError."""
+    found: dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, value = line.strip().partition(" ")
+        if not (name.isidentifier() and value.isascii() and value.lstrip("-").isdigit() and len(value) <= 20):  # noqa: PLR2004 - 64 bits
+            raise unknown(line, "a name and a number")
+        found[name] = int(value)
+    return found
+
+
+def _whole(text: str) -> int:
+    """Parse one whole number, which may be negative for a moment while a process ends."""
+    word = text.strip()
+    if not (word.isascii() and word.lstrip("-").isdigit() and len(word) <= 20):  # noqa: PLR2004 - 64 bits
+        raise unknown(text, "a number of bytes")
+    return max(0, int(word))

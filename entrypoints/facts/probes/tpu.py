@@ -1,0 +1,242 @@
+"""Google TPU chips: PCI functions and device files, then `tpu-info` for who holds them and how full they are.
+
+A chip's generation decides its memory, so the files suffice; tpu-info tells memory only while a framework runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_line
+from entrypoints.core.records import Device, Seen
+from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.tools import ask, unknown
+from entrypoints.host.host import Host, Run
+
+VENDOR = "0x1ae0"
+GENERATIONS = {
+    "0x0027": "v3",
+    "0x005e": "v4",
+    "0x0062": "v5p",
+    "0x0063": "v5e",
+    "0x006f": "v6e",
+    "0x0076": "v7x",
+}
+"""PCI device id → generation, from tpu_info/device.py and jax/_src/hardware_utils.py; Google's others are no TPUs."""
+
+V2 = "0x004e"
+"""Subsystem id of a v2, which shares v3's device id."""
+
+DIES = {"v2": 2, "v3": 2, "v7x": 2}
+"""Devices of one chip as the runtime counts them, where there are several (tpu_info/device.py, devices_per_chip)."""
+
+ACCEL = "/dev/accel[0-9]*"
+VFIO = "/dev/vfio/[0-9]*"
+GROUPS = "/sys/kernel/iommu_groups/*/devices/*"
+COMMAND = ("tpu-info",)
+
+_TYPE = re.compile(r"TPU\s*v?(\d\w*)")
+_USAGE = re.compile(r"([\d.]{1,12})\s*GiB\s*/\s*([\d.]{1,12})\s*GiB")
+_LIBTPU = re.compile(r"libtpu version:\s*(\d[\w.+]*)", re.IGNORECASE)
+_GIB = 1 << 30
+
+
+class Chip(NamedTuple):
+    """A row of tpu-info's first table."""
+
+    path: str
+    generation: str
+    busy: bool | None
+
+
+class Answer(NamedTuple):
+    """All that tpu-info told."""
+
+    chips: tuple[Chip, ...] = ()
+    usage: tuple[tuple[int, int] | None, ...] = ()
+    """Bytes used and bytes in all, by device, in order; empty while no framework runs."""
+    libtpu: str = ""
+
+
+class Place(NamedTuple):
+    """One device as the kernel shows it."""
+
+    generation: str
+    bus: str
+    node: int | None
+    cpus: tuple[int, ...]
+    card: int | None
+
+
+def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+    """Return the TPU devices of this container, in the order of TPU_VISIBLE_CHIPS."""
+    places = _places(host)
+    paths = host.glob(ACCEL) or host.glob(VFIO)
+    named = generation_of(env.get("TPU_ACCELERATOR_TYPE", ""))
+    if not places and not (paths and (named or paths[0].startswith("/dev/accel"))):
+        return Seen()
+    answer = ask(host, run, COMMAND, parse_tpu_info) or Answer()
+    found = places or _unplaced(host, paths, named, answer)
+    groups = {path.rpartition("/")[2]: f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
+    devices = tuple(_device(number, place, _path(place, number, paths, groups)) for number, place in enumerate(found))
+    given = tuple(device for device in devices if device.path or not paths)
+    return Seen(_with_usage(given, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
+
+
+def generation_of(accelerator_type: str) -> str:
+    """Return the generation in TPU_ACCELERATOR_TYPE: v5litepod-4 → v5e, v6e-8 → v6e, tpu7x-8 → v7x; empty if none."""
+    words = accelerator_type.strip().lower().removeprefix("tpu").lstrip("-")
+    name = words.partition("-")[0].removeprefix("v")
+    if not name[:1].isdigit():
+        return ""
+    return "v5e" if words.startswith(("v5lite", "v5-lite")) else f"v{name}"
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def _places(host: Host) -> tuple[Place, ...]:
+    """Return the devices behind Google's PCI functions: chips first by address, a chip of two dies as two."""
+    functions = pci.find(host, VENDOR, tuple(GENERATIONS))
+    chips: dict[str, list[pci.Pci]] = {}
+    for function in functions:
+        chips.setdefault(function.bus.partition(".")[0], []).append(function)
+    return tuple(place for card, members in enumerate(chips.values()) for place in _chip(host, card, members))
+
+
+def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[Place]:
+    generation = GENERATIONS[members[0].device]
+    if generation == "v3" and _subsystem(host, members[0].bus) == V2:
+        generation = "v2"
+    dies = DIES.get(generation, 1)
+    functions = members if len(members) > 1 else members * dies
+    for function in functions:
+        yield Place(generation, function.bus, function.node, function.cpus, card if len(functions) > 1 else None)
+
+
+def _subsystem(host: Host, bus: str) -> str:
+    return host.parsed(f"/sys/bus/pci/devices/{bus}/subsystem_device", parse_line, "")
+
+
+def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: Answer) -> tuple[Place, ...]:
+    """Return devices that only /dev shows, as in a sandbox without /sys; the environment or tpu-info names them."""
+    generation = named or next((chip.generation for chip in answer.chips), "")
+    if not generation:
+        expected = "Google's PCI functions in /sys, or TPU_ACCELERATOR_TYPE such as v6e-8"
+        host.fail(paths[0], "a TPU of unknown generation", expected)
+    return (Place(generation, "", None, (), None),) * len(paths)
+
+
+def _path(place: Place, number: int, paths: tuple[str, ...], groups: Mapping[str, str]) -> str:
+    """Return a device's file: its IOMMU group's, or where the kernel names none, by its place in the order."""
+    if place.bus in groups and paths and paths[0].startswith("/dev/vfio"):
+        return groups[place.bus] if groups[place.bus] in paths else ""
+    shared = place.card is not None and paths[:1] and paths[0].startswith("/dev/accel")  # one file for both dies
+    index = place.card if shared and place.card is not None else number
+    return paths[index] if index < len(paths) else ""
+
+
+def _device(number: int, place: Place, path: str) -> Device:
+    name = f"TPU {place.generation}" if place.generation else ""
+    return Device(
+        number,
+        name,
+        None,
+        None,
+        place.node,
+        bus=place.bus,
+        cpus=place.cpus,
+        architecture=place.generation,
+        path=path,
+        card=place.card,
+    )
+
+
+def _with_usage(devices: tuple[Device, ...], answer: Answer) -> tuple[Device, ...]:
+    """Add who holds each device and how full it is, as far as tpu-info tells; its rows stand in our order."""
+    holders = {chip.path: chip.busy for chip in answer.chips}
+    usage = answer.usage if len(answer.usage) == len(devices) else (None,) * len(devices)
+    return tuple(
+        device._replace(
+            busy=holders.get(device.path),
+            memory_used=None if used is None else used[0],
+            memory_total=None if used is None else used[1],
+        )
+        for device, used in zip(devices, usage, strict=True)
+    )
+
+
+# --- tpu-info -------------------------------------------------------------------------------------------------------
+
+
+def parse_tpu_info(text: str) -> Answer:
+    """Parse tpu-info: the table of chips, and while a framework runs, of their memory; other tables are passed over.
+
+    The frame is drawn with box characters, or as Markdown since 0.7; the columns' names differ between versions.
+    """
+    chips: list[Chip] = []
+    usage: list[tuple[int, int] | None] = []
+    for line, row in _rows(text):
+        memory = next((value for name, value in row.items() if name.startswith(("hbm", "memory usage"))), None)
+        if "type" in row:
+            chips.append(_chip_row(line, row))
+        elif memory is not None:
+            usage.append(_usage(line, memory))
+    if not chips and "no tpu chips found" not in text.lower():
+        raise unknown(text, "a table with Chip, Type and PID")
+    if len({chip.path for chip in chips}) < len(chips):
+        raise unknown(text, "each chip once")
+    libtpu = _LIBTPU.search(text)
+    return Answer(tuple(chips), tuple(usage), libtpu[1] if libtpu else "")
+
+
+def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield each row of each table under its header's names, in lower case."""
+    header: list[str] = []
+    for line in text.splitlines():
+        cells = _cells(line)
+        if not cells:
+            header = header if line.strip().startswith(("┡", "├", "╞")) else []
+        elif not header:
+            header = [cell.lower() for cell in cells]
+        elif len(cells) != len(header):
+            raise unknown(line, f"{len(header)} columns")
+        elif any(cell.strip("-:") for cell in cells):
+            yield line, dict(zip(header, cells, strict=True))
+
+
+def _cells(line: str) -> list[str]:
+    """Return a row's cells; titles, rules and panels have none."""
+    inside = line.strip()
+    if inside[:1] not in ("│", "┃", "|") or len(inside) < 2:  # noqa: PLR2004 - an opening and a closing frame
+        return []
+    cells = [cell.strip() for cell in re.split("[│┃|]", inside[1:].rstrip("│┃|"))]
+    return cells if len(cells) > 1 else []
+
+
+def _chip_row(line: str, row: Mapping[str, str]) -> Chip:
+    path = row.get("chip") or row.get("device") or ""
+    kind = _TYPE.search(row["type"])
+    if not path or kind is None:
+        raise unknown(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
+    return Chip(path, f"v{kind[1]}", _busy(row.get("pid", "")))
+
+
+def _busy(word: str) -> bool | None:
+    """Return whether a process holds the chip; None where the tool may just not see it, as from inside a container."""
+    return True if word[:1].isdigit() else None
+
+
+def _usage(line: str, text: str) -> tuple[int, int] | None:
+    if text.upper().startswith(("N/A", "NONE")):
+        return None
+    found = _USAGE.match(text)
+    try:
+        sizes = [int(float(number) * _GIB) for number in found.groups()] if found else []
+    except ValueError:
+        sizes = []
+    if not sizes or not 0 <= sizes[0] <= sizes[1]:
+        raise unknown(line, "memory such as 0.00 GiB / 31.75 GiB")
+    return sizes[0], sizes[1]

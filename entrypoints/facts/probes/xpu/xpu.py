@@ -1,0 +1,232 @@
+"""Intel GPUs: the PCI bus and the i915 and xe drivers in /sys first, then xpu-smi. IO.
+
+A device is what Level Zero counts: a card, or each tile of a Max 1550, numbered in the order of PCI addresses, which
+ZE_ENABLE_PCI_ID_DEVICE_ORDER asks for. A processor's own graphics counts, so that numbers fit ZE_AFFINITY_MASK, but is
+no device to serve with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from entrypoints.core.parse import parse_line, parse_number
+from entrypoints.core.records import Device, Link, Seen
+from entrypoints.facts.probes.common import pci
+from entrypoints.facts.probes.common.pci import Pci
+from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.xpu.xpusmi import Places, Xpu, parse_discovery, parse_topology
+from entrypoints.host.host import Host, Run
+
+VENDOR = "0x8086"
+_PCI = "/sys/bus/pci/devices"
+_INTEGRATED = "0000:00:"
+"""Where processors have their own graphics; cards are behind a bridge."""
+_DUMP = ("xpu-smi", "discovery", "--dump", "1,2,8,11,16")
+"""Properties: device id, name, driver version, PCI address, memory."""
+_LIST = ("xpu-smi", "discovery", "-j")
+_MATRIX = ("xpu-smi", "topology", "-m")
+_RUNTIME = "/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1."
+
+MIB = 1 << 20
+
+
+class Model(NamedTuple):
+    """What a PCI device id means."""
+
+    name: str
+    architecture: str
+    """As Intel's compilers name it."""
+    memory: int | None = None
+    """MiB of a card that xpu-smi was seen to report; used where neither driver nor tool tells."""
+    tiles: int = 1
+
+
+MODELS = {
+    "0x0bd5": Model("Intel Data Center GPU Max 1550", "pvc", 131072, tiles=2),
+    "0x0bda": Model("Intel Data Center GPU Max 1100", "pvc", 49152),
+    "0x56a0": Model("Intel Arc A770", "acm-g10"),
+    "0x56a1": Model("Intel Arc A750", "acm-g10", 8192),
+    "0x56c0": Model("Intel Data Center GPU Flex 170", "acm-g10", 14248),
+    "0x56c1": Model("Intel Data Center GPU Flex 140", "acm-g11"),
+    "0xe20b": Model("Intel Arc B580", "bmg-g21", 12216),
+    "0xe20c": Model("Intel Arc B570", "bmg-g21"),
+    "0xe211": Model("Intel Arc Pro B60", "bmg-g21", 24480),
+    "0xe212": Model("Intel Arc Pro B50", "bmg-g21"),
+    "0xe223": Model("Intel Arc Pro B70", "bmg-g31", 32696),
+}
+"""PCI device id → model (linux/include/drm/intel/pciids.h, pci.ids); memory from published outputs of xpu-smi."""
+
+
+class Found(NamedTuple):
+    """A card that this container was given."""
+
+    place: int
+    """Among all that Level Zero finds, by PCI address."""
+    pci: Pci
+    path: str
+    """Its render node."""
+
+
+def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+    """Return the GPUs that Level Zero will find here, and how they are linked."""
+    given = _given(host)
+    cards = tuple(card for card in given if not card.pci.bus.startswith(_INTEGRATED))
+    told = _tools(host, run) if any(_driver_memory(host, card) is None for card in cards) else ()
+    flat = env.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") != "COMPOSITE"
+    devices = _devices(host, given, told, flat=flat)
+    places = _places(host, run, devices)
+    devices = tuple(_with_cpus(device, label, places) for device, label in zip(devices, _labels(devices), strict=True))
+    _require_memory(host, devices)
+    return Seen(devices, _links(devices, places), _versions(host, cards, told) if cards else {})
+
+
+def _given(host: Host) -> tuple[Found, ...]:
+    """Return all of Intel's GPUs whose render node this container may open."""
+    functions = sorted(pci.find(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
+    nodes = ((function, _render(host, function.bus)) for function in functions)
+    opened = [(function, path) for function, path in nodes if path and _opens(host, path)]
+    return tuple(Found(place, function, path) for place, (function, path) in enumerate(opened))
+
+
+def _render(host: Host, bus: str) -> str:
+    """Return the device file of a GPU that is given to this container; empty where there is none."""
+    names = (path.rpartition("/")[2] for path in host.glob(f"{_PCI}/{bus}/drm/renderD*"))
+    return next((f"/dev/dri/{name}" for name in names if host.exists(f"/dev/dri/{name}")), "")
+
+
+def _opens(host: Host, path: str) -> bool:
+    if host.openable(path):
+        return True
+    host.fail(path, "may not be read and written by this user", "docker run --group-add with the number of its group")
+    return False
+
+
+def _driver_memory(host: Host, card: Found) -> int | None:
+    """Read the memory of all tiles as xe tells it, or of the card as Intel's own build of i915 does."""
+    sizes = [
+        host.parsed(path, parse_number, 0)
+        for pattern in ("tile*/physical_vram_size_bytes", "drm/card*/lmem_total_bytes")
+        for path in host.glob(f"{_PCI}/{card.pci.bus}/{pattern}")
+    ]
+    return sum(sizes) or None
+
+
+def _tools(host: Host, run: Run) -> tuple[Xpu, ...]:
+    """Ask for all devices at once; versions that know no such dump are asked about each."""
+    dumped = ask(host, run, _DUMP, parse_discovery)
+    if dumped:
+        return dumped
+    listed = ask(host, run, _LIST, parse_discovery) or ask(host, run, ("xpu-smi",), parse_discovery) or ()
+    return tuple(card if card.memory else _asked(host, run, card) for card in listed)
+
+
+def _asked(host: Host, run: Run, card: Xpu) -> Xpu:
+    details = ask(host, run, ("xpu-smi", "discovery", "-d", str(card.number), "-j"), parse_discovery) or ()
+    return next((found._replace(bus=found.bus or card.bus) for found in details), card)
+
+
+def _devices(host: Host, given: Iterable[Found], told: tuple[Xpu, ...], *, flat: bool) -> tuple[Device, ...]:
+    """Return every tile of every card, numbered with the processor's own graphics in between."""
+    devices: list[Device] = []
+    number = 0
+    for card in given:
+        if card.pci.bus.startswith(_INTEGRATED):
+            number += 1
+            continue
+        xpu = next((xpu for xpu in told if xpu.bus == card.pci.bus), Xpu(card.place))
+        tiles = _tiles(host, card, xpu) if flat else 1
+        whole = _device(host, card, xpu, tiles)
+        devices += [whole._replace(number=number + tile) for tile in range(tiles)]
+        number += tiles
+    return tuple(devices)
+
+
+def _tiles(host: Host, card: Found, xpu: Xpu) -> int:
+    driver = len(host.glob(f"{_PCI}/{card.pci.bus}/tile*/physical_vram_size_bytes"))
+    return driver or xpu.tiles or MODELS.get(card.pci.device, Model("", "")).tiles
+
+
+def _device(host: Host, card: Found, xpu: Xpu, tiles: int) -> Device:
+    model = MODELS.get(card.pci.device, Model(f"Intel Graphics [{card.pci.device}]", ""))
+    known = None if model.memory is None else model.memory * MIB
+    memory = _driver_memory(host, card) or xpu.memory or known
+    named = xpu.name if "[0x" not in xpu.name else ""  # drivers that do not know a card yet print its id
+    return Device(
+        number=card.place,
+        name=named or model.name,
+        memory_total=memory // tiles if memory else None,
+        memory_used=None if xpu.used is None else xpu.used // tiles,
+        node=card.pci.node,
+        health="ok" if xpu.state == "normal" else xpu.state,
+        bus=card.pci.bus,
+        cpus=card.pci.cpus,
+        architecture=model.architecture,
+        path=card.path,
+        card=card.place if tiles > 1 else None,
+    )
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+
+def _places(host: Host, run: Run, devices: tuple[Device, ...]) -> Places:
+    """Ask xpu-smi where it knows more than /sys: Xe Links of the Max series, and CPUs that /sys does not tell."""
+    if len(devices) > 1 and any(device.architecture == "pvc" or not device.cpus for device in devices):
+        return ask(host, run, _MATRIX, parse_topology) or Places((), {})
+    if len(devices) == 1 and not devices[0].cpus:
+        return ask(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or Places((), {})
+    return Places((), {})
+
+
+def _labels(devices: tuple[Device, ...]) -> list[str]:
+    """Return each device's name in a topology: `card/tile`, counted over the devices that are given."""
+    buses = sorted({device.bus for device in devices})
+    seen: dict[str, int] = {}
+    labels = []
+    for device in devices:
+        labels.append(f"{buses.index(device.bus)}/{seen.get(device.bus, 0)}")
+        seen[device.bus] = seen.get(device.bus, 0) + 1
+    return labels
+
+
+def _short(label: str) -> str:
+    return label.partition("/")[0] if label.endswith("/0") else label
+
+
+def _with_cpus(device: Device, label: str, places: Places) -> Device:
+    told = places.cpus.get(label) or places.cpus.get(_short(label)) or ()
+    return device if device.cpus else device._replace(cpus=told)
+
+
+def _links(devices: tuple[Device, ...], places: Places) -> tuple[Link, ...]:
+    numbers = {label: device.number for label, device in zip(_labels(devices), devices, strict=True)}
+    numbers |= {_short(label): number for label, number in numbers.items() if label.endswith("/0")}
+    ends = ((numbers.get(first, -1), numbers.get(second, -1), kind) for first, second, kind in places.links)
+    return tuple(Link(first, second, kind) for first, second, kind in ends if 0 <= first < second)
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+
+def _versions(host: Host, cards: tuple[Found, ...], told: Iterable[Xpu]) -> dict[str, str]:
+    bus = cards[0].pci.bus
+    modules = [name for name in ("xe", "i915") if host.glob(f"/sys/bus/pci/drivers/{name}/{bus}")]
+    libraries = (path.removeprefix(_RUNTIME) for path in host.glob(f"{_RUNTIME}*.*"))
+    versions = {
+        "module": modules[0] if modules else "",
+        "driver": host.parsed("/sys/module/i915/version", parse_line, "") if modules == ["i915"] else "",
+        "runtime": next(libraries, ""),
+        "tool_driver": next((xpu.driver for xpu in told), ""),
+    }
+    return {name: version for name, version in versions.items() if version}
+
+
+def _require_memory(host: Host, devices: Iterable[Device]) -> None:
+    unknown = [f"{device.name} at {device.bus}" for device in devices if not device.memory_total]
+    if unknown:
+        host.fail(
+            f"the memory of {', '.join(dict.fromkeys(unknown))}",
+            "neither the driver nor xpu-smi tells it",
+            "install xpu-smi in the image, or load the xe driver, which tells it in /sys",
+        )

@@ -1,0 +1,200 @@
+"""What Intel's xpu-smi prints, of XPU Manager 1.0 to 2.0. Pure; each parse_* raises ValueError.
+
+One device is asked about as JSON, as CSV, or in a box; the list of all is JSON or a box too, version 2 draws a table
+as nvidia-smi does when nothing is asked, and its exporter writes Prometheus lines. Fields are found by name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.core.parse import parse_id_list
+from entrypoints.facts.probes.common.printed import bus_of, json_in, number_of, size_of, word_of
+from entrypoints.facts.probes.common.tools import unknown
+
+
+class Xpu(NamedTuple):
+    """One card as xpu-smi numbers and describes it."""
+
+    number: int
+    name: str = ""
+    bus: str = ""
+    memory: int | None = None
+    used: int | None = None
+    tiles: int | None = None
+    state: str = ""
+    driver: str = ""
+
+
+class Places(NamedTuple):
+    """What a topology tells: kinds of links between `card/tile` labels, and the CPUs near each of them."""
+
+    links: tuple[tuple[str, str, str], ...]
+    cpus: Mapping[str, tuple[int, ...]]
+
+
+_METRIC = re.compile(r"(\w+)\{([^}]*)\}\s+([0-9.e+]+)")
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+_RULE = re.compile(r"^\s*\+[-=]", re.MULTILINE)
+_TILE = re.compile(r"GPU (\d{1,3}(?:/\d{1,2})?)")
+_USAGE = re.compile(r"(\d{1,9})\s*MiB\s*/\s*(\d{1,9})\s*MiB")
+_HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
+
+
+# --- devices --------------------------------------------------------------------------------------------------------
+
+
+def parse_discovery(text: str) -> tuple[Xpu, ...]:
+    """Parse `xpu-smi discovery` in any of its forms, version 2's own table, or its exporter's lines."""
+    value = json_in(text)
+    if value is not None:
+        found = _from_json(value)
+    elif "hw_gpu_info{" in text:
+        found = _from_metrics(text)
+    elif _RULE.search(text):
+        found = _from_table(text) if "Memory-Usage" in text else _from_box(text)
+    else:
+        found = _from_csv(text)
+    if not found:
+        raise unknown(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
+    return found
+
+
+def _xpu(fields: Mapping[str, Any], place: int) -> Xpu:
+    """Make a card of fields by their names in lower case with underscores; CSV and boxes write them with spaces."""
+    number = number_of(fields.get("device_id"))
+    memory = size_of(fields.get("memory_physical_size_byte", "")) or size_of(fields.get("memory_physical_size", ""))
+    return Xpu(
+        number=place if number is None else number,
+        name=word_of(fields.get("device_name")),
+        bus=bus_of(fields.get("pci_bdf_address")),
+        memory=memory or None,
+        tiles=number_of(fields.get("number_of_tiles")),
+        state=word_of(fields.get("device_state")),
+        driver=word_of(fields.get("driver_version")),
+    )
+
+
+def _from_json(value: Any) -> tuple[Xpu, ...]:
+    if isinstance(value, dict):
+        lists = (value.get(key) for key in ("device_list", "devices"))
+        value = next((item for item in lists if isinstance(item, list)), [value] if "device_id" in value else [])
+    return tuple(_xpu(item, place) for place, item in enumerate(value) if isinstance(item, dict))
+
+
+def _from_csv(text: str) -> tuple[Xpu, ...]:
+    import csv
+
+    try:
+        rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if len(row) > 1]
+    except csv.Error as error:
+        raise unknown(text, "CSV") from error
+    start = next((place for place, row in enumerate(rows) if "device_id" in map(_key, row)), len(rows))
+    heads = [_key(head) for head in rows[start]] if start < len(rows) else []
+    wrong = next((row for row in rows[start + 1 :] if len(row) != len(heads)), None)
+    if wrong:
+        raise unknown(",".join(wrong), f"{len(heads)} values: {', '.join(heads)}")
+    return tuple(_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
+
+
+def _from_box(text: str) -> tuple[Xpu, ...]:
+    """Read `| 0 | Device Name: … |` lines; the lines of one device follow the one with its number."""
+    found: list[dict[str, Any]] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) < 2 or "Device Information" in cells[1]:  # noqa: PLR2004 - the number and a field
+            continue
+        if number_of(cells[0]) is not None:
+            found.append({"device_id": cells[0]})
+        key, colon, value = cells[1].partition(":")
+        if found and colon:
+            found[-1].setdefault(_key(key), value.strip())
+    return tuple(_xpu(fields, place) for place, fields in enumerate(found))
+
+
+def _from_table(text: str) -> tuple[Xpu, ...]:
+    """Read two lines a device: its number, name and bus, then the memory that is used, and there."""
+    found: list[Xpu] = []
+    for line in text.splitlines():
+        head, bus, usage = _HEAD.match(line.strip().strip("|")), bus_of(line), _USAGE.search(line)
+        if head and bus:
+            found.append(Xpu(int(head[1]), name=word_of(head[2]), bus=bus))
+        elif found and usage:
+            found[-1] = found[-1]._replace(used=int(usage[1]) << 20, memory=int(usage[2]) << 20)
+    return tuple(found)
+
+
+def _from_metrics(text: str) -> tuple[Xpu, ...]:
+    cards: dict[str, Xpu] = {}
+    for name, labels, value in _METRIC.findall(text):
+        fields = dict(_LABEL.findall(labels))
+        bus = bus_of(fields.get("pci_bdf"))
+        if name == "hw_gpu_info" and bus:
+            cards[bus] = Xpu(len(cards), name=word_of(fields.get("hw_model")), bus=bus)
+        elif name == "hw_memory_size_bytes" and bus in cards and fields.get("hw_memory_location", "device") == "device":
+            cards[bus] = cards[bus]._replace(memory=_sample(value))
+    return tuple(cards.values())
+
+
+def _sample(value: str) -> int:
+    """Return a Prometheus sample, which may be written as 2.566914048e+10."""
+    try:
+        return int(float(value))
+    except (ValueError, OverflowError) as error:
+        raise unknown(value, "a number of bytes") from error
+
+
+def _key(text: str) -> str:
+    return text.strip().lower().replace(" ", "_")
+
+
+# --- links ----------------------------------------------------------------------------------------------------------
+
+
+def parse_topology(text: str) -> Places:
+    """Parse `xpu-smi topology -m`, a matrix of tiles, or `-d`, one device's CPUs in a box."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    places = _one_device(lines) if _RULE.search(text) else _matrix(lines)
+    if places is None:
+        raise unknown(lines[0] if lines else "nothing", "a matrix with heads `GPU 0/0`, or a box with a CPU list")
+    return places
+
+
+def _one_device(lines: Iterable[str]) -> Places | None:
+    number, cpus = "", ""
+    for line in lines:
+        cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+        if len(cells) > 1 and number_of(cells[0]) is not None:
+            number = cells[0]
+        if len(cells) > 1 and cells[1].startswith("Local CPU List:"):
+            cpus = cells[1].partition(":")[2].strip()
+    return Places((), {number: _cpus(cpus)}) if number else None
+
+
+def _matrix(lines: list[str]) -> Places | None:
+    """Read the matrix, whose columns older versions part by bars, later ones by blanks."""
+    start = next((number for number, line in enumerate(lines) if line.strip().startswith("GPU ")), len(lines))
+    labels = _TILE.findall(lines[start]) if start < len(lines) else []
+    if not labels:
+        return None
+    links: list[tuple[str, str, str]] = []
+    cpus: dict[str, tuple[int, ...]] = {}
+    for line in lines[start + 1 :]:
+        row = _TILE.match(line.strip())
+        cells = line.strip()[row.end() :].replace("|", " ").split() if row else []
+        if not row or len(cells) < len(labels):
+            break
+        links += [(row[1], label, kind) for label, kind in zip(labels, cells, strict=False) if label != row[1]]
+        cpus[row[1]] = _cpus("".join(cells[len(labels) :]))
+    if len(cpus) < len(labels):
+        raise unknown(lines[start], "a row for each GPU of the header")
+    return Places(tuple(links), cpus)
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    try:
+        return parse_id_list(text)
+    except ValueError as error:
+        raise unknown(text, "CPU numbers, such as 0-23,48-71") from error

@@ -1,0 +1,196 @@
+"""A recorded host: one JSON file that gives the same facts again, anywhere. Written from facts just read. IO.
+
+It holds the files that the probe read, cut where it stopped reading, the answers of folders and commands, and nothing
+else: no environment, no mount table, no file of the user's. It may come from anyone, so reading it checks everything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from typing import Any
+
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.records import Facts, to_json
+from entrypoints.facts.facts import MACHINE
+from entrypoints.facts.probes.common.system import MOUNTS, to_mounts
+from entrypoints.host.commands import RECORD, Commands, to_answers
+from entrypoints.host.host import Host
+from entrypoints.host.source import Recorded, read_regular
+
+FILE = "host.json"
+"""The name of a recorded host in its folder."""
+SIZE_AT_MOST = 16 << 20
+"""Bytes of host.json; the largest here has 0.2 MB."""
+FILES_AT_MOST = 16_384
+STEPS_AT_MOST = 32
+"""Folders in one path."""
+
+_HINT = "record the host again: facts --record host.json"
+
+
+# --- writing --------------------------------------------------------------------------------------------------------
+
+
+def record(host: Host, commands: Commands, facts: Facts, path: str) -> str:
+    """Write a recorded host, whole or not at all, and return the path of the file.
+
+    A `path` that does not end in .json is a new folder, in which it is host.json.
+    Raises USAGE when something is there already, HOST when it cannot be written.
+    """
+    target = os.path.abspath(path)
+    single = target.endswith(".json")
+    if os.path.lexists(target) and (single or not os.path.isdir(target) or os.listdir(target)):
+        raise EntrypointError(USAGE, f"--record {path}: already exists", "name a file that does not exist yet")
+    file = target if single else os.path.join(target, FILE)
+    try:
+        _write(file, as_text(host, commands, facts))
+    except OSError as error:
+        raise EntrypointError(
+            HOST,
+            f"--record {path}: {error.strerror} (errno {error.errno}), expected a file that can be written there",
+            "name a new file in a writable folder, such as /cache/host.json",
+        ) from error
+    return file
+
+
+def as_text(host: Host, commands: Commands, facts: Facts) -> str:
+    """Return a recorded host as the text of its file."""
+    files = {**dict.fromkeys(host.present, ""), **host.texts}
+    folders = {path for path in files if any(other.startswith(f"{path}/") for other in files)}
+    value = {
+        "origin": host.source.origin,
+        "machine": facts.processor.architecture,
+        "mounts": to_json(facts.mounts),
+        "files": {path: text for path, text in files.items() if path not in {*folders, MACHINE, MOUNTS, RECORD}},
+        "links": {},
+        "commands": to_json(commands.answers),
+    }
+    return dumps(value)
+
+
+def dumps(value: Any) -> str:
+    """Format a recorded host."""
+    import json
+
+    return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _write(file: str, text: str) -> None:
+    os.makedirs(os.path.dirname(file), exist_ok=True)
+    temporary = f"{file}.{os.getpid()}"
+    try:
+        with open(temporary, "x", encoding="utf-8", errors="replace", newline="") as opened:
+            opened.write(text)
+        os.rename(temporary, file)
+    except BaseException:
+        if os.path.lexists(temporary):
+            os.unlink(temporary)
+        raise
+
+
+# --- reading --------------------------------------------------------------------------------------------------------
+
+
+def open_host(root: str) -> Host:
+    """Open what `--root` names: host.json, a folder that holds one, a folder tree, or / for the running system.
+
+    Raises USAGE when it is none of these, or its host.json is wrong.
+    """
+    inside = os.path.join(root, FILE)
+    if root and not os.path.isdir(root):
+        return Host(source=read_record(root))
+    if root and os.path.lexists(inside):
+        return Host(source=read_record(inside))
+    return Host("" if root == "/" else root)
+
+
+def read_record(path: str) -> Recorded:
+    """Read a host.json. Raises USAGE."""
+    try:
+        data = read_regular(path, SIZE_AT_MOST + 1)
+    except OSError as error:
+        found = f"--root {path}: {error.strerror} (errno {error.errno})"
+        raise EntrypointError(USAGE, found, "expected what `facts --record host.json` wrote") from error
+    if len(data) > SIZE_AT_MOST:
+        raise EntrypointError(USAGE, f"--root {path}: larger than {SIZE_AT_MOST >> 20} MiB", _HINT)
+    try:
+        return parse_record(data.decode())
+    except (ValueError, RecursionError) as error:
+        raise EntrypointError(USAGE, f"--root {path}: {error}", _HINT) from error
+
+
+def parse_record(text: str) -> Recorded:
+    """Parse the text of a host.json. Raises ValueError, which names the key, and RecursionError."""
+    value = json.loads(text)
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
+    unknown, absent = sorted(value.keys() - _PARTS.keys()), sorted(_PARTS.keys() - value.keys())
+    if unknown or absent:
+        what = f"unknown key {unknown[0][:80]!r}" if unknown else f"key {absent[0]!r} is missing"
+        raise ValueError(f"{what}, expected {', '.join(_PARTS)}")
+    found = {key: _part(key, read, value[key]) for key, read in _PARTS.items()}
+    parts = {MOUNTS: found["mounts"], RECORD: found["commands"]}
+    return Recorded({**found["files"], MACHINE: found["machine"] + "\n"}, parts, found["origin"])
+
+
+def _part(key: str, read: Callable[[Any], Any], value: Any) -> Any:
+    try:
+        _encodable(value)
+        return read(value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+
+
+def _encodable(value: Any) -> None:
+    """Refuse half of a character: JSON can spell one, and it can be neither printed nor written."""
+    if isinstance(value, str):
+        value.encode()
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _encodable(key)
+            _encodable(item)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"found {type(value).__name__}, expected text")  # noqa: TRY004 - as for any wrong value
+    return value
+
+
+def _machine(value: Any) -> str:
+    machine = _text(value)
+    if not machine.isprintable() or not machine.strip():
+        raise ValueError(f"found {machine[:80]!r}, expected what `uname -m` says")
+    return machine
+
+
+def _files(value: Any) -> dict[str, str]:
+    if not isinstance(value, dict) or len(value) > FILES_AT_MOST:
+        raise ValueError(f"expected an object of at most {FILES_AT_MOST} paths and their texts")
+    for path, text in value.items():
+        steps = path[1:].split("/")
+        if path[:1] != "/" or not {"", ".", ".."}.isdisjoint(steps) or not path.isprintable():
+            raise ValueError(f"{path[:80]!r}: expected an absolute path without `.`, `..` and empty parts")
+        if len(steps) > STEPS_AT_MOST:
+            raise ValueError(f"{path[:80]!r}: expected at most {STEPS_AT_MOST} folders")
+        if not isinstance(text, str):
+            raise ValueError(f"{path[:80]!r}: found {type(text).__name__}, expected text")  # noqa: TRY004 - as above
+    return value
+
+
+def _links(value: Any) -> dict[str, str]:
+    if value != {}:
+        raise ValueError("expected {}: no probe reads a symbolic link itself")
+    return {}
+
+
+_PARTS: dict[str, Callable[[Any], Any]] = {
+    "origin": _text,
+    "machine": _machine,
+    "mounts": to_mounts,
+    "files": _files,
+    "links": _links,
+    "commands": to_answers,
+}

@@ -1,0 +1,1 @@
+"""Reading a host, live or recorded: files, commands, processes, limits."""

@@ -1,0 +1,119 @@
+"""Runs the vendor tools that a probe asks, or answers for them from a recorded host. IO."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+from entrypoints.host.host import Host, Result, Run
+
+if TYPE_CHECKING:
+    import subprocess
+    from typing import IO
+
+RECORD = "/commands.json"
+"""In a recorded host that is a folder: `{"tool -flag": {"rc": 0, "stdout": "…", "stderr": "…"}}`."""
+
+NOT_FOUND = 127
+NOT_EXECUTABLE = 126
+TIMED_OUT = 124
+ANSWER_AT_MOST = 4 << 20
+"""Bytes of one answer: a topology of sixteen cards as JSON takes 100 kB."""
+
+
+class Commands:
+    """Runs commands for one host and remembers the answers, for the recorder."""
+
+    def __init__(self, host: Host) -> None:
+        self._run: Run = run_live if host.live else recorded(host)
+        self.answers: dict[str, Result] = {}
+        self._hung: dict[str, Result] = {}
+
+    def run(self, argv: tuple[str, ...], timeout: float) -> Result:
+        """Run a command within `timeout` seconds; 127 means that there is no such command, 124 that it hung.
+
+        A tool that hung once is not waited for again: its driver will not answer the next question either.
+        """
+        result = self._hung.get(argv[0]) or self._run(argv, timeout)
+        if result.rc == TIMED_OUT:
+            self._hung[argv[0]] = result
+        self.answers[" ".join(argv)] = result
+        return result
+
+
+def run_live(argv: tuple[str, ...], timeout: float) -> Result:
+    """Run a command of this system; one that hangs, or prints without end, is killed with all that it started."""
+    import subprocess
+
+    with _memory() as out, _memory() as err:
+        try:
+            process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
+        except FileNotFoundError:
+            return Result(NOT_FOUND, "", f"{argv[0]}: not found")
+        except OSError as error:
+            return Result(NOT_EXECUTABLE, "", f"{argv[0]}: {error.strerror} (errno {error.errno})")
+        ended = _wait(process, timeout, (out, err))
+        if ended:
+            return Result(TIMED_OUT, "", f"{argv[0]}: {ended}")
+        return Result(process.returncode, _text(out), _text(err))
+
+
+def _memory() -> IO[bytes]:
+    """Return a file without a name: unlike a pipe it never fills up, and it needs no folder that can be written."""
+    return os.fdopen(os.memfd_create("answer"), "w+b")
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float, outputs: tuple[IO[bytes], ...]) -> str:
+    """Wait for the end of a command; return why it was killed, or nothing."""
+    import signal
+    import time
+
+    end, pause = time.monotonic() + timeout, 0.001
+    while process.poll() is None:
+        size = max(os.fstat(output.fileno()).st_size for output in outputs)
+        if size > ANSWER_AT_MOST or time.monotonic() > end:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"no answer within {timeout:g} s" if size <= ANSWER_AT_MOST else f"more than {ANSWER_AT_MOST} bytes"
+        time.sleep(pause)
+        pause = min(2 * pause, 0.05)
+    return ""
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read(ANSWER_AT_MOST).decode(errors="replace")
+
+
+def recorded(host: Host) -> Run:
+    """Answer from a recorded host; what was not recorded is not found."""
+    answers: dict[str, Result] = host.part(RECORD, parse_answers, {})
+
+    def run(argv: tuple[str, ...], timeout: float) -> Result:
+        del timeout  # an answer that was recorded comes at once
+        return answers.get(" ".join(argv), Result(NOT_FOUND, "", f"{argv[0]}: not recorded"))
+
+    return run
+
+
+def parse_answers(text: str) -> dict[str, Result]:
+    """Parse commands.json. Raises ValueError."""
+    try:
+        return to_answers(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise ValueError('{"command": {"rc": 0, "stdout": "…"}}') from error
+
+
+def to_answers(value: Any) -> dict[str, Result]:
+    """Turn JSON values into answers, by command. Raises ValueError, which names the command that is wrong."""
+    if not isinstance(value, dict):
+        raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
+    return {command: _answer(command, answer) for command, answer in value.items()}
+
+
+def _answer(command: str, answer: Any) -> Result:
+    fields = {"stderr": "", **answer} if isinstance(answer, dict) else {}
+    if {name: type(value) for name, value in fields.items()} != {"rc": int, "stdout": str, "stderr": str}:
+        raise ValueError(f'{command[:80]!r}: expected {{"rc": 0, "stdout": "…", "stderr": "…"}}')
+    return Result(**fields)

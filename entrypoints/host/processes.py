@@ -1,0 +1,85 @@
+"""Reads what other processes are doing from /proc below a root. IO.
+
+A process may end between two reads: it is then simply not among the results.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from entrypoints.serve.phases import WEIGHTS, Process
+
+_LISTEN = "0A"
+"""TCP_LISTEN as /proc/net/tcp writes it."""
+
+
+def command_line(pid: int | str, root: str = "/") -> tuple[str, ...]:
+    """Return a process's arguments; none for a kernel thread or a process that is gone."""
+    return tuple(part.strip() for part in _text(f"{root}/proc/{pid}/cmdline").split("\0") if part.strip())
+
+
+def session(leader: int, root: str = "/") -> tuple[Process, ...]:
+    """Return the processes of a session, with the weight files that each maps.
+
+    Maps are long, and only a process that vLLM has given a title (`VLLM::…`) has come as far as weights.
+    """
+    pids = [pid for pid, fields in _stats(root) if fields[_SESSION] == str(leader)]
+    titles = {pid: " ".join(command_line(pid, root)) for pid in pids}
+    return tuple(Process(title, _mapped_weights(pid, root) if "::" in title else ()) for pid, title in titles.items())
+
+
+def children(parent: int, root: str = "/") -> tuple[int, ...]:
+    """Return a process's children, ended ones that nobody has waited for left out."""
+    return tuple(pid for pid, fields in _stats(root) if fields[_PARENT] == str(parent) and fields[_STATE] != "Z")
+
+
+def age(root: str = "/") -> float:
+    """Return the seconds since this process began, to a hundredth; 0 where /proc does not say."""
+    import time
+
+    fields = _fields(_text(f"{root}/proc/self/stat"))
+    if not fields:
+        return 0.0
+    began = int(fields[_START]) / os.sysconf("SC_CLK_TCK")
+    return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+
+
+def is_listening(port: int, root: str = "/") -> bool:
+    """Tell whether something in this network namespace listens on a TCP port."""
+    lines = (line.split() for table in ("tcp", "tcp6") for line in _text(f"{root}/proc/net/{table}").splitlines()[1:])
+    return any(_listens(fields, port) for fields in lines)
+
+
+def _listens(fields: list[str], port: int) -> bool:
+    state_column = 3
+    return len(fields) > state_column and fields[state_column] == _LISTEN and fields[1].endswith(f":{port:04X}")
+
+
+# Fields of /proc/PID/stat after the command's name, which is in parentheses and may hold anything; proc(5).
+_STATE, _PARENT, _SESSION, _START = 0, 1, 3, 19
+
+
+def _stats(root: str) -> Iterator[tuple[int, list[str]]]:
+    for name in os.listdir(f"{root}/proc"):
+        if name.isdigit() and (fields := _fields(_text(f"{root}/proc/{name}/stat"))):
+            yield int(name), fields
+
+
+def _fields(stat: str) -> list[str]:
+    fields = stat.rpartition(")")[2].split()
+    return fields if len(fields) > _START else []
+
+
+def _mapped_weights(pid: int, root: str) -> tuple[str, ...]:
+    paths = (line.split(maxsplit=5)[-1] for line in _text(f"{root}/proc/{pid}/maps").splitlines())
+    return tuple(sorted({path for path in paths if path.endswith(WEIGHTS)}))
+
+
+def _text(path: str) -> str:
+    """Return a file's text; none when the process is gone or not ours to look into."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""

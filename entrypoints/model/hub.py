@@ -1,0 +1,201 @@
+"""A hub id → the model's small files: from the local cache, else from the hub or its mirror. IO.
+
+Where files are and what may be asked follows the variables that vLLM's own libraries read: huggingface_hub's HF_HOME,
+HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_ETAG_TIMEOUT, transformers'
+TRANSFORMERS_OFFLINE, and with VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.redact import redact_value
+
+if TYPE_CHECKING:
+    import ssl
+
+_TRUE = ("1", "on", "yes", "true")
+_AT_MOST = 1 << 20
+"""Bytes of a weight file's beginning that are asked for: the header of a model in one file is far smaller."""
+_FILE_AT_MOST = 64 << 20
+"""Bytes of config.json and of an index: a bound, far above any that exists."""
+_SECONDS = 10.0
+"""huggingface_hub's own default for its first question."""
+_FORBIDDEN, _ABSENT = (401, 403), 404
+
+
+class Hub(NamedTuple):
+    """Where models come from."""
+
+    site: str
+    """As people know it."""
+    endpoint: str
+    revision: str
+    caches: tuple[str, ...]
+    """Folders that may hold models, the likeliest first."""
+    offline: str
+    """The variable that forbids asking; empty where asking is allowed."""
+    token: str
+    seconds: float
+    authorities: str
+    """File of certificates to trust; empty for the system's."""
+
+    @property
+    def modelscope(self) -> bool:
+        """Tell whether it is laid out as ModelScope is."""
+        return self.site == "ModelScope"
+
+    @property
+    def place(self) -> str:
+        """Return the endpoint as it may be printed."""
+        return redact_value("", self.endpoint)
+
+    def url(self, name: str, file: str) -> str:
+        """Return where a file of a model is."""
+        from urllib.parse import quote, urlencode
+
+        if self.modelscope:
+            query = urlencode({"Revision": self.revision, "FilePath": file})
+            return f"{self.endpoint}/api/v1/models/{quote(name)}/repo?{query}"
+        return f"{self.endpoint}/{quote(name)}/resolve/{quote(self.revision, safe='')}/{quote(file)}"
+
+
+class NotAnswered(Exception):  # noqa: N818 -- it is what happened, and vLLM may still have its own way
+    """The hub gave no answer; the text says why."""
+
+
+def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str | None = None) -> Hub:
+    """Tell from variables, --revision and --download-dir where models come from. Pure but for the token's file."""
+    offline = next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_true(env.get(name))), "")
+    authorities = env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
+    own = (download,) if download else ()
+    cache = env.get("XDG_CACHE_HOME") or f"{env.get('HOME') or '/'}/.cache"
+    if _is_true(env.get("VLLM_USE_MODELSCOPE")):
+        base = env.get("MODELSCOPE_CACHE") or f"{env.get('HOME') or '/'}/.cache/modelscope/hub"
+        roots = tuple(f"{root}{below}" for root in (*own, base) for below in ("/models", "", "/hub/models", "/hub"))
+        domain = (env.get("MODELSCOPE_DOMAIN") or "www.modelscope.cn").rstrip("/")
+        endpoint = domain if "://" in domain else f"https://{domain}"
+        return Hub("ModelScope", endpoint, revision or "master", roots, offline, "", _SECONDS, authorities)
+    home = env.get("HF_HOME") or f"{cache}/huggingface"
+    hub = env.get("HF_HUB_CACHE") or env.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
+    endpoint = (env.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
+    return Hub(
+        "Hugging Face",
+        endpoint,
+        revision or "main",
+        (*own, hub),
+        offline,
+        _token(env, home),
+        _seconds(env.get("HF_HUB_ETAG_TIMEOUT")),
+        authorities,
+    )
+
+
+def _is_true(value: str | None) -> bool:
+    return (value or "").strip().lower() in _TRUE
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return max(1.0, float(text or _SECONDS))
+    except ValueError:
+        return _SECONDS
+
+
+def _token(env: Mapping[str, str], home: str) -> str:
+    """Return the token that huggingface_hub would send; empty without one."""
+    token = env.get("HF_TOKEN") or env.get("HUGGING_FACE_HUB_TOKEN")
+    if token or _is_true(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
+        return (token or "").strip()
+    try:
+        with open(env.get("HF_TOKEN_PATH") or f"{home}/token", encoding="ascii") as file:
+            return file.read(1024).strip()
+    except (OSError, ValueError):  # nobody logged in
+        return ""
+
+
+# --- the local cache ------------------------------------------------------------------------------------------------
+
+
+def snapshot(hub: Hub, name: str) -> str:
+    """Return the folder of a model in the local cache, where at least its config.json is; empty without one."""
+    find = _modelscope_folders if hub.modelscope else _snapshots
+    folders = (folder for cache in hub.caches for folder in find(hub, cache, name))
+    return next((folder for folder in folders if os.path.exists(f"{folder}/config.json")), "")
+
+
+def _modelscope_folders(_: Hub, cache: str, name: str) -> tuple[str, ...]:
+    """Return where ModelScope keeps a model: the dots of its name are written as three underscores."""
+    return (f"{cache}/{name.replace('.', '___')}", f"{cache}/{name}")
+
+
+def _snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
+    """Return the folder of the revision: a commit itself, or the branch or tag that refs/ resolves."""
+    repository = f"{cache}/models--{name.replace('/', '--')}"
+    try:
+        with open(f"{repository}/refs/{hub.revision}", encoding="ascii") as file:
+            commit = file.read(100).strip()
+    except (OSError, ValueError):  # not a branch that was downloaded
+        commit = hub.revision
+    return (f"{repository}/snapshots/{commit}",)
+
+
+# --- the hub itself -------------------------------------------------------------------------------------------------
+
+
+def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes | None:
+    """Ask for one file, or only for its beginning; None when the model has no such file.
+
+    Raises NotAnswered, and MODEL where the hub refuses. The token goes to the endpoint alone, never along a redirect.
+    """
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+    from urllib.request import Request, urlopen
+
+    url = hub.url(name, file)
+    if not url.startswith(("http://", "https://")):
+        raise EntrypointError(MODEL, f"{hub.place}: expected http:// or https://", "correct HF_ENDPOINT")
+    request = Request(url, headers={"User-Agent": "drydock"})  # noqa: S310 -- the scheme is checked above
+    if beginning:
+        request.add_header("Range", f"bytes=0-{_AT_MOST - 1}")
+    if hub.token:
+        request.add_unredirected_header("Authorization", f"Bearer {hub.token}")
+    try:
+        with urlopen(request, timeout=hub.seconds, context=_trust(hub)) as answer:  # noqa: S310 -- as above
+            body: bytes = answer.read(_AT_MOST if beginning else _FILE_AT_MOST)
+            return body
+    except HTTPError as error:
+        if error.code == _ABSENT:
+            return None
+        if error.code in _FORBIDDEN:
+            raise _refused(hub, name, error.code) from error
+        raise NotAnswered(f"{hub.place} answered {error.code}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        raise NotAnswered(f"{hub.place}: {getattr(error, 'reason', None) or error}") from error
+
+
+def _trust(hub: Hub) -> ssl.SSLContext | None:
+    """Return what certificates are trusted; None for the system's."""
+    if not hub.authorities or not hub.endpoint.startswith("https:"):
+        return None
+    import ssl
+
+    return ssl.create_default_context(cafile=hub.authorities)
+
+
+def _refused(hub: Hub, name: str, code: int) -> EntrypointError:
+    sent = "the one that was sent may not" if hub.token else "none was sent"
+    return EntrypointError(
+        MODEL,
+        f"{name}: {hub.place} answered {code}: there is no such model, or it is private or gated",
+        f"correct the id, or set HF_TOKEN to a token that may read it ({sent})",
+    )
+
+
+def absent(hub: Hub, name: str) -> EntrypointError:
+    """Make the error for a model that the hub does not have."""
+    found = f"{name}: {hub.place} has no config.json of revision {hub.revision}"
+    return EntrypointError(MODEL, found, "correct the id or --revision; vLLM needs config.json")

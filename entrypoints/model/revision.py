@@ -1,0 +1,58 @@
+"""Which revision of a model is there, so that what was compiled for another one is not used. IO."""
+
+from __future__ import annotations
+
+import os
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from entrypoints.model.hub import Hub
+
+_WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt")
+_CONFIGS = ("config.json", "params.json")
+_SAMPLES = 8
+"""Weight files that are looked into: reading hundreds would take as long as the rest of the start."""
+_END = 4096
+"""Bytes at a file's end: the last tensor's, which training changes."""
+_COMMIT = 40
+
+
+def read_revision(name: str, hub: Hub) -> str:
+    """Return the hub's commit where there is one; for a plain folder a digest of configuration and weights.
+
+    The digest takes in config.json, every weight file's name and size, and the end of some; "" when nothing is there.
+    """
+    from entrypoints.model.hub import snapshot
+
+    folder = name if os.path.isdir(name) else snapshot(hub, name)
+    if not folder:
+        return hub.revision
+    commit = os.path.basename(os.path.realpath(folder))
+    if len(commit) == _COMMIT and os.path.basename(os.path.dirname(os.path.realpath(folder))) == "snapshots":
+        return commit
+    try:
+        return _digest(folder)
+    except OSError:  # read_model has said what is wrong with a folder that matters
+        return ""
+
+
+def _digest(folder: str) -> str:
+    found = sha256()
+    names = sorted(os.listdir(folder))
+    for config in [name for name in names if name in _CONFIGS]:
+        with open(os.path.join(folder, config), "rb") as file:
+            found.update(file.read())
+    weights = [name for name in names if name.endswith(_WEIGHTS)]
+    for name in weights:
+        found.update(f"{name} {os.path.getsize(os.path.join(folder, name))}\n".encode())
+    for name in weights[:: -(-len(weights) // _SAMPLES) or 1]:
+        found.update(_end(os.path.join(folder, name)))
+    return found.hexdigest()[:12]
+
+
+def _end(path: str) -> bytes:
+    with open(path, "rb") as file:
+        file.seek(0, os.SEEK_END)
+        file.seek(max(0, file.tell() - _END))
+        return file.read()

@@ -1,0 +1,1 @@
+"""From decisions to the command and environment of vLLM."""

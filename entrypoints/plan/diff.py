@@ -1,0 +1,75 @@
+"""Two plans, as `plan --json` printed them → what differs, with the reason of each side. Pure but for reading."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.core.errors import USAGE, EntrypointError
+
+
+class Side(NamedTuple):
+    """One setting as one plan has it; nothing where that plan lacks it."""
+
+    value: str
+    origin: str
+    because: str
+
+
+class Change(NamedTuple):
+    """A setting that two plans give differently."""
+
+    setting: str
+    first: Side | None
+    second: Side | None
+
+
+def read_plan(path: str) -> dict[str, Side]:
+    """Read what a file that `plan --json` wrote says of each setting. Raises USAGE."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return parse_plan(file.read())
+    except (OSError, ValueError) as error:
+        raise EntrypointError(USAGE, f"--diff {path}: {error}", "expected what `plan --json > FILE` wrote") from error
+
+
+def parse_plan(text: str) -> dict[str, Side]:
+    """Parse a plan's reasons, and its model. Raises ValueError."""
+    plan = json.loads(text)
+    reasons = plan.get("reasons") if isinstance(plan, dict) else None
+    if not isinstance(reasons, list):
+        raise ValueError("no plan: found no list `reasons`")  # noqa: TRY004 - one error for whatever is wrong in a file
+    found = {"model": Side(str(plan.get("model", "")), "command line", "")}
+    return found | dict(_setting(reason) for reason in reasons)
+
+
+def compare(first: Mapping[str, Side], second: Mapping[str, Side]) -> tuple[Change, ...]:
+    """Return the settings whose values differ, sorted."""
+    names = sorted({*first, *second})
+    changes = (Change(name, first.get(name), second.get(name)) for name in names)
+    return tuple(change for change in changes if _value(change.first) != _value(change.second))
+
+
+def as_text(changes: tuple[Change, ...]) -> str:
+    """Format changes for people."""
+    return "".join(line for change in changes for line in _lines(change)) or "the plans start the same\n"
+
+
+def _setting(reason: Any) -> tuple[str, Side]:
+    try:
+        return str(reason["setting"]), Side(str(reason["value"]), str(reason["origin"]), str(reason["because"]))
+    except (KeyError, TypeError) as error:
+        raise ValueError("no plan: a reason lacks setting, value, origin or because") from error
+
+
+def _value(side: Side | None) -> str | None:
+    return side.value if side else None
+
+
+def _lines(change: Change) -> Iterator[str]:
+    yield f"{change.setting}\n"
+    for mark, side in (("-", change.first), ("+", change.second)):
+        if side:
+            because = f"  {side.because}" if side.because else ""
+            yield f"  {mark} {side.value}  [{side.origin}]{because}\n"

@@ -1,0 +1,1 @@
+"""What the user asked for: arguments, vLLM flags, intents."""

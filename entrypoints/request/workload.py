@@ -1,0 +1,153 @@
+"""Lengths of real requests, from a file: JSON lines, CSV, or a running server's Prometheus metrics. Pure.
+
+Every layout becomes (tokens of the prompt, tokens of the answer, how often), in ascending order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from entrypoints.request.intents import Request
+
+_PROMPTS = (
+    "input",
+    "prompt",
+    "input_tokens",
+    "prompt_tokens",
+    "input_len",
+    "prompt_len",
+    "contexttokens",
+    "num_prompt_tokens",
+)
+_ANSWERS = (
+    "output",
+    "completion",
+    "output_tokens",
+    "completion_tokens",
+    "output_len",
+    "generatedtokens",
+    "num_generation_tokens",
+)
+_COUNTS = ("count", "requests", "weight")
+"""Names of columns and keys: plain ones, OpenAI's usage, vLLM's, Azure's public traces; in lower case."""
+
+_METRIC = re.compile(r"vllm:request_(prompt|generation)_tokens_bucket\{([^}]*)\}\s+(\S+)")
+_EDGE = re.compile(r'le="([^"]+)"')
+
+LONGEST = 1 << 24
+"""Tokens of one request; more is a slip of the keyboard."""
+
+EXPECTED = 'lines such as {"input": 812, "output": 150}, or 812,150, or the text of /metrics'
+
+
+def parse_workload(text: str) -> tuple[Request, ...]:
+    """Parse a file of lengths. Raises ValueError, which says the line and what was expected."""
+    if "vllm:request_prompt_tokens_bucket" in text:
+        return _collected(_from_metrics(text))
+    lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+    if not lines:
+        raise ValueError(f"nothing in it, expected {EXPECTED}")
+    if lines[0][1].startswith("{"):
+        return _collected(_from_json(number, line) for number, line in lines)
+    return _collected(_from_csv(lines))
+
+
+def _collected(requests: Iterable[Request]) -> tuple[Request, ...]:
+    """Add up requests of the same lengths."""
+    found: dict[tuple[int, int], float] = {}
+    for prompt, answer, often in requests:
+        if often > 0:
+            found[prompt, answer] = found.get((prompt, answer), 0.0) + often
+    if not found:
+        raise ValueError(f"no request in it, expected {EXPECTED}")
+    return tuple((prompt, answer, often) for (prompt, answer), often in sorted(found.items()))
+
+
+def _from_json(number: int, line: str) -> Request:
+    import json
+
+    try:
+        loaded = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"line {number}: {error}, expected {EXPECTED}") from error
+    if not isinstance(loaded, dict):
+        raise ValueError(f"line {number}: {line[:80]!r}, expected an object")  # noqa: TRY004 - a layout, like all others
+    usage = loaded.get("usage")
+    return _request(number, usage if isinstance(usage, dict) else loaded)
+
+
+def _from_csv(lines: list[tuple[int, str]]) -> Iterable[Request]:
+    """Parse comma-separated columns, named by a first line or else prompt, answer and perhaps how often."""
+    names = [name.strip().lower() for name in lines[0][1].split(",")]
+    named = any(name in _PROMPTS for name in names)
+    columns = names if named else ["input", "output", "count"]
+    for number, line in lines[named:]:
+        cells = [cell.strip() for cell in line.split(",")]
+        yield _request(number, dict(zip(columns, cells, strict=False)))
+
+
+def _request(number: int, fields: Mapping[str, object]) -> Request:
+    lower = {str(name).lower(): value for name, value in fields.items()}
+    prompt, answer = (_tokens(number, lower, names) for names in (_PROMPTS, _ANSWERS))
+    counted = next((lower[name] for name in _COUNTS if name in lower), 1)
+    return prompt, answer, _number(number, counted, least=0)
+
+
+def _tokens(number: int, fields: Mapping[str, object], names: tuple[str, ...]) -> int:
+    value = next((fields[name] for name in names if name in fields), None)
+    if value is None:
+        raise ValueError(f"line {number}: no {names[0]}, expected {EXPECTED}")
+    return int(_number(number, value, least=1))
+
+
+def _number(number: int, value: object, least: int) -> float:
+    try:
+        found = float(str(value))
+    except ValueError:
+        found = -1.0
+    if not least <= found <= LONGEST:
+        raise ValueError(f"line {number}: {str(value)[:40]!r}, expected a number from {least} to {LONGEST}")
+    return found
+
+
+# --- metrics --------------------------------------------------------------------------------------------------------
+
+
+def _from_metrics(text: str) -> Iterable[Request]:
+    """Combine the two histograms of a server: it does not tell which prompt had which answer."""
+    prompts, answers = _histogram(text, "prompt"), _histogram(text, "generation")
+    total = sum(answers.values()) or 1.0
+    return [
+        (prompt, answer, first * second / total)
+        for prompt, first in prompts.items()
+        for answer, second in answers.items()
+    ]
+
+
+def _histogram(text: str, kind: str) -> dict[int, float]:
+    """Return upper edge → requests, added up over engines and models; the open bucket counts at the last edge."""
+    cumulative: dict[float, float] = {}
+    for match in _METRIC.finditer(text):
+        edge = _EDGE.search(match[2])
+        if match[1] == kind and edge:
+            cumulative[_float(edge[1])] = cumulative.get(_float(edge[1]), 0.0) + _float(match[3])
+    finite = [edge for edge in sorted(cumulative) if 1 <= edge <= LONGEST]
+    below = 0.0
+    found: dict[int, float] = {}
+    for upper in finite:
+        found[int(upper)] = max(0.0, cumulative[upper] - below)
+        below = max(below, cumulative[upper])
+    if finite:
+        found[int(finite[-1])] += max(0.0, cumulative.get(float("inf"), below) - below)
+    return found
+
+
+def _float(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError as error:
+        raise ValueError(f"{text[:40]!r}, expected a number, as Prometheus writes them") from error
+    if value != value or value < 0:  # noqa: PLR0124 - only NaN differs from itself
+        raise ValueError(f"{text[:40]!r}, expected a number that is not negative")
+    return value

@@ -1,0 +1,1 @@
+"""Start vLLM, supervise it, and report its health."""

@@ -1,0 +1,113 @@
+"""Asks vLLM's server over HTTP, wherever its flags made it listen: address, TLS, Unix socket, API key. IO.
+
+`parse_endpoint` is pure. http.client costs 30 ms to import, hence inside: nothing of this runs before vLLM does.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import http.client
+
+ANSWER_AT_MOST = 16 * 1024 * 1024
+"""Bytes of one answer: a bound, far above any that is asked for here."""
+
+
+class Endpoint(NamedTuple):
+    """Where vLLM's own server listens, as seen from inside the container."""
+
+    host: str
+    port: int
+    tls: bool = False
+    socket: str = ""
+    """Path of a Unix socket, used instead of host and port."""
+    key: str = ""
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return self.socket or f"http{'s' if self.tls else ''}://{host}:{self.port}"
+
+
+class Reply(NamedTuple):
+    """An HTTP answer."""
+
+    status: int
+    body: bytes
+
+
+class Unreachable(Exception):  # noqa: N818 -- it is what the server is, and nothing that went wrong here
+    """The server gave no HTTP answer; the text says why."""
+
+
+def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, str]) -> Endpoint:
+    """Tell from vLLM's flags and environment where to ask it. Pure."""
+    wildcard = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- read here, not bound
+    return Endpoint(
+        host=wildcard.get(host, host),
+        port=port,
+        tls=bool(flag(argv, "--ssl-certfile")),
+        socket=flag(argv, "--uds"),
+        key=flag(argv, "--api-key") or env.get("VLLM_API_KEY", ""),
+    )
+
+
+def flag(argv: Sequence[str], name: str) -> str:
+    """Return a flag's last value, in either form (`--a b`, `--a=b`, underscores as dashes); empty without one."""
+    found = ""
+    for token, following in itertools.zip_longest(argv, argv[1:], fillvalue=""):
+        spelled, equals, value = token.partition("=")
+        if spelled.startswith("--") and spelled.replace("_", "-") == name:
+            found = value if equals else following
+    return found
+
+
+def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None, timeout: float = 5.0) -> Reply:
+    """GET a path, or POST a question to it as JSON; raises Unreachable. `timeout` is for each wait, in seconds."""
+    import http.client
+    import json
+
+    headers = {"Connection": "close", "Content-Type": "application/json"}
+    if endpoint.key:
+        headers["Authorization"] = f"Bearer {endpoint.key}"
+    connection = _connection(endpoint, timeout)
+    try:
+        if question is None:
+            connection.request("GET", path, headers=headers)
+        else:
+            connection.request("POST", path, json.dumps(question), headers)
+        response = connection.getresponse()
+        return Reply(response.status, response.read(ANSWER_AT_MOST))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Unreachable(f"{endpoint}{path}: {error or type(error).__name__}") from error
+    finally:
+        connection.close()
+
+
+def _connection(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
+    import http.client
+
+    if endpoint.socket:
+        return _over_unix_socket(endpoint, timeout)
+    if endpoint.tls:
+        import ssl
+
+        # The certificate is for the name that clients use; this is the loopback.
+        context = ssl._create_unverified_context()  # noqa: SLF001, S323 -- as said
+        return http.client.HTTPSConnection(endpoint.host, endpoint.port, timeout=timeout, context=context)
+    return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout)
+
+
+def _over_unix_socket(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:
+    import http.client
+    import socket
+
+    class OverUnixSocket(http.client.HTTPConnection):
+        def connect(self) -> None:
+            self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            self.sock.settimeout(self.timeout)
+            self.sock.connect(endpoint.socket)
+
+    return OverUnixSocket("localhost", timeout=timeout)

@@ -1,0 +1,195 @@
+"""Turns a ServePlan into a running vLLM: what must hold first, then exec, or the supervisor. IO.
+
+Only what must precede vLLM is imported above; the rest loads while vLLM's interpreter starts.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from entrypoints.cache.plan import private_root
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.folders import write
+from entrypoints.host.limits import apply
+from entrypoints.host.processes import age
+from entrypoints.serve.client import flag, parse_endpoint
+from entrypoints.serve.ports import check_port
+
+if TYPE_CHECKING:
+    from typing import NoReturn
+
+    from entrypoints.cache.lifecycle import Caches
+    from entrypoints.core.records import Facts, ServePlan
+    from entrypoints.request.arguments import Options
+
+GROUP_WRITES = 0o007
+"""umask: what one UID of group 0 puts into the cache, the next one may replace."""
+
+
+def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
+    """Run vLLM until it ends or is told to; return the exit code. With `options.exec_` become vLLM instead.
+
+    Raises HOST for what is missing, before anything is started.
+    """
+    caches, whole = prepare_host(plan, facts, env, options)
+    if options.exec_:
+        caches.hold()
+        become(plan, whole)
+    return _supervised(plan, profile, whole, options, caches, until_ready=False)
+
+
+def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
+    """Start vLLM, wait until it is ready, stop it; the caches stay filled. Return the exit code. Raises HOST."""
+    caches, whole = prepare_host(plan, facts, env, options)
+    return _supervised(plan, profile, whole, options, caches, until_ready=True)
+
+
+def prepare_host(
+    plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options
+) -> tuple[Caches, dict[str, str]]:
+    """See that ports are free, raise limits, open the caches; return them with vLLM's whole environment.
+
+    Raises HOST or USAGE.
+    """
+    from entrypoints.cache.lifecycle import Caches
+
+    os.umask(GROUP_WRITES)
+    tmp = facts.mounts.get("tmp")
+    if tmp and not tmp.writable:
+        hint = "add --tmpfs /tmp to docker run, or an emptyDir at /tmp"
+        raise EntrypointError(HOST, f"{tmp.path}: cannot be written; vLLM's processes meet there", hint)
+    if options.status_port == plan.port and not options.exec_:
+        hint = "choose another with --status-port N"
+        raise EntrypointError(USAGE, f"--status-port {plan.port} is vLLM's own --port", hint)
+    if not flag(plan.argv, "--uds"):
+        check_port(plan.host, plan.port)
+    whole = environment(plan, env)
+    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
+    caches.open()
+    for path, text in plan.files.items():
+        write(path, text)
+    if not options.recorded:
+        apply(plan.limits, say)
+        bind(whole.get("DRYDOCK_CPUS", ""))
+    return caches, caches.environment(whole)
+
+
+def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
+    """Return the inherited environment with the plan's on top.
+
+    Kubernetes describes a Service named `vllm` to its pods as VLLM_PORT=tcp://…, upon which vLLM dies
+    (vllm.envs.get_vllm_port): nobody chose that value, so it is left out and said.
+    """
+    whole = {**env, **plan.env}
+    if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
+        say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} left out: a Kubernetes service link, not a port")
+    return whole
+
+
+def bind(cpus: str) -> None:
+    """Keep this process, and with it vLLM, to these CPUs. Raises USAGE for what is no list of them."""
+    from entrypoints.core.parse import parse_id_list
+
+    if not cpus:
+        return
+    try:
+        os.sched_setaffinity(0, parse_id_list(cpus))
+    except (OSError, ValueError) as error:
+        raise EntrypointError(
+            USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "CPUs that the container has, such as 0-9"
+        ) from error
+
+
+def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
+    """Replace this process by vLLM. Raises HOST when its interpreter cannot be run."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what was blocked while planning is vLLM's to take now
+    try:
+        os.execve(plan.argv[0], list(plan.argv), dict(env))  # noqa: S606 -- a list, no shell: what --exec means
+    except OSError as error:
+        raise _cannot_run(plan, error) from error
+
+
+def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
+    """Return what starts vLLM, in a session of its own so that a terminal's Ctrl-C reaches only the supervisor."""
+
+    def spawn() -> int:
+        try:
+            return os.posix_spawn(
+                plan.argv[0],
+                list(plan.argv),
+                dict(env),
+                setsid=True,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),  # Python ignores them, and vLLM would inherit that
+            )
+        except OSError as error:
+            raise _cannot_run(plan, error) from error
+
+    return spawn
+
+
+def say(text: str) -> None:
+    """Say one line on standard error."""
+    sys.stderr.write(f"drydock: {text}\n")
+    sys.stderr.flush()
+
+
+def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
+    return EntrypointError(HOST, f"{plan.argv[0]}: cannot be run: {error.strerror}", "this image lacks its interpreter")
+
+
+def _supervised(
+    plan: ServePlan,
+    profile: Mapping[str, Any],
+    env: Mapping[str, str],
+    options: Options,
+    caches: Caches,
+    *,
+    until_ready: bool,
+) -> int:
+    import time
+
+    from entrypoints.serve.supervise import Job, supervise
+
+    failures: list[str] = []
+    start = spawner(plan, env)
+
+    def spawn() -> int:
+        leader = start()
+        caches.count()  # while vLLM's interpreter starts: writing JSON takes 5 ms to import
+        return leader
+
+    job = Job(
+        spawn=spawn,
+        endpoint=parse_endpoint(plan.argv, plan.host, plan.port, env),
+        model=plan.model,
+        began=time.monotonic() - age(),
+        status_port=options.status_port,
+        drain_timeout=options.drain_timeout,
+        drains_itself=flag(plan.argv, "--shutdown-timeout") not in ("", "0"),
+        until_ready=until_ready,
+        keep_wrong=env.get("DRYDOCK_KEEP_WRONG") == "1",
+        digest=env.get("DRYDOCK_IMAGE_DIGEST", ""),
+        cache="hit" if caches.hit else "miss",
+        on_ready=caches.keep_behind,
+        on_failure=failures.append,
+    )
+    code = supervise(job, profile, say)
+    suspects = caches.suspects() if failures else ""
+    caches.close(patient=until_ready)
+    if suspects:
+        _repeat(failures[0], suspects)
+    return code
+
+
+def _repeat(failure: str, suspects: str) -> NoReturn:
+    """Start over in this very process, without what was kept: this plan was ready with it before, and now it fails."""
+    from entrypoints.cache.lifecycle import SUSPECT, repeated
+
+    say(repeated(failure, suspects))
+    own = {**os.environ, SUSPECT: suspects}
+    os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], own)  # noqa: S606 -- itself

@@ -1,0 +1,116 @@
+"""What is known about a start, from the first instruction to ready: phases, readiness and why not. Pure.
+
+Phases are told from what processes are and hold, never from log lines, whose wording changes between releases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+PLAN = "plan"
+"""From the start of the process until vLLM is spawned."""
+SPAWN = "spawn"
+"""Until the kernel runs vLLM's interpreter."""
+IMPORT = "import"
+"""API server, engine core and workers import torch and vLLM, one after the other."""
+LOAD = "load"
+"""From the last import until no weight file is mapped any more; a loader that maps none counts until the end."""
+ENGINE_INIT = "engine_init"
+"""Profiling, compilation, KV cache; ends when vLLM's /health answers."""
+KNOWN_ANSWER = "known_answer"
+"""vLLM listens; its answers are compared."""
+READY = "ready"
+
+ORDER = (PLAN, SPAWN, IMPORT, LOAD, ENGINE_INIT, KNOWN_ANSWER, READY)
+
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+"""How weight files end."""
+
+
+class Process(NamedTuple):
+    """One process of vLLM's session: its command line as one text, and the files that it maps into memory."""
+
+    title: str
+    mapped: tuple[str, ...]
+
+
+class State(NamedTuple):
+    """A start so far. Times are seconds since the process began."""
+
+    entered: tuple[tuple[str, float], ...] = ((PLAN, 0.0),)
+    """Each phase with the time it began, in order."""
+    healthy: bool = False
+    """vLLM's /health answers now."""
+    verified: bool = False
+    """Its answers were found right, or could not be checked for a reason that `notes` states."""
+    wrong: str = ""
+    """What was expected and what came instead."""
+    stopping: str = ""
+    """Why the server is going away."""
+    trouble: str = ""
+    """The last thing that went wrong on the way to ready."""
+    notes: tuple[str, ...] = ()
+    """What was checked, and what could not be and why."""
+    idle: bool = False
+    """While stopping: the last running request has ended."""
+    unseen: bool = False
+    """While stopping: vLLM does not say how many requests run."""
+
+
+def phase(state: State) -> str:
+    """Return the current phase."""
+    return state.entered[-1][0]
+
+
+def enter(state: State, name: str, at: float) -> State:
+    """Move on to a later phase at `at`; going back is impossible, phases in between may be skipped."""
+    if ORDER.index(name) <= ORDER.index(phase(state)):
+        return state
+    return state._replace(entered=(*state.entered, (name, at)))
+
+
+def is_ready(state: State) -> bool:
+    """Tell whether requests may come."""
+    return state.healthy and state.verified and not state.wrong and not state.stopping
+
+
+def why_not(state: State) -> str:
+    """Say in one sentence why requests may not come; empty when they may."""
+    if is_ready(state):
+        return ""
+    fallback = "vLLM no longer answers" if phase(state) == READY else f"starting: {phase(state)}"
+    return state.stopping or state.wrong or state.trouble or fallback
+
+
+def seconds(state: State, now: float) -> dict[str, float]:
+    """Return the seconds that each phase took, the running one up to `now`; being ready takes none."""
+    ends = (*(at for _, at in state.entered[1:]), now)
+    return {name: end - at for (name, at), end in zip(state.entered, ends, strict=True) if name != READY}
+
+
+def startup_seconds(state: State, now: float) -> float:
+    """Return how long it took until ready for the first time, or up to `now`."""
+    return dict(state.entered).get(READY, now)
+
+
+def observed_phase(processes: Iterable[Process], before: str, *, loaded: bool) -> str:
+    """Tell the phase from vLLM's processes, the phase before, and whether weights were seen mapped already.
+
+    vLLM titles a process `VLLM::EngineCore` or `VLLM::Worker` once its imports are done; until then a spawned one is
+    called after multiprocessing's spawn_main. Workers come last and load weights first.
+    """
+    seen = tuple(processes)
+    if maps_weights(seen):
+        return LOAD
+    if loaded:
+        return ENGINE_INIT
+    titles = [process.title for process in seen]
+    if any("spawn_main" in title for title in titles) or not any("::Worker" in title for title in titles):
+        return before if before in (LOAD, ENGINE_INIT) else IMPORT
+    return LOAD
+
+
+def maps_weights(processes: Iterable[Process]) -> bool:
+    """Tell whether any process has a weight file mapped."""
+    return any(path.endswith(WEIGHTS) for process in processes for path in process.mapped)

@@ -1,0 +1,54 @@
+"""The TCP ports of a start, before anything else runs: vLLM's must be free, the status port is taken. IO."""
+
+from __future__ import annotations
+
+import socket
+
+from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.host.processes import is_listening
+
+CLIENTS_AT_MOST = 64
+"""Of the status port, at a time."""
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise HOST unless vLLM will be able to bind its address; nothing stays bound."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        probe = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((host, port))
+        finally:
+            probe.close()
+    except OSError as error:
+        by = "; another process of this network namespace listens there" if is_listening(port) else ""
+        hint = "choose another with --port N, or an address of this host with --host"
+        raise EntrypointError(HOST, f"--host {host or '0.0.0.0'} --port {port}: {error.strerror}{by}", hint) from error  # noqa: S104 -- shown, not bound
+
+
+def listen(port: int) -> socket.socket:
+    """Bind the status port on every address, IPv6 and IPv4; 0 lets the kernel choose. Raises HOST."""
+    try:
+        return _bound(socket.AF_INET6, port)
+    except OSError:  # no IPv6 here, or the port is taken: IPv4 tells which
+        pass
+    try:
+        return _bound(socket.AF_INET, port)
+    except OSError as error:
+        hint = "choose another with --status-port N"
+        raise EntrypointError(HOST, f"status port {port}: cannot listen: {error.strerror}", hint) from error
+
+
+def _bound(family: int, port: int) -> socket.socket:
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))  # noqa: S104 -- kubelet asks the pod's address
+        listener.listen(CLIENTS_AT_MOST)
+    except OSError:
+        listener.close()
+        raise
+    return listener
