@@ -49,7 +49,7 @@ def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) 
     if facts.devices or not cards:
         return None
     name = profile["accelerator"]
-    there = [path for path in cards if facts.granted.get(path)]
+    there = [path for path in cards if facts.grants.get(path)]
     files = f"behind {' and '.join(there)} no device that can serve" if there else f"{' or '.join(cards)}: none to open"
     failures = [f"{failure.where}: {failure.found}" for failure in facts.failures[:_NAMED]]
     failures += ["…"] if len(facts.failures) > _NAMED else []
@@ -98,9 +98,9 @@ def _devices(run: Run, facts: Facts) -> Iterable[Notice]:
     nodes = run.get("devices", ())
     cards = [node for node in nodes if node["each"]]
     shared = [node for node in nodes if not node["each"] and not node.get("optional")]
-    for node in (node for node in shared if facts.granted.get(node["path"]) is False):
+    for node in (node for node in shared if facts.grants.get(node["path"]) is False):
         yield _device(node, [node], facts, f"--device {node['path']}")
-    if cards and all(facts.granted.get(node["path"]) is False for node in cards):
+    if cards and all(facts.grants.get(node["path"]) is False for node in cards):
         yield _device(cards[0], cards, facts, _cards_flag(run, cards[0]["path"]))
 
 
@@ -143,7 +143,7 @@ def _cards_flag(run: Run, pattern: str) -> str:
 def _mounts(run: Run, facts: Facts) -> Iterable[Notice]:
     for mount in run.get("mounts", ()):
         path = mount["path"]
-        if not mount["optional"] and facts.granted.get(path) is False:
+        if not mount["optional"] and facts.grants.get(path) is False:
             flag = f"--mount type=bind,source={path},target={path},readonly"
             yield notice("RUN-002", f"{path}: not there", "the host's own", **_said(mount, flag))
 

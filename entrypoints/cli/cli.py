@@ -12,7 +12,7 @@ from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.request.arguments import FLAGS, VERBS, Arguments, parse_arguments
-from entrypoints.request.intents import Wishes
+from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
 
@@ -126,7 +126,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.plan.plan import command
     from entrypoints.request.vllm_flags import parse_given
 
-    given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.wishes))
+    given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.intents))
     name = given.flag("--model")
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
@@ -146,17 +146,17 @@ def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[s
     return shared_settings(profile, env, facts.mounts, facts.user[0]) | chosen_environment(env, cache)
 
 
-def _with_workload(wishes: Wishes) -> Wishes:
-    """Return the wishes with the lengths that --workload names. Raises USAGE."""
-    if not wishes.workload_file:
-        return wishes
+def _with_workload(intents: Intents) -> Intents:
+    """Return the intents with the lengths that --workload names. Raises USAGE."""
+    if not intents.workload_file:
+        return intents
     from entrypoints.request.workload import parse_workload
 
     try:
-        with open(wishes.workload_file, encoding="utf-8") as file:
-            return wishes.over(parse_workload(file.read(_WORKLOAD_AT_MOST)))
+        with open(intents.workload_file, encoding="utf-8") as file:
+            return intents.over(parse_workload(file.read(_WORKLOAD_AT_MOST)))
     except (OSError, ValueError) as error:
-        raise EntrypointError(USAGE, f"--workload {wishes.workload_file}: {error}") from error
+        raise EntrypointError(USAGE, f"--workload {intents.workload_file}: {error}") from error
 
 
 def _check(arguments: Arguments, env: Env) -> int:

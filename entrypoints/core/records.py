@@ -180,7 +180,7 @@ class Facts(NamedTuple):
     """Of the accelerator's driver, firmware and tools, by part."""
     capabilities: tuple[str, ...] = ()
     """Those that accelerators need and the container was given, without CAP_; effective for root alone in Docker."""
-    granted: Mapping[str, bool] = MappingProxyType({})
+    grants: Mapping[str, bool] = MappingProxyType({})
     """What the image is run with (device files, mounted files), by path or pattern: whether it is there and opens."""
     refused: Mapping[str, str] = MappingProxyType({})
     """Device files that are there and may not be opened → mode, owner and group: `crw-rw---- 0:110`."""

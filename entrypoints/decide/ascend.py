@@ -19,7 +19,7 @@ from entrypoints.decide.spread.demand import LENGTH
 from entrypoints.decide.spread.fit import SEQUENCES, Fit, Rules, fit
 from entrypoints.decide.spread.layouts import DATA, EXECUTOR, EXPERT, NODES
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
 EAGER = "--enforce-eager"
@@ -62,7 +62,7 @@ class Case(Question):
         return (self.given.number(NODES) or 1) > 1 or "--data-parallel-address" in self.given.flags
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises."""
     case = Case(profile, _visible(facts, given), _capped(profile, facts, model), given)
     if _MIXED in profile["thresholds"]:
@@ -107,7 +107,7 @@ def _mask(case: Case) -> int:
 # --- which chips ----------------------------------------------------------------------------------------------------
 
 
-def _visible(facts: Facts, given: Given) -> Facts:
+def _visible(facts: Facts, given: UserFlags) -> Facts:
     """Leave out the chips that the user hides from the runtime; a list that is none is the runtime's to refuse.
 
     Raises USAGE for a chip that is not here.
@@ -324,7 +324,7 @@ def _advice(case: Case, found: Fit) -> Iterator[Notice]:
     yield from _few_cpus(case, found)
     yield from _long_mask(case)
     yield from _latent(case, found)
-    if case.has_hosts and not case.facts.granted.get(HCCN):
+    if case.has_hosts and not case.facts.grants.get(HCCN):
         yield notice("NPU-043", f"no {HCCN}", HCCN)
 
 

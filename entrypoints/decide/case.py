@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from entrypoints.core.records import Facts
 from entrypoints.decide.records import Thresholds
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 _WIDE = ("float32", "float")
 
@@ -19,7 +19,7 @@ class Case(NamedTuple):
     profile: Mapping[str, Any]
     facts: Facts
     model: ModelFacts
-    given: Given
+    given: UserFlags
 
     @property
     def thresholds(self) -> Thresholds:

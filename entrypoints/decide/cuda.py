@@ -15,7 +15,7 @@ from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
@@ -28,7 +28,7 @@ _FP4 = ("modelopt_fp4", "nvfp4")
 _PAIR = 2
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises."""
     case = Case(profile, _usable(facts), model, given)
     dtype = choose_dtype(case)
@@ -140,7 +140,7 @@ def choose_batches(case: Case, found: Fit) -> dict[str, Value]:
     tokens = _batch(case)
     if not tokens or BATCHED in case.given.flags:
         return {}
-    aim, small = case.given.wishes.optimize, case.thresholds.whole("batched_tokens_small")
+    aim, small = case.given.intents.optimize, case.thresholds.whole("batched_tokens_small")
     because = {
         "throughput": "--optimize throughput: long prompts in fewer, larger steps",
         "latency": "--optimize latency: running answers wait less for a new prompt's steps",
@@ -151,7 +151,7 @@ def choose_batches(case: Case, found: Fit) -> dict[str, Value]:
 
 def _batch(case: Case) -> int:
     """Return the tokens of one step; 0 leaves them to vLLM."""
-    numbers, aim = case.thresholds, case.given.wishes.optimize
+    numbers, aim = case.thresholds, case.given.intents.optimize
     if aim == "latency":
         return numbers.whole("batched_tokens_small")
     if aim == "throughput":

@@ -19,7 +19,7 @@ from entrypoints.decide.records import Decision, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import shown
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given, parse_count
+from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 VISIBLE = "TOPS_VISIBLE_DEVICES"
 TABLE = "vLLM-GCU, list of supported models"
@@ -38,7 +38,7 @@ class Case(Question):
         return self.model.architecture in self.thresholds.words(f"models_{table}")
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not.
 
     Raises MODEL for a quantisation or a pair of model and type that the vendor does not support, unless the user names

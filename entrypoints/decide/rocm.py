@@ -16,7 +16,7 @@ from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "HIP_VISIBLE_DEVICES"
 ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
@@ -26,7 +26,7 @@ CK = "VLLM_USE_TRITON_FLASH_ATTN"
 NUMA = "--numa-bind"
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not.
 
     Raises HOST where no GPU is here that the image has kernels for, and what `fit` raises.
@@ -76,7 +76,7 @@ def _left_out(others: tuple[Device, ...], compiled: tuple[str, ...]) -> Iterator
         yield notice("ROCM-030", found, f"one of {', '.join(compiled)}")
 
 
-def _visible(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
+def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
     """Name the chosen GPUs where they are not all of them, in their order."""
     numbers = tuple(device.number for device in chosen.devices)
     if chosen_by(given, (VISIBLE, ALSO_VISIBLE)) or numbers == tuple(device.number for device in facts.devices):
@@ -129,7 +129,7 @@ def _links(facts: Facts, chosen: Fit, thresholds: Thresholds) -> dict[str, Value
     return {}
 
 
-def _binding(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
+def _binding(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
     """Bind each worker to the processor that its GPU hangs on."""
     nodes = sorted({device.node for device in chosen.devices if device.node is not None})
     known = all(device.node is not None for device in chosen.devices)
@@ -148,7 +148,7 @@ def _binding(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(chosen: Fit, model: ModelFacts, given: Given, thresholds: Thresholds) -> Iterator[Notice]:
+def _advice(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
     """Say what the user's or the model's own choice costs here; it is kept."""
     here = _architectures(chosen)
     method = given.flag("--quantization") or model.quantization

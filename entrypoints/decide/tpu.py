@@ -18,7 +18,7 @@ from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import shown
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given, parse_count
+from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 CACHE = "VLLM_XLA_CACHE_PATH"
 VISIBLE = "TPU_VISIBLE_CHIPS"
@@ -32,7 +32,7 @@ _SEQUENCES = 256
 """vLLM's own --max-num-seqs for an API server on hardware whose memory it does not know."""
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not.
 
     Raises HOST for chips of a generation whose memory is not known, MODEL for a quantisation that the platform refuses,
@@ -154,6 +154,6 @@ def _compiling(case: Case, chosen: Fit) -> Iterator[Notice]:
     yield notice("TPU-041", found, "fewer, where starts are frequent")
 
 
-def _count(given: Given, name: str) -> int:
+def _count(given: UserFlags, name: str) -> int:
     text = given.variable(name)
     return parse_count(text, name, 0) if text else 0

@@ -15,14 +15,14 @@ from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "ZE_AFFINITY_MASK"
 DTYPE = "--dtype"
 EXECUTOR = "--distributed-executor-backend"
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises."""
     thresholds = Thresholds(profile["thresholds"])
     usable = restricted(facts, given, (VISIBLE,))
@@ -57,7 +57,7 @@ def _executor(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
     return {EXECUTOR: Value("ray", because, ("mp: it would fall back to Ray",))}
 
 
-def _visible(facts: Facts, chosen: Fit, given: Given) -> dict[str, Value]:
+def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
     """Name the chosen GPUs where Level Zero would count others too, or in another order."""
     numbers = tuple(device.number for device in chosen.devices)
     if chosen_by(given, (VISIBLE,)) or numbers == tuple(range(len(facts.devices))):
@@ -97,7 +97,7 @@ def computes_bfloat16(device: Device, thresholds: Thresholds) -> bool:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(chosen: Fit, model: ModelFacts, given: Given, thresholds: Thresholds) -> Iterator[Notice]:
+def _advice(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
     """Say what the user's or the model's own choice costs here; it is kept."""
     without = [device.name for device in chosen.devices if not computes_bfloat16(device, thresholds)]
     if given.flag(DTYPE) == "bfloat16" and without:

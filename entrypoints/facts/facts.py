@@ -49,7 +49,7 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
         links=seen.links,
         versions=seen.versions,
         capabilities=system.capabilities(status),
-        granted=_granted(host, profile.get("run", {})),
+        grants=_granted(host, profile.get("run", {})),
     )
     return facts._replace(failures=tuple(host.failures), refused=dict(host.refused))
 

@@ -89,7 +89,7 @@ class Host:
             return found
         return self.parsed(path, parse, default)
 
-    def told(self, path: str, ask: Callable[[str], str]) -> str | None:
+    def lookup(self, path: str, ask: Callable[[str], str]) -> str | None:
         """Return what `ask` says of a path, which a recorded host holds in the path's place; None when it is absent.
 
         For what is no text, and for what must not be recorded whole. `ask` raises OSError.
@@ -122,7 +122,7 @@ class Host:
         """Tell whether a file is there and may be read and written here; whose it is otherwise stands in `refused`."""
         if not self.exists(path):
             return False
-        rights = (self.told(path, _rights) or "").strip()
+        rights = (self.lookup(path, _rights) or "").strip()
         if rights:
             self.refused[path] = rights
         return not rights

@@ -17,7 +17,7 @@ from entrypoints.decide.records import Decision, Value
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given, parse_count
+from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 _HIGHEST_PORT = 65535
 
@@ -32,7 +32,7 @@ _SHOWN = (
 
 
 def command(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given, drain_timeout: float = 0
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, drain_timeout: float = 0
 ) -> ServePlan:
     """Make the plan. Raises HOST where the image needs a device and none is here, and what the decisions raise."""
     nothing = none_here(profile, facts, given.env)
@@ -65,7 +65,7 @@ def command(
 
 
 def _caches(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given, chosen: Mapping[str, Chosen]
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, chosen: Mapping[str, Chosen]
 ) -> tuple[CachePlan, dict[str, Value]]:
     """Plan the caches once all that names them is settled."""
     if "cache" not in facts.mounts:
@@ -95,7 +95,7 @@ def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tup
 # --- layers ---------------------------------------------------------------------------------------------------------
 
 
-def _defaults(model: ModelFacts, given: Given) -> dict[str, Value]:
+def _defaults(model: ModelFacts, given: UserFlags) -> dict[str, Value]:
     name = model.name.rstrip("/").rsplit("/", 1)[-1] if model.local else model.name
     named = "the folder's name" if model.local else "the hub id"
     return {
@@ -106,7 +106,7 @@ def _defaults(model: ModelFacts, given: Given) -> dict[str, Value]:
     }
 
 
-def _own_code(given: Given) -> dict[str, Value]:
+def _own_code(given: UserFlags) -> dict[str, Value]:
     """Run no code that comes with a model, as vLLM does not either where nothing is said."""
     if given.known and "--trust-remote-code" not in given.known:
         return {}
@@ -122,7 +122,7 @@ def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, V
     return {name: Value(after, because) for name, (before, after) in variables.items() if env.get(name, "") == before}
 
 
-def _drain(given: Given, timeout: float) -> dict[str, Value]:
+def _drain(given: UserFlags, timeout: float) -> dict[str, Value]:
     """Let vLLM finish what runs when it is told to end, where it can; without the flag it aborts all requests."""
     if not timeout or "--shutdown-timeout" not in given.known:
         return {}
@@ -140,7 +140,7 @@ def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]
         yield item["origin"], {item["setting"]: Value(value, item["because"])}
 
 
-def _chosen(facts: Facts, given: Given) -> Mapping[str, str]:
+def _chosen(facts: Facts, given: UserFlags) -> Mapping[str, str]:
     """Return the variables that somebody chose."""
     return chosen_environment(given.env, facts.mounts["cache"]) if "cache" in facts.mounts else given.env
 
@@ -150,7 +150,7 @@ def _environment(env: Mapping[str, str], settable: set[str]) -> dict[str, Value]
     return {name: Value(env[name], "set in the container's environment") for name in names}
 
 
-def _command_line(given: Given) -> dict[str, Value]:
+def _command_line(given: UserFlags) -> dict[str, Value]:
     return {name: Value(flag.value, f"given as {_words(name, flag.given)}") for name, flag in given.flags.items()}
 
 
@@ -161,7 +161,7 @@ def _words(name: str, words: str) -> str:
 # --- what becomes of them -------------------------------------------------------------------------------------------
 
 
-def _flags(chosen: Mapping[str, Chosen], given: Given) -> tuple[str, ...]:
+def _flags(chosen: Mapping[str, Chosen], given: UserFlags) -> tuple[str, ...]:
     """Return vLLM's flags: ours in order, then the user's as they were written."""
     words: list[str] = []
     for name, item in sorted(chosen.items()):

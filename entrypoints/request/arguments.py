@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.request.intents import NONE, WISHES, Wishes, parse_wishes
+from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 
 VERBS = {
     "serve": "look at the host, plan, start vLLM and watch over it (the default)",
@@ -35,7 +35,7 @@ FLAGS = {
     "--exec": ("", "serve: become vLLM, without watching over it"),
     "--status-port": ("N", "serve: /livez /readyz /startupz /metrics (8001)"),
     "--drain-timeout": ("SECONDS", "serve: how long running requests may take after SIGTERM (25)"),
-    **WISHES,
+    **INTENTS,
 }
 """Own flag → its value's name (none for a switch) and what it does."""
 
@@ -65,7 +65,7 @@ class Arguments(NamedTuple):
     junit: str
     vllm: tuple[str, ...]
     """What is left for vLLM; for `exec` the command itself."""
-    wishes: Wishes = NONE
+    intents: Intents = NONE
     diff: tuple[str, ...] = ()
     """Two files that `plan --json` wrote."""
 
@@ -91,7 +91,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         recorded="--root" in values,
     )
     root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
-    return _checked(Arguments(verb, options, root, record, junit, rest, parse_wishes(values), _files(values)))
+    return _checked(Arguments(verb, options, root, record, junit, rest, parse_intents(values), _files(values)))
 
 
 def _verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -143,7 +143,7 @@ def _checked(arguments: Arguments) -> Arguments:
         "--diff": arguments.diff and verb != "plan",
         "--strict": options.strict and verb != "serve",
         "--exec": options.exec_ and verb != "serve",
-        **dict.fromkeys(WISHES, arguments.wishes != NONE and verb not in ("serve", "plan", "warm")),
+        **dict.fromkeys(INTENTS, arguments.intents != NONE and verb not in ("serve", "plan", "warm")),
         "--root": arguments.root and not (verb in ("facts", "check", "plan") or (verb == "serve" and options.exec_)),
     }
     for flag, misplaced in wrong.items():

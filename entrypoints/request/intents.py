@@ -1,4 +1,4 @@
-"""What a user wishes of a server, instead of vLLM's flags: lengths, clients, aim, devices. Pure."""
+"""What a user intents of a server, instead of vLLM's flags: lengths, clients, aim, devices. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Request = tuple[int, int, float]
 
 AIMS = ("latency", "throughput")
 
-WISHES = {
+INTENTS = {
     "--input-range": ("MIN,MAX", "tokens of the shortest and the longest prompt"),
     "--output-range": ("MIN,MAX", "tokens of the shortest and the longest answer"),
     "--concurrency": ("N", "requests at a time"),
@@ -25,7 +25,7 @@ WISHES = {
 """Own flag → its value's name and what it means."""
 
 
-class Wishes(NamedTuple):
+class Intents(NamedTuple):
     """What was wished for; None where nothing was."""
 
     input: tuple[int, int] | None = None
@@ -42,8 +42,8 @@ class Wishes(NamedTuple):
     workload: tuple[Request, ...] = ()
     """What is in that file; it is read when a plan is made."""
 
-    def over(self, requests: tuple[Request, ...]) -> Wishes:
-        """Return the wishes with a file's lengths, which also give the ranges that were not wished for."""
+    def over(self, requests: tuple[Request, ...]) -> Intents:
+        """Return the intents with a file's lengths, which also give the ranges that were not wished for."""
         prompts, answers = [request[0] for request in requests], [request[1] for request in requests]
         return self._replace(
             workload=requests,
@@ -52,16 +52,16 @@ class Wishes(NamedTuple):
         )
 
 
-NONE = Wishes()
+NONE = Intents()
 """Nothing was wished for."""
 
 
-def parse_wishes(values: Mapping[str, str]) -> Wishes:
-    """Understand the wishes among the own flags. Raises USAGE."""
+def parse_intents(values: Mapping[str, str]) -> Intents:
+    """Understand the intents among the own flags. Raises USAGE."""
     aim = values.get("--optimize")
     if aim is not None and aim not in AIMS:
         raise EntrypointError(USAGE, f"--optimize {aim}: expected {' or '.join(AIMS)}")
-    return Wishes(
+    return Intents(
         input=_range(values, "--input-range"),
         output=_range(values, "--output-range"),
         concurrency=_count(values, "--concurrency"),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.intents import NONE, Intents
 
 SHORT = {
     "-tp": "--tensor-parallel-size",
@@ -37,7 +37,7 @@ class Flag(NamedTuple):
     """Where: as written on the command line, or `FILE: key`."""
 
 
-class Given(NamedTuple):
+class UserFlags(NamedTuple):
     """All that the user decided."""
 
     flags: Mapping[str, Flag]
@@ -46,7 +46,7 @@ class Given(NamedTuple):
     """The flags as they were written, for vLLM."""
     known: frozenset[str] = frozenset()
     """All of this vLLM's own option strings; empty where they were not recorded."""
-    wishes: Wishes = NONE
+    intents: Intents = NONE
     """What was wished for instead of flags."""
 
     def flag(self, name: str) -> str | None:
@@ -65,8 +65,8 @@ class Given(NamedTuple):
 
 
 def parse_given(
-    tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable[str] = (), wishes: Wishes = NONE
-) -> Given:
+    tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable[str] = (), intents: Intents = NONE
+) -> UserFlags:
     """Understand vLLM's part of a command line; a first word that is no flag is the model.
 
     With `known`, vLLM's own option strings, a flag that is not among them is refused, naming the nearest. Raises USAGE.
@@ -83,7 +83,7 @@ def parse_given(
         raise EntrypointError(USAGE, f"{config.given}: vLLM reads a config file only as two words", "--config FILE")
     if config:
         flags = {**read_config(str(config.value)), **flags}
-    return Given(flags, env, tokens, names, wishes)
+    return UserFlags(flags, env, tokens, names, intents)
 
 
 def _is_value(word: str) -> bool:

@@ -102,10 +102,10 @@ from entrypoints.decide.spread.fit import Rules, fit
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide what fits."""
     usable = Thresholds(profile["thresholds"]).number("usable_share")
     fitted = fit(facts, model, given, Rules(usable=usable, reserved=1 << 30, activations=1 << 30))

@@ -25,7 +25,7 @@ from drydock.run.machine import Machine
 from entrypoints.core.cascade import COMMAND_LINE, ENVIRONMENT
 from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.plan.plan import command
-from entrypoints.request.intents import parse_wishes
+from entrypoints.request.intents import parse_intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support import decisions, sample
 from tests.support.hosts import expect
@@ -211,7 +211,7 @@ def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
     flags = tuple(f"{name}={value}" for name, value in said.items() if name.startswith("-") and value != "true")
     bare = tuple(name for name, value in said.items() if value == "true")
     env = {name: value for name, value in said.items() if not name.startswith("-")}
-    given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_wishes(row.request))
+    given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_intents(row.request))
     model = decisions.models()[row.model]._replace(converted=row.converted)
     return command(profile, _facts(row, profile), model, given)
 

@@ -25,8 +25,8 @@ from entrypoints.model.modelconfig import group_size, modalities, quantization, 
 from entrypoints.model.parameters import estimate, expert_share  # noqa: E402
 from entrypoints.model.read import ModelFacts, Weights  # noqa: E402
 from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
-from entrypoints.request.intents import NONE, Wishes  # noqa: E402
-from entrypoints.request.vllm_flags import Given, parse_given  # noqa: E402
+from entrypoints.request.intents import NONE, Intents  # noqa: E402
+from entrypoints.request.vllm_flags import UserFlags, parse_given  # noqa: E402
 from tests.support import sample  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
 
@@ -99,13 +99,13 @@ def facts(machine: Machine) -> Facts:
     return sample.facts(accelerator="cuda", devices=devices, links=links)
 
 
-def given(words: tuple[str, ...] = (), wishes: Mapping[str, Any] | None = None) -> Given:
+def given(words: tuple[str, ...] = (), intents: Mapping[str, Any] | None = None) -> UserFlags:
     """Return what a user would say."""
-    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in (wishes or {}).items()}
-    return parse_given(words, {}, (), Wishes(**fields) if fields else NONE)
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in (intents or {}).items()}
+    return parse_given(words, {}, (), Intents(**fields) if fields else NONE)
 
 
-def on_reference(machine: Machine, model: ModelFacts, said: Given) -> Fit | EntrypointError:
+def on_reference(machine: Machine, model: ModelFacts, said: UserFlags) -> Fit | EntrypointError:
     """Fit a model, or return the refusal."""
     try:
         return fit(facts(machine), model, said, machine.rules)
@@ -196,11 +196,11 @@ def comparisons() -> list[Comparison]:
 
 
 def _compared(item: Mapping[str, Any], model: ModelFacts) -> Comparison:
-    wishes = item.get("wishes", {})
-    found = on_reference(MACHINES[item["machine"]], model, given(tuple(item.get("words", ())), wishes))
+    intents = item.get("intents", {})
+    found = on_reference(MACHINES[item["machine"]], model, given(tuple(item.get("words", ())), intents))
     agrees = not isinstance(found, EntrypointError) and _agrees(item, found)
-    asked = " ".join([*item.get("words", ()), *(f"{name} {_words(value)}" for name, value in wishes.items())])
-    ours = _fitted(found, _full(model)) if wishes == {} else _fitted(found, getattr(found, "length", None))
+    asked = " ".join([*item.get("words", ()), *(f"{name} {_words(value)}" for name, value in intents.items())])
+    ours = _fitted(found, _full(model)) if intents == {} else _fitted(found, getattr(found, "length", None))
     return Comparison(
         item["model"], item["machine"], asked, item["says"], ours, agrees, item["source"], item.get("differs", "")
     )

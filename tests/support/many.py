@@ -9,8 +9,8 @@ from entrypoints.core.records import Device, Facts, Link
 from entrypoints.decide.spread.fit import Rules
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts, Weights
-from entrypoints.request.intents import Wishes
-from entrypoints.request.vllm_flags import Given, parse_given
+from entrypoints.request.intents import Intents
+from entrypoints.request.vllm_flags import UserFlags, parse_given
 from tests.support import sample
 
 GIB = 1 << 30
@@ -40,5 +40,5 @@ def host(count: int = 8, memory: int = 80, kind: str = "", **changes: Any) -> Fa
     return sample.facts(accelerator="cuda", devices=devices, links=links if kind else ())._replace(**changes)
 
 
-def said(*words: str, env: Mapping[str, str] | None = None, known: tuple[str, ...] = (), **wishes: Any) -> Given:
-    return parse_given(words, env or {}, known, Wishes(**wishes))
+def said(*words: str, env: Mapping[str, str] | None = None, known: tuple[str, ...] = (), **intents: Any) -> UserFlags:
+    return parse_given(words, env or {}, known, Intents(**intents))

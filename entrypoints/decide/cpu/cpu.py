@@ -22,7 +22,7 @@ from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.executor import choose_executor, unbound
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given, parse_count
+from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 RESERVED = "VLLM_CPU_NUM_OF_RESERVED_CPU"
@@ -48,7 +48,7 @@ class Layout(NamedTuple):
         return self.tensor * self.pipeline
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not.
 
     Raises HOST without CPU or memory figures, or shared memory that is needed; MODEL when the geometry is needed and
@@ -144,7 +144,7 @@ def _split(case: Case, found: tuple[bind.Domain, ...], size: int) -> tuple[Layou
     return layout, Value(str(layout.tensor), because, instead)
 
 
-def _visible_nodes(given: Given) -> tuple[int, ...] | None:
+def _visible_nodes(given: UserFlags) -> tuple[int, ...] | None:
     """Return the memory nodes that the user allows; None for all. Raises USAGE."""
     visible = given.variable(VISIBLE)
     try:

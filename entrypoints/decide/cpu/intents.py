@@ -1,4 +1,4 @@
-"""What wishes change on a CPU: copies of the model, sequences at a time, length, batches. Pure.
+"""What intents change on a CPU: copies of the model, sequences at a time, length, batches. Pure.
 
 What vLLM 0.32 makes of them was read in its engine/arg_utils.py (get_batch_defaults, --performance-mode).
 """
@@ -12,7 +12,7 @@ from entrypoints.core.records import Notice
 from entrypoints.decide.records import Value
 from entrypoints.decide.spread.demand import LENGTH, Demand
 from entrypoints.model.geometry import Geometry
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 TENSOR, DATA, PIPELINE = "--tensor-parallel-size", "--data-parallel-size", "--pipeline-parallel-size"
 SEQUENCES = "--max-num-seqs"
@@ -24,14 +24,14 @@ _SEQUENCES, _TOKENS = 128, 2048
 """vLLM's own batch of an API server on CPU, for each rank that shares a copy; throughput doubles both."""
 
 
-def wants_copies(given: Given, geometry: Geometry | None) -> bool:
+def wants_copies(given: UserFlags, geometry: Geometry | None) -> bool:
     """Tell whether each NUMA node should get a whole copy: more tokens a second, each answer at one node's pace.
 
     Experts are spread over data-parallel engines, which then wait for each other at every step.
     """
     said = {DATA, f"{DATA}-local", PIPELINE}
     dense = geometry is not None and not geometry.experts
-    return dense and given.wishes.optimize == THROUGHPUT and not said & set(given.flags)
+    return dense and given.intents.optimize == THROUGHPUT and not said & set(given.flags)
 
 
 def choose_copies(nodes: int) -> dict[str, Value]:
@@ -41,9 +41,9 @@ def choose_copies(nodes: int) -> dict[str, Value]:
     return {DATA: Value(str(nodes), because, (one,)), TENSOR: Value("1", "each engine has a NUMA node to itself")}
 
 
-def running(given: Given, shards: int, engines: int) -> int:
+def running(given: UserFlags, shards: int, engines: int) -> int:
     """Return how many sequences one engine runs at a time: the user's number, the wished one, or vLLM's own."""
-    wished = given.wishes.concurrency
+    wished = given.intents.concurrency
     usual = _SEQUENCES * shards * _doubled(given)
     return given.number(SEQUENCES) or (-(-wished // engines) if wished else usual)
 
@@ -54,10 +54,10 @@ def choose_length(demand: Demand) -> dict[str, Value]:
 
 
 def choose_sequences(
-    given: Given, shards: int, engines: int, held: int | None
+    given: UserFlags, shards: int, engines: int, held: int | None
 ) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Turn the wished concurrency into each engine's, and say where less fits; `held` is what the KV cache holds."""
-    wished = given.wishes.concurrency
+    wished = given.intents.concurrency
     if wished is None or SEQUENCES in given.flags:
         return {}, ()
     each, step = -(-wished // engines), given.number(BATCHED) or _TOKENS * shards * _doubled(given)
@@ -70,7 +70,7 @@ def choose_sequences(
     return {SEQUENCES: Value(str(fewer), f"{because}; {limit}")}, (queued,)
 
 
-def choose_mode(given: Given) -> dict[str, Value]:
+def choose_mode(given: UserFlags) -> dict[str, Value]:
     """Let vLLM double its batches for throughput, where this one can and something is left to double."""
     if _doubled(given) == 1:
         return {}
@@ -86,12 +86,12 @@ def held(space: object, geometry: Geometry | None, typical: int | None, size: in
     return int(str(space)) * GIB // max(1, geometry.kv_bytes(typical, size, shards))
 
 
-def _doubled(given: Given) -> int:
-    wished = given.wishes.optimize == THROUGHPUT and MODE in given.known and MODE not in given.flags
+def _doubled(given: UserFlags) -> int:
+    wished = given.intents.optimize == THROUGHPUT and MODE in given.known and MODE not in given.flags
     return 2 if wished or given.flag(MODE) == THROUGHPUT else 1
 
 
-def said_space(values: Mapping[str, Value], given: Given, name: str) -> object:
+def said_space(values: Mapping[str, Value], given: UserFlags, name: str) -> object:
     """Return the KV cache's GiB in force: the user's, else the chosen ones, else None."""
     user = given.variable(name)
     return user if user is not None else values[name].value if name in values else None

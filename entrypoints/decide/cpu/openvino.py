@@ -18,7 +18,7 @@ from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.binding import domains
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 DEVICE = "VLLM_OPENVINO_DEVICE"
 KV_SPACE = "VLLM_OPENVINO_KVCACHE_SPACE"
@@ -48,16 +48,16 @@ class Case(Question):
 
     @property
     def length(self) -> int | None:
-        """Tokens of the longest sequence: the user's, those of the wishes, or the model's own."""
-        wishes, geometry = self.given.wishes, self.model.geometry
+        """Tokens of the longest sequence: the user's, those of the intents, or the model's own."""
+        intents, geometry = self.given.intents, self.model.geometry
         if self.given.flag(LENGTH):
             return self.given.number(LENGTH)
-        if wishes.input and wishes.output:
-            return wishes.input[1] + wishes.output[1]
+        if intents.input and intents.output:
+            return intents.input[1] + intents.output[1]
         return geometry.max_length if geometry else None
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not.
 
     Raises HOST without the host's memory, MODEL for a broken configuration, USAGE for parallelism, DOES_NOT_FIT.
@@ -158,7 +158,7 @@ def _space(case: Case, room: mem.Room, most: int) -> dict[str, Value]:
         return {KV_SPACE: Value(str(most), f"{room.words()}; {case.model.unknown or 'its length is not known'}")}
     cores = max(len(domain.cores) for domain in domains(case.facts))  # one socket's: the plugin uses no more
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
-    sequences = case.given.number("--max-num-seqs") or case.given.wishes.concurrency or _SEQUENCES
+    sequences = case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES
     use = mem.useful(geometry, mem.Demand(length, sequences, tokens), case.kv_size, 1)
     four = "4, the plugin's own: whatever the machine and the model"
     if use.space < most:
@@ -168,14 +168,14 @@ def _space(case: Case, room: mem.Room, most: int) -> dict[str, Value]:
 
 
 def _length(case: Case, space: int) -> dict[str, Value]:
-    """State the length that the wishes ask for. Raises as `_shorter` does."""
+    """State the length that the intents ask for. Raises as `_shorter` does."""
     geometry, length = case.model.geometry, case.length
     return {} if geometry is None or length is None else _shorter(case, geometry, length, space)
 
 
 def _shorter(case: Case, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
     """Return a shorter --max-model-len where one sequence does not fit `space` GiB. Raises DOES_NOT_FIT."""
-    wished = case.given.wishes.input and case.given.wishes.output
+    wished = case.given.intents.input and case.given.intents.output
     need = geometry.kv_bytes(length, case.kv_size, 1)
     if need <= space * GIB:
         because = "--input-range and --output-range together"
@@ -195,7 +195,7 @@ def _batches(case: Case) -> dict[str, Value]:
         return {}
     tokens = case.thresholds.whole("batched_tokens")
     because = f"{README}: answers start and continue sooner; with prefix caching it does not go together here"
-    batch = max(tokens, case.given.number("--max-num-seqs") or case.given.wishes.concurrency or _SEQUENCES)
+    batch = max(tokens, case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES)
     return {
         "--enable-chunked-prefill": Value(value=True, because=because),
         "--max-num-batched-tokens": Value(str(batch), f"{README}: {tokens}, and no less than sequences at a time"),
@@ -204,7 +204,7 @@ def _batches(case: Case) -> dict[str, Value]:
 
 def _sequences(case: Case) -> dict[str, Value]:
     """State --max-num-seqs where --concurrency asks for it."""
-    wished = case.given.wishes.concurrency
+    wished = case.given.intents.concurrency
     return {"--max-num-seqs": Value(str(wished), f"--concurrency {wished}")} if wished else {}
 
 

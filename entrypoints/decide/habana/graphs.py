@@ -14,7 +14,7 @@ from entrypoints.decide.records import Thresholds, Value
 from entrypoints.decide.shapes import buckets as spaced
 from entrypoints.decide.shapes import histogram as hist
 from entrypoints.decide.shapes.buckets import Buckets, Range
-from entrypoints.request.intents import Wishes
+from entrypoints.request.intents import Intents
 
 BLOCK = 128
 """Tokens of one KV block: what the matrix engine is fully used with."""
@@ -34,7 +34,7 @@ class Asked(NamedTuple):
     """Prompts in one step."""
     budget: int
     """--max-num-batched-tokens in force."""
-    wishes: Wishes
+    intents: Intents
     kv_blocks: int | None
     """That fit; None where nobody knows."""
     whole: bool = True
@@ -70,14 +70,14 @@ def choose_graphs(asked: Asked, thresholds: Thresholds, env: Mapping[str, str]) 
     ranges = _overridden(_hot(asked, _ranges(asked, thresholds)), env)
     if env.get("VLLM_BUCKETING_FROM_FILE"):
         return Warmup({}, 0, {})
-    if asked.wishes.workload and not _set(env):
+    if asked.intents.workload and not _set(env):
         return _for_lengths(asked, ranges, ways, thresholds)
-    if asked.wishes.input is None and asked.wishes.hot is None and not _set(env):
+    if asked.intents.input is None and asked.intents.hot is None and not _set(env):
         return _for_anything(asked, ranges, ways)
     if "pad" in ways:
         return _limited(asked, ranges, thresholds)
     linear = _linear_graphs(asked, ranges)
-    many = linear > thresholds.whole("graphs_at_most") and asked.wishes.hot is None
+    many = linear > thresholds.whole("graphs_at_most") and asked.intents.hot is None
     if "linear" not in ways or ("exponential" in ways and many):
         return _exponential(asked, ranges, ways, f"linear buckets for these lengths make {linear} graphs")
     return _linear(asked, ranges, ways, "the manual's rule for these lengths")
@@ -109,8 +109,8 @@ def _set(env: Mapping[str, str]) -> bool:
 def _ranges(asked: Asked, thresholds: Thresholds) -> Ranges:
     """Return the manual's ranges: prompts as long as wished, or as the model allows; a step for 1/16 of the batch."""
     spare = thresholds.whole("spare_blocks")
-    prompt, answer = asked.wishes.input or (1, asked.length), asked.wishes.output
-    longest = prompt[1] + answer[1] if asked.wishes.input and answer else asked.length
+    prompt, answer = asked.intents.input or (1, asked.length), asked.intents.output
+    longest = prompt[1] + answer[1] if asked.intents.input and answer else asked.length
     step = thresholds.whole("decode_step") or min(-(-asked.sequences // 16), 16)
     batch = up(asked.sequences, step)
     blocks = up((-(-longest // BLOCK) + spare) * batch, BLOCK)
@@ -133,10 +133,10 @@ def _prompt_range(asked: Asked, prompt: tuple[int, int], spare: int) -> Range:
 
 def _hot(asked: Asked, ranges: Ranges) -> Ranges:
     """End the ranges at what most requests are like, as the 1.21 script's -r does; others compile when they come."""
-    if asked.wishes.hot is None:
+    if asked.intents.hot is None:
         return ranges
-    sequences, tokens = asked.wishes.hot
-    answer = asked.wishes.output[1] if asked.wishes.output else 0
+    sequences, tokens = asked.intents.hot
+    answer = asked.intents.output[1] if asked.intents.output else 0
     batch = min(up(sequences, ranges.batches.step), ranges.batches.last)
     blocks = up((tokens + answer) * sequences // BLOCK, BLOCK)
     return ranges._replace(
@@ -262,22 +262,22 @@ def _limited(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmup:
 
 def _fitted(asked: Asked, ranges: Ranges) -> Ranges:
     """Choose the linear ranges that pad the real lengths least, with no more graphs than the manual's."""
-    sizes = hist.prompt_sizes(asked.wishes.workload)
+    sizes = hist.prompt_sizes(asked.intents.workload)
     lengths = hist.best_linear(sizes, len(spaced.linear(ranges.lengths)), ranges.lengths._replace(first=BLOCK))
-    held = hist.decode_sizes(hist.blocks_held(asked.wishes.workload, BLOCK), asked.sequences)
+    held = hist.decode_sizes(hist.blocks_held(asked.intents.workload, BLOCK), asked.sequences)
     blocks = hist.best_linear(held, len(spaced.linear(ranges.blocks)), ranges.blocks)
     return ranges._replace(lengths=lengths, blocks=blocks)
 
 
 def _why_fitted(asked: Asked, ranges: Ranges) -> str:
-    rows = hist.compared(hist.prompt_sizes(asked.wishes.workload), ranges.lengths, 0.25)
-    return f"least padding of the lengths in {asked.wishes.workload_file} ({hist.told(rows)})"
+    rows = hist.compared(hist.prompt_sizes(asked.intents.workload), ranges.lengths, 0.25)
+    return f"least padding of the lengths in {asked.intents.workload_file} ({hist.told(rows)})"
 
 
 def _from_lengths(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmup:
     """State every bucket in a file: the best ones for the real lengths, as many as a padding limit would take."""
     share = thresholds.number("padding_share")
-    sizes = hist.pieces(hist.prompt_sizes(asked.wishes.workload), None if asked.whole else asked.budget)
+    sizes = hist.pieces(hist.prompt_sizes(asked.intents.workload), None if asked.whole else asked.budget)
     lengths = hist.optimal(sizes, len(spaced.limited(ranges.lengths, share)), BLOCK, ranges.lengths.last)
     prompts = spaced.prompt_graphs(spaced.limited(ranges.prompts, share), lengths, asked.budget)
     lines, decodes = [], 0
@@ -285,14 +285,14 @@ def _from_lengths(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmu
         before = _contexts(asked, length)
         lines.append(f"({batch}, {length}, [{', '.join(map(str, before))}])")
         decodes += len(before) - 1
-    running, count = hist.blocks_held(asked.wishes.workload, BLOCK), len(spaced.limited(ranges.blocks, share))
+    running, count = hist.blocks_held(asked.intents.workload, BLOCK), len(spaced.limited(ranges.blocks, share))
     for batch in spaced.limited(ranges.batches, share):
         blocks = _blocks_of(asked, ranges, hist.decode_sizes(running, batch), (batch, count))
         lines.append(f"({batch}, 1, [{', '.join(map(str, blocks))}])")
         decodes += len(blocks)
     rows = hist.compared(sizes, ranges.lengths, share)
     padding = hist.padding(lengths, sizes)
-    because = f"{padding:.1%} padding for the lengths in {asked.wishes.workload_file}; {hist.told(rows)}"
+    because = f"{padding:.1%} padding for the lengths in {asked.intents.workload_file}; {hist.told(rows)}"
     text = "".join(f"{line}\n" for line in lines)
     name = f"buckets-{short(text)}.txt"
     instead = ("exp, lin, pad: know the shortest and the longest request only",)

@@ -36,7 +36,7 @@ from entrypoints.decide.spread.fit import Fit, fit
 from entrypoints.decide.spread.layouts import EXPERT
 from entrypoints.decide.spread.room import Rules
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
 BATCHED, PREFILLS = "--max-num-batched-tokens", "--max-num-prefill-seqs"
@@ -46,7 +46,7 @@ _TRIES = 4
 """Fits, at most: one for each doubling of the cards."""
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises, and USAGE for variables that are no numbers."""
     case = Case(profile, _visible(facts, given), model, given)
     chosen = _fitted(case)
@@ -69,7 +69,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: G
     return Decision(values, (*chosen.findings, *warnings(case, chosen)), files)
 
 
-def _visible(facts: Facts, given: Given) -> Facts:
+def _visible(facts: Facts, given: UserFlags) -> Facts:
     """Leave the cards that the user's own variable names, by module. Raises USAGE."""
     text = given.variable(MODULES) or given.variable(MODULE)
     if text is None or text.lower() == "all":
@@ -130,7 +130,7 @@ def _of_usual_length(case: Case) -> ModelFacts:
     What the user says of lengths, by flag or by range, is taken as it is.
     """
     geometry, usual = case.model.geometry, case.thresholds.whole("usual_length")
-    said = case.given.flag(LENGTH) or (case.given.wishes.input and case.given.wishes.output)
+    said = case.given.flag(LENGTH) or (case.given.intents.input and case.given.intents.output)
     if said or not case.thresholds.number("whole_prompts") or not (geometry and geometry.max_length):
         return case.model
     return case.model._replace(geometry=geometry._replace(max_length=min(usual, geometry.max_length)))
@@ -184,7 +184,7 @@ def _utilisation(case: Case) -> dict[str, Value]:
     return {UTILISATION: Value(share, "of what is free once weights are loaded and a trial run has ended", instead)}
 
 
-def _share(given: Given, variable: str, default: float) -> float:
+def _share(given: UserFlags, variable: str, default: float) -> float:
     text = given.variable(variable)
     return default if text is None else _number(text, variable)
 
@@ -240,25 +240,25 @@ def _asked(case: Case, chosen: Fit) -> Asked:
     budget = given.number(BATCHED) or (up(max(length, least), BLOCK) if whole else least)
     prompts = given.number(PREFILLS) or _prompts(case, budget, sequences)
     blocks = chosen.kv_tokens // BLOCK if chosen.kv_tokens else None
-    return Asked(length, sequences, min(prompts, sequences), budget, given.wishes, blocks, whole)
+    return Asked(length, sequences, min(prompts, sequences), budget, given.intents, blocks, whole)
 
 
 def _sequences(case: Case, chosen: Fit) -> int:
     """Return the manual's usual batch, or as many sequences of the wished lengths as the KV cache holds."""
-    usual, wishes = case.thresholds.whole("decode_sequences"), case.given.wishes
-    if not (wishes.input and wishes.output and chosen.kv_tokens):
+    usual, intents = case.thresholds.whole("decode_sequences"), case.given.intents
+    if not (intents.input and intents.output and chosen.kv_tokens):
         return usual
-    typical = max(1, (sum(wishes.input) + sum(wishes.output)) // 2)
+    typical = max(1, (sum(intents.input) + sum(intents.output)) // 2)
     return max(1, min(usual, chosen.kv_tokens // typical))
 
 
 def _prompts(case: Case, budget: int, sequences: int) -> int:
     """Return how many prompts one step computes: few answer soonest, a full step's worth computes most."""
-    shortest = case.given.wishes.input[0] if case.given.wishes.input else 1
+    shortest = case.given.intents.input[0] if case.given.intents.input else 1
     fixed = case.thresholds.whole("prefill_sequences")
     if not fixed:  # 1.21 filled a step with as many of the shortest as it holds
         return max(1, min(budget // shortest, sequences))
-    if case.given.wishes.optimize == "throughput":
+    if case.given.intents.optimize == "throughput":
         return max(1, min(case.thresholds.whole("batched_tokens") // up(shortest, BLOCK), sequences))
     return fixed
 

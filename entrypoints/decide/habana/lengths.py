@@ -157,7 +157,7 @@ def switches(case: Case) -> dict[str, Value]:
         because = "hybrid layers compile better with it"
         values["ENABLE_EXPERIMENTAL_FLAGS"] = Value("true", because)
         values["ENABLE_SKIP_REMOVAL_OF_GRAPH_INPUT_IDENTITY_NODES"] = Value("true", because)
-    lengths = case.given.wishes.input
+    lengths = case.given.intents.input
     if case.thresholds.number("zero_padding"):
         same = lengths is not None and lengths[0] == lengths[1]
         because = "all prompts are equally long" if same else "padding is computed as zeros, which costs less"

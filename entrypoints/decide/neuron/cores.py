@@ -14,7 +14,7 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list, parse_number
 from entrypoints.core.records import Device, Facts, Link
 from entrypoints.decide.records import Value
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "NEURON_RT_VISIBLE_CORES"
 COUNT = "NEURON_RT_NUM_CORES"
@@ -24,25 +24,25 @@ class Cores(NamedTuple):
     """The cores that may serve, as devices of one rank each, and what was wished for in their numbers."""
 
     facts: Facts
-    given: Given
+    given: UserFlags
     left_out: tuple[Device, ...]
     """Devices that another process holds, or that are not healthy, unless they were wished for."""
 
 
-def as_cores(facts: Facts, given: Given) -> Cores:
+def as_cores(facts: Facts, given: UserFlags) -> Cores:
     """Return every core that this container may use as a device of its own.
 
     Raises USAGE for cores and devices that are not here, HOST where all devices are held or broken.
     """
     members = _members(facts.devices)
-    left_out = _left_out(facts.devices) if given.wishes.devices is None else ()
+    left_out = _left_out(facts.devices) if given.intents.devices is None else ()
     free = [device for device in facts.devices if device not in left_out]
     allowed = _allowed(given, [number for numbers in members.values() for number in numbers])
     devices = tuple(_core(device, number) for device in free for number in members[device.number] if number in allowed)
-    wished = given.wishes.devices
+    wished = given.intents.devices
     if wished is not None:
         cores = tuple(number for device in wished for number in _known(members, device) if number in allowed)
-        given = given._replace(wishes=given.wishes._replace(devices=cores))
+        given = given._replace(intents=given.intents._replace(devices=cores))
     return Cores(facts._replace(devices=devices, links=tuple(_links(facts.links, members))), given, left_out)
 
 
@@ -73,7 +73,7 @@ def _known(members: Mapping[int, range], device: int) -> range:
     return members[device]
 
 
-def _allowed(given: Given, cores: list[int]) -> set[int]:
+def _allowed(given: UserFlags, cores: list[int]) -> set[int]:
     """Return the cores that the user's variables leave. Raises USAGE."""
     visible, count = given.variable(VISIBLE), given.variable(COUNT)
     try:

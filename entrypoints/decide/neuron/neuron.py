@@ -18,7 +18,7 @@ from entrypoints.decide.neuron.cores import COUNT, as_cores, choose_cores
 from entrypoints.decide.records import Decision, Thresholds, Value, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Flag, Given
+from entrypoints.request.vllm_flags import Flag, UserFlags
 
 LENGTH = "--max-model-len"
 SEQUENCES = "--max-num-seqs"
@@ -40,7 +40,7 @@ class Case(NamedTuple):
 
     facts: Facts
     model: ModelFacts
-    given: Given
+    given: UserFlags
     thresholds: Thresholds
     fitted: Fit
     length: int | None
@@ -60,7 +60,7 @@ class Case(NamedTuple):
         return most if self.length is None else min(most, self.length)
 
 
-def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: Given) -> Decision:
+def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not.
 
     Raises HOST without a usable device or its memory, MODEL, DOES_NOT_FIT, USAGE.
@@ -108,7 +108,7 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     )
 
 
-def _capped(facts: Facts, given: Given, thresholds: Thresholds) -> Given:
+def _capped(facts: Facts, given: UserFlags, thresholds: Thresholds) -> UserFlags:
     """State the KV cache's size as vLLM Neuron caps it, so that what is planned is what it takes."""
     sizes = [device.memory_total for device in facts.devices if device.memory_total]
     if CACHE_BYTES in given.flags or not sizes:
@@ -122,26 +122,26 @@ def _capped(facts: Facts, given: Given, thresholds: Thresholds) -> Given:
     return given._replace(flags={**given.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
 
 
-def _aimed(given: Given) -> Given:
+def _aimed(given: UserFlags) -> UserFlags:
     """Aim at short answers unless something else was wished for: the vendor's recipes take as many cores as help."""
-    wishes = given.wishes
-    return given if wishes.optimize else given._replace(wishes=wishes._replace(optimize="latency"))
+    intents = given.intents
+    return given if intents.optimize else given._replace(intents=intents._replace(optimize="latency"))
 
 
-def _ranks(fitted: Fit, given: Given) -> dict[str, Value]:
+def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
     """Return what was fitted, in words that say what a device is here."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
-        aim = "" if given.wishes.optimize else "; nothing wished for, so as the vendor's recipes do"
+        aim = "" if given.intents.optimize else "; nothing wished for, so as the vendor's recipes do"
         because = f"each rank is a logical NeuronCore, called device here{aim}: {values[TENSOR].because}"
         values[TENSOR] = values[TENSOR]._replace(because=because)
     return values
 
 
-def _unasked(model: ModelFacts, given: Given, thresholds: Thresholds) -> tuple[ModelFacts, Value | None]:
+def _unasked(model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> tuple[ModelFacts, Value | None]:
     """Shorten what nobody asked for: each doubling of the length is compiled, and held for every sequence."""
     geometry, most = model.geometry, thresholds.whole("unasked_context")
-    asked = given.flag(LENGTH) or given.wishes.input
+    asked = given.flag(LENGTH) or given.intents.input
     if asked or geometry is None or geometry.max_length is None or geometry.max_length <= most:
         return model, None
     because = "longer ones are compiled only if asked for: --max-model-len, or --input-range and --output-range"
@@ -190,7 +190,7 @@ def buckets(shortest: int, longest: int) -> tuple[int, ...]:
 def _prompts(case: Case, longest: int) -> tuple[int, ...]:
     """Return the prompt lengths that are compiled for: those that --input-range leaves, if it is given."""
     smallest = case.thresholds.whole("smallest_bucket")
-    wished = case.given.wishes.input
+    wished = case.given.intents.input
     if wished is None:
         return buckets(min(smallest, longest), longest)
     return buckets(min(max(smallest, wished[0]), longest), longest)

@@ -13,7 +13,7 @@ from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, nu
 from entrypoints.decide.spread.layouts import DATA, EXPERT, TENSOR, Space, space, splits
 from entrypoints.decide.spread.room import Cache, Memory, Room, Rules, Split, room
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 UTILISATION = "--gpu-memory-utilization"
 CACHE_BYTES = "--kv-cache-memory-bytes"
@@ -30,7 +30,7 @@ class Case(NamedTuple):
 
     facts: Facts
     model: ModelFacts
-    given: Given
+    given: UserFlags
     rules: Rules
     pool: Pool
     there: Space
@@ -53,17 +53,17 @@ class Choice(NamedTuple):
     tokens: int | None
 
 
-def is_known(given: Given, name: str) -> bool:
+def is_known(given: UserFlags, name: str) -> bool:
     """Tell whether this image's vLLM has a flag."""
     return not given.known or name in given.known
 
 
-def read_case(facts: Facts, model: ModelFacts, given: Given, rules: Rules) -> Case:
+def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Case:
     """Look at everything once. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
     if model.problem and given.number(TENSOR) is None:
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
     user = _utilisation(given)
-    pool = choose_pool(facts, given.wishes.devices, user or rules.usable)
+    pool = choose_pool(facts, given.intents.devices, user or rules.usable)
     there = space(given, len(pool.devices), widest(pool.devices, facts.links))
     if not (rules.data and is_known(given, DATA)):
         rules = rules._replace(data=False)
@@ -82,7 +82,7 @@ def read_case(facts: Facts, model: ModelFacts, given: Given, rules: Rules) -> Ca
     )
 
 
-def _utilisation(given: Given) -> float | None:
+def _utilisation(given: UserFlags) -> float | None:
     """Return the share of memory that the user sets. Raises USAGE for one that vLLM refuses."""
     share = _decimal(given, UTILISATION)
     if share is not None and not 0 < share <= 1:
@@ -91,7 +91,7 @@ def _utilisation(given: Given) -> float | None:
     return share
 
 
-def _decimal(given: Given, name: str) -> float | None:
+def _decimal(given: UserFlags, name: str) -> float | None:
     """Return a flag's decimal number; what is none is vLLM's to refuse."""
     try:
         return float(given.flag(name) or "")
@@ -99,7 +99,7 @@ def _decimal(given: Given, name: str) -> float | None:
         return None
 
 
-def _memory(facts: Facts, pool: Pool, given: Given, rules: Rules) -> Memory:
+def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> Memory:
     """Return what the device that offers least offers. Raises HOST where nothing tells a device's memory."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
@@ -118,7 +118,7 @@ def _share(pool: Pool, total: int, rules: Rules) -> float:
     return min(rules.usable, int(100 * min(free, default=total) / total) / 100)
 
 
-def _cache(model: ModelFacts, given: Given, rules: Rules) -> Cache | None:
+def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> Cache | None:
     if model.geometry is None:
         return None
     kind = given.flag(CACHE_TYPE) or "auto"

@@ -1,4 +1,4 @@
-"""How long sequences may be and how many run at once, from flags, wishes and the model. Pure."""
+"""How long sequences may be and how many run at once, from flags, intents and the model. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 LENGTH = "--max-model-len"
 
@@ -20,7 +20,7 @@ class Demand(NamedTuple):
     fixed: bool = False
     """Whether a shorter length would not do: the user named it."""
     wished: bool = False
-    """Whether it follows from wishes."""
+    """Whether it follows from intents."""
     left_to_vllm: bool = False
     """Whether the user lets vLLM find the length (auto, -1)."""
     typical: int | None = None
@@ -33,20 +33,20 @@ class Demand(NamedTuple):
         return max(self.length or 0, each * (self.typical or 0))
 
 
-def read_demand(model: ModelFacts, given: Given, block: int) -> Demand:
-    """Read it: the user's flag first, then wishes, then the model's own length. Raises DOES_NOT_FIT."""
-    wishes, most = given.wishes, model.geometry.max_length if model.geometry else None
-    user, concurrency = given.flag(LENGTH), wishes.concurrency or 1
+def read_demand(model: ModelFacts, given: UserFlags, block: int) -> Demand:
+    """Read it: the user's flag first, then intents, then the model's own length. Raises DOES_NOT_FIT."""
+    intents, most = given.intents, model.geometry.max_length if model.geometry else None
+    user, concurrency = given.flag(LENGTH), intents.concurrency or 1
     typical = None
-    if wishes.input and wishes.output:
-        typical = -(-(sum(wishes.input) + sum(wishes.output)) // 2)
+    if intents.input and intents.output:
+        typical = -(-(sum(intents.input) + sum(intents.output)) // 2)
     if user in ("-1", "auto"):
         return Demand(most, "", left_to_vllm=True, typical=typical, concurrency=concurrency)
     if user is not None:
         return Demand(given.number(LENGTH), "", fixed=True, typical=typical, concurrency=concurrency)
-    if not (wishes.input and wishes.output):
+    if not (intents.input and intents.output):
         return Demand(most, "", typical=typical, concurrency=concurrency)
-    longest = wishes.input[1] + wishes.output[1]
+    longest = intents.input[1] + intents.output[1]
     if given.flag("--hf-overrides") is not None:  # which may lengthen it
         most = None
     if most is not None and longest > most:
@@ -54,5 +54,5 @@ def read_demand(model: ModelFacts, given: Given, block: int) -> Demand:
         raise EntrypointError(DOES_NOT_FIT, message, f"shorten them to {most} together, or take a longer model")
     rounded = -(-longest // block) * block
     length = rounded if most is None else min(most, rounded)
-    because = f"prompts of up to {wishes.input[1]} and answers of up to {wishes.output[1]} tokens, in whole blocks"
+    because = f"prompts of up to {intents.input[1]} and answers of up to {intents.output[1]} tokens, in whole blocks"
     return Demand(length, because, fixed=True, wished=True, typical=typical, concurrency=concurrency)

@@ -12,7 +12,7 @@ from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.records import GIB, Value
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
 OWN_PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
@@ -29,7 +29,7 @@ WORKER_SHARED_MEMORY = 241 * MIB
 _HINT = "docker run --shm-size=4g …, or in Kubernetes an emptyDir with medium Memory at /dev/shm"
 
 
-def choose_executor(facts: Facts, given: Given, ranks: int, binding: Value) -> dict[str, Value]:
+def choose_executor(facts: Facts, given: UserFlags, ranks: int, binding: Value) -> dict[str, Value]:
     """Choose the executor, and what binds the threads under it.
 
     Raises HOST where worker processes are needed, or asked for, and /dev/shm is too small for them.
@@ -83,7 +83,7 @@ def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
     return values
 
 
-def _forked(facts: Facts, given: Given) -> dict[str, Value]:
+def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
     """Let the engine core be a fork of the API server, which has imported everything by then.
 
     Only with Intel's OpenMP runtime, which begins anew in a forked process (its pthread_atfork handlers); GNU's, once

@@ -40,7 +40,7 @@ from entrypoints.decide.spread.layouts import (
 )
 from entrypoints.decide.spread.room import Rules, Split
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 __all__ = ["Fit", "Rules", "fit"]
 
@@ -68,7 +68,7 @@ class Fit(NamedTuple):
     findings: tuple[Notice, ...] = ()
 
 
-def fit(facts: Facts, model: ModelFacts, given: Given, rules: Rules) -> Fit:
+def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
     """Choose all that the user did not.
 
     Raises HOST without a usable device or its memory, MODEL where the configuration is wrong and is needed,
@@ -207,7 +207,7 @@ def _wished_length(case: Case, length: int) -> dict[str, Value]:
 
 def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose --max-num-seqs from the wished concurrency, and say where the KV cache holds fewer."""
-    wished, engines = case.given.wishes.concurrency, choice.split.data
+    wished, engines = case.given.intents.concurrency, choice.split.data
     if wished is None:
         return _states(case, choice), ()
     each = -(-wished // engines)

@@ -9,7 +9,7 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.decide.records import GIB
 from entrypoints.decide.spread.room import Rules, Split
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 TENSOR = "--tensor-parallel-size"
 PIPELINE = "--pipeline-parallel-size"
@@ -53,7 +53,7 @@ class Space(NamedTuple):
     """Whether the user spreads the server over several hosts."""
 
 
-def space(given: Given, count: int, wide: int) -> Space:
+def space(given: UserFlags, count: int, wide: int) -> Space:
     """Read what the user fixed. Raises USAGE."""
     expert = given.flag(EXPERT)
     hosts = (given.number(NODES) or 1) > 1 or bool(_SEVERAL_HOSTS & set(given.flags))
@@ -61,7 +61,7 @@ def space(given: Given, count: int, wide: int) -> Space:
     return Space(
         devices=count,
         wide=wide,
-        aim=given.wishes.optimize,
+        aim=given.intents.optimize,
         tensor=given.number(TENSOR),
         pipeline=given.number(PIPELINE),
         data=given.number(LOCAL) or given.number(DATA),

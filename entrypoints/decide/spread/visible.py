@@ -7,19 +7,19 @@ from collections.abc import Callable, Iterable
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.core.records import Device, Facts
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 
 
 def _number(device: Device) -> int:
     return device.number
 
 
-def chosen_by(given: Given, variables: Iterable[str]) -> str:
+def chosen_by(given: UserFlags, variables: Iterable[str]) -> str:
     """Return the first of some variables that the user set; empty where none is."""
     return next((name for name in variables if given.variable(name) is not None), "")
 
 
-def restricted(facts: Facts, given: Given, variables: tuple[str, ...]) -> Facts:
+def restricted(facts: Facts, given: UserFlags, variables: tuple[str, ...]) -> Facts:
     """Return the facts with the devices alone that the user's variable leaves, in its order.
 
     Names that are no numbers (GPU-…) cannot be looked up here: the runtime knows them, so every device stays.
@@ -35,7 +35,7 @@ def restricted(facts: Facts, given: Given, variables: tuple[str, ...]) -> Facts:
     return facts._replace(devices=tuple(_device(name, word, there) for word in dict.fromkeys(words)))
 
 
-def shown(facts: Facts, given: Given, variable: str, number: Callable[[Device], int] = _number) -> Facts:
+def shown(facts: Facts, given: UserFlags, variable: str, number: Callable[[Device], int] = _number) -> Facts:
     """Return the facts with only the devices that the user's variable numbers, in their own order. Raises USAGE."""
     text = given.variable(variable)
     if text is None:

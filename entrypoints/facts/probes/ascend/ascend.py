@@ -253,7 +253,7 @@ def _nodes(host: Host) -> dict[int, int]:
 
 def _hccn(host: Host, devices: tuple[Device, ...]) -> dict[str, str]:
     """Tell how many chips have no address in HCCL's configuration, where that was given; addresses stay unrecorded."""
-    text = host.told(HCCN, _addressed)
+    text = host.lookup(HCCN, _addressed)
     if text is None:
         return {}
     chips = (device.number if device.module_id is None else device.module_id for device in devices)

@@ -32,7 +32,7 @@ def redirecting_ports(host: Host) -> dict[str, str]:
     """
     found: list[str] = []
     for path in host.glob(_BRIDGES):
-        answer = (host.told(path, _ask) or "").strip()
+        answer = (host.lookup(path, _ask) or "").strip()
         if answer == _HIDDEN:
             return {}
         found.append(answer)

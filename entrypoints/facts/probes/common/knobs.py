@@ -88,7 +88,7 @@ def _huge_pages(host: Host) -> dict[str, str]:
 
 def _boot(host: Host) -> dict[str, str]:
     """Read a few words of the kernel's command line; `default` for one that it does not name."""
-    text = host.told(COMMAND_LINE, _known_words)
+    text = host.lookup(COMMAND_LINE, _known_words)
     if text is None:
         return {}
     words = parse_words(text, tuple(BOOT))
@@ -114,4 +114,4 @@ def _clock(host: Host) -> str:
     """Return the time of day in Unix seconds; empty where a recorded host does not say."""
     import time
 
-    return (host.told(CLOCK, lambda _path: str(int(time.time()))) or "").strip()
+    return (host.lookup(CLOCK, lambda _path: str(int(time.time()))) or "").strip()

@@ -43,7 +43,7 @@ def test_what_is_missing_follows_the_checks() -> None:
 
 
 def test_a_device_that_cards_share_is_named_with_its_flag() -> None:
-    found = only({"devices": [node("/dev/kfd")]}, facts(granted={"/dev/kfd": False}))
+    found = only({"devices": [node("/dev/kfd")]}, facts(grants={"/dev/kfd": False}))
 
     assert (found.id, found.severity, found.scope) == ("RUN-001", "FAIL", "container")
     assert found.remediation == "docker run --device /dev/kfd …"
@@ -52,19 +52,19 @@ def test_a_device_that_cards_share_is_named_with_its_flag() -> None:
 
 @pytest.mark.parametrize("granted", [{"/dev/kfd": True}, {}])
 def test_a_device_that_is_there_or_was_not_looked_for_is_no_finding(granted: dict[str, bool]) -> None:
-    assert missing({"devices": [node("/dev/kfd")]}, facts(granted=granted)) == ()
+    assert missing({"devices": [node("/dev/kfd")]}, facts(grants=granted)) == ()
 
 
 def test_a_device_or_file_that_some_machines_lack_is_no_finding() -> None:
     run = {"devices": [node("/dev/a", optional=True)], "mounts": [node("/etc/b", optional=True)]}
 
-    assert missing(run, facts(granted={"/dev/a": False, "/etc/b": False})) == ()
+    assert missing(run, facts(grants={"/dev/a": False, "/etc/b": False})) == ()
 
 
 @pytest.mark.parametrize(("first", "second", "count"), [(False, False, 1), (True, False, 0), (False, True, 0)])
 def test_of_the_kinds_of_file_that_cards_have_one_is_enough(first: bool, second: bool, count: int) -> None:
     run = {"devices": [node("/dev/accel[0-9]*", each=True), node("/dev/vfio/[0-9]*", each=True, optional=True)]}
-    found = missing(run, facts(granted={"/dev/accel[0-9]*": first, "/dev/vfio/[0-9]*": second}))
+    found = missing(run, facts(grants={"/dev/accel[0-9]*": first, "/dev/vfio/[0-9]*": second}))
 
     assert len(found) == count
 
@@ -81,13 +81,13 @@ def test_of_the_kinds_of_file_that_cards_have_one_is_enough(first: bool, second:
 )
 def test_cards_are_given_as_the_accelerator_gives_them(more: dict[str, Any], flag: str) -> None:
     run = {"devices": [node("/dev/davinci[0-9]*", each=True)], **more}
-    found = only(run, facts(granted={"/dev/davinci[0-9]*": False}))
+    found = only(run, facts(grants={"/dev/davinci[0-9]*": False}))
 
     assert found.remediation == f"docker run {flag} …"
 
 
 def test_a_file_of_the_driver_is_named_with_its_mount() -> None:
-    found = only({"mounts": [node("/usr/local/dcmi")]}, facts(granted={"/usr/local/dcmi": False}))
+    found = only({"mounts": [node("/usr/local/dcmi")]}, facts(grants={"/usr/local/dcmi": False}))
 
     assert found.id == "RUN-002"
     assert found.remediation == (
@@ -186,7 +186,7 @@ def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
 
 
 def test_a_device_that_is_there_and_refused_is_told_with_its_group() -> None:
-    host = facts(granted={"/dev/dri/renderD[0-9]*": False}, refused={"/dev/dri/renderD128": "crw-rw---- 0:110"})
+    host = facts(grants={"/dev/dri/renderD[0-9]*": False}, refused={"/dev/dri/renderD128": "crw-rw---- 0:110"})
     found = only({"devices": [node("/dev/dri/renderD[0-9]*", each=True)]}, host)
 
     assert found.found == "/dev/dri/renderD128: crw-rw---- 0:110, and this process is user 10001"
@@ -195,7 +195,7 @@ def test_a_device_that_is_there_and_refused_is_told_with_its_group() -> None:
 
 def test_that_no_device_is_here_says_what_was_looked_at_and_what_to_start_with() -> None:
     run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", each=True)], "groups": [word("render")]}
-    error = none_here({"accelerator": "rocm", "run": run}, facts(granted={"/dev/dri/renderD[0-9]*": False}), {})
+    error = none_here({"accelerator": "rocm", "run": run}, facts(grants={"/dev/dri/renderD[0-9]*": False}), {})
 
     assert error is not None
     assert error.code == HOST
@@ -208,7 +208,7 @@ def test_that_no_device_is_here_says_what_was_looked_at_and_what_to_start_with()
 
 def test_files_of_another_makers_devices_are_named_and_so_are_failures_and_what_hides_devices() -> None:
     run = {"devices": [node("/dev/nvidia[0-9]*", each=True)], "gpus": word("all")}
-    host = facts(granted={"/dev/nvidia[0-9]*": True}, failures=(Failure("nvidia-smi", "hung", "an answer"),))
+    host = facts(grants={"/dev/nvidia[0-9]*": True}, failures=(Failure("nvidia-smi", "hung", "an answer"),))
     env = {"CUDA_VISIBLE_DEVICES": "9", "NVIDIA_VISIBLE_DEVICES": "all"}
     told = str(none_here({"accelerator": "cuda", "run": run}, host, env))
 

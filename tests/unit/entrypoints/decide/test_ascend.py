@@ -13,7 +13,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts, Weights
 from entrypoints.plan.plan import command
-from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA
@@ -55,9 +55,9 @@ def host(name: str) -> Facts:
 
 
 def decided(
-    name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, wishes: Wishes = NONE, **env: str
+    name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, intents: Intents = NONE, **env: str
 ) -> Decision:
-    given = parse_given(flags, env, wishes=wishes)
+    given = parse_given(flags, env, intents=intents)
     return decide(expect.profile_of(name), facts or host(name), model, given)
 
 
@@ -216,7 +216,7 @@ def test_an_old_driver_gets_one_kind_of_graphs_and_a_new_one_vllms_default() -> 
 
 
 def test_several_hosts_meet_over_an_interface_and_need_the_chips_addresses() -> None:
-    facts = host(A2)._replace(kernel={"interfaces": "eth0 eth1"}, granted={})
+    facts = host(A2)._replace(kernel={"interfaces": "eth0 eth1"}, grants={})
     found = decided(A2, QWEN_32B, "--nnodes", "2", facts=facts)
 
     assert found.values["GLOO_SOCKET_IFNAME"].value == "eth0"

@@ -12,7 +12,7 @@ from drydock.model.record import dump
 from entrypoints.core.records import Cpu, Device, Facts, Link, Memory, Mount, Node
 from entrypoints.decide.cuda import decide
 from entrypoints.decide.records import Decision
-from entrypoints.request.intents import Wishes
+from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.records import facts
@@ -48,7 +48,7 @@ def made(
     found: Facts, *flags: str, env: dict[str, str] | None = None, known: tuple[str, ...] = (), **more: Any
 ) -> Decision:
     model = more.pop("model", LLAMA)
-    given = parse_given(flags, env or {}, known, Wishes(**more.pop("wishes", {})))
+    given = parse_given(flags, env or {}, known, Intents(**more.pop("intents", {})))
     return decide(more.pop("profile", profile_of()), found, model, given)
 
 
@@ -81,7 +81,7 @@ def test_bfloat16_on_turing_is_kept_and_doubted() -> None:
     ],
 )
 def test_batches_go_by_memory_and_aim(name: str, memory: float, aim: str | None, tokens: str) -> None:
-    decision = made(host(gpus(1, name, memory)), model=SMOLLM2, wishes={"optimize": aim})
+    decision = made(host(gpus(1, name, memory)), model=SMOLLM2, intents={"optimize": aim})
     assert decision.values["--max-num-batched-tokens"].value == tokens
 
 

@@ -11,7 +11,7 @@ from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.decide import rocm
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.plan import command
-from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA
@@ -31,12 +31,12 @@ def plan(
     name: str,
     *words: str,
     env: dict[str, str] | None = None,
-    wishes: Wishes = NONE,
+    intents: Intents = NONE,
     model: ModelFacts = LLAMA,
     known: tuple[str, ...] = (),
 ) -> ServePlan:
     profile, facts = host(name)
-    return command(profile, facts, model, parse_given((model.name, *words), env or {}, known, wishes))
+    return command(profile, facts, model, parse_given((model.name, *words), env or {}, known, intents))
 
 
 def reason(found: ServePlan, setting: str) -> Reason:
@@ -68,7 +68,7 @@ def test_what_the_user_set_wins() -> None:
 
 
 def test_a_wished_device_is_named_by_hips_number() -> None:
-    found = plan("rocm-mi300x-8x", wishes=Wishes(devices=(3,)))
+    found = plan("rocm-mi300x-8x", intents=Intents(devices=(3,)))
 
     assert found.env["HIP_VISIBLE_DEVICES"] == "3"
 

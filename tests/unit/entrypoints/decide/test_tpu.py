@@ -13,7 +13,7 @@ from entrypoints.core.records import Device
 from entrypoints.decide.records import Decision
 from entrypoints.decide.tpu import decide, token_paddings
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.intents import Wishes
+from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import facts
@@ -29,9 +29,9 @@ def chips(generation: str, count: int, memory: int | None = None) -> tuple[Devic
 
 
 def plan(
-    what: ModelFacts, devices: tuple[Device, ...], *words: str, env: dict[str, str] | None = None, **wishes: Any
+    what: ModelFacts, devices: tuple[Device, ...], *words: str, env: dict[str, str] | None = None, **intents: Any
 ) -> Decision:
-    given = parse_given(words, env or {}, wishes=Wishes(**wishes))
+    given = parse_given(words, env or {}, intents=Intents(**intents))
     return decide(PROFILE, facts(accelerator="tpu", devices=devices), what, given)
 
 

@@ -11,7 +11,7 @@ from drydock.core.paths import ROOT
 from entrypoints.core.records import Facts, ServePlan
 from entrypoints.decide import xpu
 from entrypoints.plan.plan import command
-from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
@@ -22,9 +22,9 @@ def host(name: str) -> tuple[dict[str, Any], Facts]:
     return profile, read(name, profile)
 
 
-def plan(name: str, *words: str, env: dict[str, str] | None = None, wishes: Wishes = NONE) -> ServePlan:
+def plan(name: str, *words: str, env: dict[str, str] | None = None, intents: Intents = NONE) -> ServePlan:
     profile, facts = host(name)
-    return command(profile, facts, SMOLLM2, parse_given((SMOLLM2.name, *words), env or {}, (), wishes))
+    return command(profile, facts, SMOLLM2, parse_given((SMOLLM2.name, *words), env or {}, (), intents))
 
 
 def flag(found: ServePlan, name: str) -> str | None:
@@ -37,7 +37,7 @@ def test_level_zero_is_asked_to_number_by_pci_address() -> None:
 
 def test_one_of_two_cards_is_named() -> None:
     assert plan("xpu-arc-pro-b60-2x").env["ZE_AFFINITY_MASK"] == "0"
-    assert plan("xpu-arc-pro-b60-2x", wishes=Wishes(devices=(1,))).env["ZE_AFFINITY_MASK"] == "1"
+    assert plan("xpu-arc-pro-b60-2x", intents=Intents(devices=(1,))).env["ZE_AFFINITY_MASK"] == "1"
 
 
 def test_both_cards_need_no_mask_and_serve_as_processes() -> None:

@@ -1,4 +1,4 @@
-"""Wishes, understood or refused."""
+"""Intents, understood or refused."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import pytest
 
 from entrypoints.core.errors import EntrypointError
 from entrypoints.request.arguments import parse_arguments
-from entrypoints.request.intents import Wishes, parse_wishes
+from entrypoints.request.intents import Intents, parse_intents
 
 
 def test_wishes_are_taken_out_of_the_command_line() -> None:
     words = "serve m --input-range 4,1024 --output-range=100 --concurrency 8 --optimize latency --devices 0-2,5 -tp 2"
     arguments = parse_arguments(tuple(words.split()))
 
-    assert arguments.wishes == Wishes((4, 1024), (100, 100), 8, "latency", (0, 1, 2, 5))
+    assert arguments.intents == Intents((4, 1024), (100, 100), 8, "latency", (0, 1, 2, 5))
     assert arguments.vllm == ("m", "-tp", "2")
 
 
@@ -33,7 +33,7 @@ def test_wishes_are_taken_out_of_the_command_line() -> None:
 )
 def test_a_wish_that_cannot_be_is_refused_by_name(flag: str, value: str) -> None:
     with pytest.raises(EntrypointError, match=flag):
-        parse_wishes({flag: value})
+        parse_intents({flag: value})
 
 
 def test_a_wish_means_nothing_where_nothing_is_planned() -> None:
@@ -44,13 +44,13 @@ def test_a_wish_means_nothing_where_nothing_is_planned() -> None:
 def test_a_file_of_lengths_gives_the_ranges_that_were_not_wished_for() -> None:
     requests = ((20, 5, 1.0), (812, 150, 2.0))
 
-    assert Wishes().over(requests) == Wishes(input=(20, 812), output=(5, 150), workload=requests)
-    assert Wishes(input=(4, 1024)).over(requests).input == (4, 1024)
-    assert parse_wishes({"--workload": "lengths.csv"}).workload_file == "lengths.csv"
+    assert Intents().over(requests) == Intents(input=(20, 812), output=(5, 150), workload=requests)
+    assert Intents(input=(4, 1024)).over(requests).input == (4, 1024)
+    assert parse_intents({"--workload": "lengths.csv"}).workload_file == "lengths.csv"
 
 
 def test_a_hot_spot_is_two_numbers() -> None:
-    assert parse_wishes({"--hot-spot": "8,24000"}).hot == (8, 24000)
+    assert parse_intents({"--hot-spot": "8,24000"}).hot == (8, 24000)
     for text in ("8", "0,24000", "a,b"):
         with pytest.raises(EntrypointError):
-            parse_wishes({"--hot-spot": text})
+            parse_intents({"--hot-spot": text})

@@ -1,4 +1,4 @@
-"""What wishes change on a CPU: copies of the model, sequences, length, batches."""
+"""What intents change on a CPU: copies of the model, sequences, length, batches."""
 
 from __future__ import annotations
 
@@ -10,27 +10,29 @@ from entrypoints.decide.cpu.cpu import KV_SPACE, decide
 from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.executor import BIND
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.intents import Wishes
+from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, PROFILE, facts
 
 MODE = "--performance-mode"
 KNOWN = (MODE, "--data-parallel-size", "--max-num-batched-tokens", "--max-num-seqs", "--tensor-parallel-size")
-FAST, MANY = Wishes(optimize="latency"), Wishes(optimize="throughput")
+FAST, MANY = Intents(optimize="latency"), Intents(optimize="throughput")
 TWO = facts(cores=8, nodes=2, memory=128 * GIB)
 
 
 def decided(
-    host: Facts, wishes: Wishes, *flags: str, model: ModelFacts = LLAMA, known: tuple[str, ...] = ()
+    host: Facts, intents: Intents, *flags: str, model: ModelFacts = LLAMA, known: tuple[str, ...] = ()
 ) -> Decision:
-    return decide(PROFILE, host, model, parse_given(flags, {}, known, wishes))
+    return decide(PROFILE, host, model, parse_given(flags, {}, known, intents))
 
 
 def values(
-    host: Facts, wishes: Wishes, *flags: str, model: ModelFacts = LLAMA, known: tuple[str, ...] = ()
+    host: Facts, intents: Intents, *flags: str, model: ModelFacts = LLAMA, known: tuple[str, ...] = ()
 ) -> dict[str, str | bool]:
-    return {name: value.value for name, value in decided(host, wishes, *flags, model=model, known=known).values.items()}
+    return {
+        name: value.value for name, value in decided(host, intents, *flags, model=model, known=known).values.items()
+    }
 
 
 def parallel(found: dict[str, str | bool]) -> tuple[str | bool, ...]:
@@ -46,7 +48,7 @@ def test_throughput_gives_each_node_a_copy(model: ModelFacts) -> None:
 
 
 def test_latency_splits_what_is_worth_splitting_as_without_a_wish() -> None:
-    assert parallel(values(TWO, FAST)) == parallel(values(TWO, Wishes())) == ("2", "1", "0-3|4-7")
+    assert parallel(values(TWO, FAST)) == parallel(values(TWO, Intents())) == ("2", "1", "0-3|4-7")
     assert parallel(values(TWO, FAST, model=SMOLLM2)) == ("1", "1", "0-3")
 
 
@@ -75,7 +77,7 @@ def test_a_users_parallelism_wins_over_the_aim() -> None:
 
 
 def test_each_engines_cache_is_for_its_own_cores() -> None:
-    both, one = values(TWO, MANY, model=SMOLLM2), values(facts(cores=4), Wishes(), model=SMOLLM2)
+    both, one = values(TWO, MANY, model=SMOLLM2), values(facts(cores=4), Intents(), model=SMOLLM2)
 
     assert both[KV_SPACE] == one[KV_SPACE]
 
@@ -90,14 +92,14 @@ def test_throughput_lets_vllm_double_its_batches_where_it_can() -> None:
 
 
 def test_concurrency_is_what_runs_at_a_time_spread_over_the_engines() -> None:
-    assert values(facts(), Wishes(concurrency=5))["--max-num-seqs"] == "5"
+    assert values(facts(), Intents(concurrency=5))["--max-num-seqs"] == "5"
     assert values(TWO, MANY._replace(concurrency=5))["--max-num-seqs"] == "3"
-    assert "--max-num-seqs" not in values(facts(), Wishes(concurrency=5), "--max-num-seqs", "7")
+    assert "--max-num-seqs" not in values(facts(), Intents(concurrency=5), "--max-num-seqs", "7")
 
 
 def test_the_ranges_are_the_length_and_shrink_the_cache() -> None:
-    wishes = Wishes(input=(1, 500), output=(1, 100), concurrency=2)
-    decision = decided(facts(cores=64), wishes)
+    intents = Intents(input=(1, 500), output=(1, 100), concurrency=2)
+    decision = decided(facts(cores=64), intents)
 
     assert decision.values["--max-model-len"].value == "640"
     assert "in whole blocks" in decision.values["--max-model-len"].because
@@ -108,14 +110,14 @@ def test_the_ranges_are_the_length_and_shrink_the_cache() -> None:
 def test_ranges_that_the_model_or_the_memory_cannot_hold_are_refused() -> None:
     for host, tokens in ((facts(), 200_000), (facts(memory=26 * GIB), 100_000)):
         with pytest.raises(EntrypointError) as error:
-            decided(host, Wishes(input=(1, tokens), output=(1, 100)))
+            decided(host, Intents(input=(1, tokens), output=(1, 100)))
         assert error.value.code == DOES_NOT_FIT
 
 
 def test_more_clients_than_the_cache_or_a_step_holds_wait_and_it_is_said() -> None:
-    long = Wishes(input=(50_000, 50_000), output=(7_000, 7_000), concurrency=4)
-    crowd = Wishes(concurrency=5000)
-    for wishes, most in ((long, 1), (crowd, 2048)):
-        decision = decided(facts(cores=64, memory=26 * GIB), wishes)
+    long = Intents(input=(50_000, 50_000), output=(7_000, 7_000), concurrency=4)
+    crowd = Intents(concurrency=5000)
+    for intents, most in ((long, 1), (crowd, 2048)):
+        decision = decided(facts(cores=64, memory=26 * GIB), intents)
         assert decision.values["--max-num-seqs"].value == str(most)
         assert [(finding.id, finding.found) for finding in decision.findings] == [("PLAN-026", f"{most} at a time")]

@@ -9,7 +9,7 @@ from entrypoints.core.records import Facts, Failure
 from entrypoints.decide.cpu.openvino import decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
@@ -24,14 +24,16 @@ def with_memory(gib: float) -> Facts:
     return XEON._replace(memory=XEON.memory._replace(available=int(gib * GIB)))
 
 
-def decided(*flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, wishes: Wishes = NONE, **env: str) -> Decision:
-    return decide(PROFILE, facts, model, parse_given(flags, env, wishes=wishes))
+def decided(
+    *flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, intents: Intents = NONE, **env: str
+) -> Decision:
+    return decide(PROFILE, facts, model, parse_given(flags, env, intents=intents))
 
 
 def values(
-    *flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, wishes: Wishes = NONE, **env: str
+    *flags: str, facts: Facts = XEON, model: ModelFacts = LLAMA, intents: Intents = NONE, **env: str
 ) -> dict[str, str | bool]:
-    found = decided(*flags, facts=facts, model=model, wishes=wishes, **env)
+    found = decided(*flags, facts=facts, model=model, intents=intents, **env)
     return {name: value.value for name, value in found.values.items()}
 
 
@@ -83,7 +85,7 @@ def test_a_length_that_does_not_fit_is_shortened_or_refused_when_it_was_asked_fo
 
 
 def test_wishes_set_length_and_sequences() -> None:
-    found = values(wishes=Wishes(input=(1, 3000), output=(1, 1000), concurrency=512))
+    found = values(intents=Intents(input=(1, 3000), output=(1, 1000), concurrency=512))
 
     assert (found["--max-model-len"], found["--max-num-seqs"]) == ("4000", "512")
     assert found["--max-num-batched-tokens"] == "512"

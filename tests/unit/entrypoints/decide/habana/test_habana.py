@@ -15,7 +15,7 @@ from entrypoints.decide.habana.habana import decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts, Weights
-from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
 from tests.support.sample import told
@@ -55,9 +55,9 @@ QWQ = model("QwQ-32B", 32.8, 40, 8, 64, architecture="Qwen2ForCausalLM")
 
 
 def decided(
-    what: ModelFacts, *flags: str, variant: str = FORK, wishes: Wishes = NONE, machine: str = "", **env: str
+    what: ModelFacts, *flags: str, variant: str = FORK, intents: Intents = NONE, machine: str = "", **env: str
 ) -> Decision:
-    given = parse_given((what.name, *flags), env, (), wishes)
+    given = parse_given((what.name, *flags), env, (), intents)
     return decide(profile(variant), host(machine or "habana-gaudi2-8x"), what, given)
 
 
@@ -71,12 +71,12 @@ def buckets(chosen: dict[str, str], phase: str, size: str) -> tuple[str, ...]:
 
 # --- the manual of 1.22: start_gaudi_vllm_server.sh -w … -t … -m … -i … -o … -b …
 
-LONG = Wishes(input=(800, 4096), output=(800, 2048))
-SHORT = Wishes(input=(800, 1024), output=(400, 512))
+LONG = Intents(input=(800, 4096), output=(800, 2048))
+SHORT = Intents(input=(800, 1024), output=(400, 512))
 
 
 @pytest.mark.parametrize(
-    ("what", "cards", "modules", "batch", "wishes", "length", "prompts", "sequences", "blocks"),
+    ("what", "cards", "modules", "batch", "intents", "length", "prompts", "sequences", "blocks"),
     [
         (QWEN_72B, 4, "0,1,2,3", 128, SHORT, "1536", "1024", ("1", "8", "128"), ("128", "128", "1536")),
         (LLAMA_70B, 4, "0,1,2,3", 128, LONG, "6144", "4096", ("1", "8", "128"), ("128", "128", "6144")),
@@ -92,7 +92,7 @@ def test_the_examples_of_the_manual_of_1_22(  # noqa: PLR0913, PLR0917 - a row i
     cards: int,
     modules: str,
     batch: int,
-    wishes: Wishes,
+    intents: Intents,
     length: str,
     prompts: str,
     sequences: tuple[str, ...],
@@ -100,7 +100,7 @@ def test_the_examples_of_the_manual_of_1_22(  # noqa: PLR0913, PLR0917 - a row i
 ) -> None:
     """As set_bucketing of aice/v1.22.0 at 1dd4da7 computes them; -b is --max-num-seqs, -m HABANA_VISIBLE_MODULES."""
     flags = ("-tp", str(cards), "--max-num-seqs", str(batch))
-    chosen = values(what, *flags, wishes=wishes, HABANA_VISIBLE_MODULES=modules)
+    chosen = values(what, *flags, intents=intents, HABANA_VISIBLE_MODULES=modules)
 
     assert buckets(chosen, "PROMPT", "BS") == ("1", "1", "1")
     assert buckets(chosen, "PROMPT", "SEQ") == ("896", "128", prompts)
@@ -163,7 +163,7 @@ def test_the_multimodal_examples_of_the_manual_of_1_22(what: ModelFacts, limit: 
 
 
 @pytest.mark.parametrize(
-    ("what", "cards", "modules", "batch", "wishes", "prompts", "lengths", "sequences", "blocks"),
+    ("what", "cards", "modules", "batch", "intents", "prompts", "lengths", "sequences", "blocks"),
     [
         (QWEN_72B, 4, "0,1,2,3", 128, SHORT, "10", "1152", ("1", "8", "128"), ("128", "128", "1664")),
         (LLAMA_70B, 4, "0,1,2,3", 128, LONG, "10", "4224", ("1", "8", "128"), ("128", "128", "6272")),
@@ -176,14 +176,14 @@ def test_the_examples_of_the_manual_of_1_21(  # noqa: PLR0913, PLR0917 - as abov
     cards: int,
     modules: str,
     batch: int,
-    wishes: Wishes,
+    intents: Intents,
     prompts: str,
     lengths: str,
     sequences: tuple[str, ...],
     blocks: tuple[str, ...],
 ) -> None:
     flags = ("-tp", str(cards), "--max-num-seqs", str(batch), "--max-model-len=8192", "--max-num-batched-tokens=8192")
-    chosen = values(what, *flags, variant=OLD, wishes=wishes, HABANA_VISIBLE_MODULES=modules)
+    chosen = values(what, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES=modules)
 
     assert buckets(chosen, "PROMPT", "BS") == ("1", "1", prompts)
     assert buckets(chosen, "PROMPT", "SEQ") == ("896", "128", lengths)
@@ -194,9 +194,9 @@ def test_the_examples_of_the_manual_of_1_21(  # noqa: PLR0913, PLR0917 - as abov
 
 def test_the_hot_spot_of_the_manual_of_1_21() -> None:
     """-n 8 -b 24 -i 4,38912 -o 4,2048 -l 40960 -t 40960 -r 8,24000, its lengths rounded up to KV blocks."""
-    wishes = Wishes(input=(4, 38912), output=(4, 2048), hot=(8, 24000))
+    intents = Intents(input=(4, 38912), output=(4, 2048), hot=(8, 24000))
     flags = ("-tp", "8", "--max-num-seqs", "24", "--max-model-len=40960", "--max-num-batched-tokens=40960")
-    chosen = values(QWQ, *flags, variant=OLD, wishes=wishes, HABANA_VISIBLE_MODULES="all")
+    chosen = values(QWQ, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES="all")
 
     assert buckets(chosen, "PROMPT", "SEQ") == ("128", "128", "24064")
     assert buckets(chosen, "DECODE", "BS") == ("1", "2", "8")
@@ -263,34 +263,34 @@ def test_without_a_word_about_lengths_they_are_the_manuals_usual_ones() -> None:
 
 
 def test_lengths_that_make_too_many_graphs_are_spaced_by_doubling_too() -> None:
-    wishes = Wishes(input=(1, 60000), output=(1, 60000))
-    decision = decided(LLAMA_8B, "--max-num-seqs", "128", wishes=wishes).values
+    intents = Intents(input=(1, 60000), output=(1, 60000))
+    decision = decided(LLAMA_8B, "--max-num-seqs", "128", intents=intents).values
 
     assert decision["VLLM_EXPONENTIAL_BUCKETING"].value == "true"
     assert "graphs" in decision["VLLM_EXPONENTIAL_BUCKETING"].because
 
 
 def test_a_users_bucket_wins_and_the_others_follow() -> None:
-    chosen = values(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_MAX="2048", wishes=LONG)
+    chosen = values(LLAMA_8B, VLLM_PROMPT_SEQ_BUCKET_MAX="2048", intents=LONG)
 
     assert chosen["VLLM_PROMPT_SEQ_BUCKET_MAX"] == "2048"
     assert chosen["VLLM_PROMPT_SEQ_BUCKET_MIN"] == "896"
 
 
 def test_equal_prompts_need_no_zero_padding() -> None:
-    assert values(LLAMA_8B, wishes=Wishes(input=(1024, 1024), output=(1, 1024)))["VLLM_ZERO_PADDING"] == "false"
+    assert values(LLAMA_8B, intents=Intents(input=(1024, 1024), output=(1, 1024)))["VLLM_ZERO_PADDING"] == "false"
 
 
 def test_throughput_lets_more_short_prompts_into_a_step() -> None:
-    wishes = Wishes(input=(100, 1024), output=(1, 1024), optimize="throughput")
+    intents = Intents(input=(100, 1024), output=(1, 1024), optimize="throughput")
 
-    assert values(LLAMA_8B, wishes=wishes)["--max-num-prefill-seqs"] == "16"
+    assert values(LLAMA_8B, intents=intents)["--max-num-prefill-seqs"] == "16"
 
 
 def test_real_lengths_choose_the_linear_ranges_of_the_fork() -> None:
     requests = ((150, 200, 40.0), (300, 200, 30.0), (2900, 300, 9.0), (8000, 400, 1.0))
-    wishes = Wishes(workload_file="chat.csv").over(requests)
-    decision = decided(LLAMA_8B, "--max-num-seqs", "32", wishes=wishes).values
+    intents = Intents(workload_file="chat.csv").over(requests)
+    decision = decided(LLAMA_8B, "--max-num-seqs", "32", intents=intents).values
 
     assert "chat.csv" in decision["VLLM_PROMPT_SEQ_BUCKET_MAX"].because
     assert int(str(decision["VLLM_PROMPT_SEQ_BUCKET_MAX"].value)) >= 8000
@@ -298,8 +298,8 @@ def test_real_lengths_choose_the_linear_ranges_of_the_fork() -> None:
 
 def test_real_lengths_become_a_file_of_buckets_for_the_plugin() -> None:
     requests = ((150, 200, 40.0), (300, 200, 30.0), (2900, 300, 9.0), (8000, 400, 1.0))
-    wishes = Wishes(workload_file="chat.csv").over(requests)
-    decision = decided(LLAMA_8B, variant=PLUGIN, wishes=wishes, machine="habana-gaudi3-8x")
+    intents = Intents(workload_file="chat.csv").over(requests)
+    decision = decided(LLAMA_8B, variant=PLUGIN, intents=intents, machine="habana-gaudi3-8x")
     path = str(decision.values["VLLM_BUCKETING_FROM_FILE"].value)
     text = decision.files[path]
 
@@ -310,7 +310,7 @@ def test_real_lengths_become_a_file_of_buckets_for_the_plugin() -> None:
 
 
 def test_known_lengths_take_padding_limits_on_the_plugin() -> None:
-    chosen = values(LLAMA_8B, variant=PLUGIN, wishes=LONG, machine="habana-gaudi3-8x")
+    chosen = values(LLAMA_8B, variant=PLUGIN, intents=LONG, machine="habana-gaudi3-8x")
 
     assert chosen["VLLM_BUCKETING_STRATEGY"] == "pad"
     assert chosen["VLLM_PROMPT_QUERY_BUCKET_PAD_PERCENT"] == "25"
@@ -322,21 +322,21 @@ def test_known_lengths_take_padding_limits_on_the_plugin() -> None:
 
 
 def test_cards_are_named_by_module_and_cores_are_those_beside_them() -> None:
-    chosen = values(LLAMA_70B, "-tp", "4", wishes=SHORT, machine="habana-gaudi2e-8x")
+    chosen = values(LLAMA_70B, "-tp", "4", intents=SHORT, machine="habana-gaudi2e-8x")
 
     assert chosen["HABANA_VISIBLE_MODULES"] == "0,1,2,3"
     assert chosen["DRYDOCK_CPUS"] == "0-39"
 
 
 def test_one_card_is_named_by_its_own_variable() -> None:
-    chosen = values(LLAMA_8B, wishes=SHORT)
+    chosen = values(LLAMA_8B, intents=SHORT)
 
     assert chosen["HLS_MODULE_ID"] == "4"
     assert chosen["DRYDOCK_CPUS"] == "40-49"
 
 
 def test_cards_of_two_nodes_are_not_bound() -> None:
-    assert "DRYDOCK_CPUS" not in values(QWQ, "-tp", "8", wishes=SHORT, HABANA_VISIBLE_MODULES="all")
+    assert "DRYDOCK_CPUS" not in values(QWQ, "-tp", "8", intents=SHORT, HABANA_VISIBLE_MODULES="all")
 
 
 def test_a_module_that_is_not_here_is_refused() -> None:
@@ -375,16 +375,16 @@ def test_experts_are_spread_over_the_cards_unless_the_vendor_leaves_it_out() -> 
 
 
 def test_a_users_utilisation_is_kept_and_counted() -> None:
-    chosen = values(LLAMA_8B, "--gpu-memory-utilization", "0.5", wishes=LONG)
+    chosen = values(LLAMA_8B, "--gpu-memory-utilization", "0.5", intents=LONG)
 
     assert "--gpu-memory-utilization" not in chosen
-    assert int(chosen["--max-num-seqs"]) < int(values(LLAMA_8B, wishes=LONG)["--max-num-seqs"])
+    assert int(chosen["--max-num-seqs"]) < int(values(LLAMA_8B, intents=LONG)["--max-num-seqs"])
 
 
 def test_what_the_user_shares_out_is_counted() -> None:
-    less = decided(LLAMA_8B, VLLM_GRAPH_RESERVED_MEM="0.4", wishes=LONG).values["--max-num-seqs"].value
+    less = decided(LLAMA_8B, VLLM_GRAPH_RESERVED_MEM="0.4", intents=LONG).values["--max-num-seqs"].value
 
-    assert int(str(less)) < int(str(decided(LLAMA_8B, wishes=LONG).values["--max-num-seqs"].value))
+    assert int(str(less)) < int(str(decided(LLAMA_8B, intents=LONG).values["--max-num-seqs"].value))
     with pytest.raises(EntrypointError):
         decided(LLAMA_8B, VLLM_GRAPH_RESERVED_MEM="much")
 
@@ -393,8 +393,8 @@ def test_what_the_user_shares_out_is_counted() -> None:
 
 
 def test_a_quantisation_configuration_brings_its_switches() -> None:
-    new = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", wishes=SHORT)
-    old = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", wishes=SHORT, variant=OLD)
+    new = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", intents=SHORT)
+    old = values(LLAMA_70B, "-tp", "2", QUANT_CONFIG="/q/maxabs_quant_g2.json", intents=SHORT, variant=OLD)
 
     assert new["PT_HPU_WEIGHT_SHARING"] == "0"
     assert "--quantization" not in new

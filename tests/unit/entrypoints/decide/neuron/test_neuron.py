@@ -14,7 +14,7 @@ from entrypoints.decide.neuron.cores import as_cores, choose_cores
 from entrypoints.decide.neuron.neuron import buckets, decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.intents import NONE, Wishes
+from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.expect import ROOT, profile_of, read
 from tests.support.hosts.models import LLAMA, SMOLLM2
@@ -33,10 +33,10 @@ def decided(
     *flags: str,
     model: ModelFacts = LLAMA,
     facts: Facts | None = None,
-    wishes: Wishes = NONE,
+    intents: Intents = NONE,
     env: dict[str, str] | None = None,
 ) -> Decision:
-    return decide(profile_of(name), facts or host(name), model, parse_given(flags, env or {}, wishes=wishes))
+    return decide(profile_of(name), facts or host(name), model, parse_given(flags, env or {}, intents=intents))
 
 
 def values(*words: Any, **named: Any) -> dict[str, str | bool]:
@@ -66,7 +66,7 @@ def test_every_logical_core_is_a_rank_with_its_share_of_the_memory() -> None:
 
 def test_a_model_takes_as_many_cores_as_help_like_the_vendors_recipes() -> None:
     assert values(TRN2)["--tensor-parallel-size"] == "8"
-    assert values(TRN2, wishes=Wishes(optimize="throughput"))["--tensor-parallel-size"] == "1"
+    assert values(TRN2, intents=Intents(optimize="throughput"))["--tensor-parallel-size"] == "1"
 
 
 def test_only_sizes_that_the_collectives_know_are_taken() -> None:
@@ -82,7 +82,7 @@ def test_nxd_inference_pads_heads_and_vllm_neuron_does_not() -> None:
 
 def test_cores_start_at_a_multiple_of_their_number() -> None:
     assert values(INF2)["NEURON_RT_VISIBLE_CORES"] == "0-7"
-    assert values(TRN2, wishes=Wishes(devices=(3, 4, 5)))["NEURON_RT_VISIBLE_CORES"] == "16-23"
+    assert values(TRN2, intents=Intents(devices=(3, 4, 5)))["NEURON_RT_VISIBLE_CORES"] == "16-23"
 
 
 def test_cores_without_a_row_are_taken_as_they_are() -> None:
@@ -93,7 +93,7 @@ def test_cores_without_a_row_are_taken_as_they_are() -> None:
 
 
 def test_wished_devices_and_visible_cores_limit_what_is_planned_with() -> None:
-    assert values(TRN2, wishes=Wishes(devices=(7,)))["NEURON_RT_VISIBLE_CORES"] == "28-31"
+    assert values(TRN2, intents=Intents(devices=(7,)))["NEURON_RT_VISIBLE_CORES"] == "28-31"
     assert values(TRN1, env={"NEURON_RT_VISIBLE_CORES": "8-15"})["NEURON_RT_VISIBLE_CORES"] == "8-15"
     assert "NEURON_RT_VISIBLE_CORES" not in values(TRN1, env={"NEURON_RT_NUM_CORES": "2"})
 
@@ -104,7 +104,7 @@ def test_cores_that_are_not_here_are_refused(env: dict[str, str]) -> None:
 
 
 def test_devices_that_are_not_here_are_refused() -> None:
-    error = refused(TRN1, wishes=Wishes(devices=(16,)))
+    error = refused(TRN1, intents=Intents(devices=(16,)))
     assert (error.code, "0-15" in error.message) == (USAGE, True)
 
 
@@ -121,7 +121,7 @@ def test_a_machine_whose_devices_are_all_held_is_refused_by_their_numbers() -> N
     error = refused("neuron-trn2-pod-busy")
 
     assert (error.code, error.hint.endswith("--devices 0")) == (HOST, True)
-    assert values("neuron-trn2-pod-busy", wishes=Wishes(devices=(0,)))["NEURON_RT_VISIBLE_CORES"] == "0-3"
+    assert values("neuron-trn2-pod-busy", intents=Intents(devices=(0,)))["NEURON_RT_VISIBLE_CORES"] == "0-3"
 
 
 def test_without_a_device_there_is_no_plan() -> None:
@@ -202,7 +202,7 @@ def test_transformers_neuronx_keeps_a_sequence_in_a_block() -> None:
 
 
 def test_a_range_of_prompts_leaves_fewer_graphs() -> None:
-    found = values(TRN1, wishes=Wishes(input=(1000, 3000), output=(1, 1000)))
+    found = values(TRN1, intents=Intents(input=(1000, 3000), output=(1, 1000)))
 
     assert config(found)["override_neuron_config"]["context_encoding_buckets"] == [1024, 2048, 4000]
     assert found["--max-model-len"] == "4000"
@@ -221,15 +221,15 @@ def test_a_model_that_is_not_here_gets_a_length_where_the_engine_must_have_one()
 
 
 def test_concurrency_is_the_batch_that_is_compiled() -> None:
-    assert values(TRN2, wishes=Wishes(concurrency=4))["--max-num-seqs"] == "4"
+    assert values(TRN2, intents=Intents(concurrency=4))["--max-num-seqs"] == "4"
 
 
 def test_the_kv_cache_of_vllm_neuron_is_planned_as_it_is_capped() -> None:
-    wished = Wishes(input=(1, 60000), output=(1, 5536))
-    tight = values(TRN2, "-tp", "1", wishes=Wishes(optimize="throughput"))
+    wished = Intents(input=(1, 60000), output=(1, 5536))
+    tight = values(TRN2, "-tp", "1", intents=Intents(optimize="throughput"))
 
     assert int(str(tight["--max-num-seqs"])) == 2
-    assert int(str(values(TRN2, "-tp", "8", wishes=wished)["--max-num-seqs"])) <= 8
+    assert int(str(values(TRN2, "-tp", "8", intents=wished)["--max-num-seqs"])) <= 8
 
 
 def test_a_model_that_is_too_large_is_refused() -> None:

@@ -14,7 +14,7 @@ from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.room import Split, stage
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts, Weights
-from entrypoints.request.vllm_flags import Given
+from entrypoints.request.vllm_flags import UserFlags
 from tests.support.many import GIB, RULES, host, said
 
 CASES = 200
@@ -23,7 +23,7 @@ CASES = 200
 class Question(NamedTuple):
     facts: Facts
     model: ModelFacts
-    given: Given
+    given: UserFlags
     rules: Rules
 
 
@@ -67,7 +67,7 @@ def hosts(draw: st.DrawFn) -> Facts:
 
 
 @st.composite
-def users(draw: st.DrawFn) -> Given:
+def users(draw: st.DrawFn) -> UserFlags:
     words: list[str] = []
     for flag, values in (
         ("-tp", (1, 2, 3, 4, 8)), ("-pp", (1, 2)), ("-dp", (1, 2)), ("--max-model-len", (1024, 8192, 100000)),

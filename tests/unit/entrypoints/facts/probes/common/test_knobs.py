@@ -158,15 +158,15 @@ def test_what_is_told_of_a_live_path_is_recorded_in_its_place(tmp_path: Path) ->
     def absent(path: str) -> str:
         raise FileNotFoundError(path)
 
-    assert host.told("/there", lambda path: f"{path} is there") == "/there is there"
+    assert host.lookup("/there", lambda path: f"{path} is there") == "/there is there"
     assert host.texts == {"/there": "/there is there"}
-    assert host.told("/absent", absent) is None
+    assert host.lookup("/absent", absent) is None
     assert host.failures == []
-    assert host.told("/broken", refused) is None
+    assert host.lookup("/broken", refused) is None
     assert [(failure.where, failure.found) for failure in host.failures] == [
         ("/broken", "Input/output error (errno 5)")
     ]
-    assert write(tmp_path, {"there": "recorded\n"}).told("/there", refused) == "recorded\n"
+    assert write(tmp_path, {"there": "recorded\n"}).lookup("/there", refused) == "recorded\n"
 
 
 def test_a_file_that_may_not_be_opened_is_refused_and_a_recorded_host_says_so_too(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ PROMPTS = {
 """Prompt → tokens of the answer: as long as each one leads by half a nat, so that rounding to bfloat16 flips none."""
 LEAD = 0.5
 
-WISHES: dict[str, tuple[Sequence[str], dict[str, str | None]]] = {
+INTENTS: dict[str, tuple[Sequence[str], dict[str, str | None]]] = {
     "nothing": ((), {"--max-num-seqs": None, "--performance-mode": None, "--max-model-len": None}),
     "latency": (("--optimize", "latency"), {"--performance-mode": None, "--data-parallel-size": None}),
     "throughput": (("--optimize", "throughput"), {"--performance-mode": "throughput"}),
@@ -84,7 +84,7 @@ def expected(built: build.Built, model: Path) -> list[Answer]:
 @pytest.fixture(scope="module")
 def volumes(warm: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The model, and a copy of the filled cache that all servers here share."""
-    cache = copied(warm, tmp_path_factory.mktemp("wishes") / "cache")
+    cache = copied(warm, tmp_path_factory.mktemp("intents") / "cache")
     return {str(model): {"bind": MODEL, "mode": "ro"}, str(cache): {"bind": "/cache", "mode": "rw"}}
 
 
@@ -94,12 +94,12 @@ def planned(built: build.Built, volumes: dict[str, Any], *flags: str, **options:
     return argv
 
 
-@pytest.fixture(scope="module", params=WISHES)
+@pytest.fixture(scope="module", params=INTENTS)
 def served(
     built: build.Built, model: Path, volumes: dict[str, Any], request: pytest.FixtureRequest
 ) -> Iterator[Served]:
     """A server for each wish, ready."""
-    flags, _ = WISHES[request.param]
+    flags, _ = INTENTS[request.param]
     with demo.serving(built.image, model, *flags, volumes=volumes) as container:
         demo.wait_until_ready(container)
         yield Served(request.param, planned(built, volumes, *flags), container)
@@ -143,7 +143,7 @@ def test_throughput_on_two_numa_nodes_is_two_engines_that_answer_the_same(
 
 
 def test_what_is_wished_for_is_what_vllm_runs_with(served: Served) -> None:
-    _, meant = WISHES[served.name]
+    _, meant = INTENTS[served.name]
     running = served.container.exec_run(["cat", f"/proc/{vllm(served.container)}/cmdline"]).output.decode()
 
     assert {name: flag(served.argv, name) for name in meant} == meant
