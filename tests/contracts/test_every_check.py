@@ -7,12 +7,11 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-import pytest
-
 from drydock.build.render import profile
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from entrypoints.checks.findings import judge, met
+from tests.support.cases import for_each
 
 ABSENT = object()
 """The fact is not known."""
@@ -27,12 +26,12 @@ def profiles() -> dict[str, dict[str, Any]]:
 def checks() -> Iterator[Any]:
     """Yield every check once for each fix, place and expectation that images give it."""
     seen = set()
-    for variant, found in profiles().items():
+    for found in profiles().values():
         for check in found["checks"]:
             place = found["facts"].get(check["fact"], "")
             if (key := repr((check, place))) not in seen:
                 seen.add(key)
-                yield pytest.param(check, place, id=f"{variant}-{check['id']}")
+                yield check, place
 
 
 def below(version: str) -> str:
@@ -98,7 +97,7 @@ def test_there_are_checks_of_every_accelerator() -> None:
     assert len(list(checks())) > 100
 
 
-@pytest.mark.parametrize(("check", "place"), list(checks()))
+@for_each(checks(), lambda case: case[0]["id"])
 def test_wrong_is_said_with_value_expectation_and_fix_and_right_is_not(check: dict[str, Any], place: str) -> None:
     wrong = host(check, right=False)
     (found,) = judge([check], wrong, {check["fact"]: place})

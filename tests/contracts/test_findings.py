@@ -18,6 +18,7 @@ from entrypoints.core.records import Facts, Finding
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
+from tests.support.cases import for_each
 from tests.support.hosts import expect
 from tests.support.hosts.models import MODELS
 
@@ -88,12 +89,12 @@ def test_findings_are_made_in_one_place_only() -> None:
     assert {call.path for call in (*calls("Finding"), *calls("Notice"))} == {Path("checks/findings.py")}
 
 
-@pytest.mark.parametrize("call", NOTICES, ids=lambda call: f"{call.path}:{call.line}")
+@for_each(NOTICES, lambda call: f"{call.path}:{call.line}")
 def test_code_writes_out_an_id_that_its_table_has(call: Call) -> None:
     assert call.id in (TABLES[owner(call)] if owner(call) else SHARED)
 
 
-@pytest.mark.parametrize("call", NOTICES, ids=lambda call: f"{call.path}:{call.line}")
+@for_each(NOTICES, lambda call: f"{call.path}:{call.line}")
 def test_code_gives_what_the_words_name(call: Call) -> None:
     given = {keyword.arg for keyword in call.node.keywords}
     if call.path.stem == "grants":
@@ -111,7 +112,7 @@ def test_an_id_is_a_checks_or_codes_never_both() -> None:
     assert not CHECKS & set(TABLE)
 
 
-@pytest.mark.parametrize("accelerator", TABLES)
+@for_each(TABLES)
 def test_an_accelerators_findings_have_its_own_prefix(accelerator: str) -> None:
     own = set(TABLES[accelerator]) - SHARED - OLDER.get(accelerator, set())
     others = {

@@ -12,6 +12,7 @@ import pytest
 from entrypoints.checks.findings import FAIL, PASS, WARN, derive, evaluate, lookup, met
 from entrypoints.core.records import to_json
 from entrypoints.facts.probes.common.knobs import KNOBS
+from tests.support.cases import for_each
 from tests.support.hosts import expect
 from tests.support.sample import facts
 
@@ -47,7 +48,7 @@ def test_every_fact_that_a_check_names_is_read_on_some_recorded_host_or_is_a_kno
     assert never == set()
 
 
-@pytest.mark.parametrize("variant", PROFILES)
+@for_each(PROFILES)
 def test_no_image_says_the_same_thing_twice(variant: str) -> None:
     checks = PROFILES[variant]["checks"]
     ids = [check["id"] for check in checks]
@@ -65,7 +66,7 @@ def _driver_checks(variant: str) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.mark.parametrize("variant", PROFILES)
+@for_each(PROFILES)
 def test_a_driver_of_the_wrong_age_is_told_with_what_to_do(variant: str) -> None:
     checks = _driver_checks(variant)
     assert checks or PROFILES[variant]["accelerator"] not in DRIVEN

@@ -16,6 +16,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile, proof
 from drydock.model.variant import Variant
+from tests.support.cases import for_each
 
 MODULES = sorted([*ROOT.glob("drydock/**/*.py"), *ROOT.glob("entrypoints/**/*.py"), ROOT / "tasks.py", ROOT / "inv"])
 TEMPLATES = sorted(ROOT.glob("templates/**/*.j2"))
@@ -39,24 +40,24 @@ def imports(path: Path) -> Iterator[str]:
 PLUGIN = sorted(ROOT.glob("entrypoints/plugin/**/*.py"))
 
 
-@pytest.mark.parametrize("path", sorted({*ROOT.glob("entrypoints/**/*.py")} - {*PLUGIN}), ids=name)
+@for_each(sorted({*ROOT.glob("entrypoints/**/*.py")} - {*PLUGIN}), name)
 def test_the_image_side_imports_the_standard_library_and_itself(path: Path) -> None:
     roots = {module.partition(".")[0] for module in imports(path)}
     assert roots <= {*sys.stdlib_module_names, "entrypoints", "_sha2"}  # which 3.12 has in _sha256's place
 
 
-@pytest.mark.parametrize("path", PLUGIN, ids=name)
+@for_each(PLUGIN, name)
 def test_what_vllm_loads_imports_vllm_and_never_the_entrypoint(path: Path) -> None:
     roots = {module.partition(".")[0] for module in imports(path)}
     assert roots <= {*sys.stdlib_module_names, "drydock_plugin", "torch", "vllm"}
 
 
-@pytest.mark.parametrize("path", [ROOT / "inv", *TOOLS], ids=name)
+@for_each([ROOT / "inv", *TOOLS], name)
 def test_what_runs_before_any_package_is_there_imports_the_standard_library(path: Path) -> None:
     assert {module.partition(".")[0] for module in imports(path)} <= set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("drydock/**/*.py")), ids=name)
+@for_each(sorted(ROOT.glob("drydock/**/*.py")), name)
 def test_of_the_image_side_the_build_side_imports_what_both_must_do_alike_only(path: Path) -> None:
     shared = {"entrypoints.core.cascade", "entrypoints.core.redact"}
     if path.parent.name == "bench":  # a benchmark calls what it measures
@@ -76,7 +77,7 @@ def test_verbs_are_short() -> None:
     assert {verb: length for verb, length in lengths.items() if length > LONGEST_VERB} == {}
 
 
-@pytest.mark.parametrize("path", TEMPLATES, ids=name)
+@for_each(TEMPLATES, name)
 def test_templates_decide_little_and_name_no_version(path: Path) -> None:
     template = Environment(autoescape=True).parse(path.read_text())
     loops = list(template.find_all(nodes.For))
@@ -116,20 +117,23 @@ def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("variant", read_matrix(ROOT), ids=lambda variant: variant.id)
-class TestCommitted:
-    """What is committed for each variant is what its inputs give."""
+@for_each(read_matrix(ROOT), lambda variant: variant.id)
+def test_each_lock_fits_the_matrix(variant: Variant) -> None:
+    lockfile.check(variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
 
-    def test_the_lock_fits_the_matrix(self, variant: Variant) -> None:
-        lockfile.check(variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
 
-    def test_dockerfile_and_profile_are_the_generated_ones(self, variant: Variant) -> None:
-        render.check(ROOT, variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
+@pytest.mark.golden
+@for_each(read_matrix(ROOT), lambda variant: variant.id)
+def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> None:
+    render.check(ROOT, variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
 
-    def test_the_committed_digest_and_proof_are_of_these_inputs(self, variant: Variant) -> None:
-        job = build.prepare(variant.id)
-        current = build.inputs_sha256(job)
-        image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
-        assert image is None or image.inputs_sha256 == current, "invoke verify --record"
-        assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
-        assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"
+
+@pytest.mark.golden
+@for_each(read_matrix(ROOT), lambda variant: variant.id)
+def test_each_committed_digest_and_proof_is_of_these_inputs(variant: Variant) -> None:
+    job = build.prepare(variant.id)
+    current = build.inputs_sha256(job)
+    image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
+    assert image is None or image.inputs_sha256 == current, "invoke verify --record"
+    assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
+    assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"

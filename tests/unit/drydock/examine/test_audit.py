@@ -21,6 +21,7 @@ from drydock.examine.hardening import ACCOUNT, FILE
 from drydock.model.record import dump
 from drydock.model.variant import Variant
 from tests.support import layouts
+from tests.support.cases import for_each
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 PASSWD = f"root:*:0:0:root:/root:/bin/bash\n{ACCOUNT}\n"
@@ -237,7 +238,7 @@ def test_what_a_vendors_base_brings_is_said_and_not_refused(tmp_path: Path) -> N
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("variant", read_matrix(ROOT), ids=lambda variant: variant.id)
+@for_each(read_matrix(ROOT), lambda variant: variant.id)
 def test_no_step_of_a_committed_dockerfile_reaches_a_network(variant: Variant) -> None:
     text = (ROOT / "images" / variant.id / "Dockerfile").read_text()
     assert [step for step in hardening.steps(text) if step.startswith("RUN ")]

@@ -15,6 +15,7 @@ from drydock.model.checks import Check, Command, Fix
 from drydock.model.record import dump
 from drydock.model.variant import Variant
 from entrypoints.checks.findings import judge, met
+from tests.support.cases import for_each
 
 VARIANTS = read_matrix(ROOT)
 CHECKS = {check.model_dump_json(): (variant, check) for variant in VARIANTS for check in variant.checks}
@@ -81,37 +82,32 @@ def is_notice(check: Check) -> bool:
     return check.operator == "absent" and any(item.fact == check.fact for item in check.when)
 
 
-@pytest.mark.parametrize(("variant", "check"), CHECKS.values(), ids=lambda item: item.id)
-class TestEachCheck:
-    def test_facts_that_meet_it_pass_and_facts_that_violate_it_say_what_to_do(
-        self, variant: Variant, check: Check
-    ) -> None:
-        plain = dump(check)
-        (bad,) = judge([plain], facts(plain, right=False), variant.facts)
-        if not is_notice(check):
-            (good,) = judge([plain], facts(plain, right=True), variant.facts)
-            assert (good.severity, good.fix) == ("PASS", {})
+@for_each(CHECKS.values(), lambda case: f"{case[0].id} {case[1].id}")
+def test_facts_that_meet_it_pass_and_facts_that_violate_it_say_what_to_do(variant: Variant, check: Check) -> None:
+    plain = dump(check)
+    (bad,) = judge([plain], facts(plain, right=False), variant.facts)
+    if not is_notice(check):
+        (good,) = judge([plain], facts(plain, right=True), variant.facts)
+        assert (good.severity, good.fix) == ("PASS", {})
 
-        assert bad.severity == check.severity
-        assert check.fact in bad.found
-        assert bad.expected
-        assert bad.remediation == check.remediation
-        assert bad.read
-        assert bad.source
-        assert bool(bad.fix) == (check.fix is not None)
-
-    def test_what_a_script_could_change_has_a_fix(self, variant: Variant, check: Check) -> None:
-        place = variant.facts.get(check.fact, "")
-        assert place, f"{check.id}: name {check.fact} in facts of host.yaml or accelerator.yaml"
-        if (
-            check.scope == "host"
-            and place.startswith(WRITABLE)
-            and not check.fact.endswith((".release", "_per_socket"))
-        ):
-            assert check.fix or check.fact == "derived.threads_per_core"
+    assert bad.severity == check.severity
+    assert check.fact in bad.found
+    assert bad.expected
+    assert bad.remediation == check.remediation
+    assert bad.read
+    assert bad.source
+    assert bool(bad.fix) == (check.fix is not None)
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.id)
+@for_each(CHECKS.values(), lambda case: f"{case[0].id} {case[1].id}")
+def test_what_a_script_could_change_has_a_fix(variant: Variant, check: Check) -> None:
+    place = variant.facts.get(check.fact, "")
+    assert place, f"{check.id}: name {check.fact} in facts of host.yaml or accelerator.yaml"
+    if check.scope == "host" and place.startswith(WRITABLE) and not check.fact.endswith((".release", "_per_socket")):
+        assert check.fix or check.fact == "derived.threads_per_core"
+
+
+@for_each(VARIANTS, lambda variant: variant.id)
 def test_no_two_checks_of_a_variant_set_one_knob_differently(variant: Variant) -> None:
     wanted: dict[str, set[str]] = {}
     for fix in (check.fix for check in variant.checks if check.fix):
@@ -121,7 +117,7 @@ def test_no_two_checks_of_a_variant_set_one_knob_differently(variant: Variant) -
     assert {name: values for name, values in wanted.items() if len(values) > 1} == {}
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.id)
+@for_each(VARIANTS, lambda variant: variant.id)
 def test_no_id_stands_for_two_checks_of_a_variant(variant: Variant) -> None:
     ids = [check.id for check in variant.checks]
 

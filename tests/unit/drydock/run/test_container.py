@@ -12,6 +12,7 @@ from drydock.core.paths import ROOT
 from drydock.model.running import Run
 from drydock.model.variant import Variant
 from drydock.run.container import is_native, name_of, parse_numbers, parse_port, words
+from tests.support.cases import for_each
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node
 
 CARDS = [f"/dev/davinci{number}" for number in range(4)]
@@ -230,7 +231,7 @@ def test_each_word_has_its_reason_and_source() -> None:
     assert "--mount /etc/ascend_install.info (where it is)" in [option for option, _, _ in words(NODES)]
 
 
-@pytest.mark.parametrize("variant", read_matrix(ROOT), ids=lambda variant: variant.id)
+@for_each(read_matrix(ROOT), lambda variant: variant.id)
 def test_a_word_is_left_to_checks_that_exist_only(variant: Variant) -> None:
     run = variant.run
     given = [*run.capabilities, *run.security, *run.ulimits, run.shm, run.ipc, run.user]

@@ -11,6 +11,7 @@ from drydock.model.variant import Variant
 from entrypoints.core.records import ServePlan
 from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
+from tests.support.cases import for_each
 from tests.support.hosts.expect import VARIANTS, profile_of, read
 from tests.support.hosts.models import SMOLLM2
 
@@ -64,7 +65,7 @@ def test_a_small_volume_keeps_fewer_recipes() -> None:
     assert value.endswith(",false,5120")
 
 
-@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.id)
+@for_each(VARIANTS, lambda variant: variant.id)
 def test_limits_are_thresholds_and_folders_are_not_shared(variant: Variant) -> None:
     caches = variant.caches
     folders = [(cache.scope, cache.folder) for cache in caches.values()]
