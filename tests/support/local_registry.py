@@ -34,7 +34,7 @@ VARIANT = "cpu-vllm0.32"
 PLATFORMS = ("linux/amd64", "linux/arm64")
 EPOCH = 1795219200
 SITE = "opt/venv/lib/python3.11/site-packages"
-FOLDERS = ("drydock", "entrypoints", "templates")
+FOLDERS = ("bench", "drydock", "entrypoints", "templates")
 FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
 

@@ -23,7 +23,7 @@ from tests.support import standin_contexts as standin
 
 VARIANT = "small-stand-in"
 ROW = "cpu-vllm0.32"
-FOLDERS = ("drydock", "entrypoints", "templates")
+FOLDERS = ("bench", "drydock", "entrypoints", "templates")
 FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 
 
