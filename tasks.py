@@ -364,9 +364,11 @@ def run(
 def prove(_: Context, target: str, model: str = "") -> None:
     """Build, record this host, serve, ask, and write down that the device itself served: for who has one."""
     from drydock.prove import prove as prove_module
+    from drydock.repo import docs as docs_module
     from drydock.run import container
 
     prove_module.prove(target, container.Request(model=model) if model else None)
+    docs_module.write(ROOT, read_matrix(ROOT))
 
 
 def bench_of(part: str) -> Any:
@@ -405,10 +407,14 @@ def test(_: Context, kind: str = "", packages: bool = False, record: bool = Fals
 @verb(help=CHECK)
 def docs(_: Context, check: bool = False) -> None:
     """Write the tables of README and docs: what tests have shown, checks, thresholds."""
+    from bench import page
     from drydock.repo import docs as docs_module
 
     variants = read_matrix(ROOT)
-    docs_module.check(ROOT, variants) if check else report(docs_module.write(ROOT, variants))
+    if check:
+        docs_module.check(ROOT, variants, page.stale(ROOT))
+    else:
+        report([*docs_module.write(ROOT, variants), *page.write(ROOT)])
 
 
 @verb()

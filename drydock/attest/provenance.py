@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from drydock.attest.components import ingredients, locked
 from drydock.build import build, plan
 from drydock.config import matrix
-from drydock.inputs.transfer import redact
+from drydock.config.access import redact
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 STATEMENT = "https://in-toto.io/Statement/v1"

@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 from drydock.build import build
 from drydock.bundle.contents import COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
-from drydock.config.mirrors import read_mirrors, registry
+from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
 from drydock.examine import pulled
 from drydock.inputs import debs as apt
 from drydock.inputs import fetch, sources, wheels
+from drydock.inputs.images import at_mirror
 from drydock.inputs.store import Store, default_store, mtime_of, place, whole_folder
 from drydock.model.locked import (
     LockedDeb,
@@ -146,7 +147,7 @@ def bring_base(base: LockedImageBase, platform: str, store: Store) -> Path:
     final = fetch.image_folder(str(base.digest), platform, store)
     if oci.intact(final):
         return final
-    image = pulled.open_image(f"{registry(base.reference, read_mirrors())}@{base.digest}")
+    image = pulled.open_image(f"{at_mirror(base.reference, read_mirrors())}@{base.digest}")
     if platform not in image.platforms:
         raise FetchError(f"{base.reference}@{base.digest}: is for {', '.join(image.platforms)}, expected {platform}")
     manifest = image.platforms[platform]

@@ -18,7 +18,6 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
 from drydock.model.record import Record
-from drydock.oci.reference import parse
 
 NAME = "mirrors.yaml"
 DEFAULT = "default"
@@ -93,16 +92,6 @@ def rewritten(url: str, prefixes: Mapping[str, str]) -> str:
     return _joined(prefixes[found], bare[len(found) :]) if found is not None else url
 
 
-def registry(reference: str, mirrors: Mirrors) -> str:
-    """Return how a registry's image is called at its mirror; itself where it has none."""
-    where = parse(reference)
-    full = f"{where.host}/{where.repository}"
-    found = rewritten(full, {_hub(name): place for name, place in mirrors.registries.items()})
-    if found == full:
-        return reference
-    return f"{found}{f':{where.tag}' if where.tag else ''}{f'@{where.digest}' if where.digest else ''}"
-
-
 def git_environment(mirrors: Mirrors, env: Mapping[str, str]) -> dict[str, str]:
     """Return variables under which git goes to the mirrors, beside what its configuration says.
 
@@ -118,10 +107,6 @@ def git_environment(mirrors: Mirrors, env: Mapping[str, str]) -> dict[str, str]:
         )
     }
     return {**added, "GIT_CONFIG_COUNT": str(first + len(mirrors.git))} if mirrors.git else {}
-
-
-def _hub(name: str) -> str:
-    return {"index.docker.io": "docker.io"}.get(name, name)
 
 
 def _bare(url: str) -> str:

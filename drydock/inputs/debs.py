@@ -17,12 +17,13 @@ from urllib.parse import quote
 
 from debian.deb822 import Deb822
 
+from drydock.config.access import Access
 from drydock.config.mirrors import read_mirrors as read_substitutes
 from drydock.config.mirrors import rewritten
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.core.files import disk_full
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, download
+from drydock.inputs.transfer import Wanted, download
 from drydock.model.locked import LockedDeb
 
 ARCHITECTURES = {

@@ -17,7 +17,7 @@ from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
 from drydock.core.paths import ROOT
 from drydock.inputs import debs as apt
-from drydock.inputs import rootfs, sources, supplied
+from drydock.inputs import images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.model.locked import (
@@ -163,7 +163,7 @@ def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str,
     """
     if base.digest and oci.intact(image_folder(base.digest, platform, store)):
         return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
-    reference = mirrors.registry(base.reference, mirrors.read_mirrors(env))
+    reference = images.at_mirror(base.reference, mirrors.read_mirrors(env))
     return f"docker-image://{reference}@{base.digest}" if base.digest else f"docker-image://{reference}"
 
 

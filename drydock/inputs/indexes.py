@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from drydock.config.access import Access
 from drydock.config.mirrors import DEFAULT, Mirrors, read_mirrors, rewritten
 from drydock.core.errors import FetchError
-from drydock.inputs.transfer import Access
 
 SECTIONS = ("global", "download", "install", ":env:")
 """Of pip's configuration, the later wins."""

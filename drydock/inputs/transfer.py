@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
 
+from drydock.config.access import RETRIED, Access, redact
 from drydock.config.mirrors import rewritten
 from drydock.core.console import byte_progress
 from drydock.core.errors import FetchError, GoneError
@@ -23,23 +24,6 @@ CHUNK = 1 << 16
 WORKERS = 6
 ATTEMPTS = 5
 """Attempts in a row that bring no byte; one that brings some starts the count again."""
-RETRIED = (408, 425, 429, 500, 502, 503, 504)
-
-
-class Access(NamedTuple):
-    """How the machine's own configuration says that servers are reached. Holds secrets: never print it."""
-
-    certificates: str | None = None
-    client_certificate: str | None = None
-    proxies: Mapping[str, str] = {}
-    credentials: Mapping[str, tuple[str, str]] = {}
-    """Host → user and password."""
-    insecure_hosts: frozenset[str] = frozenset()
-    mirrors: Mapping[str, str] = {}
-    """What a URL begins with → what it begins with instead."""
-    timeout: float = 60.0
-    pause: float = 0.5
-    """Seconds before the second attempt; doubled each time."""
 
 
 class Wanted(NamedTuple):
@@ -103,12 +87,6 @@ def _ask_size(original: str, access: Access) -> int | None:
     size = response.headers.get("Content-Length", "")
     plain = response.ok and "Content-Encoding" not in response.headers and size.isdigit()
     return int(size) if plain else None
-
-
-def redact(url: str) -> str:
-    """Return a URL without user, password, query and fragment, fit for a message."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
 
 def _all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:

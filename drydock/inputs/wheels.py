@@ -21,10 +21,11 @@ from urllib.parse import unquote, urlsplit
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from drydock.config.access import Access
 from drydock.core.errors import GoneError, InputError
 from drydock.inputs.indexes import Indexes, access, read_indexes, single, uv_environment
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, ask_sizes, download
+from drydock.inputs.transfer import Wanted, ask_sizes, download
 from drydock.model.bases import Base, DebianBase
 from drydock.model.locked import LockedWheel
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, InputError
-from drydock.inputs import debs, fetch, rootfs, sources, supplied
+from drydock.inputs import debs, fetch, images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.wheels import Environment
@@ -129,7 +129,7 @@ def _base(place: Place, unresolved: dict[str, str]) -> LockedDebianBase | Locked
     base = place.variant.base
     if isinstance(base, DebianBase):
         return _debian(place, base, unresolved)
-    found = oci.resolve_image(base)
+    found = images.resolve_image(base)
     if found.digest is None:
         unresolved["base"] = base.unresolved or "the machine that locked did not reach its registry"
     return found

@@ -1,4 +1,4 @@
-"""Turns one layer's tar file into an OCI image layout on disk, and references of registries into digests.
+"""Turns one layer's tar file into an OCI image layout on disk, and reads such layouts.
 
 The layout's bytes depend on the tar file and the arguments alone. IO.
 Source of the format: OCI image specification 1.1, image-layout.md, manifest.md, config.md.
@@ -9,21 +9,14 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from drydock.config.mirrors import read_mirrors, registry
-from drydock.core.console import log
 from drydock.core.files import file_sha256
-from drydock.model.bases import ImageBase
-from drydock.model.locked import LockedImageBase
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
-REGISTRY_TIMEOUT = 30
-"""Seconds."""
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -90,33 +83,6 @@ def intact(folder: Path) -> bool:
     if not (folder / "index.json").is_file() or not (folder / "oci-layout").is_file():
         return False
     return all(file_sha256(blob) == blob.name for blob in (folder / "blobs" / "sha256").iterdir())
-
-
-def resolve_image(base: ImageBase) -> LockedImageBase:
-    """Return the digest the registry or its mirror names, else the recorded one, marked as unverified, else none."""
-    where = registry(base.reference, read_mirrors())
-    digest, asked = _ask_registry(where), "the registry" if where == base.reference else "a mirror of the registry"
-    return LockedImageBase(
-        kind="image",
-        reference=base.reference,
-        digest=digest or base.digest,
-        verified=digest is not None,
-        source=asked if digest else base.source,
-    )
-
-
-def _ask_registry(reference: str) -> str | None:
-    """Return the digest of a tag; None where its registry cannot be asked."""
-    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", reference]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=REGISTRY_TIMEOUT)
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        log(f"{reference}: the registry was not asked: {error}")
-        return None
-    if result.returncode:
-        log(f"{reference}: the registry did not answer: {result.stderr.strip().splitlines()[-1]}")
-        return None
-    return str(json.loads(result.stdout)["digest"])
 
 
 def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, Any]:

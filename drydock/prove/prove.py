@@ -20,14 +20,12 @@ import docker
 from docker.models.containers import Container as Running
 
 from drydock.build import build
-from drydock.config.matrix import read_matrix
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
 from drydock.lock import proof
 from drydock.prove import demo, smollm2
-from drydock.repo import docs
 from drydock.run import docker as manifests
 from drydock.run.container import LOOPBACK, Container, Request, container
 from drydock.run.run import Here, require
@@ -57,8 +55,7 @@ def prove(target: str, request: Request | None = None, root: Path = ROOT, here: 
         demo.wait_until_ready(running)
         said = answers(running)
     found = shown(built, wanted, facts, proof.read_proof(root, job.variant.id))
-    if proof.write_proof(root, job.variant.id, found):
-        docs.write(root, read_matrix(root))
+    proof.write_proof(root, job.variant.id, found)
     emit(report(built, facts, where, said))
 
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from drydock.attest import signing
 from drydock.build import build
 from drydock.config import matrix
+from drydock.config.access import Access
 from drydock.core.console import byte_progress, log
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.core.files import disk_full, exclusive, write_atomically
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs import indexes
-from drydock.inputs.transfer import Access
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci

@@ -22,9 +22,9 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 import requests
 import requests.auth
 
+from drydock.config.access import RETRIED, Access, redact
 from drydock.core.console import log
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.inputs.transfer import RETRIED, Access, redact
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
 

@@ -1,4 +1,4 @@
-"""Records → JSON Schemas, committed in drydock/config/schemas/ for editors and for other tools. Pure, but for the files."""
+"""Records → JSON Schemas in drydock/config/schemas/, for editors and other tools. Pure, but for the files."""
 
 from __future__ import annotations
 

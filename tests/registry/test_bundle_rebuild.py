@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.inputs import fetch, rootfs
+from drydock.config.access import Access
+from drydock.inputs import fetch, images, rootfs
 from drydock.inputs.store import default_store
-from drydock.inputs.transfer import Access
 from drydock.lock import lockfile
 from drydock.lock.drift.ask import Machine
 from drydock.model.bases import ImageBase
@@ -141,7 +141,7 @@ def test_load_rebuild_the_same_digest_run(
 
 def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_MIRRORS", str(on_image.mirrors))
-    found = oci.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
+    found = images.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
     assert (found.digest, found.verified) == (oci.read_digest(on_image.base), True)
     assert (found.reference, found.source) == (REFERENCE, "a mirror of the registry")
     assert Machine().tag(REFERENCE, "linux/amd64").digest == found.digest

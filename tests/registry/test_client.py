@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, RegistryError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs

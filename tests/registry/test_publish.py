@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
 from drydock.publish.push import Published, Repository, Wish, built, publish, push_blobs
 from drydock.registry import client

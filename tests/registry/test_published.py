@@ -12,11 +12,11 @@ import pytest
 
 from drydock.attest import bom, documents
 from drydock.attest.signing import Trust
+from drydock.config.access import Access
 from drydock.core.errors import UntrustedError
 from drydock.examine import diff, trust
 from drydock.examine import image as inspection
 from drydock.examine.pulled import open_image
-from drydock.inputs.transfer import Access
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 from drydock.oci.reference import parse

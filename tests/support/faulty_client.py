@@ -17,10 +17,11 @@ from typing import Protocol
 from drydock.build import build
 from drydock.bundle.create import create
 from drydock.bundle.load import load
+from drydock.config.access import Access
 from drydock.core.errors import DrydockError
 from drydock.examine.pulled import open_image
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, download
+from drydock.inputs.transfer import Wanted, download
 from drydock.oci.reference import parse
 from drydock.publish import push
 from tests.support.filled_registry import Stocked

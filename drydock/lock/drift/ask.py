@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
-from drydock.config.mirrors import read_mirrors, registry
+from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import DrydockError, GoneError, InputError
 from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
+from drydock.inputs.images import at_mirror
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.wheels import Candidate, Environment, Request
 from drydock.model.locked import LockedDeb
@@ -97,7 +98,7 @@ class Machine:
 
         Raises RegistryError, at once for a host that did not answer before; GoneError where there is no such image.
         """
-        where = parse(registry(reference, read_mirrors(self._env)))
+        where = parse(at_mirror(reference, read_mirrors(self._env)))
         self._once(("host", where.host), lambda: self._reach(where))
         return self._once((reference, platform), lambda: self._tag(where, platform))
 

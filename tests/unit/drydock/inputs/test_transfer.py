@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drydock.config.access import Access, redact
 from drydock.core.errors import DiskFullError, FetchError
 from drydock.core.paths import ROOT
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import ATTEMPTS, Access, Wanted, download, redact
+from drydock.inputs.transfer import ATTEMPTS, Wanted, download
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -163,7 +164,8 @@ FETCH = """
 import sys
 from pathlib import Path
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, download
+from drydock.config.access import Access
+from drydock.inputs.transfer import Wanted, download
 home, *rest = sys.argv[1:]
 download(Store(Path(home)), [Wanted(u[-5:], s, int(n), (u,)) for s, n, u in zip(*[iter(rest)] * 3)], Access(pause=0.01))
 """

@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import RegistryError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
 from drydock.registry.client import ATTEMPTS, Asked, Client, parse_challenges
 from tests.support.fake_registry import Answer, Fake, Seen
