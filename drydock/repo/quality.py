@@ -33,11 +33,13 @@ LINTERS = {
     "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),
     "mypy": ("mypy",),
 }
-"""What is run as `python -m`, by name."""
+"""Name → arguments of `python -m`."""
 SCHEMAS = {"github": "vendor.github-workflows", "gitlab": "vendor.gitlab-ci"}
 """What check-jsonschema carries: the schemas that SchemaStore and GitLab publish."""
 SCRIPTS = Path(sys.executable).parent
-"""Where this environment's programs lie that are no Python modules."""
+"""Folder of this environment's programs that `python -m` cannot run."""
+IMPORT_LINTER = (str(SCRIPTS / "lint-imports"), "--no-cache", "--no-logo")
+"""Checks the contracts in pyproject.toml: which folder may import which."""
 
 
 def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
@@ -60,8 +62,9 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
 
 
 def lint(root: Path) -> None:
-    """Run every linter. Raises BuildError naming those that complained."""
+    """Run every linter. Raises BuildError naming those that failed."""
     ran = {name: _succeeds(root, *command) for name, command in LINTERS.items()}
+    ran["import-linter"] = _ends_well(root, IMPORT_LINTER)
     for name, command in {"hadolint": hadolint(root), "zizmor": zizmor(root)}.items():
         if command:
             ran[name] = _ends_well(root, command)
@@ -72,8 +75,8 @@ def lint(root: Path) -> None:
             ran[f"schema of {kind}"] = _succeeds(root, "check_jsonschema", "--builtin-schema", SCHEMAS[kind], path)
     failed = [name for name, passed in ran.items() if not passed]
     if failed:
-        raise BuildError(f"found something to mend: {', '.join(failed)}")
-    log(f"nothing to mend: {', '.join(ran)}")
+        raise BuildError(f"lint failed: {', '.join(failed)}")
+    log(f"lint passed: {', '.join(ran)}")
 
 
 def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:

@@ -56,14 +56,6 @@ def test_what_runs_before_any_package_is_there_imports_the_standard_library(path
     assert {module.partition(".")[0] for module in imports(path)} <= set(sys.stdlib_module_names)
 
 
-@pytest.mark.parametrize("path", sorted(ROOT.glob("drydock/**/*.py")), ids=name)
-def test_of_the_image_side_the_build_side_imports_what_both_must_do_alike_only(path: Path) -> None:
-    shared = {"entrypoints.cascade", "entrypoints.redact"}
-    if path.parent.name == "bench":  # a benchmark calls what it measures
-        shared |= {"entrypoints.decide.buckets", "entrypoints.decide.histogram"}
-    assert {module for module in imports(path) if module.startswith("entrypoints")} <= shared
-
-
 def test_verbs_are_short() -> None:
     functions = [node for node in ast.parse((ROOT / "tasks.py").read_text()).body if isinstance(node, ast.FunctionDef)]
     bodies = {
