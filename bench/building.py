@@ -15,6 +15,7 @@ from bench import images, plain_image
 from bench.records import Figure, Goal, Row
 from bench.turns import in_turns, timed
 from drydock.build import build
+from drydock.build.job import prepare
 
 COMMAND = "./inv bench build"
 PLAIN = "plain, with a filled pip cache"
@@ -96,7 +97,7 @@ class _Builds:
     def ours_again(self) -> float:
         """Ask for a build that was made before."""
         build.build(self.of.job)
-        return timed(lambda: build.build(build.prepare(self.of.job.variant.id)))
+        return timed(lambda: build.build(prepare(self.of.job.variant.id)))
 
     def process_again(self) -> float:
         """Ask for it on the command line."""

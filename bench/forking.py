@@ -17,6 +17,7 @@ from bench.records import Figure
 from bench.servers import GIVEN, Way, first_answer, right, running
 from bench.turns import in_turns
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError
 from drydock.prove import smollm2
@@ -27,7 +28,7 @@ SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 
 def measure(rounds: int) -> dict[str, tuple[Figure, Figure]]:
     """Return the seconds of each way's starts, and the processors' seconds."""
-    image = build.build(build.prepare("cpu")).image
+    image = build.build(prepare("cpu")).image
     model = smollm2.make(image)
     serve = ("serve", *GIVEN)
     ways = {"fork": Way("fork", image, serve), "spawn": Way("spawn", image, serve, environment=SPAWN)}

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from bench import plain_image
 from drydock.build import build, buildx, foundation
+from drydock.build.job import Job, entrypoint_files, prepare
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.paths import ROOT, cache_home
 from drydock.engine import daemon, loading
@@ -69,7 +70,7 @@ def folder() -> Iterator[Path]:
 class Ours(NamedTuple):
     """Our image's inputs, brought once, and what was built of them."""
 
-    job: build.Job
+    job: Job
     contexts: dict[str, str]
     layout: Path
     below: Path
@@ -79,15 +80,15 @@ class Ours(NamedTuple):
 def ours(target: str = "cpu") -> Ours:
     """Bring our image's inputs into the store, and build it, so that its foundation is there."""
     daemon.ensure()
-    job = build.prepare(target)
+    job = prepare(target)
     layout = Path(build.build(job, into_engine=False).layout)
-    return Ours(job, build.inputs(job), layout, build.foundation_of(job))
+    return Ours(job, build.fetch_contexts(job), layout, job.foundation)
 
 
 def edited(where: Path, number: int) -> Path:
     """Copy the entrypoint with one line more in its command line."""
     entrypoints = where / f"entrypoints-{number}"
-    for name, content in build.entrypoint_files(ROOT).items():
+    for name, content in entrypoint_files(ROOT).items():
         (entrypoints / name).parent.mkdir(parents=True, exist_ok=True)
         (entrypoints / name).write_bytes(content + (f"\n# edit {number}\n".encode() if name == "cli.py" else b""))
     return entrypoints

@@ -17,6 +17,7 @@ from docker.models.containers import Container
 
 from bench import plain_image
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.core.errors import BuildError
 from drydock.prove import smollm2
 from drydock.prove.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, address
@@ -52,7 +53,7 @@ class Ways(NamedTuple):
 
 def ways() -> Ways:
     """Build both images where they are not there, and the model. Raises the errors of builds."""
-    image = build.build(build.prepare("cpu")).image
+    image = build.build(prepare("cpu")).image
     other = plain_image.build(plain_image.contexts())
     return Ways(
         Way("ours", image, ("serve", *GIVEN)),

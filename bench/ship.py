@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench import images, plain_image
 from bench.records import Figure, Goal, Row
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import EngineError
 from drydock.engine import debian
 from drydock.inputs import indexes
@@ -52,9 +52,9 @@ def _edit(ours: list[float], theirs: list[float]) -> Row:
     )
 
 
-def _bump(job: build.Job, content: list[images.Content]) -> Row:
+def _bump(job: Job, content: list[images.Content]) -> Row:
     """Return what a new vLLM wheel makes new: the blobs that hold files of vLLM, and the config."""
-    layers = job.lock.platforms[job.platform].layers.values()
+    layers = job.pins.layers.values()
     wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
     changed = sum(each.size for each in content if each.vllm)
     return Row(
@@ -85,7 +85,7 @@ def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int) ->
     return float(stored(folder / "registry") - before)
 
 
-def push_ours(job: build.Job, layout: Path, host: str, state: Path) -> None:
+def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
     """Push a layout as `publish` does."""
     access = indexes.access(indexes.read_indexes(), os.environ)
     repository = push.Repository(Reference(host, "ours"), access, insecure=True, state=state)

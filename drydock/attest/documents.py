@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.attest import bom, components, contents, licences, provenance
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
 from drydock.lock import lockfile, proof
@@ -49,12 +49,12 @@ class Attached(NamedTuple):
         return KINDS[self.media_type]
 
 
-def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
+def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
     """Return what is said of a built platform; of one that a bundle brought, what was said where it was built.
 
     Raises LicenceError, and UntrustedError where image and lock disagree or a document breaks its own format's rules.
     """
-    pins = job.lock.platforms[job.platform]
+    pins = job.pins
     found = contents.read_contents(manifest.content, partial(oci.blob, layout))
     _agree(job, components.disagreements(job.variant, pins, found))
     policy = licences.read_policy(job.root)
@@ -88,7 +88,7 @@ def release(digest: str, repository: str, tag: str) -> Attached:
     return Attached(RELEASE, dumps({"schema": 1, "image": digest, "repository": repository, "tag": tag}).encode())
 
 
-def _bills(job: build.Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> tuple[Attached, ...]:
+def _bills(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> tuple[Attached, ...]:
     subject = bom.Subject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
     cyclonedx, spdx = bom.cyclonedx(subject, parts), bom.spdx(subject, parts)
     problems = (*bom.cyclonedx_problems(cyclonedx), *bom.spdx_problems(spdx))
@@ -97,15 +97,15 @@ def _bills(job: build.Job, manifest: Manifest, parts: tuple[components.Component
     return Attached(CYCLONEDX, cyclonedx.encode()), Attached(SPDX, spdx.encode())
 
 
-def _proof(job: build.Job) -> tuple[Attached, ...]:
+def _proof(job: Job) -> tuple[Attached, ...]:
     """Return what tests have shown, if they did of these very inputs."""
     shown = proof.read_proof(job.root, job.variant.id)
-    if shown is None or shown.inputs_sha256 != build.inputs_sha256(job):
+    if shown is None or shown.inputs_sha256 != job.inputs_sha256:
         return ()
     return (Attached(PROOF, dumps(dump(shown)).encode()),)
 
 
-def _agree(job: build.Job, problems: tuple[str, ...]) -> None:
+def _agree(job: Job, problems: tuple[str, ...]) -> None:
     if problems:
         raise UntrustedError(
             *(f"{job.variant.id} ({job.platform}): {problem}" for problem in problems),

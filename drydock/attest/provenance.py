@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.attest.components import ingredients, locked
-from drydock.build import build, plan
+from drydock.build import plan
+from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.config.access import redact
 from drydock.model.locked import LockedDebianBase, LockedPlatform
@@ -38,7 +39,7 @@ class Origin(NamedTuple):
     """Whether tracked files differ from the commit."""
 
 
-def statement(job: build.Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
+def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the statement about one built platform, the same each time it is asked for one build."""
     origin = read_origin(job.root)
     return {
@@ -50,26 +51,26 @@ def statement(job: build.Job, layout: Path, digest: str, subject: str, env: Mapp
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"variant": job.variant.id, "platform": job.platform, "source": _source(origin)},
                 "internalParameters": {
-                    "inputsSha256": build.inputs_sha256(job),
+                    "inputsSha256": job.inputs_sha256,
                     "sourceDateEpoch": job.lock.source_date_epoch,
                     "export": plan.EXPORT,
                     "network": "none",
-                    "contexts": sorted(job.contexts),
+                    "contexts": sorted(job.context_overrides),
                 },
                 "resolvedDependencies": dependencies(job, origin),
             },
             "runDetails": {
                 "builder": {"id": builder(env), "version": {"python": platform.python_version()}},
-                "metadata": {"invocationId": build.inputs_sha256(job), "finishedOn": _finished(layout)},
-                "byproducts": _byproducts(job.lock.platforms[job.platform]),
+                "metadata": {"invocationId": job.inputs_sha256, "finishedOn": _finished(layout)},
+                "byproducts": _byproducts(job.pins),
             },
         },
     }
 
 
-def dependencies(job: build.Job, origin: Origin) -> list[dict[str, Any]]:
+def dependencies(job: Job, origin: Origin) -> list[dict[str, Any]]:
     """Return everything that went in, by hash: packages, base, sources, and the repository's own files."""
-    pins = job.lock.platforms[job.platform]
+    pins = job.pins
     found: list[dict[str, Any]] = []
     for part in (*locked(job.variant, pins), *ingredients(pins)):
         if part.kind == "git":
@@ -121,7 +122,7 @@ def _byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
     ]
 
 
-def _own_files(job: build.Job) -> dict[str, str]:
+def _own_files(job: Job) -> dict[str, str]:
     """Return the repository's files that decide about the image, with their hashes."""
     folder = job.root / "images" / job.variant.id
     written = [matrix.MATRIX, *matrix.stack_files(job.root, job.variant)]

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.paths import cache_home
@@ -47,7 +48,7 @@ class Verified(Record):
     differences: tuple[Mapping[str, str], ...]
 
 
-def verify(job: build.Job, *, builder: str | None = None) -> Verified:
+def verify(job: Job, *, builder: str | None = None) -> Verified:
     """Build twice and compare; raise nothing for a difference, but report it by layer, path and field."""
     first = build.build(job, builder=builder)
     log(f"{first.digest}: now building again from nothing")
@@ -65,7 +66,7 @@ def verify(job: build.Job, *, builder: str | None = None) -> Verified:
     )
 
 
-def settle(job: build.Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
+def settle(job: Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
     """Raise NotReproducibleError unless both builds, and the committed digest if it applies, are the same.
 
     With `recording`, write the digest of both builds into the lock instead of comparing with the committed one.
@@ -89,15 +90,15 @@ def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | Non
     return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
 
 
-def record(job: build.Job, verified: Verified, builder: str | None = None) -> None:
+def record(job: Job, verified: Verified, builder: str | None = None) -> None:
     """Write the digest that two builds agreed upon into the lock."""
     image = LockedImage(
         digest=verified.first,
-        inputs_sha256=build.inputs_sha256(job),
+        inputs_sha256=job.inputs_sha256,
         buildkit=daemon.buildkit_version(builder),
         buildx=daemon.ensure().buildx,
     )
-    pins = job.lock.platforms[job.platform].model_copy(update={"image": image})
+    pins = job.pins.model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
     lockfile.write_lock(lockfile.path_of(job.root, job.variant.id), changed)
 
@@ -108,7 +109,7 @@ def describe(difference: Difference | Mapping[str, str]) -> str:
     return "{where}: {path}: {field}: {first} → {second}".format(**values)
 
 
-def _build_elsewhere(job: build.Job, folder: Path, builder: str | None) -> dict[str, str]:
+def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, str]:
     copy = folder / "a different folder"
     _copy_inputs(job.root, copy)
     cache = folder / "cache"

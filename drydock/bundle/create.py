@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.attest import signing
-from drydock.build import build
 from drydock.bundle import archive
 from drydock.bundle.contents import (
     BUNDLE,
@@ -129,16 +128,16 @@ def _part(layout: push.Layout, folder: Path) -> Part:
         for item, data in zip(said, attached, strict=True)
     )
     inputs = gather(job, layout.manifest, folder)
-    base = job.lock.platforms[job.platform].base
+    base = job.pins.base
     record = BundledImage(
         variant=job.variant.id,
         platform=job.platform,
         digest=layout.manifest.digest,
-        inputs_sha256=build.inputs_sha256(job),
+        inputs_sha256=job.inputs_sha256,
         inputs=inputs.manifest.digest,
         base=base.digest if isinstance(base, LockedImageBase) else None,
         documents=tuple(manifest.digest for manifest in manifests),
-        supplied=job.lock.platforms[job.platform].supplied,
+        supplied=job.pins.supplied,
     )
     own = (blob(manifest.data) for manifest in (*manifests, inputs.manifest, layout.manifest))
     layers = (Blob(item["digest"], item["size"], layout.blob(item["digest"])) for item in layout.descriptors)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.bundle.contents import COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
 from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import FetchError, InputError
@@ -44,12 +44,12 @@ class Gathered(NamedTuple):
     """The OCI layout of a base that is an image."""
 
 
-def gather(job: build.Job, subject: Manifest, folder: Path) -> Gathered:
+def gather(job: Job, subject: Manifest, folder: Path) -> Gathered:
     """Bring what a job was built from into the store, and list it; what has to be packed goes into `folder`.
 
     Raises FetchError where something cannot be had.
     """
-    pins, store = job.lock.platforms[job.platform], default_store()
+    pins, store = job.pins, default_store()
     _bring(job, pins, store)
     found = dict([*_stored(pins, store), *_sources(pins, store, folder)])
     entries = [found[title] for title in sorted(found)]
@@ -67,7 +67,7 @@ Entry = tuple[str, tuple[Blob, str, dict[str, str]]]
 """Title → blob, media type, annotations."""
 
 
-def _bring(job: build.Job, pins: LockedPlatform, store: Store) -> None:
+def _bring(job: Job, pins: LockedPlatform, store: Store) -> None:
     """Fetch what the store lacks: more than a build needs, whose base may have been made before."""
     target = wheels.environment(job.variant.python, job.platform, job.variant.base)
     if isinstance(pins.base, LockedDebianBase):

@@ -20,6 +20,7 @@ from pydantic import ValidationError
 
 from drydock.attest import signing
 from drydock.build import build
+from drydock.build.job import ARCHITECTURES, BuildOptions, image_name, layouts_folder, layouts_lock, prepare
 from drydock.bundle.archive import Archive, refuse_too_little_room
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, Origin
 from drydock.bundle.create import left_out
@@ -183,12 +184,12 @@ def _refuse_another(image: BundledImage) -> None:
 
 
 def _kept(image: BundledImage) -> Path:
-    return build.home_of(image.variant, image.platform) / image.inputs_sha256
+    return layouts_folder(image.variant, image.platform) / image.inputs_sha256
 
 
 def own_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str, str]:
     """Return for each variant the platform that the engine gets: the machine's own, else the first. Pure."""
-    own = build.ARCHITECTURES.get(machine or platform.machine(), "")
+    own = ARCHITECTURES.get(machine or platform.machine(), "")
     found: dict[str, str] = {}
     for image in images:
         if image.platform == own or image.variant not in found:
@@ -203,10 +204,10 @@ def _image(loading: _Loading, image: BundledImage, wish: Wish, own: Mapping[str,
             loading.base(image)
         loading.image(image)
     engines = wish.engine and image.platform == own[image.variant]
-    reference = build.name_of(image.variant, image.digest) if engines else ""
+    reference = image_name(image.variant, image.digest) if engines else ""
     if reference:
         daemon.ensure()
-        build.offer(_kept(image), reference)
+        build.load_into_engine(_kept(image), reference)
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
@@ -218,10 +219,10 @@ def _image(loading: _Loading, image: BundledImage, wish: Wish, own: Mapping[str,
 
 def _same_inputs(image: BundledImage, root: Path) -> bool:
     try:
-        job = build.prepare(image.variant, build.Wish(platform=image.platform), root=root)
+        job = prepare(image.variant, BuildOptions(platform=image.platform), root=root)
     except DrydockError:
         return False
-    return build.inputs_sha256(job) == image.inputs_sha256
+    return job.inputs_sha256 == image.inputs_sha256
 
 
 class _Loading:
@@ -258,7 +259,7 @@ class _Loading:
         from drydock.attest import documents  # noqa: PLC0415 - half a second of import that no other verb needs
 
         final = _kept(image)
-        with build.turn(image.variant, image.platform):
+        with layouts_lock(image.variant, image.platform):
             if final.is_dir():
                 return
             with whole_folder(final) as layout:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.attest import contents
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import HardeningError, InputError
 from drydock.examine import hardening
 from drydock.examine.hardening import Finding, Node, Pattern, Policy, Seen
@@ -51,7 +51,7 @@ class Audited(Record):
 class Subject(NamedTuple):
     """An image to look through."""
 
-    job: build.Job
+    job: Job
     layout: Path
     manifest: Mapping[str, Any]
     config: Mapping[str, Any]
@@ -61,9 +61,9 @@ class Subject(NamedTuple):
         return oci.blob(self.layout, digest)
 
 
-def audit(job: build.Job, env: Mapping[str, str] = os.environ) -> Audited:
+def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
     """Look through the image that was built of a job's inputs. Raises InputError where there is none."""
-    layout = build.kept(job)
+    layout = job.kept_layout
     if layout is None:
         raise InputError(
             f"{job.variant.id}: nothing was built of the inputs that are there now",
@@ -72,7 +72,7 @@ def audit(job: build.Job, env: Mapping[str, str] = os.environ) -> Audited:
     return examine(job, layout, own(env))
 
 
-def examine(job: build.Job, layout: Path, secret: Sequence[Pattern] = ()) -> Audited:
+def examine(job: Job, layout: Path, secret: Sequence[Pattern] = ()) -> Audited:
     """Look through an OCI layout for what the policy forbids and for `secret`, what only this machine knows."""
     subject = _open(job, layout)
     policy = hardening.read_policy(job.root)
@@ -143,7 +143,7 @@ def read(subject: Subject, policy: Policy) -> Seen:
     return Seen(nodes, tuple(secrets), frozenset(package.name for package in packages), texts, subject.config)
 
 
-def _open(job: build.Job, layout: Path) -> Subject:
+def _open(job: Job, layout: Path) -> Subject:
     return Subject(job, layout, oci.read_manifest(layout), oci.read_config(layout))
 
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from drydock.attest import bom, components, contents, documents, provenance, signing
 from drydock.build import build
+from drydock.build.job import BuildOptions, choose_platform, prepare
 from drydock.build.verify import describe
 from drydock.config import matrix
 from drydock.core.console import log
@@ -219,8 +220,8 @@ def _rebuild(image: Image, published: Lock | None, wish: Wish, root: Path) -> st
     if published is None:
         raise UntrustedError(f"{image.where}: no lock is attached, so there is nothing to build from")
     variant = _variant(published, root)
-    platform = build.choose_platform(variant, None)
-    job = build.prepare(variant.id, build.Wish(platform=platform), root=root)
+    platform = choose_platform(variant, None)
+    job = prepare(variant.id, BuildOptions(platform=platform), root=root)
     if pinned(job.lock, platform) != pinned(published, platform):
         raise InputError(
             f"{variant.id}: this repository's lock is not the one that the image was built from",

@@ -15,6 +15,7 @@ import docker
 from docker.models.containers import Container
 
 from drydock.build import build, verify
+from drydock.build.job import Job, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.paths import ROOT
@@ -52,18 +53,18 @@ def demo(root: Path = ROOT) -> None:
 
 def build_or_relock(
     root: Path,
-    make: Callable[[build.Job], build.Built] = build.build,
+    make: Callable[[Job], build.Built] = build.build,
     relock: Callable[[Path, Sequence[Variant]], object] = lockfile.resolve_and_write,
-) -> tuple[build.Job, build.Built]:
+) -> tuple[Job, build.Built]:
     """Build as locked; where no mirror has what the lock pins any more, lock anew, loudly."""
-    job = build.prepare(TARGET, root=root)
+    job = prepare(TARGET, root=root)
     try:
         return job, make(job)
     except GoneError as error:
         log(f"{error}\n\nLOCKING ANEW, since what the lock pins cannot be had any more. The demo still works, but its")
         log("image will not have the committed digest. `git checkout images` brings the old lock back.")
     relock(root, [job.variant])
-    job = build.prepare(TARGET, root=root)
+    job = prepare(TARGET, root=root)
     return job, make(job)
 
 
@@ -164,7 +165,7 @@ def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
     return {name: seconds for name, seconds in laps.items() if name != "build"}
 
 
-def _report(job: build.Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
+def _report(job: Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
     committed = verify.committed_digest(job.lock, job.platform, built.inputs_sha256)
     same = {None: "no committed digest for these inputs", True: "as committed", False: f"committed: {committed}"}
     lines = {

@@ -20,6 +20,7 @@ import docker
 from docker.models.containers import Container as Running
 
 from drydock.build import build
+from drydock.build.job import Job, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.paths import ROOT
@@ -45,7 +46,7 @@ def prove(target: str, request: Request | None = None, root: Path = ROOT, here: 
     Raises DrydockError of any stage: HostError without the device, BuildError without a right answer.
     """
     here = here or Here()
-    job = build.prepare(target, root=root)
+    job = prepare(target, root=root)
     built = build.build(job)
     wanted = what_to_start(job, built, request or Request(model=str(smollm2.make(built.image))), here)
     wanted = require(wanted, target, here)
@@ -59,7 +60,7 @@ def prove(target: str, request: Request | None = None, root: Path = ROOT, here: 
     emit(report(built, facts, where, said))
 
 
-def what_to_start(job: build.Job, built: build.Built, request: Request, here: Here) -> Container:
+def what_to_start(job: Job, built: build.Built, request: Request, here: Here) -> Container:
     """Return the container to prove with: as `run` starts it, on free ports of the loopback address."""
     own: dict[str, Any] = {
         "image": built.image,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drydock.attest import signing
-from drydock.build import build
+from drydock.build.job import BuildOptions, Job, prepare
 from drydock.config import matrix
 from drydock.config.access import Access
 from drydock.core.console import byte_progress, log
@@ -91,7 +91,7 @@ class Published(Record):
 class Layout(NamedTuple):
     """A built image for one platform."""
 
-    job: build.Job
+    job: Job
     folder: Path
     manifest: Manifest
 
@@ -230,8 +230,8 @@ def tags_of(variant: Variant, wish: Wish) -> tuple[str, ...]:
 
 def built(variant: Variant, root: Path = ROOT) -> list[Layout]:
     """Return the newest build of each platform, of just the inputs that are there now. Raises InputError if none is."""
-    jobs = [build.prepare(variant.id, build.Wish(platform=platform), root=root) for platform in variant.platforms]
-    found = [(job, build.kept(job)) for job in jobs]
+    jobs = [prepare(variant.id, BuildOptions(platform=platform), root=root) for platform in variant.platforms]
+    found = [(job, job.kept_layout) for job in jobs]
     absent = [job.platform for job, folder in found if folder is None]
     if len(absent) == len(found):
         raise InputError(
@@ -243,7 +243,7 @@ def built(variant: Variant, root: Path = ROOT) -> list[Layout]:
     return [read_layout(job, folder) for job, folder in found if folder]
 
 
-def read_layout(job: build.Job, folder: Path) -> Layout:
+def read_layout(job: Job, folder: Path) -> Layout:
     """Return a build's layout. Raises RegistryError where the disk changed any of its bytes."""
     digest = oci.read_digest(folder)
     index = json.loads((folder / "index.json").read_bytes())

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invoke.tasks import task
 
@@ -16,6 +16,9 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
+
+if TYPE_CHECKING:
+    from drydock.build.job import Job
 
 INTERRUPTED = 130
 """128 + SIGINT, as shells have it."""
@@ -45,6 +48,20 @@ def chosen(target: str) -> Sequence[Variant]:
     """Return the variant that --target names, or all of them without one. Raises TargetError."""
     variants = read_matrix(ROOT)
     return [find(variants, target)] if target else variants
+
+
+def resolve_unlocked(job: Job) -> Job:
+    """Return the job with what its lock could not pin resolved now, for this build only: the lock file is not changed.
+
+    Nothing is resolved if every unresolved context is overridden. Raises InputError or FetchError.
+    """
+    from dataclasses import replace
+
+    from drydock.lock import lockfile
+
+    if set(job.pins.unresolved) <= set(job.context_overrides):
+        return job
+    return replace(job, lock=lockfile.complete(job.variant, job.lock))
 
 
 def report(written: Iterable[Path]) -> None:

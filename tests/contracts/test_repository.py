@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, nodes
 
-from drydock.build import build, render
+from drydock.build import render
+from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile, proof
@@ -119,9 +120,9 @@ class TestCommitted:
         render.check(ROOT, variant, lockfile.read_lock(lockfile.path_of(ROOT, variant.id)))
 
     def test_the_committed_digest_and_proof_are_of_these_inputs(self, variant: Variant) -> None:
-        job = build.prepare(variant.id)
-        current = build.inputs_sha256(job)
-        image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
+        job = prepare(variant.id)
+        current = job.inputs_sha256
+        image, shown = job.pins.image, proof.read_proof(ROOT, variant.id)
         assert image is None or image.inputs_sha256 == current, "invoke verify --record"
         assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
         assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"

@@ -14,6 +14,7 @@ import pytest
 
 from drydock.attest.signing import Trust
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.bundle.create import create
 from drydock.core.paths import ROOT
 from drydock.examine.trust import Wish as Wanted
@@ -49,7 +50,7 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sent(
-    built: build.Built, job: build.Job, signer: Path, tmp_path_factory: pytest.TempPathFactory
+    built: build.Built, job: Job, signer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Sent]]:
     """The CPU image and two stand-ins, published and signed, in a registry that goes when the tests are done."""
     folder = tmp_path_factory.mktemp("travels")
@@ -58,7 +59,7 @@ def sent(
     wish = Wish(registry.host, release=RELEASE, key=str(signer))
     try:
         found = {job.variant.id: Sent(registry, publish(built.variant, wish), ROOT)}
-        build.inputs(job)  # the base of the small ones
+        build.fetch_contexts(job)  # the base of the small ones
         for row in STAND_INS:
             small = Small(folder / row, job.lock, row)
             small.build()

@@ -11,6 +11,7 @@ import pytest
 from docker.models.containers import Container as Running
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.engine import daemon
 from drydock.prove import demo, prove
 from drydock.run import docker
@@ -23,7 +24,7 @@ ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints/__main__
 
 
 @pytest.fixture(scope="module")
-def wanted(job: build.Job, built: build.Built, model: Path) -> Iterator[Container]:
+def wanted(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
     """The container that `prove` starts, with a cache of its own."""
     cache = f"drydock-test-{os.getpid()}"
     yield prove.what_to_start(job, built, Request(model=str(model), cache=cache), Here())

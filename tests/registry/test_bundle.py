@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from drydock.attest import signing
-from drydock.build import build
+from drydock.build.job import BuildOptions, prepare
 from drydock.bundle import load as loading
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
@@ -190,7 +190,7 @@ def test_a_build_here_that_gave_something_else_is_said_before_anything_is_writte
     carried: Carried, there: Path
 ) -> None:
     load(carried.file, root=carried.here.root)
-    layout = build.kept(build.prepare(VARIANT, build.Wish(platform=PLATFORMS[0]), root=carried.here.root))
+    layout = prepare(VARIANT, BuildOptions(platform=PLATFORMS[0]), root=carried.here.root).kept_layout
     assert layout
     index = json.loads((layout / "index.json").read_text())
     index["manifests"][0]["digest"] = f"sha256:{'0' * 64}"

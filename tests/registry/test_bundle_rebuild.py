@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
+from drydock.build.job import Job, prepare
 from drydock.config.access import Access
 from drydock.inputs import fetch, images, rootfs
 from drydock.inputs.store import default_store
@@ -68,19 +69,19 @@ def cut_off() -> Iterator[CutOff]:
 
 
 @pytest.fixture(scope="module")
-def real() -> build.Job:
-    job = build.prepare("cpu")
-    build.inputs(job)  # the small one's base is the real one
+def real() -> Job:
+    job = prepare("cpu")
+    build.fetch_contexts(job)  # the small one's base is the real one
     return job
 
 
 @pytest.fixture(scope="module")
-def on_debian(real: build.Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
+def on_debian(real: Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
     return Small(tmp_path_factory.mktemp("debian"), real.lock)
 
 
 @pytest.fixture(scope="module")
-def on_image(real: build.Job, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> OnImage:
+def on_image(real: Job, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> OnImage:
     layout = base_of(real)
     repository = Repository(parse(f"{registry.host}/mirror/bases/debian"), Access())
     digest = oci.read_digest(layout)
@@ -91,8 +92,8 @@ def on_image(real: build.Job, registry: Registry, tmp_path_factory: pytest.TempP
     return OnImage(tmp_path_factory.mktemp("image"), real.lock, layout, f"{registry.host}/mirror")
 
 
-def base_of(job: build.Job) -> Path:
-    base = job.lock.platforms[job.platform].base
+def base_of(job: Job) -> Path:
+    base = job.pins.base
     assert isinstance(base, LockedDebianBase)
     return rootfs.folder(fetch.rootfs_packages(base, job.platform, job.lock.source_date_epoch), default_store())
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.core.errors import NotReproducibleError
 from drydock.examine import audit
 from drydock.examine.trust import Wish as Wanted
@@ -29,8 +30,8 @@ from tests.support.standin_contexts import SERVED
 @pytest.fixture(scope="module")
 def real() -> Lock:
     """The CPU variant's lock, whose base is in the store."""
-    job = build.prepare("cpu")
-    build.inputs(job)
+    job = prepare("cpu")
+    build.fetch_contexts(job)
     return job.lock
 
 
@@ -93,7 +94,7 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
         assert argv[argv.index("--model") + 1] == MODEL
     tag = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
     assert verify_reference(tag, Wanted(), root=small.root).rebuilt == done.digest
-    assert audit.audit(build.prepare(VARIANT, root=small.root)).findings == ()
+    assert audit.audit(prepare(VARIANT, root=small.root)).findings == ()
 
 
 def test_a_third_party_builds_the_same_digest(done: Published, small: Small, registry: Registry) -> None:

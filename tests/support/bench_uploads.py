@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.registry import blobs as blobs_module
 from tests.support.faulty_client import (
     RACED,
@@ -51,8 +52,8 @@ def main(trials: int) -> None:
     blobs_module.CHUNK = CHUNK
     with tempfile.TemporaryDirectory(prefix="drydock-trials-") as name:
         folder = Path(name)
-        job = build.prepare("cpu")
-        build.inputs(job)  # the small one's base is the real one
+        job = prepare("cpu")
+        build.fetch_contexts(job)  # the small one's base is the real one
         small = Small(folder / "small", job.lock)
         undisturbed = small.build()
         made = Made(folder, PROBABILITY)

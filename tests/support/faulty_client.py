@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from drydock.build import build
+from drydock.build.job import BuildOptions, prepare
 from drydock.bundle.create import create
 from drydock.bundle.load import load
 from drydock.config.access import Access
@@ -168,8 +169,8 @@ class Building:
 
     def work(self) -> None:
         os.environ["DRYDOCK_CACHE"] = str(self._small.cache)
-        wish = build.Wish(platform="linux/amd64", offline=True)
-        job = build.prepare(SMALL, wish, root=self._small.root)
+        wish = BuildOptions(platform="linux/amd64", offline=True)
+        job = prepare(SMALL, wish, root=self._small.root)
         self._found = build.build(job, no_cache=True, into_engine=False).digest
 
     def half_made(self) -> bool:

@@ -20,7 +20,8 @@ from typing import Any
 
 import zstandard
 
-from drydock.build import build, render
+from drydock.build import render
+from drydock.build.job import BuildOptions, entrypoint_files, prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
@@ -73,14 +74,14 @@ class Shelf:
 
     def layout(self, platform: str) -> Path:
         """Return where a platform's layout lies."""
-        found = build.kept(build.prepare(VARIANT, build.Wish(platform=platform), root=self.root))
+        found = prepare(VARIANT, BuildOptions(platform=platform), root=self.root).kept_layout
         assert found
         return found
 
     def shelve(self, platform: str) -> None:
         """Put a layout where the build keeps them."""
-        job = build.prepare(VARIANT, build.Wish(platform=platform), root=self.root)
-        folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / build.inputs_sha256(job)
+        job = prepare(VARIANT, BuildOptions(platform=platform), root=self.root)
+        folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / job.inputs_sha256
         write_layout(folder, self._layers(job.lock.platforms[platform]), platform, render.labels(self.variant))
 
     # --- how it is made ---------------------------------------------------------------------------------------------
@@ -126,7 +127,7 @@ class Shelf:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
         profile = (self.root / "images" / VARIANT / "profile.json").read_bytes()
-        own = {f"opt/drydock/entrypoints/{name}": data for name, data in build.entrypoint_files(self.root).items()}
+        own = {f"opt/drydock/entrypoints/{name}": data for name, data in entrypoint_files(self.root).items()}
         filler = {"var/lib/filler": hashlib.shake_128(self._salt.encode()).digest(self._size)} if self._size else {}
         return [_debian(pins), site, {**own, "opt/drydock/profile.json": profile, **filler}]
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, InputError
@@ -100,7 +100,7 @@ def why(old: str, new: str, unknown: str) -> str:
 def sums(root: Path, variant: Variant, row: Row) -> str:
     """Return the checksum of all that goes into a variant's image."""
     pins = lockfile.read_lock(lockfile.path_of(root, variant.id))
-    return build.inputs_sha256(build.Job(variant=variant, lock=pins, platform=row.platform, root=root))
+    return Job(variant=variant, lock=pins, platform=row.platform, root=root).inputs_sha256
 
 
 def _at(root: Path, since: str) -> Mapping[str, str]:

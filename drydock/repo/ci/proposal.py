@@ -17,7 +17,8 @@ from urllib.parse import urlsplit
 import requests
 import requests.auth
 
-from drydock.build import build, render
+from drydock.build import render
+from drydock.build.job import Job
 from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, nearest
@@ -138,8 +139,8 @@ def pins_less(old: Lock, new: Lock) -> bool:
 
 def _drop_stale_proof(root: Path, variant: Variant) -> None:
     pins, shown = lockfile.read_lock(lockfile.path_of(root, variant.id)), proof.read_proof(root, variant.id)
-    jobs = (build.Job(variant=variant, lock=pins, platform=platform, root=root) for platform in variant.platforms)
-    if shown and shown.inputs_sha256 not in {build.inputs_sha256(job) for job in jobs}:
+    jobs = (Job(variant=variant, lock=pins, platform=platform, root=root) for platform in variant.platforms)
+    if shown and shown.inputs_sha256 not in {job.inputs_sha256 for job in jobs}:
         proof.path_of(root, variant.id).unlink()
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench import building, images, page, plain_image, run, serve, ship, size
 from bench.servers import right
-from drydock.build.build import prepare
+from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile

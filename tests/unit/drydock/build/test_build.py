@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from drydock.build import build
+from drydock.build.job import BuildOptions, choose_platform, entrypoint_files, prepare
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 
 
 def test_the_only_platform_is_built_wherever_the_host_stands() -> None:
-    variant = build.prepare("cpu").variant
+    variant = prepare("cpu").variant
 
-    assert build.choose_platform(variant, None, machine="aarch64") == "linux/amd64"
+    assert choose_platform(variant, None, machine="aarch64") == "linux/amd64"
 
 
 def test_the_hosts_own_platform_is_preferred() -> None:
-    variant = build.prepare("cpu").variant.model_copy(update={"platforms": ("linux/amd64", "linux/arm64")})
+    variant = prepare("cpu").variant.model_copy(update={"platforms": ("linux/amd64", "linux/arm64")})
 
-    assert build.choose_platform(variant, None, machine="aarch64") == "linux/arm64"
-    assert build.choose_platform(variant, "linux/amd64", machine="aarch64") == "linux/amd64"
+    assert choose_platform(variant, None, machine="aarch64") == "linux/arm64"
+    assert choose_platform(variant, "linux/amd64", machine="aarch64") == "linux/amd64"
 
 
 def test_a_platform_the_variant_lacks_is_refused_with_those_it_has() -> None:
     with pytest.raises(InputError, match=r"linux/s390x: cpu-vllm0\.32 is built for linux/amd64"):
-        build.prepare("cpu", build.Wish(platform="linux/s390x"))
+        prepare("cpu", BuildOptions(platform="linux/s390x"))
 
 
 def test_only_modules_of_the_entrypoint_go_in(tmp_path: Path) -> None:
@@ -35,7 +37,7 @@ def test_only_modules_of_the_entrypoint_go_in(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
 
-    assert build.entrypoint_files(tmp_path) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
+    assert entrypoint_files(tmp_path) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
 
 
 def test_the_clock_names_its_laps() -> None:
@@ -48,22 +50,20 @@ def test_the_clock_names_its_laps() -> None:
 
 
 def test_the_inputs_checksum_needs_neither_store_nor_network() -> None:
-    job = build.prepare("cpu", root=ROOT)
-
-    assert build.inputs_sha256(job) == build.inputs_sha256(job)
+    assert prepare("cpu", root=ROOT).inputs_sha256 == prepare("cpu", root=ROOT).inputs_sha256
 
 
 def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tmp_path: Path) -> None:
-    job = build.prepare("cpu", root=ROOT)
+    job = prepare("cpu", root=ROOT)
     (tmp_path / "Dockerfile").write_text("FROM scratch")
 
     def below(**contexts: str) -> Path:
-        return build.foundation_of(job.model_copy(update={"contexts": contexts}))
+        return replace(job, context_overrides=contexts).foundation
 
     assert below() == below(entrypoints=str(tmp_path))
     assert below() != below(wheels=str(tmp_path))
-    assert build.inputs_sha256(job) != below().name
+    assert job.inputs_sha256 != below().name
     newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
-    assert below() != build.foundation_of(job.model_copy(update={"lock": newer}))
-    text = build.prepare("cpu-text", root=ROOT)
-    assert build.foundation_of(text).parent != below().parent
+    assert below() != replace(job, lock=newer).foundation
+    text = prepare("cpu-text", root=ROOT)
+    assert text.foundation.parent != below().parent

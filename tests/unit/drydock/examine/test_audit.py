@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from drydock.build import build
+from drydock.build.job import Job, prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.errors import HardeningError, InputError
 from drydock.core.paths import ROOT
@@ -58,8 +58,8 @@ CONFIG = {"config": {"User": "10001:0", "Env": ["PATH=/usr/bin", "HOME=/cache/ho
 
 
 @pytest.fixture(scope="session")
-def job() -> build.Job:
-    return build.prepare("cpu")
+def job() -> Job:
+    return prepare("cpu")
 
 
 def image(folder: Path, *layers: list[Put], config: Mapping[str, Any] = CONFIG) -> Path:
@@ -75,11 +75,11 @@ def fields(put: Put) -> dict[str, Any]:
     return {"mode": put.mode, "type": put.kind, "uid": uid, "gid": gid, "pax_headers": dict(put.attributes)}
 
 
-def look(job: build.Job, folder: Path, *planted: Put, **changes: Any) -> Audited:
+def look(job: Job, folder: Path, *planted: Put, **changes: Any) -> Audited:
     return audit.examine(job, image(folder / "layout", BASE, list(planted), **changes))
 
 
-def test_what_is_as_it_should_be_is_not_complained_of(job: build.Job, tmp_path: Path) -> None:
+def test_what_is_as_it_should_be_is_not_complained_of(job: Job, tmp_path: Path) -> None:
     found = look(job, tmp_path)
     assert found.findings == ()
     assert [(item.path, bool(item.because)) for item in found.allowed] == [(f"{SITE}/ninja-1.13.0.dist-info", True)]
@@ -145,7 +145,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("case", PLANTED)
-def test_what_is_planted_is_found(case: str, job: build.Job, tmp_path: Path) -> None:
+def test_what_is_planted_is_found(case: str, job: Job, tmp_path: Path) -> None:
     planted, said = PLANTED[case]
     with pytest.raises(HardeningError) as caught:
         audit.settle(look(job, tmp_path, planted))
@@ -153,17 +153,17 @@ def test_what_is_planted_is_found(case: str, job: build.Job, tmp_path: Path) -> 
     assert (caught.value.code, FILE in caught.value.hint) == (17, True)
 
 
-def test_a_secret_that_a_later_layer_removes_is_still_there_for_who_pulls(job: build.Job, tmp_path: Path) -> None:
+def test_a_secret_that_a_later_layer_removes_is_still_there_for_who_pulls(job: Job, tmp_path: Path) -> None:
     layout = image(tmp_path, BASE, [Put("opt/key", KEY)], [Put("opt/.wh.key")])
     assert [(item.path, item.layer) for item in audit.examine(job, layout).findings] == [("opt/key", 1)]
 
 
-def test_a_tool_that_a_later_layer_removes_is_gone(job: build.Job, tmp_path: Path) -> None:
+def test_a_tool_that_a_later_layer_removes_is_gone(job: Job, tmp_path: Path) -> None:
     layout = image(tmp_path, BASE, [Put("usr/bin/gcc")], [Put("usr/bin/.wh.gcc")])
     assert audit.examine(job, layout).findings == ()
 
 
-def test_a_secret_across_two_pieces_is_found(job: build.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_across_two_pieces_is_found(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "READ", 4096)
     found = look(job, tmp_path, Put("opt/x", f"{'.' * 4060}{KEY}"))
     assert [item.found for item in found.findings] == ["private key"]
@@ -178,20 +178,20 @@ def test_a_secret_across_two_pieces_is_found(job: build.Job, tmp_path: Path, mon
         ({"Labels": {"a": "https://me:hidden@host"}}, "secrets: LABEL: password in an address"),
     ],
 )  # fmt: skip
-def test_the_configuration_is_looked_at(job: build.Job, tmp_path: Path, config: dict[str, Any], said: str) -> None:
+def test_the_configuration_is_looked_at(job: Job, tmp_path: Path, config: dict[str, Any], said: str) -> None:
     changed = {**CONFIG, "config": {**CONFIG["config"], **config}}  # type: ignore[dict-item] - a JSON value
     with pytest.raises(HardeningError) as caught:
         audit.settle(look(job, tmp_path, config=changed))
     assert caught.value.problems == (said,)
 
 
-def test_a_build_argument_in_the_history_is_found(job: build.Job, tmp_path: Path) -> None:
+def test_a_build_argument_in_the_history_is_found(job: Job, tmp_path: Path) -> None:
     history = [{"created_by": f"ARG TOKEN=ghp_{'a' * 36}"}]
     found = look(job, tmp_path, config={**CONFIG, "history": history})
     assert [(item.path, item.found) for item in found.findings] == [("history", "token of GitHub")]
 
 
-def test_what_only_this_machine_knows_is_not_in_an_image(job: build.Job, tmp_path: Path) -> None:
+def test_what_only_this_machine_knows_is_not_in_an_image(job: Job, tmp_path: Path) -> None:
     env = {"https_proxy": "http://me:hidden@proxy.corp.example:3128", "PIP_CONFIG_FILE": "/dev/null"}
     mine = audit.own(env)
     layout = image(tmp_path / "layout", BASE, [Put("opt/log", "by way of me:hidden@proxy.corp.example:3128/")])
@@ -201,7 +201,7 @@ def test_what_only_this_machine_knows_is_not_in_an_image(job: build.Job, tmp_pat
     assert audit.own({"PIP_CONFIG_FILE": "/dev/null"}) == ()
 
 
-def test_nothing_built_is_said(job: build.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_built_is_said(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
     with pytest.raises(InputError, match="nothing was built"):
         audit.audit(job)
@@ -210,10 +210,10 @@ def test_nothing_built_is_said(job: build.Job, tmp_path: Path, monkeypatch: pyte
 # --- what a row asks for, and what its base brings ------------------------------------------------------------------
 
 
-def of(accelerator: str, kind: str) -> build.Job:
+def of(accelerator: str, kind: str) -> Job:
     variants = read_matrix(ROOT)
     fits = (item for item in variants if item.accelerator == accelerator and item.base.kind == kind)
-    return build.prepare(next(fits).id)
+    return prepare(next(fits).id)
 
 
 def test_a_row_that_compiles_when_it_runs_keeps_its_compiler(tmp_path: Path) -> None:

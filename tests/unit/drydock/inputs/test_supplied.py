@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.build import prepare
+from drydock.build.job import prepare
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import overrides, supplied
 from drydock.inputs.store import Store
@@ -70,7 +70,7 @@ def test_a_word_that_is_no_pair_is_refused(word: str) -> None:
 
 def test_a_context_that_the_variant_lacks_and_a_folder_that_is_not_there_are_refused() -> None:
     job = prepare("cpu")
-    pins = job.lock.platforms[job.platform]
+    pins = job.pins
     with pytest.raises(InputError, match=r"cpu-vllm0\.32 has no such context") as caught:
         overrides.resolve(job.variant, pins, {"whels": "/tmp"})
     assert caught.value.hint == "did you mean 'wheels'?"
@@ -85,7 +85,7 @@ def test_other_files_than_the_pinned_ones_are_refused(
     job = prepare("cpu")
     variant = job.variant.model_copy(update={"supplied": (TOPSRIDER,)})
     pinned = supplied.take(TOPSRIDER, folder, store)
-    pins = job.lock.platforms[job.platform].model_copy(update={"supplied": {"topsrider": pinned}})
+    pins = job.pins.model_copy(update={"supplied": {"topsrider": pinned}})
     given = {"topsrider": str(folder)}
     assert overrides.resolve(variant, pins, given) == {}
     (folder / "a.whl").write_text("another")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
@@ -35,7 +36,7 @@ def test_nothing_is_locked_anew_while_the_lock_can_be_had() -> None:
 def test_a_lock_that_cannot_be_had_is_made_anew_once_and_loudly(capsys: pytest.CaptureFixture[str]) -> None:
     locked: list[str] = []
 
-    def make(_job: build.Job) -> build.Built:
+    def make(_job: Job) -> build.Built:
         if not locked:
             raise GoneError("libc6 2.36-9 (amd64): gone from every mirror")
         return BUILT
@@ -51,7 +52,7 @@ def test_a_lock_that_cannot_be_had_is_made_anew_once_and_loudly(capsys: pytest.C
 
 
 def test_what_cannot_be_had_after_relocking_either_is_an_error() -> None:
-    def make(_job: build.Job) -> build.Built:
+    def make(_job: Job) -> build.Built:
         raise GoneError("gone")
 
     with pytest.raises(GoneError, match="gone"):
@@ -59,7 +60,7 @@ def test_what_cannot_be_had_after_relocking_either_is_an_error() -> None:
 
 
 def test_wrong_bytes_or_a_broken_network_are_no_reason_to_lock_anew() -> None:
-    def make(_job: build.Job) -> build.Built:
+    def make(_job: Job) -> build.Built:
         raise FetchError("sha256 is 1, expected 2")
 
     def relock(_root: Path, _variants: Sequence[Variant]) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build import build
+from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
@@ -39,14 +39,14 @@ def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_table_of_proofs_shows_tier_and_date() -> None:
-    table = docs.proofs(ROOT, [build.prepare("cpu").variant])
+    table = docs.proofs(ROOT, [prepare("cpu").variant])
 
     assert table.startswith("| variant | accelerator | vLLM | base |")
     assert "| cpu-vllm0.32 | cpu | 0.32.0 | debian:bookworm | linux/amd64 | yes | yes | " in table
 
 
 def test_an_accelerators_line_lists_its_targets() -> None:
-    variant = build.prepare("cpu").variant
+    variant = prepare("cpu").variant
     older = variant.model_copy(
         update={"vllm": variant.vllm.model_copy(update={"version": "0.9.10"}), "aliases": ("x",)}
     )
@@ -56,7 +56,7 @@ def test_an_accelerators_line_lists_its_targets() -> None:
 
 
 def test_the_table_lists_every_check_with_its_fix() -> None:
-    variant = build.prepare("cpu").variant
+    variant = prepare("cpu").variant
     table = docs.checks([variant])
 
     assert len(table.splitlines()) == len(variant.checks) + 2

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile as locks
@@ -41,7 +41,7 @@ def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Varia
 
 def test_what_tests_showed_counts_for_the_inputs_that_they_tested(root: Path, variant: Variant) -> None:
     lock = locks.read_lock(locks.path_of(root, variant.id))
-    inputs = build.inputs_sha256(build.Job(variant=variant, lock=lock, platform=variant.platforms[0], root=root))
+    inputs = Job(variant=variant, lock=lock, platform=variant.platforms[0], root=root).inputs_sha256
     digest = f"sha256:{'1' * 64}"
     write_proof(
         root,
