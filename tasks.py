@@ -203,8 +203,8 @@ def verify(
 
     if reference:
         whose = (key, identity, issuer, trusted_root)
-        wanted = verbs.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
-        emit(verbs.verify(reference, wanted, json=json))
+        options = verbs.verify_options(whose, builder, rebuild=not registry_only, insecure=insecure)
+        emit(verbs.verify(reference, options, json=json))
         return
     job = prepare(target)
     verified = verify_module.verify(job, builder=builder or None)
@@ -269,8 +269,8 @@ def publish(
     """Push what was built by digest, what refers to it, and then the tags."""
     from drydock.publish import push
 
-    wish = push.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
-    published = push.publish(target, wish)
+    options = push.PublishOptions(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
+    published = push.publish(target, options)
     emit(dumps(dump(published)) if json else push.report(published))
 
 
@@ -296,8 +296,8 @@ def bundle_load(
     from drydock.bundle import load, verbs
     from drydock.inputs import overrides
 
-    wish = load.Wish(engine, digest, overrides.parse(context), key)
-    emit(verbs.load(Path(file), wish, json=json))
+    options = load.LoadOptions(engine, digest, overrides.parse(context), key)
+    emit(verbs.load(Path(file), options, json=json))
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
@@ -360,7 +360,7 @@ def run(
         "image": image,
         "name": name,
     }
-    request = container.Request(model=model, arguments=words, **options)
+    request = container.RunRequest(model=model, arguments=words, **options)
     run_module.run(target, request, form=format, only_print=print, here=run_module.Here())
 
 
@@ -371,7 +371,7 @@ def prove(_: Context, target: str, model: str = "") -> None:
     from drydock.repo import docs as docs_module
     from drydock.run import container
 
-    prove_module.prove(target, container.Request(model=model) if model else None)
+    prove_module.prove(target, container.RunRequest(model=model) if model else None)
     docs_module.write(ROOT, read_matrix(ROOT))
 
 

@@ -9,7 +9,7 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from drydock.core.paths import ROOT
 from entrypoints.decide.buckets import Buckets, Range, doublings, exponential, limited, linear
 from entrypoints.decide.histogram import optimal, padding
@@ -23,7 +23,7 @@ COMMAND = "./inv bench tool"
 TRACES = {"conversation": "azure-2023-conversation.csv", "code": "azure-2023-code.csv"}
 
 
-def rows() -> list[Row]:
+def rows() -> list[Measurement]:
     """Return a row for each trace and each of the vendor's ways of spacing as many buckets."""
     return [
         row
@@ -39,7 +39,7 @@ def read_sizes(path: Path) -> dict[int, float]:
         return {int(row["prompt_tokens"]): float(row["requests"]) for row in csv.DictReader(file)}
 
 
-def _rows(trace: str, sizes: Mapping[int, float]) -> list[Row]:
+def _rows(trace: str, sizes: Mapping[int, float]) -> list[Measurement]:
     longest = -(-max(sizes) // STEP) * STEP
     spread = Range(STEP, STEP, longest)
     ways = {
@@ -57,7 +57,7 @@ def evenly(spread: Range, count: int) -> Buckets:
     return next(buckets for buckets in fits if len(buckets) <= count)
 
 
-def _row(trace: str, way: str, sizes: Mapping[int, float], spread: Range, theirs: Buckets) -> Row:
+def _row(trace: str, way: str, sizes: Mapping[int, float], spread: Range, theirs: Buckets) -> Measurement:
     ours = optimal(sizes, len(theirs), spread.step, spread.last)
     fewest = optimal(sizes, len(sizes), spread.step, spread.last)
     floor = _percent(fewest, sizes)
@@ -65,7 +65,7 @@ def _row(trace: str, way: str, sizes: Mapping[int, float], spread: Range, theirs
         f"drydock's choice is optimal: no other {len(theirs)} multiples of {STEP} pad less. Even one graph for "
         f"each of the {len(fewest)} multiples that occur would pad {floor:.1f} %."
     )
-    return Row(
+    return Measurement(
         what=f"Gaudi buckets, {len(theirs)} graphs, prompts of the {trace} trace: share of padding",
         against=f"{way}, same number of graphs",
         goal=GOAL,

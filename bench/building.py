@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import images, plain_image
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from bench.turns import in_turns, timed
 from drydock.build import build
 from drydock.build.job import prepare
@@ -41,7 +41,7 @@ NOTES = {
 }
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[Measurement]:
     """Measure builds, each kind in turns with its peer."""
     with images.folder() as folder:
         builds = _Builds(folder)
@@ -65,9 +65,11 @@ def _at_most(limit: float) -> Goal:
     return Goal(compares="ratio", sense="at most", limit=limit)
 
 
-def _row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) -> Row:
+def _row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) -> Measurement:
     ours, theirs = figures
-    return Row(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=NOTES[what])
+    return Measurement(
+        what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=NOTES[what]
+    )
 
 
 class _Builds:

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bench.records import Machine
+from bench.records import BenchmarkMachine
 from drydock.core.paths import ROOT
 
 
-def machine() -> Machine:
+def machine() -> BenchmarkMachine:
     """Read what this machine is."""
-    return Machine(
+    return BenchmarkMachine(
         processor=_field("/proc/cpuinfo", "model name", ":") or platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
         memory=int(_field("/proc/meminfo", "MemTotal", ":").partition(" ")[0] or 0) * 1024,

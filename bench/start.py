@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import docker
 
 from bench import profile
-from bench.records import Goal, Phase, Row
+from bench.records import Goal, Measurement, Phase
 from bench.servers import Way, Ways, first_answer, right, running, ways
 from bench.turns import in_turns
 from drydock.core.console import log
@@ -23,7 +23,7 @@ LITTLE_KEPT = (
 )
 
 
-def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
+def rows(rounds: int) -> tuple[list[Measurement], dict[str, tuple[Phase, ...]]]:
     """Measure starts; return the rows, and where the seconds of one start of each went."""
     starts = _Starts(ways())
     measures = {
@@ -38,7 +38,7 @@ def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
         starts.forget()
     cold, again = figures["ours"], figures["ours again"]
     made = [
-        Row(
+        Measurement(
             what=f"{WHAT}, cold cache",
             against=name,
             goal=Goal(compares="ratio", sense="at most", limit=limit),
@@ -51,9 +51,16 @@ def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
     ]
     goal = Goal(compares="ratio", sense="at most", limit=0.85)
     made.append(
-        Row(what=f"{WHAT}, second start with /cache", against="drydock, cold cache", goal=goal, ours=again, theirs=cold,
-            command=COMMAND, note=LITTLE_KEPT)
-    )  # fmt: skip
+        Measurement(
+            what=f"{WHAT}, second start with /cache",
+            against="drydock, cold cache",
+            goal=goal,
+            ours=again,
+            theirs=cold,
+            command=COMMAND,
+            note=LITTLE_KEPT,
+        )
+    )
     return made, starts.profiles
 
 

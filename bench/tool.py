@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import buckets, startup
 from bench import synthetic as made
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from bench.turns import in_turns, processor
 from drydock.core.console import log
 from drydock.core.paths import ROOT
@@ -25,7 +25,7 @@ START = Goal(compares="ratio", sense="at most", limit=3)
 FEW, MANY = 1_000, 10_000
 
 
-def rows(rounds: int) -> list[Row]:
+def rows(rounds: int) -> list[Measurement]:
     """Measure all of it."""
     return [*matrix(rounds), *synthetic(), *starts(rounds * 3), *buckets.rows()]
 
@@ -33,7 +33,7 @@ def rows(rounds: int) -> list[Row]:
 # --- the whole matrix -----------------------------------------------------------------------------------------------
 
 
-def matrix(rounds: int) -> Iterator[Row]:
+def matrix(rounds: int) -> Iterator[Measurement]:
     """Measure load, render and plan of the whole matrix beside `docker buildx bake --print` of that plan."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "docker-bake.json"
@@ -50,8 +50,10 @@ def matrix(rounds: int) -> Iterator[Row]:
     floor = f"Starting Python and importing pydantic, Jinja and YAML takes {figures['imports'].median:.2f} s."
     what = "whole matrix: load, render, plan (processor time)"
     note = "The other figure includes process start, drydock's does not; see the next row."
-    yield Row(what=what, against=against, goal=NO_MORE, ours=work, theirs=figures["bake"], command=command, note=note)
-    yield Row(
+    yield Measurement(
+        what=what, against=against, goal=NO_MORE, ours=work, theirs=figures["bake"], command=command, note=note
+    )
+    yield Measurement(
         what=f"{what}, including process start",
         against=against,
         goal=NO_MORE,
@@ -73,7 +75,7 @@ def _plan(file: Path) -> float:
 # --- many variants --------------------------------------------------------------------------------------------------
 
 
-def synthetic(rounds: int = 3) -> Iterator[Row]:
+def synthetic(rounds: int = 3) -> Iterator[Measurement]:
     """Measure ten thousand made-up variants beside a thousand."""
     with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
         folders = {FEW: Path(few), MANY: Path(many)}
@@ -82,7 +84,7 @@ def synthetic(rounds: int = 3) -> Iterator[Row]:
         yield from _synthetic(folders, rounds)
 
 
-def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Row]:
+def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Measurement]:
     held: dict[int, list[float]] = {count: [] for count in folders}
 
     def seconds(count: int) -> float:
@@ -96,20 +98,22 @@ def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Row]:
     each = Figure(unit="ms", values=tuple(round(1000 * value / MANY, 4) for value in figures["many"].values))
     command, against = f"python -m bench.synthetic {MANY}", f"{FEW:,} variants"
     what = f"{MANY:,} synthetic variants: load, render, plan (processor time)"
-    yield Row(what=what, against=against, goal=LINEAR, ours=figures["many"], theirs=figures["few"], command=command)
-    yield Row(what=f"{what}, per variant", against="", goal=EACH, ours=each, theirs=None, command=command)
-    yield Row(what=f"{what}, memory", against=against, goal=LINEAR, ours=many, theirs=few, command=command)
+    yield Measurement(
+        what=what, against=against, goal=LINEAR, ours=figures["many"], theirs=figures["few"], command=command
+    )
+    yield Measurement(what=f"{what}, per variant", against="", goal=EACH, ours=each, theirs=None, command=command)
+    yield Measurement(what=f"{what}, memory", against=against, goal=LINEAR, ours=many, theirs=few, command=command)
 
 
 # --- the entrypoint -------------------------------------------------------------------------------------------------
 
 
-def starts(rounds: int) -> Iterator[Row]:
+def starts(rounds: int) -> Iterator[Measurement]:
     """Measure the entrypoint on recorded hosts, from process start to the start of vLLM, beside the interpreter's."""
     for machine in startup.MACHINES:
         interpreter, least, whole = zip(*startup.starts(rounds, machine), strict=True)
         log(f"entrypoint on {machine}: {min(whole):.0f} ms, bare interpreter {min(interpreter):.0f} ms")
-        yield Row(
+        yield Measurement(
             what=f"entrypoint: process start → start of vLLM, {machine}",
             against="bare interpreter",
             goal=START,

@@ -51,7 +51,7 @@ NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "drydock.sbom")
 """Of the identifiers that are made of an image's digest."""
 
 
-class Subject(NamedTuple):
+class BomSubject(NamedTuple):
     """What a bill of materials is of."""
 
     name: str
@@ -70,7 +70,7 @@ class Subject(NamedTuple):
 # --- CycloneDX ------------------------------------------------------------------------------------------------------
 
 
-def cyclonedx(subject: Subject, components: Sequence[Component]) -> str:
+def cyclonedx(subject: BomSubject, components: Sequence[Component]) -> str:
     """Return a CycloneDX document."""
     root = CycloneComponent(
         type=ComponentType.CONTAINER,
@@ -120,7 +120,7 @@ def _hash(sha256: str) -> HashType:
 # --- SPDX -----------------------------------------------------------------------------------------------------------
 
 
-def spdx(subject: Subject, components: Sequence[Component]) -> str:
+def spdx(subject: BomSubject, components: Sequence[Component]) -> str:
     """Return an SPDX document."""
     document = _document(subject, components)
     stream = StringIO()
@@ -134,7 +134,7 @@ def spdx_problems(text: str) -> tuple[str, ...]:
     return tuple(message.validation_message for message in validate_full_spdx_document(document))
 
 
-def _document(subject: Subject, components: Sequence[Component]) -> Document:
+def _document(subject: BomSubject, components: Sequence[Component]) -> Document:
     root = _spdx_package("SPDXRef-image", Component("oci", subject.name, subject.digest), subject.version)
     parts = [_spdx_package(f"SPDXRef-{_reference(number, part)}", part) for number, part in enumerate(components)]
     relationships = [Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, root.spdx_id)]

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
-from drydock.attest.contents import Contents, Package
+from drydock.attest.contents import ImageContents, Package
 from drydock.attest.licences import Inventory
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.variant import Variant
@@ -87,7 +87,7 @@ def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
     return tuple(found)
 
 
-def installed(contents: Contents, bill: Iterable[Component], inventory: Inventory) -> tuple[Component, ...]:
+def installed(contents: ImageContents, bill: Iterable[Component], inventory: Inventory) -> tuple[Component, ...]:
     """Return what is in the image, each with the hash of its file where the lock pins it, and its licence."""
     hashes = {part.key: part.sha256 for part in bill}
     licences = {(item.kind, item.name, item.version): item.licence for item in inventory.packages}
@@ -101,7 +101,7 @@ def installed(contents: Contents, bill: Iterable[Component], inventory: Inventor
     )
 
 
-def disagreements(variant: Variant, pins: LockedPlatform, contents: Contents) -> tuple[str, ...]:
+def disagreements(variant: Variant, pins: LockedPlatform, contents: ImageContents) -> tuple[str, ...]:
     """Say where lock and image disagree, and which files nothing accounts for.
 
     What a base image holds is for its digest to say: only what was added to it is compared.
@@ -114,7 +114,7 @@ def disagreements(variant: Variant, pins: LockedPlatform, contents: Contents) ->
     return (*missing, *extra, *(f"/{path}: no package and no step of the build accounts for it" for path in strays))
 
 
-def _judged(package: Package, pins: LockedPlatform, contents: Contents) -> bool:
+def _judged(package: Package, pins: LockedPlatform, contents: ImageContents) -> bool:
     """Tell whether a package must stand in the lock by itself."""
     if package.within:
         return False

@@ -72,7 +72,7 @@ class Package(NamedTuple):
         return f"{self.kind}:{self.name}"
 
 
-class Contents(NamedTuple):
+class ImageContents(NamedTuple):
     """An image's files and packages."""
 
     files: Mapping[str, File]
@@ -86,7 +86,7 @@ class Contents(NamedTuple):
         return tuple(path for path, owner in self.owners.items() if not owner)
 
 
-def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Contents:
+def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> ImageContents:
     """Return what an image holds, given where its blobs lie. Reads every layer once."""
     files: dict[str, File] = {}
     texts: dict[str, str] = {}
@@ -97,7 +97,7 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> C
             files[entry.path] = _file(files, texts, entry)
     present = {path: text for path, text in texts.items() if path in files}
     packages = tuple(sorted((*debs(present), *_distributions(present)), key=lambda package: package[:5]))
-    return Contents(files, packages, owners(files, present), present)
+    return ImageContents(files, packages, owners(files, present), present)
 
 
 def owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str]:

@@ -89,7 +89,7 @@ def release(digest: str, repository: str, tag: str) -> Attached:
 
 
 def _bills(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> tuple[Attached, ...]:
-    subject = bom.Subject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
+    subject = bom.BomSubject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
     cyclonedx, spdx = bom.cyclonedx(subject, parts), bom.spdx(subject, parts)
     problems = (*bom.cyclonedx_problems(cyclonedx), *bom.spdx_problems(spdx))
     if problems:

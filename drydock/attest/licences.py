@@ -9,7 +9,7 @@ from typing import Any, Literal
 from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_spdx_licensing
 from pydantic import Field
 
-from drydock.attest.contents import Contents, Package
+from drydock.attest.contents import ImageContents, Package
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.console import log
@@ -37,7 +37,7 @@ class Told(Record):
     because: Because
 
 
-class Origin(Record):
+class OriginRule(Record):
     """All packages of one origin, judged as one."""
 
     verdict: Literal["allow", "refuse"]
@@ -45,7 +45,7 @@ class Origin(Record):
     because: Because
 
 
-class Policy(Record):
+class LicencePolicy(Record):
     """licences.yaml as written."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -60,7 +60,7 @@ class Policy(Record):
     """What metadata says → SPDX identifier."""
     packages: Mapping[str, Told] = {}
     """Python distributions whose metadata says too little."""
-    origins: Mapping[Literal["deb"], Origin] = {}
+    origins: Mapping[Literal["deb"], OriginRule] = {}
     """Origins that are judged as one."""
 
 
@@ -86,17 +86,17 @@ class Inventory(Record):
     packages: tuple[Licensed, ...]
 
 
-def read_policy(root: Path) -> Policy:
+def read_policy(root: Path) -> LicencePolicy:
     """Return the policy; raises InputError with the place of what is wrong."""
-    return validate(Policy, read_yaml(root / FILE, FILE))
+    return validate(LicencePolicy, read_yaml(root / FILE, FILE))
 
 
-def inventory(image: str, contents: Contents, policy: Policy) -> Inventory:
+def inventory(image: str, contents: ImageContents, policy: LicencePolicy) -> Inventory:
     """Return what is known of every package's licence, and the policy's verdict."""
     return Inventory(image=image, packages=tuple(_licensed(package, policy) for package in contents.packages))
 
 
-def settle(found: Inventory, policy: Policy) -> None:
+def settle(found: Inventory, policy: LicencePolicy) -> None:
     """Raise LicenceError for what the policy refuses; say what it does not judge."""
     denied = [_line(item) for item in found.packages if item.verdict == "denied"]
     unknown = [_line(item) for item in found.packages if item.verdict == "unknown"]
@@ -139,7 +139,7 @@ def _classifiers(package: Package) -> list[str]:
     return [value for value in package.fields.get("Classifier", ()) if value.startswith("License :: ")]
 
 
-def _licensed(package: Package, policy: Policy) -> Licensed:
+def _licensed(package: Package, policy: LicencePolicy) -> Licensed:
     told = policy.packages.get(package.name) if package.kind == "pypi" else None
     licence = told.licence if told else expression(package, policy.names)
     verdict, because = _judge(package, licence, policy)
@@ -155,7 +155,7 @@ def _licensed(package: Package, policy: Policy) -> Licensed:
     )
 
 
-def _judge(package: Package, licence: str, policy: Policy) -> tuple[Verdict, str]:
+def _judge(package: Package, licence: str, policy: LicencePolicy) -> tuple[Verdict, str]:
     origin = policy.origins.get("deb") if package.kind == "deb" else None
     if origin:
         return ("allowed" if origin.verdict == "allow" else "denied"), origin.because

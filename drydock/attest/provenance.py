@@ -29,7 +29,7 @@ LOCAL = "urn:drydock:builder:local"
 """Who built it where no CI says so: some machine, which is all that can be said."""
 
 
-class Origin(NamedTuple):
+class Checkout(NamedTuple):
     """The repository that an image was built from, as far as git knows."""
 
     repository: str
@@ -68,7 +68,7 @@ def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[st
     }
 
 
-def dependencies(job: Job, origin: Origin) -> list[dict[str, Any]]:
+def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
     """Return everything that went in, by hash: packages, base, sources, and the repository's own files."""
     pins = job.pins
     found: list[dict[str, Any]] = []
@@ -89,12 +89,12 @@ def dependencies(job: Job, origin: Origin) -> list[dict[str, Any]]:
     return found
 
 
-def read_origin(root: Path) -> Origin:
+def read_origin(root: Path) -> Checkout:
     """Return what git says of a repository; empty where it is none."""
     commit = _git(root, "rev-parse", "HEAD")
     remote = _git(root, "remote", "get-url", "origin")
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return Origin(redact(remote) if "://" in remote else "", commit, bool(changed))
+    return Checkout(redact(remote) if "://" in remote else "", commit, bool(changed))
 
 
 def builder(env: Mapping[str, str]) -> str:
@@ -108,7 +108,7 @@ def builder(env: Mapping[str, str]) -> str:
     return LOCAL
 
 
-def _source(origin: Origin) -> dict[str, Any]:
+def _source(origin: Checkout) -> dict[str, Any]:
     return {"repository": origin.repository, "commit": origin.commit, "changed": origin.dirty}
 
 

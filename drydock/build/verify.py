@@ -25,7 +25,7 @@ from drydock.engine import daemon
 from drydock.lock import lockfile
 from drydock.model.locked import Lock, LockedImage
 from drydock.model.record import Record
-from drydock.oci.diff import Difference, compare
+from drydock.oci.diff import LayoutDifference, compare
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
@@ -103,7 +103,7 @@ def record(job: Job, verified: Verified, builder: str | None = None) -> None:
     lockfile.write_lock(lockfile.path_of(job.root, job.variant.id), changed)
 
 
-def describe(difference: Difference | Mapping[str, str]) -> str:
+def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
     """Return one difference as a line."""
     values = difference if isinstance(difference, Mapping) else difference._asdict()
     return "{where}: {path}: {field}: {first} → {second}".format(**values)

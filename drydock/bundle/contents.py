@@ -51,7 +51,7 @@ class BundledImage(Record):
     """Files that only their vendor may hand out: named, and not in the bundle."""
 
 
-class Origin(Record):
+class BundleOrigin(Record):
     """The repository that it was made from."""
 
     repository: str
@@ -64,7 +64,7 @@ class Bundle(Record):
     """bundle.json."""
 
     schema_: Literal[1] = Field(alias="schema")
-    origin: Origin
+    origin: BundleOrigin
     images: tuple[BundledImage, ...]
 
 

@@ -21,7 +21,7 @@ from drydock.bundle.contents import (
     Blob,
     Bundle,
     BundledImage,
-    Origin,
+    BundleOrigin,
     artifact,
     blob,
     titled,
@@ -54,7 +54,7 @@ class Created(Record):
     seconds: float
 
 
-class Part(NamedTuple):
+class BundledPart(NamedTuple):
     """One image of a bundle."""
 
     record: BundledImage
@@ -117,7 +117,7 @@ def left_out(image: BundledImage, store: Store | None = None) -> list[str]:
     ]
 
 
-def _part(layout: push.Layout, folder: Path) -> Part:
+def _part(layout: push.Layout, folder: Path) -> BundledPart:
     from drydock.attest import documents  # noqa: PLC0415 - half a second of import that no other verb needs
 
     job = layout.job
@@ -141,7 +141,9 @@ def _part(layout: push.Layout, folder: Path) -> Part:
     )
     own = (blob(manifest.data) for manifest in (*manifests, inputs.manifest, layout.manifest))
     layers = (Blob(item["digest"], item["size"], layout.blob(item["digest"])) for item in layout.descriptors)
-    return Part(record, layout, manifests, inputs, (*attached, *inputs.blobs, *own, *layers, *_base_blobs(inputs.base)))
+    return BundledPart(
+        record, layout, manifests, inputs, (*attached, *inputs.blobs, *own, *layers, *_base_blobs(inputs.base))
+    )
 
 
 def _base_blobs(layout: Path | None) -> list[Blob]:
@@ -150,7 +152,7 @@ def _base_blobs(layout: Path | None) -> list[Blob]:
 
 
 def _assemble(
-    parts: Sequence[Part], layouts: Mapping[str, Sequence[push.Layout]], root: Path
+    parts: Sequence[BundledPart], layouts: Mapping[str, Sequence[push.Layout]], root: Path
 ) -> tuple[Listed, list[Blob]]:
     """Return the index's entries and all blobs. Names are what `oras` and `skopeo` call things by."""
     listed: Listed = {}
@@ -174,14 +176,14 @@ def _assemble(
     return listed, [*blobs, *own]
 
 
-def _own(parts: Sequence[Part], root: Path) -> tuple[Manifest, list[Blob]]:
+def _own(parts: Sequence[BundledPart], root: Path) -> tuple[Manifest, list[Blob]]:
     """Return the bundle's own manifest: which image is which, and the repository's files that they were made from."""
     from drydock.attest.provenance import read_origin  # noqa: PLC0415 - as above
 
     origin = read_origin(root)
     bundle = Bundle(
         schema_=1,
-        origin=Origin(repository=origin.repository, commit=origin.commit, changed=origin.dirty),
+        origin=BundleOrigin(repository=origin.repository, commit=origin.commit, changed=origin.dirty),
         images=tuple(part.record for part in parts),
     )
     config = blob(dumps(dump(bundle)).encode())
@@ -207,7 +209,7 @@ def _list(listed: Listed, manifest: Manifest, name: str = "") -> None:
     listed[manifest.digest] = {**manifest.descriptor(), **kind, **({"annotations": {NAME: name}} if name else {})}
 
 
-def _images(parts: Iterable[Part]) -> dict[str, dict[str, str]]:
+def _images(parts: Iterable[BundledPart]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for part in parts:
         found.setdefault(part.record.variant, {})[part.record.platform] = part.record.digest

@@ -22,7 +22,7 @@ from drydock.attest import signing
 from drydock.build import build
 from drydock.build.job import ARCHITECTURES, BuildOptions, image_name, layouts_folder, layouts_lock, prepare
 from drydock.bundle.archive import Archive, refuse_too_little_room
-from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, Origin
+from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import left_out
 from drydock.bundle.inputs import write_index
 from drydock.core.console import byte_progress
@@ -58,7 +58,7 @@ class Loaded(Record):
     """What `bundle.load --json` prints."""
 
     bundle: str
-    origin: Origin
+    origin: BundleOrigin
     images: tuple[LoadedImage, ...]
     files_new: int
     """Files of the store that were not there before."""
@@ -68,8 +68,8 @@ class Loaded(Record):
     seconds: float
 
 
-class Wish(NamedTuple):
-    """What a load is asked for beside its file."""
+class LoadOptions(NamedTuple):
+    """The options of a load."""
 
     engine: bool = False
     """Whether the engine gets the images of this machine's platform, too."""
@@ -81,32 +81,32 @@ class Wish(NamedTuple):
     """Public key whose owner must have signed it."""
 
 
-PLAIN = Wish()
+DEFAULTS = LoadOptions()
 
 
-def load(path: Path, wish: Wish = PLAIN, *, root: Path = ROOT) -> Loaded:
+def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> Loaded:
     """Bring what a bundle holds into the store. Raises InputError, FetchError, UntrustedError, DiskFullError."""
     started = time.monotonic()
     archive = Archive(path)
-    if wish.digest and archive.digest != wish.digest:
-        raise UntrustedError(f"{path}: is {archive.digest}, expected {wish.digest}", hint="it is another bundle")
-    if wish.key:
-        _refuse_unsigned(archive, wish.key)
+    if options.digest and archive.digest != options.digest:
+        raise UntrustedError(f"{path}: is {archive.digest}, expected {options.digest}", hint="it is another bundle")
+    if options.key:
+        _refuse_unsigned(archive, options.key)
     bundle = read_bundle(archive)
     for image in bundle.images:
         _refuse_another(image)
     loading = _Loading(archive, default_store())
     loading.refuse_too_little_room(bundle)
-    _bring_supplied(bundle, wish.contexts, loading.store)
+    _bring_supplied(bundle, options.contexts, loading.store)
     own = own_platforms(bundle.images)
-    images = tuple(_image(loading, image, wish, own, root) for image in bundle.images)
+    images = tuple(_image(loading, image, options, own, root) for image in bundle.images)
     return Loaded(
         bundle=archive.digest,
         origin=bundle.origin,
         images=images,
         files_new=loading.files_new,
         not_included=tuple(line for image in bundle.images for line in left_out(image, loading.store)),
-        signed=bool(wish.key),
+        signed=bool(options.key),
         seconds=round(time.monotonic() - started, 1),
     )
 
@@ -197,13 +197,15 @@ def own_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str
     return found
 
 
-def _image(loading: _Loading, image: BundledImage, wish: Wish, own: Mapping[str, str], root: Path) -> LoadedImage:
+def _image(
+    loading: _Loading, image: BundledImage, options: LoadOptions, own: Mapping[str, str], root: Path
+) -> LoadedImage:
     with _understood(loading.archive):
         loading.inputs(image)
         if image.base:
             loading.base(image)
         loading.image(image)
-    engines = wish.engine and image.platform == own[image.variant]
+    engines = options.engine and image.platform == own[image.variant]
     reference = image_name(image.variant, image.digest) if engines else ""
     if reference:
         daemon.ensure()

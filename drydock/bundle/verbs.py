@@ -11,7 +11,7 @@ from drydock.core.files import dumps
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
-    from drydock.bundle.load import Wish
+    from drydock.bundle.load import LoadOptions
 
 CREATE = {
     "target": "variant id, alias or accelerator; repeatable",
@@ -36,9 +36,9 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", json: bool = 
     return dumps(dump(created)) if json else creating.report(created)
 
 
-def load(file: Path, wish: Wish, *, json: bool = False) -> str:
+def load(file: Path, options: LoadOptions, *, json: bool = False) -> str:
     """Return what was loaded."""
     from drydock.bundle import load as loading
 
-    loaded = loading.load(file, wish)
+    loaded = loading.load(file, options)
     return dumps(dump(loaded)) if json else loading.report(loaded)

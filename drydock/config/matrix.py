@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
 
-from drydock.config.strict_yaml import Document, KeyPath, read_yaml
+from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
 from drydock.model.checks import AnyHost
@@ -22,13 +22,13 @@ from drydock.model.record import IDENTIFIER, Setting, part
 from drydock.model.running import Run
 from drydock.model.variant import (
     Accelerator,
-    Contents,
     Listed,
     Matrix,
+    MatrixRow,
     ResolvedSetting,
-    Row,
     Serving,
     Stack,
+    StackContents,
     Variant,
 )
 from entrypoints.cascade import ACCELERATOR, STACK, VARIANT, cascade
@@ -42,7 +42,7 @@ class StackFile(NamedTuple):
 
     accelerator: str
     stack: Stack
-    document: Document
+    document: YamlDocument
 
 
 def read_matrix(root: Path) -> tuple[Variant, ...]:
@@ -256,7 +256,7 @@ def _check_stacks(
             yield from _check_whole(stacks[name], accelerators[file.accelerator], file.document)
 
 
-def _check_whole(stack: Stack, accelerator: Accelerator, document: Document) -> Iterator[Problem]:
+def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument) -> Iterator[Problem]:
     """See that a stack has all that an image needs, its own or inherited."""
     missing = [field for field in _REQUIRED if field not in stack.model_fields_set or getattr(stack, field) is None]
     if stack.base is None and accelerator.base is None:
@@ -265,7 +265,7 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: Document) -> 
         yield document.problem((), f"missing key {field!r}, which neither it nor a stack it inherits from has"), ""
 
 
-def _check_vllm(stack: Stack, document: Document) -> Iterator[Problem]:
+def _check_vllm(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
     """See that the version which labels name is the one that the requirements pin."""
     for requirement in stack.requirements:
         name, pinned, version = requirement.partition("==")
@@ -274,7 +274,7 @@ def _check_vllm(stack: Stack, document: Document) -> Iterator[Problem]:
             yield document.problem(("vllm", "version"), text), "make the two agree"
 
 
-def _check_conversions(stack: Stack, document: Document) -> Iterator[Problem]:
+def _check_conversions(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
     """See that each script comes with a source that the stack has."""
     sources = [source.name for source in stack.sources]
     for conversion in stack.conversions:
@@ -285,17 +285,19 @@ def _check_conversions(stack: Stack, document: Document) -> Iterator[Problem]:
             yield document.problem(("conversions",), text), nearest(conversion.context, sources)
 
 
-def _check_settings(path: KeyPath, holder: Accelerator | Stack | Row, document: Document) -> Iterator[Problem]:
+def _check_settings(
+    path: KeyPath, holder: Accelerator | Stack | MatrixRow, document: YamlDocument
+) -> Iterator[Problem]:
     for name in holder.serve:
         if not name.startswith("--"):
             yield document.problem((*path, "serve", name), "not a vLLM flag"), f"write --{name}, or move it to env"
-    for name in (*holder.env, *(() if isinstance(holder, Row) else holder.caches)):
+    for name in (*holder.env, *(() if isinstance(holder, MatrixRow) else holder.caches)):
         if not name.isidentifier():
             part = "env" if name in holder.env else "caches"
             yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
 
 
-def _check_layers(layers: Sequence[Layer], document: Document) -> Iterator[Problem]:
+def _check_layers(layers: Sequence[Layer], document: YamlDocument) -> Iterator[Problem]:
     path = ("layers",)
     if layers and sum(not layer.distributions for layer in layers) != 1:
         yield document.problem(path, "expected exactly one layer without distributions, which takes the rest"), ""
@@ -309,7 +311,7 @@ def _check_layers(layers: Sequence[Layer], document: Document) -> Iterator[Probl
             yield document.problem(path, f"distribution {name!r} is not normalised"), f"write {canonicalize_name(name)}"
 
 
-def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: Document) -> Iterator[Problem]:
+def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Iterator[Problem]:
     for name, row in matrix.variants.items():
         path: KeyPath = ("variants", name)
         yield from _check_settings(path, row, document)
@@ -323,7 +325,7 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: Docume
             yield document.problem(path, text), ""
 
 
-def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], document: Document) -> Iterator[Problem]:
+def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], document: YamlDocument) -> Iterator[Problem]:
     """Find names that could mean two variants as a target."""
     owners: dict[str, str] = {name: f"the variant {name!r}" for name in matrix.variants}
     owners |= {name: f"the accelerator {name!r}" for name in accelerators}
@@ -337,7 +339,7 @@ def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], docume
             owners.setdefault(alias, f"an alias of {name!r}")
 
 
-def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: Document) -> Iterator[Problem]:
+def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Iterator[Problem]:
     rows: dict[str, list[str]] = {}
     for name, row in matrix.variants.items():
         if row.stack in files:
@@ -363,7 +365,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks)
     return Variant.model_validate(
-        part(Contents, stack)
+        part(StackContents, stack)
         | part(Serving, stack)
         | part(Listed, row)
         | {field: getattr(stack, field) for field in ("summary", "vllm", "python", "module", "compression")}
@@ -383,7 +385,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
     )
 
 
-def _settings(*holders: tuple[str, Accelerator | Stack | Row]) -> tuple[ResolvedSetting, ...]:
+def _settings(*holders: tuple[str, Accelerator | Stack | MatrixRow]) -> tuple[ResolvedSetting, ...]:
     chosen = cascade((origin, {**holder.env, **holder.serve}) for origin, holder in holders)
     return tuple(_resolved(name, choice.value, choice.origin) for name, choice in sorted(chosen.items()))
 

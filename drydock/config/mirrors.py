@@ -43,7 +43,7 @@ def _url(value: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_url)]
-Place = Annotated[str, AfterValidator(_without_credentials)]
+RegistryAddress = Annotated[str, AfterValidator(_without_credentials)]
 
 
 class Mirrors(Record):
@@ -51,7 +51,7 @@ class Mirrors(Record):
 
     schema_: Literal[1] = Field(alias="schema", default=1)
     """Version of this file's layout."""
-    registries: Mapping[str, Place] = {}
+    registries: Mapping[str, RegistryAddress] = {}
     """Registry, with or without a path below it → HOST[:PORT][/PATH] that stands in for it."""
     git: Mapping[Url, Url] = {}
     """What a repository's address begins with → what it begins with instead."""

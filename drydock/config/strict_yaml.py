@@ -23,7 +23,7 @@ MAX_BYTES = 8 << 20
 MAX_DEPTH = 32
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """Where a value stands, from 1, and how it is written: `source` is None for mappings and sequences."""
 
     line: int
@@ -31,12 +31,12 @@ class Place(NamedTuple):
     source: str | None
 
 
-class Document(NamedTuple):
+class YamlDocument(NamedTuple):
     """A file's data, and the place of every value by its key path."""
 
     name: str
     data: Any
-    places: Mapping[KeyPath, Place]
+    places: Mapping[KeyPath, Position]
 
     def problem(self, path: KeyPath, message: str, at: KeyPath | None = None) -> str:
         """Return `message` after file and key path, and before line and column: those of `at` where it differs."""
@@ -51,7 +51,7 @@ def locate(name: str, path: KeyPath, message: str) -> str:
     return f"{name}: {keys}: {message}" if keys else f"{name}: {message}"
 
 
-def read_yaml(path: Path, name: str) -> Document:
+def read_yaml(path: Path, name: str) -> YamlDocument:
     """Read a file; `name` stands for it in errors. Raises InputError."""
     try:
         with path.open("rb") as file:
@@ -63,7 +63,7 @@ def read_yaml(path: Path, name: str) -> Document:
         raise InputError(f"{name}: byte {error.start} is not UTF-8", hint="save the file as UTF-8") from error
 
 
-def parse_yaml(text: str, name: str) -> Document:
+def parse_yaml(text: str, name: str) -> YamlDocument:
     """Parse one document; collects all problems with its values. Raises InputError."""
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
@@ -81,7 +81,7 @@ def parse_yaml(text: str, name: str) -> Document:
         raise InputError(f"{name}: {error}") from error
     if reader.problems:
         raise InputError(*reader.problems, hint='quote every value that is text, above all versions: python: "3.10"')
-    return Document(name, data, reader.places)
+    return YamlDocument(name, data, reader.places)
 
 
 class _Kind(NamedTuple):
@@ -137,7 +137,7 @@ class _Reader:
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.next: Callable[[], Any] = _LOADER(text).get_event
-        self.places: dict[KeyPath, Place] = {(): Place(1, 1, None)}
+        self.places: dict[KeyPath, Position] = {(): Position(1, 1, None)}
         self.problems: list[str] = []
 
     def document(self) -> Any:
@@ -160,9 +160,9 @@ class _Reader:
             raise _refusal(event)
         if type(event) is yaml.ScalarEvent:
             mark = event.start_mark
-            self.places[path] = Place(mark.line + 1, mark.column + 1, event.value)
+            self.places[path] = Position(mark.line + 1, mark.column + 1, event.value)
             return self._scalar(path, event)
-        self.places[path] = Place(mark.line + 1, mark.column + 1, None)
+        self.places[path] = Position(mark.line + 1, mark.column + 1, None)
         return dict(self._items(path)) if type(event) is yaml.MappingStartEvent else list(self._entries(path))
 
     def _items(self, path: KeyPath) -> Iterator[tuple[str, Any]]:

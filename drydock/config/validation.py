@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from drydock.config.strict_yaml import Document, KeyPath
+from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.core.errors import InputError, nearest
 
 R = TypeVar("R", bound=BaseModel)
@@ -19,7 +19,7 @@ Problem = tuple[str, str]
 """What is wrong, and a hint or nothing."""
 
 
-def validate(record: type[R], document: Document) -> R:
+def validate(record: type[R], document: YamlDocument) -> R:
     """Turn a document into a record. Raises InputError with every problem and its key path."""
     try:
         return record.model_validate_json(to_json(document.data), strict=True)
@@ -36,7 +36,7 @@ def failure(problems: list[Problem]) -> InputError:
     return InputError(*(f"{text}; {hint}" if hint else text for text, hint in unique))
 
 
-def _explain(record: type[BaseModel], document: Document, detail: ErrorDetails) -> Problem:
+def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetails) -> Problem:
     """Say one pydantic error in the words of somebody who knows the file and not pydantic."""
     path, context = _written_path(document.data, detail["loc"]), detail.get("ctx", {})
     parent, last = path[:-1], str(path[-1]) if path else ""
@@ -74,7 +74,7 @@ def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, 
     return words.get(kind, "")
 
 
-def _found(document: Document, path: KeyPath, value: Any) -> str:
+def _found(document: YamlDocument, path: KeyPath, value: Any) -> str:
     """Return a value as it is written in the file, shortened."""
     place = document.places.get(path)
     written = place.source if place and not isinstance(value, str) else None

@@ -16,7 +16,7 @@ from drydock.attest import contents
 from drydock.build.job import Job
 from drydock.core.errors import HardeningError, InputError
 from drydock.examine import hardening
-from drydock.examine.hardening import Finding, Node, Pattern, Policy, Seen
+from drydock.examine.hardening import Finding, HardeningPolicy, Node, Pattern, Seen
 from drydock.inputs import indexes
 from drydock.model.bases import DebianBase
 from drydock.model.record import Record
@@ -48,7 +48,7 @@ class Audited(Record):
     """What an image of a registry brought that this one is built upon: for its vendor to say."""
 
 
-class Subject(NamedTuple):
+class AuditedImage(NamedTuple):
     """An image to look through."""
 
     job: Job
@@ -128,7 +128,7 @@ def own(env: Mapping[str, str]) -> tuple[Pattern, ...]:
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read(subject: Subject, policy: Policy) -> Seen:
+def read(subject: AuditedImage, policy: HardeningPolicy) -> Seen:
     """Return what is in an image. Reads every layer once."""
     nodes: dict[str, Node] = {}
     texts: dict[str, str] = {}
@@ -143,8 +143,8 @@ def read(subject: Subject, policy: Policy) -> Seen:
     return Seen(nodes, tuple(secrets), frozenset(package.name for package in packages), texts, subject.config)
 
 
-def _open(job: Job, layout: Path) -> Subject:
-    return Subject(job, layout, oci.read_manifest(layout), oci.read_config(layout))
+def _open(job: Job, layout: Path) -> AuditedImage:
+    return AuditedImage(job, layout, oci.read_manifest(layout), oci.read_config(layout))
 
 
 def _node(entry: layers.Entry, nodes: Mapping[str, Node]) -> Node:
@@ -156,7 +156,7 @@ def _node(entry: layers.Entry, nodes: Mapping[str, Node]) -> Node:
     return Node(entry.layer, kind, info.mode, info.uid, info.gid, hardening.CAPABILITY in info.pax_headers)
 
 
-def _secrets(entry: layers.Entry, policy: Policy, texts: dict[str, str]) -> Iterator[Finding]:
+def _secrets(entry: layers.Entry, policy: HardeningPolicy, texts: dict[str, str]) -> Iterator[Finding]:
     """Return what is secret of a file by its name or its bytes; keeps the texts that are wanted."""
     if entry.content is None:
         return

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from drydock.attest.contents import Contents, File, read_contents
+from drydock.attest.contents import File, ImageContents, read_contents
 from drydock.core.errors import InputError
 from drydock.examine.pulled import Image, open_image
 from drydock.model.record import Record
@@ -17,7 +17,7 @@ SHOWN = 20
 """Changed files that people are shown; --json has them all."""
 
 
-class Change(NamedTuple):
+class ImageChange(NamedTuple):
     """One thing that is not the same in both; empty where it is in one only."""
 
     name: str
@@ -25,19 +25,19 @@ class Change(NamedTuple):
     new: str
 
 
-class Changed(Record):
+class ImageDiff(Record):
     """What `diff --json` prints."""
 
     old: str
     new: str
     platform: str
     same: bool
-    packages: tuple[Change, ...]
-    flags: tuple[Change, ...]
+    packages: tuple[ImageChange, ...]
+    flags: tuple[ImageChange, ...]
     """vLLM's flags and environment that the image sets, by name."""
-    config: tuple[Change, ...]
+    config: tuple[ImageChange, ...]
     """User, entrypoint, environment, labels of the image itself."""
-    files: tuple[Change, ...]
+    files: tuple[ImageChange, ...]
     """Files that no changed package accounts for, by sha256 or link."""
     files_of_packages: int
     """Number of changed files that changed packages account for."""
@@ -49,26 +49,26 @@ class Side(NamedTuple):
     """One of two images."""
 
     digest: str
-    contents: Contents
+    contents: ImageContents
     config: Mapping[str, Any]
     compressed: int
 
 
-def diff(old: str, new: str, *, platform: str = "", insecure: bool = False) -> Changed:
+def diff(old: str, new: str, *, platform: str = "", insecure: bool = False) -> ImageDiff:
     """Return what changed. Raises InputError where the two have no platform in common, and what reading raises."""
     images = [open_image(reference, insecure=insecure) for reference in (old, new)]
     chosen = _platform(images, platform)
     return compare(chosen, *(_side(image, chosen) for image in images))
 
 
-def compare(platform: str, old: Side, new: Side) -> Changed:
+def compare(platform: str, old: Side, new: Side) -> ImageDiff:
     """Return what changed between two images. Pure."""
     packages = _changes(_packages(old.contents), _packages(new.contents))
     owners = {change.name for change in packages}
     files = _changes(*({path: _content(file) for path, file in side.contents.files.items()} for side in (old, new)))
     loose = [change for change in files if not _owner(change.name, old, new) & owners]
     sizes = {"compressed": (old.compressed, new.compressed), "files": (_size(old.contents), _size(new.contents))}
-    return Changed(
+    return ImageDiff(
         old=old.digest,
         new=new.digest,
         platform=platform,
@@ -82,7 +82,7 @@ def compare(platform: str, old: Side, new: Side) -> Changed:
     )
 
 
-def report(found: Changed) -> str:
+def report(found: ImageDiff) -> str:
     """Return what people read."""
     if found.same:
         return f"the same: {found.old}\n"
@@ -112,17 +112,17 @@ def _side(image: Image, platform: str) -> Side:
     return Side(manifest.digest, read_contents(content, image.blob), config, compressed)
 
 
-def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Change, ...]:
+def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[ImageChange, ...]:
     names = sorted({*old, *new})
-    changes = (Change(name, old.get(name, ""), new.get(name, "")) for name in names)
+    changes = (ImageChange(name, old.get(name, ""), new.get(name, "")) for name in names)
     return tuple(change for change in changes if change.old != change.new)
 
 
-def _packages(contents: Contents) -> dict[str, str]:
+def _packages(contents: ImageContents) -> dict[str, str]:
     return {package.owner: package.version for package in contents.packages if not package.within}
 
 
-def _flags(contents: Contents) -> dict[str, str]:
+def _flags(contents: ImageContents) -> dict[str, str]:
     profile = json.loads(contents.texts.get(PROFILE, "{}"))
     return {str(item["setting"]): json.dumps(item["value"]) for item in profile.get("settings", ())}
 
@@ -135,11 +135,11 @@ def _owner(path: str, *sides: Side) -> set[str]:
     return {side.contents.owners.get(path, "") for side in sides}
 
 
-def _size(contents: Contents) -> int:
+def _size(contents: ImageContents) -> int:
     return sum(file.size for file in contents.files.values())
 
 
-def _line(change: Change) -> str:
+def _line(change: ImageChange) -> str:
     return f"  {change.name}: {_short(change.old) or 'absent'} → {_short(change.new) or 'absent'}"
 
 

@@ -75,7 +75,7 @@ class Allowed(Record):
     because: Because
 
 
-class Policy(Record):
+class HardeningPolicy(Record):
     """hardening.yaml as written."""
 
     schema_: Literal[1] = Field(alias="schema")
@@ -132,12 +132,12 @@ class Seen(NamedTuple):
     """Of the image."""
 
 
-def read_policy(root: Path) -> Policy:
+def read_policy(root: Path) -> HardeningPolicy:
     """Return the policy; raises InputError with the place of what is wrong."""
-    return validate(Policy, read_yaml(root / FILE, FILE))
+    return validate(HardeningPolicy, read_yaml(root / FILE, FILE))
 
 
-def findings(seen: Seen, policy: Policy, asked: Iterable[str]) -> Iterator[Finding]:
+def findings(seen: Seen, policy: HardeningPolicy, asked: Iterable[str]) -> Iterator[Finding]:
     """Return everything that a rule has against an image; what the policy allows carries its reason.
 
     `asked` are the packages that the variant's base asks for by name.
@@ -147,7 +147,7 @@ def findings(seen: Seen, policy: Policy, asked: Iterable[str]) -> Iterator[Findi
         yield found.model_copy(update={"because": _allowed(found, policy)})
 
 
-def _allowed(found: Finding, policy: Policy) -> str:
+def _allowed(found: Finding, policy: HardeningPolicy) -> str:
     fits = (item for item in policy.allow if item.rule == found.rule and fnmatchcase(found.path, item.path))
     return next((item.because for item in fits), "")
 
@@ -155,7 +155,7 @@ def _allowed(found: Finding, policy: Policy) -> str:
 # --- secrets --------------------------------------------------------------------------------------------------------
 
 
-def named(path: str, policy: Policy) -> str:
+def named(path: str, policy: HardeningPolicy) -> str:
     """Return what a file of this name holds, if it is one that holds secrets; else nothing."""
     return next((what for glob, what in policy.files.items() if fnmatchcase(path, glob)), "")
 
@@ -169,7 +169,7 @@ def secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str
             yield pattern.name
 
 
-def configured(seen: Seen, policy: Policy) -> Iterator[Finding]:
+def configured(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
     """Return secrets and proxies in the image's environment, labels and history."""
     config = seen.config.get("config", {})
     for setting in config.get("Env") or ():
@@ -186,7 +186,7 @@ def configured(seen: Seen, policy: Policy) -> Iterator[Finding]:
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-def _packages(seen: Seen, policy: Policy, asked: set[str]) -> Iterator[Finding]:
+def _packages(seen: Seen, policy: HardeningPolicy, asked: set[str]) -> Iterator[Finding]:
     for tool in policy.tools:
         if not asked.intersection(tool.unless):
             yield from tools(seen, tool)
@@ -231,7 +231,7 @@ def rights(seen: Seen) -> Iterator[Finding]:
             yield Finding(rule="rights", path=path, found="a device in a layer", layer=node.layer)
 
 
-def writable(seen: Seen, policy: Policy) -> Iterator[Finding]:
+def writable(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
     """Return what the image's user or everybody may write to, and should not."""
     uid, gid = (int(number) for number in USER.split(":"))
     for path, node in seen.nodes.items():

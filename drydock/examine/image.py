@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drydock.attest import documents
-from drydock.examine.pulled import Document, Image, open_image
+from drydock.examine.pulled import Image, Referrer, open_image
 from drydock.lock import lockfile
 from drydock.lock.proof import Proof
 from drydock.model.locked import LockedDebianBase
@@ -99,7 +99,7 @@ def _platform(image: Image, name: str) -> InspectedPlatform:
     )
 
 
-def _pinned(found: Iterable[Document], platform: str) -> tuple[str, dict[str, int]]:
+def _pinned(found: Iterable[Referrer], platform: str) -> tuple[str, dict[str, int]]:
     item = next(of(found, documents.LOCK), None)
     if item is None:
         return "", {}
@@ -110,7 +110,7 @@ def _pinned(found: Iterable[Document], platform: str) -> tuple[str, dict[str, in
     return f"{pins.base.reference}@{pins.base.digest}", {"wheels": wheels}
 
 
-def _built(item: Document) -> dict[str, str]:
+def _built(item: Referrer) -> dict[str, str]:
     predicate = item.json()["predicate"]
     source = predicate["buildDefinition"]["externalParameters"]["source"]
     changed = " with changes" if source["changed"] else ""
@@ -121,6 +121,6 @@ def _built(item: Document) -> dict[str, str]:
     }
 
 
-def of(found: Iterable[Document], media_type: str) -> Iterator[Document]:
+def of(found: Iterable[Referrer], media_type: str) -> Iterator[Referrer]:
     """Return the documents of one type."""
     return (item for item in found if item.media_type == media_type)

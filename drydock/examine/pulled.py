@@ -16,7 +16,7 @@ from drydock.publish.push import Repository
 from drydock.registry.manifests import EMPTY, Manifest
 
 
-class Document(NamedTuple):
+class Referrer(NamedTuple):
     """Something that refers to an image."""
 
     media_type: str
@@ -64,7 +64,7 @@ class Image(NamedTuple):
             store.add(self.repository.blobs.pull(digest), sha256, digest)
         return store.path(sha256)
 
-    def documents(self, digest: str, kinds: Mapping[str, str]) -> tuple[Document, ...]:
+    def documents(self, digest: str, kinds: Mapping[str, str]) -> tuple[Referrer, ...]:
         """Return what refers to a digest, of these artifact types. Raises RegistryError or UntrustedError."""
         found = (item for item in self.repository.manifests.referrers(digest) if self._kind(item) in kinds)
         return tuple(self._document(digest, str(item["digest"])) for item in found)
@@ -85,7 +85,7 @@ class Image(NamedTuple):
         manifest = self.repository.manifests.find(str(item["digest"]))
         return str(manifest.content.get("artifactType", "")) if manifest else ""
 
-    def _document(self, subject: str, digest: str) -> Document:
+    def _document(self, subject: str, digest: str) -> Referrer:
         manifest = self.repository.manifests.find(digest)
         if manifest is None:
             raise UntrustedError(f"{self.where}: {digest} is said to refer to it, and the registry does not hold that")
@@ -93,7 +93,7 @@ class Image(NamedTuple):
         if content.get("subject", {}).get("digest") != subject:
             raise UntrustedError(f"{self.where}: {digest} is listed as referring to it, and refers to something else")
         layer = content["layers"][0]
-        return Document(str(content["artifactType"]), self.bytes(layer["digest"]), digest)
+        return Referrer(str(content["artifactType"]), self.bytes(layer["digest"]), digest)
 
 
 def open_image(text: str, *, insecure: bool = False) -> Image:

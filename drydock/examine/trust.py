@@ -23,7 +23,7 @@ from drydock.core.errors import DrydockError, InputError, NotReproducibleError, 
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
 from drydock.examine.image import of
-from drydock.examine.pulled import Document, Image, open_image
+from drydock.examine.pulled import Image, Referrer, open_image
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record, dump
@@ -32,8 +32,8 @@ from drydock.oci.diff import compare
 from drydock.publish import tags
 
 
-class Wish(NamedTuple):
-    """What a verification is asked for beside its reference."""
+class VerifyOptions(NamedTuple):
+    """The options of a verification."""
 
     trust: signing.Trust = signing.Trust()
     rebuild: bool = True
@@ -54,24 +54,24 @@ class Trusted(Record):
     """The digest that a build here gave."""
 
 
-def verify_reference(reference: str, wish: Wish, *, root: Path = ROOT) -> Trusted:
+def verify_reference(reference: str, options: VerifyOptions, *, root: Path = ROOT) -> Trusted:
     """Check an image of a registry.
 
     Raises UntrustedError with everything that is wrong, NotReproducibleError where a build here gives another digest,
     and what a build raises.
     """
-    image = open_image(reference, insecure=wish.trust.insecure)
-    check = _Check(image, wish)
+    image = open_image(reference, insecure=options.trust.insecure)
+    check = _Check(image, options)
     check.all()
     if check.problems:
         raise UntrustedError(*check.problems, hint="do not run it; ask its publisher")
-    rebuilt = _rebuild(image, check.lock, wish, root) if wish.rebuild else None
+    rebuilt = _rebuild(image, check.lock, options, root) if options.rebuild else None
     return Trusted(
         image=str(image.where.at(image.digest)),
         digest=image.digest,
         variant=check.variant,
         shown=(*check.shown, *((f"rebuilt here to the same digest {rebuilt}",) if rebuilt else ())),
-        not_shown=(*check.not_shown, *(() if wish.rebuild else ("rebuilding: --registry-only",))),
+        not_shown=(*check.not_shown, *(() if options.rebuild else ("rebuilding: --registry-only",))),
         rebuilt=rebuilt,
     )
 
@@ -85,8 +85,8 @@ def report(found: Trusted) -> str:
 class _Check:
     """Everything that is checked of one image, and what came of it."""
 
-    def __init__(self, image: Image, wish: Wish) -> None:
-        self.image, self._trust = image, wish.trust
+    def __init__(self, image: Image, options: VerifyOptions) -> None:
+        self.image, self._trust = image, options.trust
         self.problems: list[str] = []
         self.shown: list[str] = []
         self.not_shown: list[str] = []
@@ -161,7 +161,7 @@ class _Check:
         self.shown.append(f"{platform}: provenance is of this digest and this lock")
         self._bills(found, platform)
 
-    def _lock(self, found: tuple[Document, ...], platform: str) -> None:
+    def _lock(self, found: tuple[Referrer, ...], platform: str) -> None:
         """Read the lock; of several, which an image has whose digest was recorded later, all pin the same."""
         _one(found, documents.LOCK, platform)
         locks = [
@@ -176,7 +176,7 @@ class _Check:
             raise UntrustedError(f"{platform}: the image is labelled {label!r}, its lock is of {self.variant!r}")
 
     @staticmethod
-    def _provenance(item: Document, digest: str, locks: tuple[Document, ...]) -> None:
+    def _provenance(item: Referrer, digest: str, locks: tuple[Referrer, ...]) -> None:
         statement = item.json()
         where = f"provenance {item.manifest}"
         if (statement["_type"], statement["predicateType"]) != (provenance.STATEMENT, provenance.PREDICATE):
@@ -190,7 +190,7 @@ class _Check:
         if own not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
             raise UntrustedError(f"{where}: names a lock with sha256 {own}, attached is another")
 
-    def _bills(self, found: tuple[Document, ...], platform: str) -> None:
+    def _bills(self, found: tuple[Referrer, ...], platform: str) -> None:
         """Both bills must say the same, and what the layers themselves say."""
         manifest = self.image.platforms[platform]
         really = contents.read_contents(manifest.content, self.image.blob)
@@ -205,8 +205,8 @@ class _Check:
         self.shown.append(f"{platform}: the bills of materials agree with each other and with the layers")
 
 
-def _one(found: tuple[Document, ...], media_type: str, platform: str) -> Document:
-    item: Document | None = next(of(found, media_type), None)
+def _one(found: tuple[Referrer, ...], media_type: str, platform: str) -> Referrer:
+    item: Referrer | None = next(of(found, media_type), None)
     if item is None:
         raise UntrustedError(f"{platform}: no {documents.KINDS[media_type]} is attached to it")
     return item
@@ -215,7 +215,7 @@ def _one(found: tuple[Document, ...], media_type: str, platform: str) -> Documen
 # --- rebuild --------------------------------------------------------------------------------------------------------
 
 
-def _rebuild(image: Image, published: Lock | None, wish: Wish, root: Path) -> str:
+def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root: Path) -> str:
     """Build the platform of this machine from this repository; return its digest, which is the published one."""
     if published is None:
         raise UntrustedError(f"{image.where}: no lock is attached, so there is nothing to build from")
@@ -228,7 +228,7 @@ def _rebuild(image: Image, published: Lock | None, wish: Wish, root: Path) -> st
             hint=f"check out the commit that its provenance names (invoke inspect {image.where}), and verify there",
         )
     log(f"{image.where}: now building {variant.id} for {platform} here")
-    built = build.build(job, builder=wish.builder or None, no_cache=True, into_engine=False)
+    built = build.build(job, builder=options.builder or None, no_cache=True, into_engine=False)
     expected = image.platforms[platform].digest
     if built.digest != expected:
         differences = tuple(describe(item) for item in _differences(image, platform, Path(built.layout)))

@@ -13,7 +13,7 @@ from drydock.core.files import dumps
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
-    from drydock.examine.trust import Wish
+    from drydock.examine.trust import VerifyOptions
 
 
 def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> str:
@@ -32,10 +32,10 @@ def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure
     return dumps(dump(found)) if json else imagediff.report(found)
 
 
-def wish(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool) -> Wish:
-    """Return what a verification is asked for, given key, identity, issuer and trusted root.
+def verify_options(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool) -> VerifyOptions:
+    """Return the options of a verification, given key, identity, issuer and trusted root.
 
-    Raises InputError for half an identity.
+    Raises InputError for an identity without an issuer, or the reverse.
     """
     from drydock.attest.signing import Trust
     from drydock.examine import trust
@@ -45,12 +45,12 @@ def wish(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool
         raise InputError("--identity and --issuer: one says nothing without the other")
     if root and not identity:
         raise InputError("--trusted-root: says who may vouch for an identity, so it wants --identity and --issuer")
-    return trust.Wish(Trust(key, identity, issuer, insecure, root), rebuild, builder)
+    return trust.VerifyOptions(Trust(key, identity, issuer, insecure, root), rebuild, builder)
 
 
-def verify(reference: str, wanted: Wish, *, json: bool = False) -> str:
+def verify(reference: str, options: VerifyOptions, *, json: bool = False) -> str:
     """Return what was shown of an image. Raises UntrustedError or NotReproducibleError."""
     from drydock.examine import trust
 
-    found = trust.verify_reference(reference, wanted)
+    found = trust.verify_reference(reference, options)
     return dumps(dump(found)) if json else trust.report(found)

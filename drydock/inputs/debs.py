@@ -63,7 +63,7 @@ TOOL_HINT = (
 )
 
 
-class Mirrors(NamedTuple):
+class DebianArchives(NamedTuple):
     """Roots of Debian archives, best first."""
 
     main: tuple[str, ...]
@@ -114,7 +114,7 @@ def parse_packages(text: str) -> tuple[LockedDeb, ...]:
     return tuple(found[key] for key in sorted(found))
 
 
-def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
+def read_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
     """Return the machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else apt's own; none where there is no apt.
 
     Each at its mirror, where mirrors.yaml names one.
@@ -124,31 +124,31 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     return found._replace(main=main, security=security)
 
 
-def _configured(env: Mapping[str, str]) -> Mirrors:
+def _configured(env: Mapping[str, str]) -> DebianArchives:
     if env.get("DRYDOCK_DEBIAN_MIRROR"):
         main, *rest = (root.rstrip("/") for root in env["DRYDOCK_DEBIAN_MIRROR"].split())
-        return Mirrors((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
+        return DebianArchives((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as empty:
         Path(empty, "partial").mkdir()
         try:
             uris = _apt(["apt-get", "-o", f"Dir::State::lists={empty}", "update", "--print-uris"], FetchError)
         except FetchError:
-            return Mirrors((), ())
+            return DebianArchives((), ())
     mirrors = parse_uris(uris)
     return mirrors._replace(signed_by=_signed_by((*mirrors.main, *mirrors.security)))
 
 
-def parse_uris(text: str) -> Mirrors:
+def parse_uris(text: str) -> DebianArchives:
     """Return the roots of Debian archives among what `apt-get update --print-uris` would fetch."""
     found = re.findall(r"^'(\S+?)/dists/([\w./-]+?)/InRelease'", text, re.MULTILINE)
     debian = [(root, release) for root, release in found if re.split(r"[-/]", release)[0] in SUITES]
     is_security = [(root, release.endswith(("-security", "/updates"))) for root, release in debian]
-    return Mirrors(
+    return DebianArchives(
         _unique(r for r, secure in is_security if not secure), _unique(r for r, secure in is_security if secure)
     )
 
 
-def urls(deb: LockedDeb, mirrors: Mirrors, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
+def urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return where a package may be had: every mirror, then the snapshot archives of DRYDOCK_SNAPSHOT_ARCHIVE."""
     path = quote(deb.filename, safe="/+~:")
     templates = env.get("DRYDOCK_SNAPSHOT_ARCHIVE", "").split()
@@ -213,7 +213,7 @@ def _deb(stanza: Mapping[str, str]) -> LockedDeb:
     )
 
 
-def _isolated(folder: Path, suite: str, platform: str, mirrors: Mirrors) -> tuple[str, ...]:
+def _isolated(folder: Path, suite: str, platform: str, mirrors: DebianArchives) -> tuple[str, ...]:
     """Make an empty apt root for one suite and architecture; return the options that select it."""
     if not mirrors.main:
         raise FetchError(f"no Debian mirror is configured to resolve {suite} from", hint=MIRROR_HINT)
@@ -246,7 +246,7 @@ def _isolated(folder: Path, suite: str, platform: str, mirrors: Mirrors) -> tupl
     return tuple(part for key, value in options.items() for part in ("-o", f"{key}={value}"))
 
 
-def _sources(suite: str, mirrors: Mirrors) -> str:
+def _sources(suite: str, mirrors: DebianArchives) -> str:
     stanzas = [(mirrors.main[0], f"{suite} {suite}-updates")]
     stanzas += [(root, f"{suite}-security") for root in mirrors.security[:1]]
     key = mirrors.signed_by or _keyring()

@@ -35,7 +35,7 @@ class Wanted(NamedTuple):
     urls: tuple[str, ...]
 
 
-class Cut(Exception):  # noqa: N818  (a signal to try again, not an error for people)
+class RetryableTransfer(Exception):  # noqa: N818  (a signal to try again, not an error that people see)
     """The transfer broke off in a way that another attempt may mend."""
 
 
@@ -143,7 +143,7 @@ def _with_retries(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRa
     while True:
         try:
             return _receive(transfer, wanted, url, file)
-        except Cut as cut:
+        except RetryableTransfer as cut:
             now = file.seek(0, 2)
             failures = 1 if now > have else failures + 1
             have = now
@@ -169,7 +169,7 @@ def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom)
             file.truncate(0)
             raise FetchError(f"{wanted.name} from {redact(url)}: longer than the {wanted.size} bytes expected")
     if wanted.size is not None and file.tell() < wanted.size:
-        raise Cut(f"ended after {file.tell()} of {wanted.size} bytes")
+        raise RetryableTransfer(f"ended after {file.tell()} of {wanted.size} bytes")
 
 
 def _chunks(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
@@ -195,7 +195,7 @@ def _http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, ha
             _judge(response, wanted, url, file)
             yield from response.iter_content(CHUNK)
     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-        raise Cut(_reason(error)) from error
+        raise RetryableTransfer(_reason(error)) from error
     except requests.RequestException as error:
         raise FetchError(f"{wanted.name} from {redact(url)}: {_reason(error)}") from error
 
@@ -224,9 +224,9 @@ def _judge(response: requests.Response, wanted: Wanted, url: str, file: Buffered
     have = file.seek(0, 2)
     if response.status_code == requests.codes.requested_range_not_satisfiable:
         file.truncate(0)
-        raise Cut("the server has less of it than was fetched before")
+        raise RetryableTransfer("the server has less of it than was fetched before")
     if response.status_code in RETRIED:
-        raise Cut(f"the server answered {response.status_code} {response.reason}")
+        raise RetryableTransfer(f"the server answered {response.status_code} {response.reason}")
     if not response.ok:
         absent = response.status_code in {requests.codes.not_found, requests.codes.gone}
         raise (GoneError if absent else FetchError)(

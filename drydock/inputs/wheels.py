@@ -76,7 +76,7 @@ class Environment(NamedTuple):
     """36 for glibc 2.36."""
 
 
-class Request(NamedTuple):
+class ResolveRequest(NamedTuple):
     """What the resolver starts from."""
 
     requirements: tuple[str, ...]
@@ -115,7 +115,7 @@ def native(platform: str) -> bool:
 
 
 def resolve_wheels(
-    request: Request, target: Environment, store: Store, env: Mapping[str, str] = os.environ
+    request: ResolveRequest, target: Environment, store: Store, env: Mapping[str, str] = os.environ
 ) -> tuple[LockedWheel, ...]:
     """Resolve requirements to wheels, and return them sorted by name, with the hashes that the index gives.
 
@@ -126,7 +126,7 @@ def resolve_wheels(
     return _pinned(chosen, store, access(indexes, env))
 
 
-def offered(request: Request, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
+def offered(request: ResolveRequest, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
     """Return the wheels that requirements mean today, or the source distributions, one each, sorted by name.
 
     Nothing is fetched. Raises InputError.
@@ -140,7 +140,7 @@ def offered(request: Request, target: Environment, env: Mapping[str, str] = os.e
 def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapping[str, str]) -> LockedWheel:
     """Find one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
     indexes = read_indexes(env)
-    request = Request((requirement,), no_deps=True, sdist=True)
+    request = ResolveRequest((requirement,), no_deps=True, sdist=True)
     found = [c for c in _compile(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
     if not found:
         raise InputError(f"{requirement}: no index has a source distribution of it", hint=INDEX_HINT)
@@ -153,7 +153,7 @@ def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Stor
     for pin in sdists:
         if store.has(pin.sha256, pin.size):
             continue
-        request = Request((f"{pin.name}=={pin.version}",), no_deps=True, sdist=True)
+        request = ResolveRequest((f"{pin.name}=={pin.version}",), no_deps=True, sdist=True)
         urls = [c.url for c in _compile(request, target, indexes, env) if c.sha256 == pin.sha256]
         if not urls:
             raise GoneError(f"{pin.filename} (sha256 {pin.sha256[:12]}…): no configured index has it", hint=INDEX_HINT)
@@ -274,7 +274,7 @@ def _batches(
     """Ask for all pins in one go; where one of them is unknown, which fails them all, by halves."""
     pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
     try:
-        yield _compile(Request(pins, no_deps=True), target, indexes, env)
+        yield _compile(ResolveRequest(pins, no_deps=True), target, indexes, env)
     except InputError:
         if len(wheels) > 1:
             middle = len(wheels) // 2
@@ -282,7 +282,9 @@ def _batches(
             yield from _batches(wheels[middle:], target, indexes, env)
 
 
-def _compile(request: Request, target: Environment, indexes: Indexes, env: Mapping[str, str]) -> tuple[Candidate, ...]:
+def _compile(
+    request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> tuple[Candidate, ...]:
     """Run uv; raise InputError with its reasons."""
     if target.machine not in UV_MACHINES:
         raise InputError(f"{target.machine}: uv cannot resolve for it; it can for {', '.join(UV_MACHINES)}")
@@ -300,7 +302,7 @@ def _compile(request: Request, target: Environment, indexes: Indexes, env: Mappi
         return parse_pylock(output.read_text())
 
 
-def _command(folder: Path, output: Path, target: Environment, request: Request) -> list[str]:
+def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:
     platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
     return [
         *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),

@@ -24,7 +24,7 @@ class Pin(NamedTuple):
     sha256: str
 
 
-class Difference(NamedTuple):
+class PackageDifference(NamedTuple):
     """What became of one package; None: it is not in that lock."""
 
     platform: str
@@ -64,11 +64,11 @@ def load(root: Path, name: str) -> Lock:
     return parse_lock(_show(root, revision, variant), name)
 
 
-def compare(old: Lock, new: Lock) -> tuple[Difference, ...]:
+def compare(old: Lock, new: Lock) -> tuple[PackageDifference, ...]:
     """Return the packages that differ, sorted."""
     before, after = dict(_pins(old)), dict(_pins(new))
     keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-    return tuple(Difference(*key, before.get(key), after.get(key)) for key in keys)
+    return tuple(PackageDifference(*key, before.get(key), after.get(key)) for key in keys)
 
 
 def other(old: Lock, new: Lock) -> dict[str, list[Any]]:
@@ -125,7 +125,7 @@ def _facts(lock: Lock) -> dict[str, Any]:
     return facts
 
 
-def _plain(difference: Difference) -> dict[str, Any]:
+def _plain(difference: PackageDifference) -> dict[str, Any]:
     old, new = difference.old, difference.new
     change = "added" if old is None else "removed" if new is None else "changed"
     return {
@@ -138,13 +138,13 @@ def _plain(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _text(differences: tuple[Difference, ...], fields: Mapping[str, list[Any]]) -> str:
+def _text(differences: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
     lines = [_line(difference) for difference in differences]
     lines += [f"{key}: {_short(before)} → {_short(after)}" for key, (before, after) in fields.items()]
     return "".join(f"{line}\n" for line in lines) or "no difference\n"
 
 
-def _line(difference: Difference) -> str:
+def _line(difference: PackageDifference) -> str:
     old, new, where = difference.old, difference.new, f"({difference.kind}, {difference.platform})"
     if old is None and new is not None:
         return f"+ {difference.name} {new.version} {_size(new.size)} {where}"

@@ -29,7 +29,7 @@ from drydock.oci import layout as oci
 BOOTSTRAP = ("apt", "mmdebstrap")
 
 
-class Place(NamedTuple):
+class ResolveTarget(NamedTuple):
     """What everything is resolved for, and into."""
 
     variant: Variant
@@ -51,7 +51,7 @@ def resolve_platform(
     Raises InputError or FetchError where a failure is none that the matrix foresees (`elsewhere`, `unresolved`).
     """
     target = resolve.environment(variant.python, platform, variant.base)
-    place = Place(variant, platform, target, default_store(env), env)
+    place = ResolveTarget(variant, platform, target, default_store(env), env)
     unresolved: dict[str, str] = {}
     log(f"{variant.id}: resolving Python distributions for {platform}")
     wheels, build, tools = _wheels(place, unresolved)
@@ -82,15 +82,15 @@ def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[Lo
 # --- wheels ---------------------------------------------------------------------------------------------------------
 
 
-def _wheels(place: Place, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
+def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
     """Return the wheels of the image, of compiling, and of building."""
     variant = place.variant
-    request = resolve.Request(
+    request = resolve.ResolveRequest(
         requirements=variant.requirements,
         overrides=tuple(override.requirement for override in variant.overrides),
         exclude=tuple(exclusion.name for exclusion in variant.exclude),
     )
-    requests = (request, resolve.Request(variant.build_requirements), tool_request())
+    requests = (request, resolve.ResolveRequest(variant.build_requirements), tool_request())
     try:
         return tuple(_resolved(place, each) if each.requirements else () for each in requests)
     except InputError:
@@ -100,19 +100,19 @@ def _wheels(place: Place, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel
         return (), (), _tools(place, unresolved)
 
 
-def _tools(place: Place, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
+def _tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
     if place.target.machine in resolve.UV_MACHINES:
         return _resolved(place, tool_request())
     unresolved["tools"] = f"uv resolves for {' and '.join(resolve.UV_MACHINES)} only"
     return ()
 
 
-def tool_request() -> resolve.Request:
+def tool_request() -> resolve.ResolveRequest:
     """Return the request for what builds use: this very uv."""
-    return resolve.Request((f"uv=={importlib.metadata.version('uv')}",))
+    return resolve.ResolveRequest((f"uv=={importlib.metadata.version('uv')}",))
 
 
-def _resolved(place: Place, request: resolve.Request) -> tuple[LockedWheel, ...]:
+def _resolved(place: ResolveTarget, request: resolve.ResolveRequest) -> tuple[LockedWheel, ...]:
     return resolve.resolve_wheels(request, place.target, place.store, place.env)
 
 
@@ -125,7 +125,7 @@ def _published(variant: Variant) -> str:
 # --- base -----------------------------------------------------------------------------------------------------------
 
 
-def _base(place: Place, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
+def _base(place: ResolveTarget, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
     base = place.variant.base
     if isinstance(base, DebianBase):
         return _debian(place, base, unresolved)
@@ -135,7 +135,7 @@ def _base(place: Place, unresolved: dict[str, str]) -> LockedDebianBase | Locked
     return found
 
 
-def _debian(place: Place, wanted: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
+def _debian(place: ResolveTarget, wanted: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
     suite, platform, store, env = wanted.suite, place.platform, place.store, place.env
     log(f"{place.variant.id}: resolving Debian packages of {suite} for {platform}")
     base = LockedDebianBase(
@@ -157,7 +157,7 @@ def _debian(place: Place, wanted: DebianBase, unresolved: dict[str, str]) -> Loc
 # --- sources and supplied files -------------------------------------------------------------------------------------
 
 
-def _sources(place: Place, unresolved: dict[str, str]) -> Iterator[LockedSource]:
+def _sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[LockedSource]:
     for source in place.variant.sources:
         try:
             yield sources.resolve_source(source, place.target, place.store, place.env)
@@ -169,7 +169,7 @@ def _sources(place: Place, unresolved: dict[str, str]) -> Iterator[LockedSource]
 
 
 def _supplied(
-    place: Place, brought: Brought, pinned: Mapping[str, tuple[LockedFile, ...]], unresolved: dict[str, str]
+    place: ResolveTarget, brought: Brought, pinned: Mapping[str, tuple[LockedFile, ...]], unresolved: dict[str, str]
 ) -> Iterator[tuple[str, tuple[LockedFile, ...]]]:
     for item in place.variant.supplied:
         if item.name in brought:

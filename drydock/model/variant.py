@@ -188,7 +188,7 @@ class Elsewhere(Record):
     source: Source
 
 
-class Contents(Record):
+class StackContents(Record):
     """What goes into an image, as a stack says it and a variant has it."""
 
     requirements: tuple[str, ...] = ()
@@ -226,7 +226,7 @@ class Serving(Record):
     """The vendor's scripts that its images can convert models with."""
 
 
-class Stack(Contents, Serving):
+class Stack(StackContents, Serving):
     """templates/<accelerator>/stacks/<stack>.yaml: versions that ship together. It inherits what it leaves out."""
 
     inherits: str | None = None
@@ -264,7 +264,7 @@ class Listed(Record):
     """Why it does not; only with hermetic: false."""
 
 
-class Row(Listed):
+class MatrixRow(Listed):
     """One variant of the matrix."""
 
     stack: Identifier
@@ -279,7 +279,7 @@ class Matrix(Record):
     schema_: Literal[1] = Field(alias="schema")
     """Version of this file's layout."""
     epoch: int = Field(description="Required: SOURCE_DATE_EPOCH of every image, Unix seconds.")
-    variants: Mapping[Identifier, Row]
+    variants: Mapping[Identifier, MatrixRow]
     """Images, by id: a stack on platforms."""
 
 
@@ -310,7 +310,7 @@ class ResolvedServing(Serving):
     run: Run
 
 
-class Variant(Contents, ResolvedServing, Listed):
+class Variant(StackContents, ResolvedServing, Listed):
     """An accelerator with a stack on platforms, every inherited value filled in."""
 
     id: Identifier

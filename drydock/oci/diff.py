@@ -18,7 +18,7 @@ import zstandard
 from drydock.oci import layout as oci
 
 
-class Difference(NamedTuple):
+class LayoutDifference(NamedTuple):
     """One thing that differs: in the manifest, in the config, or in a file of a layer."""
 
     where: str
@@ -46,13 +46,13 @@ FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
 """Every field of a tar entry that enters a layer's digest, the content apart."""
 
 
-def compare(first: Path, second: Path) -> tuple[Difference, ...]:
+def compare(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
     """Return all differences of two layouts that hold one image each; empty if and only if the digests are equal."""
     digests = [oci.read_digest(layout) for layout in (first, second)]
     if digests[0] == digests[1]:
         return ()
     manifests = oci.read_manifest(first), oci.read_manifest(second)
-    found = [Difference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
+    found = [LayoutDifference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
     found += _compare_values("config", oci.read_config(first), oci.read_config(second))
     layers = zip_longest(manifests[0]["layers"], manifests[1]["layers"])
     for number, (one, other) in enumerate(layers):
@@ -67,25 +67,27 @@ Blob = tuple[Path, Mapping[str, Any]]
 """A blob's file and descriptor."""
 
 
-def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[Difference]:
+def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[LayoutDifference]:
     entries = [_entries(path, descriptor["mediaType"]) for path, descriptor in (first, second)]
     orders = [list(found) for found in entries]
     for path in sorted({*orders[0], *orders[1]}):
         yield from _compare_entries(where, path, entries[0].get(path), entries[1].get(path))
     if orders[0] != orders[1] and set(orders[0]) == set(orders[1]):
         position = next(i for i, pair in enumerate(zip(*orders, strict=True)) if pair[0] != pair[1])
-        yield Difference(where, orders[0][position], "order", str(position), str(orders[1].index(orders[0][position])))
+        yield LayoutDifference(
+            where, orders[0][position], "order", str(position), str(orders[1].index(orders[0][position]))
+        )
 
 
 def _compare_entries(
     where: str, path: str, first: Mapping[str, str] | None, second: Mapping[str, str] | None
-) -> Iterator[Difference]:
+) -> Iterator[LayoutDifference]:
     if first is None or second is None:
-        yield Difference(where, path, "presence", _presence(first), _presence(second))
+        yield LayoutDifference(where, path, "presence", _presence(first), _presence(second))
         return
     for field in first:
         if first[field] != second[field]:
-            yield Difference(where, path, field, first[field], second[field])
+            yield LayoutDifference(where, path, field, first[field], second[field])
 
 
 def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
@@ -105,7 +107,7 @@ def decompressed(path: Path, media_type: str) -> Any:
     return gzip.open(path, "rb") if media_type.endswith("+gzip") else path.open("rb")
 
 
-def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iterator[Difference]:
+def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iterator[LayoutDifference]:
     if isinstance(first, dict) and isinstance(second, dict):
         for key in sorted({*first, *second}):
             yield from _compare_values(where, first.get(key), second.get(key), f"{path}.{key}" if path else key)
@@ -113,7 +115,7 @@ def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iter
         for number, (one, other) in enumerate(zip_longest(first, second)):
             yield from _compare_values(where, one, other, f"{path}[{number}]")
     elif first != second:
-        yield Difference(where, path, "value", json.dumps(first), json.dumps(second))
+        yield LayoutDifference(where, path, "value", json.dumps(first), json.dumps(second))
 
 
 def _presence(entry: object) -> str:

@@ -28,7 +28,7 @@ from drydock.engine import daemon
 from drydock.lock import proof
 from drydock.prove import demo, smollm2
 from drydock.run import docker as manifests
-from drydock.run.container import LOOPBACK, Container, Request, container
+from drydock.run.container import LOOPBACK, Container, RunRequest, container
 from drydock.run.run import Here, require
 
 SERVED = "proof"
@@ -40,7 +40,7 @@ Docker = Callable[[Sequence[str]], str]
 """Runs a docker command to its end and returns its standard output."""
 
 
-def prove(target: str, request: Request | None = None, root: Path = ROOT, here: Here | None = None) -> None:
+def prove(target: str, request: RunRequest | None = None, root: Path = ROOT, here: Here | None = None) -> None:
     """Build, record, serve and ask; write the tier `hardware` into the variant's proof.json and print what was shown.
 
     Raises DrydockError of any stage: HostError without the device, BuildError without a right answer.
@@ -48,7 +48,7 @@ def prove(target: str, request: Request | None = None, root: Path = ROOT, here: 
     here = here or Here()
     job = prepare(target, root=root)
     built = build.build(job)
-    wanted = what_to_start(job, built, request or Request(model=str(smollm2.make(built.image))), here)
+    wanted = what_to_start(job, built, request or RunRequest(model=str(smollm2.make(built.image))), here)
     wanted = require(wanted, target, here)
     facts = json.loads(daemon.run(manifests.docker_argv(wanted, command=("facts",))))
     where = record(wanted, root / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", daemon.run)
@@ -60,7 +60,7 @@ def prove(target: str, request: Request | None = None, root: Path = ROOT, here: 
     emit(report(built, facts, where, said))
 
 
-def what_to_start(job: Job, built: build.Built, request: Request, here: Here) -> Container:
+def what_to_start(job: Job, built: build.Built, request: RunRequest, here: Here) -> Container:
     """Return the container to prove with: as `run` starts it, on free ports of the loopback address."""
     own: dict[str, Any] = {
         "image": built.image,

@@ -42,8 +42,8 @@ Said = Mapping[str, "tuple[Attached, ...]"]
 """Digest → what is attached to it."""
 
 
-class Wish(NamedTuple):
-    """What a publish is asked for beside its target."""
+class PublishOptions(NamedTuple):
+    """The options of a publish."""
 
     registry: str
     """Host and, where there is one, the path that its repositories begin with: ghcr.io/acme."""
@@ -172,22 +172,22 @@ class Repository:
         return PublishedTag(tag=tag, was=was, moves=was != digest)
 
 
-def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
+def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Published:
     """Push what was built of a variant, and tag it. Raises InputError, TagError, RegistryError, CredentialsError."""
     started = time.monotonic()
-    if wish.signing_config and not wish.keyless:
+    if options.signing_config and not options.keyless:
         raise InputError("--signing-config: says who vouches for an identity, so it wants --keyless")
     variant = matrix.find(matrix.read_matrix(root), target)
     layouts = built(variant, root)
     image = combined(layouts)
-    repository = repository_of(variant, wish)
-    wanted = tags_of(variant, wish)
+    repository = repository_of(variant, options)
+    wanted = tags_of(variant, options)
     planned = [repository.plan_tag(image.digest, tag) for tag in wanted]
-    said = describe(repository.where, layouts, image, wish)
-    if wish.dry_run:
+    said = describe(repository.where, layouts, image, options)
+    if options.dry_run:
         pushed = _missing(repository, layouts)
     else:
-        pushed, planned = push(repository, layouts, image, said, wish)
+        pushed, planned = push(repository, layouts, image, said, options)
     return Published(
         variant=variant.id,
         image=str(repository.where.at(image.digest)),
@@ -197,34 +197,34 @@ def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
         blobs=_counted(pushed),
         bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
         referrers={digest: tuple(item.name for item in items) for digest, items in said.items()},
-        signed=bool(wish.key or wish.keyless) and not wish.dry_run,
-        dry_run=wish.dry_run,
+        signed=bool(options.key or options.keyless) and not options.dry_run,
+        dry_run=options.dry_run,
         seconds=round(time.monotonic() - started, 1),
     )
 
 
 def push(
-    repository: Repository, layouts: Sequence[Layout], image: Manifest, said: Said, wish: Wish
+    repository: Repository, layouts: Sequence[Layout], image: Manifest, said: Said, options: PublishOptions
 ) -> tuple[list[Pushed], list[PublishedTag]]:
     """Bring the registry everything in the order in which nothing is ever half there: tags come last."""
     pushed = push_blobs(repository, layouts)
     push_manifests(repository, layouts, image)
-    attach(repository, [*(layout.manifest for layout in layouts), image], said, wish)
-    return pushed, [repository.tag(image, tag) for tag in tags_of(layouts[0].job.variant, wish)]
+    attach(repository, [*(layout.manifest for layout in layouts), image], said, options)
+    return pushed, [repository.tag(image, tag) for tag in tags_of(layouts[0].job.variant, options)]
 
 
-def repository_of(variant: Variant, wish: Wish) -> Repository:
+def repository_of(variant: Variant, options: PublishOptions) -> Repository:
     """Return the accelerator's repository below --registry: its variants share layers there."""
-    where = parse(f"{wish.registry.rstrip('/')}/{variant.accelerator}")
+    where = parse(f"{options.registry.rstrip('/')}/{variant.accelerator}")
     if where.tag or where.digest:
-        raise InputError(f"--registry {wish.registry}: expected host and path, such as ghcr.io/acme")
-    return Repository(where, indexes.access(indexes.read_indexes(), os.environ), insecure=wish.insecure)
+        raise InputError(f"--registry {options.registry}: expected host and path, such as ghcr.io/acme")
+    return Repository(where, indexes.access(indexes.read_indexes(), os.environ), insecure=options.insecure)
 
 
-def tags_of(variant: Variant, wish: Wish) -> tuple[str, ...]:
+def tags_of(variant: Variant, options: PublishOptions) -> tuple[str, ...]:
     """Return the tags to set: the release's first, since it may be refused."""
-    release = (tags.release(variant.id, wish.release),) if wish.release else ()
-    channel = wish.channel or ("" if wish.release else tags.EDGE)
+    release = (tags.release(variant.id, options.release),) if options.release else ()
+    channel = options.channel or ("" if options.release else tags.EDGE)
     return release + (tags.channels(variant.id, channel, default=variant.default) if channel else ())
 
 
@@ -294,7 +294,7 @@ def push_manifests(repository: Repository, layouts: Iterable[Layout], image: Man
             repository.manifests.push(manifest)
 
 
-def describe(where: Reference, layouts: Sequence[Layout], image: Manifest, wish: Wish) -> Said:
+def describe(where: Reference, layouts: Sequence[Layout], image: Manifest, options: PublishOptions) -> Said:
     """Return what is said of each digest, before anything is pushed.
 
     Raises LicenceError or UntrustedError where an image should not be published.
@@ -305,13 +305,13 @@ def describe(where: Reference, layouts: Sequence[Layout], image: Manifest, wish:
         layout.manifest.digest: documents.documents(layout.job, layout.folder, layout.manifest, str(where))
         for layout in layouts
     }
-    if wish.release:
-        tag = tags.release(layouts[0].job.variant.id, wish.release)
+    if options.release:
+        tag = tags.release(layouts[0].job.variant.id, options.release)
         said[image.digest] = (*said.get(image.digest, ()), documents.release(image.digest, where.repository, tag))
     return said
 
 
-def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, wish: Wish) -> None:
+def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, options: PublishOptions) -> None:
     """Attach to each digest what is said of it, and sign all of it."""
     signed: dict[str, None] = {}
     for manifest in {manifest.digest: manifest for manifest in manifests}.values():
@@ -320,8 +320,8 @@ def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, wi
         ]
         signed |= dict.fromkeys((manifest.digest, *(artifact.digest for artifact in artifacts)))
         _see_listed(repository, manifest, artifacts)
-    if wish.key or wish.keyless:
-        signer = signing.Signer("" if wish.keyless else wish.key, wish.insecure, wish.signing_config)
+    if options.key or options.keyless:
+        signer = signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
         signing.sign([repository.where.at(digest) for digest in signed], signer)
 
 

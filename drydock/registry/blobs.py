@@ -18,7 +18,7 @@ import requests
 
 from drydock.core.errors import RegistryError
 from drydock.core.files import exclusive, write_atomically
-from drydock.registry.client import ATTEMPTS, Asked, Client, Cut, RefusedError, reason
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, RetryableRequest, reason
 
 CHUNK = 64 << 20
 """Bytes of one PATCH. What of a chunk came before a cut is lost at a registry that does not say where it stands."""
@@ -57,7 +57,7 @@ class Blobs:
 
         One that sends on to a storage holds it; that is not followed, since storages sign a URL for GET alone.
         """
-        asked = Asked("HEAD", self.client.path(f"blobs/{digest}"))
+        asked = HttpRequest("HEAD", self.client.path(f"blobs/{digest}"))
         return bool(self.client.request(asked, (200, 302, 303, 307, 308, 404)).ok)
 
     def push(self, path: Path, digest: str, mount_from: str = "") -> Pushed:
@@ -87,7 +87,7 @@ class Blobs:
                     received, failures = received + len(chunk), 0
                     yield chunk
                 break
-            except Cut as cut:
+            except RetryableRequest as cut:
                 failures += 1
                 if failures >= ATTEMPTS:
                     raise RegistryError(f"{self.client.where}: {digest}: {cut}, {failures} times in a row") from cut
@@ -106,7 +106,7 @@ class Blobs:
         while True:
             try:
                 upload.send()
-            except Cut as cut:
+            except RetryableRequest as cut:
                 failures = 1 if upload.offset > best else failures + 1
                 best = max(best, upload.offset)
                 if failures >= ATTEMPTS:
@@ -124,7 +124,7 @@ class Blobs:
 
     def _receive(self, digest: str, have: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={have}-"} if have else {}
-        asked = Asked("GET", self.client.path(f"blobs/{digest}"), headers=headers, stream=True)
+        asked = HttpRequest("GET", self.client.path(f"blobs/{digest}"), headers=headers, stream=True)
         with self.client.attempt(asked, (200, 206)) as response:
             skip = have if response.status_code == requests.codes.ok else 0
             length = int(response.headers.get("Content-Length") or -1)
@@ -136,9 +136,9 @@ class Blobs:
                     if kept:
                         yield kept
             except requests.RequestException as error:
-                raise Cut(reason(error)) from error
+                raise RetryableRequest(reason(error)) from error
         if 0 <= got < length:
-            raise Cut(f"ended after {got} of {length} bytes")
+            raise RetryableRequest(f"ended after {got} of {length} bytes")
 
 
 class _Upload:
@@ -164,7 +164,7 @@ class _Upload:
         if mount_from and mount_from != self._client.where.repository:
             query = f"?mount={self._digest}&from={mount_from}"
             also = (f"repository:{mount_from}:pull",)
-        asked = Asked("POST", self._client.path(f"blobs/uploads/{query}"), "pull,push", also=also)
+        asked = HttpRequest("POST", self._client.path(f"blobs/uploads/{query}"), "pull,push", also=also)
         asked = asked._replace(headers={"Content-Length": "0"})
         response = self._client.request(asked, (201, 202))
         if response.status_code == requests.codes.created:
@@ -209,12 +209,12 @@ class _Upload:
             if refused.status not in LOST or self._refusals > REFUSALS:
                 raise
             self._location = ""
-            raise Cut(f"the registry lost the upload ({refused.status})") from refused
+            raise RetryableRequest(f"the registry lost the upload ({refused.status})") from refused
 
     def _patch(self) -> None:
         end = self.offset + self._chunk
         headers = {**OCTETS, "Content-Range": f"{self.offset}-{end - 1}", "Content-Length": str(self._chunk)}
-        asked = Asked("PATCH", self._location, "pull,push", headers, self._slice(self.offset, end))
+        asked = HttpRequest("PATCH", self._location, "pull,push", headers, self._slice(self.offset, end))
         response = self._client.attempt(asked, (202,))
         have = _range_end(response.headers.get("Range", ""))
         self.offset = end if have is None else have
@@ -226,13 +226,15 @@ class _Upload:
         headers = {**OCTETS, "Content-Length": str(self._size - self.offset)}
         if self.offset:
             headers["Content-Range"] = f"{self.offset}-{self._size - 1}"
-        self._client.attempt(Asked("PUT", url, "pull,push", headers, self._slice(self.offset, self._size)), (201, 204))
+        self._client.attempt(
+            HttpRequest("PUT", url, "pull,push", headers, self._slice(self.offset, self._size)), (201, 204)
+        )
 
     def _ask_offset(self) -> bool:
         if not self._location:
             return False
         try:
-            response = self._client.request(Asked("GET", self._location, "pull,push"), (204, 202))
+            response = self._client.request(HttpRequest("GET", self._location, "pull,push"), (204, 202))
         except RefusedError:
             return False
         have = _range_end(response.headers.get("Range", ""))

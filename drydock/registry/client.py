@@ -40,7 +40,7 @@ Body = Callable[[], Any]
 """Makes what is sent, anew for each attempt."""
 
 
-class Cut(Exception):  # noqa: N818  (a signal to try again, not an error for people)
+class RetryableRequest(Exception):  # noqa: N818  (a signal to try again, not an error that people see)
     """An attempt failed in a way that another may mend."""
 
     def __init__(self, reason: str, pause: float | None = None) -> None:
@@ -49,7 +49,7 @@ class Cut(Exception):  # noqa: N818  (a signal to try again, not an error for pe
         """Seconds that the server asked for."""
 
 
-class Asked(NamedTuple):
+class HttpRequest(NamedTuple):
     """One request."""
 
     method: str
@@ -107,7 +107,7 @@ class Client:
             parts = parts._replace(scheme="https")
         return urlunsplit(parts)
 
-    def request(self, asked: Asked, expected: tuple[int, ...]) -> requests.Response:
+    def request(self, asked: HttpRequest, expected: tuple[int, ...]) -> requests.Response:
         """Return the answer to a request that may be made again: one of the expected statuses.
 
         Raises RegistryError or CredentialsError.
@@ -115,13 +115,13 @@ class Client:
         for failures in range(1, ATTEMPTS + 1):
             try:
                 return self.attempt(asked, expected)
-            except Cut as cut:
+            except RetryableRequest as cut:
                 reason = cut
                 if failures < ATTEMPTS:
                     self.pause(failures, cut)
         raise RegistryError(f"{self._what(asked)}: {reason}, {ATTEMPTS} times in a row", hint="try again later")
 
-    def attempt(self, asked: Asked, expected: tuple[int, ...]) -> requests.Response:
+    def attempt(self, asked: HttpRequest, expected: tuple[int, ...]) -> requests.Response:
         """Make a request once, twice where the registry wants to know who asks; raise Cut where it may be repeated."""
         response = self._send(asked)
         if response.status_code == requests.codes.unauthorized and self._ours(asked.url):
@@ -133,12 +133,12 @@ class Client:
             return response
         if response.status_code in RETRIED:
             words = explain(response)
-            raise Cut(
+            raise RetryableRequest(
                 f"the registry answered {response.status_code}{f' ({words})' if words else ''}", _retry_after(response)
             )
         raise self._refused(asked, response)
 
-    def pause(self, failures: int, cut: Cut) -> None:
+    def pause(self, failures: int, cut: RetryableRequest) -> None:
         """Wait before another attempt: as long as the server asked, else longer each time, never all at once."""
         seconds = self.access.pause * 2.0 ** (failures - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
         seconds = min(cut.pause if cut.pause is not None else seconds, LONGEST_PAUSE)
@@ -148,13 +148,13 @@ class Client:
 
     # --- one request ------------------------------------------------------------------------------------------------
 
-    def _send(self, asked: Asked) -> requests.Response:
+    def _send(self, asked: HttpRequest) -> requests.Response:
         url = urljoin(self._root, asked.url)
         ours = self._ours(url)
         authorization = self._authorization.get(self._scopes(asked), "") if ours else ""
         return self._call(asked, url, _Header(authorization))
 
-    def _call(self, asked: Asked, url: str, auth: requests.auth.AuthBase) -> requests.Response:
+    def _call(self, asked: HttpRequest, url: str, auth: requests.auth.AuthBase) -> requests.Response:
         try:
             response = self._session().request(
                 asked.method,
@@ -175,7 +175,7 @@ class Client:
                 hint=f"put its authority's certificate into {CERTIFICATES / self.where.host / 'ca.crt'}",
             ) from error
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            raise Cut(reason(error)) from error
+            raise RetryableRequest(reason(error)) from error
         except requests.RequestException as error:
             raise RegistryError(f"{self._what(asked)}: {reason(error)}") from error
         return self._no_downgrade(response)
@@ -207,10 +207,10 @@ class Client:
 
     # --- who asks ---------------------------------------------------------------------------------------------------
 
-    def _scopes(self, asked: Asked) -> tuple[str, ...]:
+    def _scopes(self, asked: HttpRequest) -> tuple[str, ...]:
         return (f"repository:{self.where.repository}:{asked.action}", *asked.also)
 
-    def _authorize(self, asked: Asked, response: requests.Response) -> bool:
+    def _authorize(self, asked: HttpRequest, response: requests.Response) -> bool:
         """Get what the registry wants to see; tell whether something that it took before is no longer taken."""
         challenges = parse_challenges(response.headers.get("WWW-Authenticate", ""))
         kind = next((kind for kind in OFFERS if kind in challenges), "")
@@ -247,7 +247,9 @@ class Client:
                 hint=self._login(),
             )
         if not response.ok:
-            raise Cut(f"{urlsplit(realm).hostname} gave no token: {response.status_code}", _retry_after(response))
+            raise RetryableRequest(
+                f"{urlsplit(realm).hostname} gave no token: {response.status_code}", _retry_after(response)
+            )
         answer = _json(response)
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str):
@@ -260,27 +262,27 @@ class Client:
         if known and known.token:
             form = {**service, "grant_type": "refresh_token", "refresh_token": known.token, "client_id": "drydock"}
             form["scope"] = " ".join(scopes)
-            return self._call(Asked("POST", realm, body=lambda: form), realm, _Header(""))
+            return self._call(HttpRequest("POST", realm, body=lambda: form), realm, _Header(""))
         query = urlencode([*service.items(), *(("scope", scope) for scope in scopes)])
         joined = f"{realm}{'&' if urlsplit(realm).query else '?'}{query}"
-        return self._call(Asked("GET", joined), joined, _Header(_basic(known) if known else ""))
+        return self._call(HttpRequest("GET", joined), joined, _Header(_basic(known) if known else ""))
 
     # --- what went wrong --------------------------------------------------------------------------------------------
 
-    def _unauthorized(self, asked: Asked, response: requests.Response, *, refused: bool) -> CredentialsError:
+    def _unauthorized(self, asked: HttpRequest, response: requests.Response, *, refused: bool) -> CredentialsError:
         had = "expired or wrong: it no longer takes them" if refused else "it does not take them"
         words = explain(response) or "401"
         who = f"the credentials of {self._known().user!r}" if self._known() else "no credentials"  # type: ignore[union-attr]
         return CredentialsError(f"{self._what(asked)}: {who}: {had} ({words})", hint=self._login())
 
-    def _refused(self, asked: Asked, response: requests.Response) -> RegistryError:
+    def _refused(self, asked: HttpRequest, response: requests.Response) -> RegistryError:
         words = explain(response)
         text = f"{self._what(asked)}: the registry answered {response.status_code}{f': {words}' if words else ''}"
         if response.status_code in (401, 403):
             return CredentialsError(text, hint=self._login())
         return RefusedError(text, status=response.status_code)
 
-    def _what(self, asked: Asked) -> str:
+    def _what(self, asked: HttpRequest) -> str:
         return f"{self.where.host}: {asked.method} {urlsplit(redact(asked.url)).path}"
 
     def _login(self) -> str:

@@ -18,7 +18,7 @@ import requests
 
 from drydock.core.errors import RegistryError
 from drydock.core.files import compact, exclusive
-from drydock.registry.client import Asked, Client, Cut, RefusedError
+from drydock.registry.client import Client, HttpRequest, RefusedError, RetryableRequest
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 INDEX = "application/vnd.oci.image.index.v1+json"
@@ -69,7 +69,7 @@ class Manifests:
 
     def find(self, name: str) -> Manifest | None:
         """Return the manifest of a tag or digest, or None. Raises RegistryError if its bytes are not the digest's."""
-        asked = Asked("GET", self.client.path(f"manifests/{name}"), headers={"Accept": ACCEPTED})
+        asked = HttpRequest("GET", self.client.path(f"manifests/{name}"), headers={"Accept": ACCEPTED})
         response = self.client.request(asked, (200, 404))
         if response.status_code != 200:  # noqa: PLR2004 - as asked for
             return None
@@ -89,7 +89,7 @@ class Manifests:
 
     def push(self, manifest: Manifest, name: str = "") -> bool:
         """Put a manifest under its digest, or under a tag; tell whether the registry lists it as a referrer itself."""
-        asked = Asked(
+        asked = HttpRequest(
             "PUT",
             self.client.path(f"manifests/{name or manifest.digest}"),
             "pull,push",
@@ -102,7 +102,7 @@ class Manifests:
             raise RegistryError(f"{self.client.where}: the registry calls {manifest.digest} {told}")
         return "OCI-Subject" in response.headers
 
-    def _put(self, asked: Asked) -> requests.Response:
+    def _put(self, asked: HttpRequest) -> requests.Response:
         """Put it, again where the registry finds fault with what is right: its digest was made of these very bytes.
 
         docker-registry 2.8 on a disk does so (DIGEST_INVALID) while somebody else puts the same.
@@ -113,7 +113,7 @@ class Manifests:
             except RefusedError as refused:
                 if refused.status not in (400, 404):
                     raise
-                self.client.pause(failures, Cut(str(refused)))
+                self.client.pause(failures, RetryableRequest(str(refused)))
         return self.client.request(asked, (201,))
 
     def tags(self) -> tuple[str, ...]:
@@ -154,7 +154,7 @@ class Manifests:
         url = self.client.path(rest)
         while url:
             response = self.client.request(
-                Asked("GET", url, headers={"Accept": f"{INDEX}, application/json"}), (200, 404)
+                HttpRequest("GET", url, headers={"Accept": f"{INDEX}, application/json"}), (200, 404)
             )
             if response.status_code != 200:  # noqa: PLR2004 - as asked for
                 return pages

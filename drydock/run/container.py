@@ -30,7 +30,7 @@ _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
 
-class Request(Record):
+class RunRequest(Record):
     """What the user asked for."""
 
     model: str
@@ -98,7 +98,7 @@ class Container(Record):
     """What this machine lacks of what the container needs: it would not start here."""
 
 
-def container(variant: Variant, request: Request, machine: Machine) -> Container:
+def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Say what the container is started with. Raises InputError for what the user got wrong."""
     run = variant.run
     native = is_native(run, machine)
@@ -283,7 +283,7 @@ def _no_folder(model: Bind | None) -> list[str]:
     return [f"no folder {model.source}"] if model and not Path(model.source).is_dir() else []
 
 
-def _arguments(run: Run, request: Request, reference: str) -> tuple[str, ...]:
+def _arguments(run: Run, request: RunRequest, reference: str) -> tuple[str, ...]:
     """Return what the entrypoint is told; in the host's own network the ports are told too."""
     ports = ("--port", str(request.port), "--status-port", str(request.port + 1))
     moved = ports if run.network and request.port != API_PORT else ()

@@ -19,7 +19,7 @@ from drydock.core.errors import EngineError, HostError, InputError, nearest
 from drydock.core.paths import ROOT
 from drydock.run import docker as manifests
 from drydock.run import kubernetes
-from drydock.run.container import DIGEST, Container, Request, container
+from drydock.run.container import DIGEST, Container, RunRequest, container
 from drydock.run.machine import Machine
 from entrypoints.redact import redact_argv
 
@@ -59,7 +59,7 @@ class Here:
 
 
 def run(
-    target: str, request: Request, *, form: str = "docker", only_print: bool = False, root: Path = ROOT, here: Here
+    target: str, request: RunRequest, *, form: str = "docker", only_print: bool = False, root: Path = ROOT, here: Here
 ) -> None:
     """Print how a target is started, or start it with docker, attached: Ctrl-C ends it as SIGINT ends the entrypoint.
 

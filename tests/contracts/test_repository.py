@@ -57,6 +57,16 @@ def test_what_runs_before_any_package_is_there_imports_the_standard_library(path
     assert {module.partition(".")[0] for module in imports(path)} <= set(sys.stdlib_module_names)
 
 
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in (*ROOT.glob("drydock/**/*.py"), *ROOT.glob("bench/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{name(path)}:{node.lineno}")
+    assert len(places) > 100
+    assert {class_name: found for class_name, found in places.items() if len(found) > 1} == {}
+
+
 def test_verbs_are_short() -> None:
     functions = [node for node in ast.parse((ROOT / "tasks.py").read_text()).body if isinstance(node, ast.FunctionDef)]
     bodies = {

@@ -41,7 +41,7 @@ def test_every_file_and_package_of_the_cpu_image_is_accounted_for_in_valid_bills
     inventory = licences.inventory(built.digest, found, licences.read_policy(ROOT))
     bill = components.locked(job.variant, pins)
     parts = components.installed(found, bill, inventory)
-    subject = bom.Subject("cpu", "1", built.digest, job.variant.epoch)
+    subject = bom.BomSubject("cpu", "1", built.digest, job.variant.epoch)
     cyclonedx, spdx = bom.cyclonedx(subject, parts), bom.spdx(subject, parts)
     assert (bom.cyclonedx_problems(cyclonedx), bom.spdx_problems(spdx)) == ((), ())
     listed = bom.cyclonedx_packages(json.loads(cyclonedx))

@@ -24,15 +24,14 @@ from drydock.bundle import load as loading
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
 from drydock.bundle.create import Created, create
-from drydock.bundle.load import Wish, load, report
+from drydock.bundle.load import LoadOptions, load, report
 from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import dumps
 from drydock.engine import debian
 from drydock.examine.pulled import open_image
 from drydock.model.locked import LockedFile
 from drydock.model.record import dump
-from drydock.publish.push import Wish as PublishWish
-from drydock.publish.push import publish
+from drydock.publish.push import PublishOptions, publish
 from drydock.registry.manifests import Manifest
 from tests.support.filled_registry import Stocked
 from tests.support.keys import key_pair
@@ -106,7 +105,7 @@ def test_what_was_loaded_is_published_with_what_was_said_where_it_was_built(
 ) -> None:
     load(carried.file, root=carried.here.root)
     monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
-    done = publish(VARIANT, PublishWish(f"{registry.host}/bundled", release="1.0.0"), root=carried.here.root)
+    done = publish(VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0"), root=carried.here.root)
     assert done.platforms == carried.created.images[VARIANT]
     image = open_image(done.image)
     kinds = {"application/vnd.in-toto+json": ""}
@@ -203,9 +202,9 @@ def test_a_build_here_that_gave_something_else_is_said_before_anything_is_writte
 
 @pytest.mark.usefixtures("there")
 def test_another_bundle_is_not_the_one_that_was_asked_for(carried: Carried) -> None:
-    assert load(carried.file, Wish(digest=carried.created.bundle), root=carried.here.root).files_new
+    assert load(carried.file, LoadOptions(digest=carried.created.bundle), root=carried.here.root).files_new
     with pytest.raises(UntrustedError, match="it is another bundle"):
-        load(carried.file, Wish(digest=f"sha256:{'0' * 64}"), root=carried.here.root)
+        load(carried.file, LoadOptions(digest=f"sha256:{'0' * 64}"), root=carried.here.root)
 
 
 @pytest.mark.usefixtures("there")
@@ -237,7 +236,7 @@ def resigned(signed: Path, output: Path, index: bytes = b"", signature: bytes = 
 
 
 def test_who_made_it_is_asked_by_his_key(carried: Carried, signed: Path, key: Path, there: Path) -> None:
-    loaded = load(signed, Wish(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+    loaded = load(signed, LoadOptions(key=str(key.with_suffix(".pub"))), root=carried.here.root)
     assert loaded.signed
     assert "signed by the key's owner" in report(loaded)
     assert loaded.files_new == whole(there)
@@ -289,7 +288,7 @@ def test_a_forged_one_is_refused_with_the_reason_before_anything_is_written(
     forged = resigned(signed, tmp_path / "f.tar", forgery.index(archive), forgery.signature(archive, tmp_path))
     before = contents(there)
     with pytest.raises(UntrustedError, match=rf"f\.tar: {forgery.said}"):
-        load(forged, Wish(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+        load(forged, LoadOptions(key=str(key.with_suffix(".pub"))), root=carried.here.root)
     assert contents(there) == before
 
 
@@ -331,14 +330,14 @@ def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
         load(vendored, root=root)
     )
     with pytest.raises(InputError, match=r"no file installer\.run"):
-        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+        load(vendored, LoadOptions(contexts={"vendor": str(folder)}), root=root)
     with pytest.raises(InputError, match="did you mean 'vendor'"):
-        load(vendored, Wish(contexts={"vendr": str(folder)}), root=root)
+        load(vendored, LoadOptions(contexts={"vendr": str(folder)}), root=root)
     (folder / "installer.run").write_bytes(b"another")
     with pytest.raises(FetchError, match=r"installer\.run: sha256 is"):
-        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+        load(vendored, LoadOptions(contexts={"vendor": str(folder)}), root=root)
     (folder / "installer.run").write_bytes(b"install")
-    assert load(vendored, Wish(contexts={"vendor": str(folder)}), root=root).not_included == ()
+    assert load(vendored, LoadOptions(contexts={"vendor": str(folder)}), root=root).not_included == ()
     assert load(vendored, root=root).not_included == ()
 
 

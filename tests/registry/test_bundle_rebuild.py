@@ -17,7 +17,7 @@ from drydock.config.access import Access
 from drydock.inputs import fetch, images, rootfs
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
-from drydock.lock.drift.ask import Machine
+from drydock.lock.drift.ask import LiveUpstream
 from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
 from drydock.oci import layout as oci
@@ -145,7 +145,7 @@ def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, mo
     found = images.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
     assert (found.digest, found.verified) == (oci.read_digest(on_image.base), True)
     assert (found.reference, found.source) == (REFERENCE, "a mirror of the registry")
-    assert Machine().tag(REFERENCE, "linux/amd64").digest == found.digest
+    assert LiveUpstream().tag(REFERENCE, "linux/amd64").digest == found.digest
 
 
 def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: Registry) -> None:

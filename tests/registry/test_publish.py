@@ -17,7 +17,7 @@ import pytest
 from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.oci.reference import parse
-from drydock.publish.push import Published, Repository, Wish, built, publish, push_blobs
+from drydock.publish.push import Published, PublishOptions, Repository, built, publish, push_blobs
 from drydock.registry import client
 from drydock.registry.manifests import INDEX
 from tests.support.local_registry import VARIANT, Shelf
@@ -32,7 +32,9 @@ def repository(registry: Registry, path: str, state: Path) -> Repository:
 
 
 def test_blobs_then_manifests_then_tags(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    done = publish(VARIANT, Wish(f"{registry.host}/first", release="1.0.0", channel="stable"), root=shelf.root)
+    done = publish(
+        VARIANT, PublishOptions(f"{registry.host}/first", release="1.0.0", channel="stable"), root=shelf.root
+    )
     there = repository(registry, "first/cpu", tmp_path).manifests
     assert set(done.platforms) == {"linux/amd64", "linux/arm64"}
     assert {tag: there.digest(tag) for tag in (f"{VARIANT}-1.0.0", f"{VARIANT}-stable", "stable")} == dict.fromkeys(
@@ -49,38 +51,38 @@ def test_blobs_then_manifests_then_tags(registry: Registry, shelf: Shelf, tmp_pa
 
 
 def test_a_second_time_nothing_travels_and_nothing_moves(registry: Registry, shelf: Shelf) -> None:
-    wish = Wish(f"{registry.host}/second", release="1.0.0")
-    first, again = (publish(VARIANT, wish, root=shelf.root) for _ in range(2))
+    options = PublishOptions(f"{registry.host}/second", release="1.0.0")
+    first, again = (publish(VARIANT, options, root=shelf.root) for _ in range(2))
     assert first.bytes_sent > 0
     assert (again.bytes_sent, again.blobs["uploaded"], again.digest) == (0, 0, first.digest)
     assert [tag.moves for tag in again.tags] == [False]
 
 
 def test_what_another_repository_holds_is_mounted(registry: Registry, shelf: Shelf) -> None:
-    publish(VARIANT, Wish(f"{registry.host}/mounts/a"), root=shelf.root)
-    done = publish(VARIANT, Wish(f"{registry.host}/mounts/b"), root=shelf.root)
+    publish(VARIANT, PublishOptions(f"{registry.host}/mounts/a"), root=shelf.root)
+    done = publish(VARIANT, PublishOptions(f"{registry.host}/mounts/b"), root=shelf.root)
     assert (done.bytes_sent, done.blobs["uploaded"]) == (0, 0)
     assert done.blobs["mounted"] > 0
 
 
 def test_a_dry_run_changes_nothing(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    wish = Wish(f"{registry.host}/dry", release="1.0.0", dry_run=True)
-    done = publish(VARIANT, wish, root=shelf.root)
+    options = PublishOptions(f"{registry.host}/dry", release="1.0.0", dry_run=True)
+    done = publish(VARIANT, options, root=shelf.root)
     assert (done.dry_run, done.blobs["present"], done.bytes_sent > 0) == (True, 0, True)
     assert repository(registry, "dry/cpu", tmp_path).manifests.tags() == ()
 
 
 def test_a_release_never_moves_and_a_channel_does(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
     where = f"{registry.host}/moving"
-    first = publish(VARIANT, Wish(where, release="1.0.0", channel="edge"), root=shelf.root)
+    first = publish(VARIANT, PublishOptions(where, release="1.0.0", channel="edge"), root=shelf.root)
     other = Shelf(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
     with pytest.raises(TagError, match=f"names {first.digest} already") as caught:
-        publish(VARIANT, Wish(where, release="1.0.0", channel="edge"), root=other.root)
+        publish(VARIANT, PublishOptions(where, release="1.0.0", channel="edge"), root=other.root)
     assert caught.value.code == 12
     there = repository(registry, "moving/cpu", tmp_path).manifests
     assert there.digest("edge") == first.digest
-    second = publish(VARIANT, Wish(where, release="1.0.1", channel="edge"), root=other.root)
+    second = publish(VARIANT, PublishOptions(where, release="1.0.1", channel="edge"), root=other.root)
     assert {tag.tag: tag.was for tag in second.tags} == {
         f"{VARIANT}-1.0.1": None,
         f"{VARIANT}-edge": first.digest,
@@ -93,7 +95,7 @@ def test_a_release_never_moves_and_a_channel_does(registry: Registry, shelf: She
 def test_what_was_not_built_is_not_published(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
     os.environ["DRYDOCK_CACHE"] = str(tmp_path / "empty")
     with pytest.raises(InputError, match="nothing was built"):
-        publish(VARIANT, Wish(registry.host), root=shelf.root)
+        publish(VARIANT, PublishOptions(registry.host), root=shelf.root)
 
 
 def test_a_changed_manifest_is_not_published(shelf: Shelf) -> None:
@@ -109,7 +111,7 @@ def test_a_changed_layer_is_not_published_and_no_tag_is_set(registry: Registry, 
     layer = max((shelf.layout("linux/arm64") / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     layer.write_bytes(b"x" + layer.read_bytes()[1:])
     with pytest.raises(RegistryError, match="changed on the disk"):
-        publish(VARIANT, Wish(f"{registry.host}/damaged"), root=shelf.root)
+        publish(VARIANT, PublishOptions(f"{registry.host}/damaged"), root=shelf.root)
     assert repository(registry, "damaged/cpu", tmp_path).manifests.tags() == ()
 
 
@@ -167,7 +169,7 @@ def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, m
             monkeypatch.setattr(client, "ATTEMPTS", 2)
             monkeypatch.setenv("DRYDOCK_CACHE", str(shelf.cache))
             with pytest.raises(RegistryError, match="the registry answered 5") as caught:
-                publish(VARIANT, Wish(f"{full.host}/full", release="1.0.0"), root=shelf.root)
+                publish(VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"), root=shelf.root)
             assert caught.value.code == 10
             assert repository(full, "full/cpu", tmp_path / "state").manifests.tags() == ()
         finally:

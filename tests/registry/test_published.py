@@ -20,7 +20,7 @@ from drydock.examine.pulled import open_image
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 from drydock.oci.reference import parse
-from drydock.publish.push import Published, Repository, Wish, publish
+from drydock.publish.push import Published, PublishOptions, Repository, publish
 from drydock.registry.manifests import INDEX, fallback_tag, made
 from tests.support.local_registry import VARIANT, Shelf
 from tests.support.servers import Registry
@@ -35,8 +35,8 @@ class Signed:
     def __init__(self, registry: Registry, shelf: Shelf, key: Path, path: str) -> None:
         self.registry, self.shelf, self.public = registry, shelf, str(key.with_suffix(".pub"))
         self.where = f"{registry.host}/{path}/cpu"
-        wish = Wish(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
-        self.done: Published = publish(VARIANT, wish, root=shelf.root)
+        options = PublishOptions(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
+        self.done: Published = publish(VARIANT, options, root=shelf.root)
         self.repository = Repository(parse(self.where), Access(), state=shelf.cache / "tests")
 
     @property
@@ -49,8 +49,8 @@ class Signed:
         return self.done.platforms[AMD64]
 
     def verify(self, reference: str = "") -> trust.Trusted:
-        wish = trust.Wish(Trust(key=self.public), rebuild=False)
-        return trust.verify_reference(reference or self.image, wish, root=self.shelf.root)
+        options = trust.VerifyOptions(Trust(key=self.public), rebuild=False)
+        return trust.verify_reference(reference or self.image, options, root=self.shelf.root)
 
     def documents(self) -> dict[str, Any]:
         image = open_image(self.image)
@@ -98,7 +98,7 @@ def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
 
 def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:
     before = {item.manifest for item in signed.documents().values()}
-    publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0"), root=signed.shelf.root)
+    publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"), root=signed.shelf.root)
     image = open_image(signed.image)
     assert {item.manifest for item in image.documents(signed.digest, documents.KINDS)} >= before
     assert len(image.documents(signed.digest, documents.KINDS)) == len(before)
@@ -111,7 +111,9 @@ def test_a_digest_that_was_recorded_later_makes_no_liar_of_the_first_lock(signed
     image = LockedImage(digest=signed.digest, inputs_sha256="a" * 64, buildkit="1", buildx="1")
     platforms = {AMD64: pins.model_copy(update={"image": image})}
     lockfile.write_lock(path, signed.shelf.lock.model_copy(update={"platforms": platforms}))
-    publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.shelf.root)
+    publish(
+        VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.shelf.root
+    )
     found = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
     assert len(found) == 2
     assert signed.verify().digest == signed.digest
@@ -149,8 +151,8 @@ def test_a_changed_byte_in_a_layer_is_refused(signed: Signed) -> None:
 def test_a_swapped_tag_is_refused(signed: Signed, tmp_path: Path, key: Path) -> None:
     other = Shelf(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    wish = Wish(signed.where.rpartition("/")[0], release="1.0.1", key=str(key))
-    later = publish(VARIANT, wish, root=other.root)
+    options = PublishOptions(signed.where.rpartition("/")[0], release="1.0.1", key=str(key))
+    later = publish(VARIANT, options, root=other.root)
     manifest = signed.repository.manifests.find(later.digest)
     assert manifest
     signed.repository.manifests.push(manifest, f"{VARIANT}-1.0.0")
@@ -204,14 +206,14 @@ def sigstore(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 def test_an_identity_signs_and_is_verified_without_the_services(
     registry: Registry, shelf: Shelf, sigstore: Sigstore, tmp_path: Path
 ) -> None:
-    wish = Wish(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
-    done = publish(VARIANT, wish, root=shelf.root)
+    options = PublishOptions(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
+    done = publish(VARIANT, options, root=shelf.root)
     sigstore.stop()
     image = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
 
     def verify(who: str, issuer: str = ISSUER, root: str = sigstore.root) -> trust.Trusted:
         wanted = Trust(identity=who, issuer=issuer, root=root)
-        return trust.verify_reference(image, trust.Wish(wanted, rebuild=False), root=shelf.root)
+        return trust.verify_reference(image, trust.VerifyOptions(wanted, rebuild=False), root=shelf.root)
 
     assert verify("release@example.com").digest == done.digest
     another = Sigstore(tmp_path / "another")
@@ -225,7 +227,7 @@ def test_an_identity_signs_and_is_verified_without_the_services(
 
 
 def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:
-    found = trust.verify_reference(signed.image, trust.Wish(rebuild=False), root=signed.shelf.root)
+    found = trust.verify_reference(signed.image, trust.VerifyOptions(rebuild=False), root=signed.shelf.root)
     assert any("signatures: neither" in line for line in found.not_shown)
 
 
@@ -261,7 +263,7 @@ def test_inspect(signed: Signed) -> None:
 def test_diff(signed: Signed, tmp_path: Path) -> None:
     other = Shelf(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    later = publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
+    later = publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
     found = diff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
     assert (found.old, found.new, found.same) == (signed.done.digest, later.digest, False)
     assert {change.name.rpartition("/")[2] for change in found.files} >= {"tiny_torch.py", "vllm_cpu.py"}

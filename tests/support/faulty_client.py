@@ -115,7 +115,9 @@ class Publishing:
 
     def work(self) -> None:
         there = push.Repository(parse(f"{self._proxy.host}/{self._path}"), QUICK)
-        push.push(there, self._made.layouts, self._made.image, self._made.said, push.Wish("", release="1.0.0"))
+        push.push(
+            there, self._made.layouts, self._made.image, self._made.said, push.PublishOptions("", release="1.0.0")
+        )
 
     def half_made(self) -> bool:
         if self._there.manifests.digest(f"{VARIANT}-1.0.0") is None:
@@ -169,8 +171,8 @@ class Building:
 
     def work(self) -> None:
         os.environ["DRYDOCK_CACHE"] = str(self._small.cache)
-        wish = BuildOptions(platform="linux/amd64", offline=True)
-        job = prepare(SMALL, wish, root=self._small.root)
+        options = BuildOptions(platform="linux/amd64", offline=True)
+        job = prepare(SMALL, options, root=self._small.root)
         self._found = build.build(job, no_cache=True, into_engine=False).digest
 
     def half_made(self) -> bool:
@@ -223,8 +225,8 @@ class Made:
         self.shelf = Stocked(folder, salt="trials", size=1 << 20)
         self.layouts = push.built(self.shelf.variant, self.shelf.root)
         self.image = push.combined(self.layouts)
-        wish = push.Wish("", release="1.0.0")
-        self.said = push.describe(parse("127.0.0.1/trials"), self.layouts, self.image, wish)
+        options = push.PublishOptions("", release="1.0.0")
+        self.said = push.describe(parse("127.0.0.1/trials"), self.layouts, self.image, options)
         self.bundle = folder / "bundle.tar"
         create([VARIANT], self.bundle, root=self.shelf.root)
 

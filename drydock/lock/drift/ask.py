@@ -19,7 +19,7 @@ from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
 from drydock.inputs.images import at_mirror
 from drydock.inputs.indexes import Indexes
-from drydock.inputs.wheels import Candidate, Environment, Request
+from drydock.inputs.wheels import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
 from drydock.oci.reference import Reference, parse
@@ -54,10 +54,10 @@ class Tag(NamedTuple):
     """Digests of the layers of one platform, the lowest first."""
 
 
-class World(Protocol):
+class Upstream(Protocol):
     """Everybody who is asked. Each raises a DrydockError where there is no answer, GoneError where the answer is no."""
 
-    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+    def allowed(self, request: ResolveRequest, target: Environment) -> Mapping[str, Offer]:
         """Return what requirements mean today, by name."""
 
     def newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool = False) -> Mapping[str, Offer]:
@@ -73,14 +73,14 @@ class World(Protocol):
         """Return the commit of a tag or branch."""
 
 
-class Machine:
+class LiveUpstream:
     """The world as this machine's configuration reaches it."""
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._env = env
         self._known: dict[Any, Any] = {}
 
-    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+    def allowed(self, request: ResolveRequest, target: Environment) -> Mapping[str, Offer]:
         """Return what requirements mean today, by name. Raises InputError."""
         return self._once((request, target), lambda: self._offers(request, target))
 
@@ -120,7 +120,7 @@ class Machine:
 
     # --- indexes ----------------------------------------------------------------------------------------------------
 
-    def _offers(self, request: Request, target: Environment) -> dict[str, Offer]:
+    def _offers(self, request: ResolveRequest, target: Environment) -> dict[str, Offer]:
         configured = indexes.read_indexes(self._env)
         found = wheels.offered(request, target, self._env)
         return {item.name: Offer(item.version, item.sha256, origin(item, configured)) for item in found}
@@ -129,7 +129,7 @@ class Machine:
         left = names
         while left:
             try:
-                return self._offers(Request(left, no_deps=True, sdist=sdist), target)
+                return self._offers(ResolveRequest(left, no_deps=True, sdist=sdist), target)
             except InputError as error:
                 fewer = tuple(name for name in left if canonicalize_name(name) not in absent(str(error)))
                 if fewer == left:

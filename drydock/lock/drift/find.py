@@ -13,10 +13,10 @@ from drydock.core.console import emit, log
 from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
 from drydock.core.files import dumps
 from drydock.inputs import wheels as resolve
-from drydock.inputs.wheels import Environment, Request
+from drydock.inputs.wheels import Environment, ResolveRequest
 from drydock.lock import lockfile
-from drydock.lock.drift.ask import Machine, Offer, World
-from drydock.lock.drift.record import Change, Drift, NotAsked, text
+from drydock.lock.drift.ask import LiveUpstream, Offer, Upstream
+from drydock.lock.drift.record import Drift, DriftedPin, NotAsked, text
 from drydock.lock.pin import BOOTSTRAP
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedDeb, LockedPlatform, LockedSource, LockedWheel
@@ -32,7 +32,7 @@ Pins = Mapping[str, tuple[str, str]]
 
 def outdated(root: Path, variants: Iterable[Variant], *, json: bool) -> None:
     """Print what has drifted, as text or JSON; raises what `settle` raises, and StaleError for a lock that is stale."""
-    found = find(root, variants, Machine())
+    found = find(root, variants, LiveUpstream())
     emit(dumps(dump(found)) if json else text(found))
     settle(found)
 
@@ -49,7 +49,7 @@ def settle(drift: Drift) -> None:
         )
 
 
-def find(root: Path, variants: Iterable[Variant], world: World) -> Drift:
+def find(root: Path, variants: Iterable[Variant], world: Upstream) -> Drift:
     """Compare each variant's lock with the world. Raises StaleError for a lock that does not hold."""
     notes = Notes()
     for variant in variants:
@@ -67,8 +67,8 @@ class Notes:
     """What was found so far."""
 
     def __init__(self) -> None:
-        self.drifted: list[Change] = []
-        self.beyond: list[Change] = []
+        self.drifted: list[DriftedPin] = []
+        self.beyond: list[DriftedPin] = []
         self.not_asked: list[NotAsked] = []
         self.asked = 0
 
@@ -76,7 +76,7 @@ class Notes:
 class _Platform:
     """One platform of one variant, being looked at."""
 
-    def __init__(self, variant: Variant, platform: str, pins: LockedPlatform, world: World, notes: Notes) -> None:
+    def __init__(self, variant: Variant, platform: str, pins: LockedPlatform, world: Upstream, notes: Notes) -> None:
         self.variant, self.platform, self.pins, self.world, self.notes = variant, platform, pins, world, notes
 
     def look(self) -> None:
@@ -90,7 +90,7 @@ class _Platform:
 
     def _wheels(self) -> None:
         variant = self.variant
-        request = Request(
+        request = ResolveRequest(
             variant.requirements,
             tuple(override.requirement for override in variant.overrides),
             tuple(exclusion.name for exclusion in variant.exclude),
@@ -101,12 +101,12 @@ class _Platform:
             return
         for kind, wanted, wheels in (
             ("wheel", request, locked),
-            ("build", Request(variant.build_requirements), self.pins.build),
+            ("build", ResolveRequest(variant.build_requirements), self.pins.build),
         ):
             if wanted.requirements:
                 self._distributions(kind, wanted, wheels)
 
-    def _unpinned(self, request: Request) -> None:
+    def _unpinned(self, request: ResolveRequest) -> None:
         """Note wheels that no machine could pin when it was locked, and that can be now."""
         found = self._ask("wheels within the stack's bounds", lambda: self.world.allowed(request, self._target))
         if found:
@@ -116,7 +116,7 @@ class _Platform:
     def _target(self) -> Environment:
         return resolve.environment(self.variant.python, self.platform, self.variant.base)
 
-    def _distributions(self, kind: str, request: Request, wheels: tuple[LockedWheel, ...]) -> None:
+    def _distributions(self, kind: str, request: ResolveRequest, wheels: tuple[LockedWheel, ...]) -> None:
         target = self._target
         old = {wheel.name: (wheel.version, wheel.sha256) for wheel in wheels}
         allowed = self._ask(f"{kind}s within the stack's bounds", lambda: self.world.allowed(request, target))
@@ -258,8 +258,8 @@ class _Platform:
         update = {"detail": detail, "command": command or change.command}
         self.notes.drifted.append(change.model_copy(update=update))
 
-    def _change(self, kind: str, name: str, old: str | None, new: str | None) -> Change:
-        return Change(
+    def _change(self, kind: str, name: str, old: str | None, new: str | None) -> DriftedPin:
+        return DriftedPin(
             variant=self.variant.id,
             platform=self.platform,
             kind=kind,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from drydock.model.record import Record
 
 
-class Change(Record):
+class DriftedPin(Record):
     """Something newer, or elsewhere, than what a lock pins."""
 
     variant: str
@@ -38,9 +38,9 @@ class NotAsked(Record):
 class Drift(Record):
     """What `lock --outdated --json` prints."""
 
-    drifted: tuple[Change, ...]
+    drifted: tuple[DriftedPin, ...]
     """What locking anew would change."""
-    beyond: tuple[Change, ...]
+    beyond: tuple[DriftedPin, ...]
     """Newer than the stack's bounds allow: no drift, since a stack is what ships together."""
     not_asked: tuple[NotAsked, ...]
     asked: int
@@ -72,7 +72,7 @@ def _paragraph(variant: str, drift: Drift) -> Iterator[str]:
     yield ""
 
 
-def _changes(title: str, changes: Iterable[Change]) -> Iterator[str]:
+def _changes(title: str, changes: Iterable[DriftedPin]) -> Iterator[str]:
     commands: dict[str, list[str]] = {}
     for change in changes:
         commands.setdefault(change.command, []).append(_line(change))
@@ -82,7 +82,7 @@ def _changes(title: str, changes: Iterable[Change]) -> Iterator[str]:
         yield f"    → {command}"
 
 
-def _line(change: Change) -> str:
+def _line(change: DriftedPin) -> str:
     where = ", ".join(filter(None, (change.kind, change.platform, change.origin, change.detail)))
     return f"    {change.name} {short(change.old) or '(new)'} → {short(change.new) or '(gone)'} ({where})"
 

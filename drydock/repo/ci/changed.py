@@ -23,7 +23,7 @@ from drydock.core.files import dumps
 from drydock.lock import lockfile
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import LeftOut, Row, rows
+from drydock.repo.ci.rows import CiRow, LeftOut, rows
 
 FOLDERS = ("matrix.yaml", "templates", "entrypoints", "images")
 """What the checksums are of."""
@@ -32,7 +32,7 @@ NOBODY = "0" * 40
 """What CI servers give for the commit before the first one."""
 
 
-class Changed(Record):
+class ChangedVariant(Record):
     """A row that is to be built."""
 
     variant: str
@@ -45,12 +45,12 @@ class Changes(Record):
     """What `ci.changed --json` prints."""
 
     since: str
-    changed: tuple[Changed, ...]
+    changed: tuple[ChangedVariant, ...]
     unchanged: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
 
 
-class Asked(NamedTuple):
+class Selection(NamedTuple):
     """What is asked for beside a commit."""
 
     target: str = ""
@@ -59,7 +59,7 @@ class Asked(NamedTuple):
     """changed, all, or a variant that is built whether it changed or not."""
 
 
-def report(root: Path, since: str, asked: Asked, *, json: bool, github: bool) -> str:
+def report(root: Path, since: str, asked: Selection, *, json: bool, github: bool) -> str:
     """Return what changed: variants a line each, a JSON object, or what a step of GitHub's writes into its output."""
     variants = read_matrix(root)
     one = asked.target or (asked.only if asked.only not in (CHANGED, ALL) else "")
@@ -83,7 +83,9 @@ def changes(root: Path, variants: Sequence[Variant], since: str) -> Changes:
     return Changes(
         since=since,
         changed=tuple(
-            Changed(variant=row.variant, platform=row.platform, arch=row.arch, why=text) for row, text in found if text
+            ChangedVariant(variant=row.variant, platform=row.platform, arch=row.arch, why=text)
+            for row, text in found
+            if text
         ),
         unchanged=tuple(row.variant for row, text in found if not text),
         left_out=left_out,
@@ -97,7 +99,7 @@ def why(old: str, new: str, unknown: str) -> str:
     return f"its inputs were {old[:12]}, now {new[:12]}" if old else unknown
 
 
-def sums(root: Path, variant: Variant, row: Row) -> str:
+def sums(root: Path, variant: Variant, row: CiRow) -> str:
     """Return the checksum of all that goes into a variant's image."""
     pins = lockfile.read_lock(lockfile.path_of(root, variant.id))
     return Job(variant=variant, lock=pins, platform=row.platform, root=root).inputs_sha256

@@ -25,7 +25,7 @@ from drydock.core.errors import DriftError, FetchError, InputError, nearest
 from drydock.core.files import write_atomically
 from drydock.inputs import indexes
 from drydock.lock import lockfile, proof
-from drydock.lock.drift.ask import Machine, World
+from drydock.lock.drift.ask import LiveUpstream, Upstream
 from drydock.lock.drift.find import find, settle
 from drydock.lock.drift.record import Drift, text
 from drydock.model.locked import Lock
@@ -83,7 +83,7 @@ def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
     )
 
 
-def propose(root: Path, to: Server, world: World | None = None) -> str:
+def propose(root: Path, to: Server, world: Upstream | None = None) -> str:
     """Look what has drifted of the variants that CI builds, lock these anew, and ask for a merge; return what was done.
 
     Raises DriftError for what only a change of a stack mends, NotAskedError where nothing drifted as far as known.
@@ -92,7 +92,7 @@ def propose(root: Path, to: Server, world: World | None = None) -> str:
     variants = matrix.read_matrix(root)
     built, _ = rows(root, variants)
     ids = {row.variant for row in built}
-    found = find(root, [variant for variant in variants if variant.id in ids], world or Machine())
+    found = find(root, [variant for variant in variants if variant.id in ids], world or LiveUpstream())
     log(text(found))
     drifted = {change.variant for change in found.drifted}
     changed = renew(root, [variant for variant in variants if variant.id in drifted])

@@ -13,7 +13,7 @@ ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
 """Platforms that hosted runners have."""
 
 
-class Row(Record):
+class CiRow(Record):
     """A variant that CI builds."""
 
     variant: str
@@ -30,19 +30,21 @@ class LeftOut(Record):
     why: str
 
 
-def rows(root: Path, variants: Iterable[Variant]) -> tuple[tuple[Row, ...], tuple[LeftOut, ...]]:
+def rows(root: Path, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ...], tuple[LeftOut, ...]]:
     """Return what CI builds and what it leaves out, in the order of the matrix. Raises StaleError."""
     found = [_row(root, variant) for variant in variants]
-    return tuple(row for row in found if isinstance(row, Row)), tuple(row for row in found if isinstance(row, LeftOut))
+    return tuple(row for row in found if isinstance(row, CiRow)), tuple(
+        row for row in found if isinstance(row, LeftOut)
+    )
 
 
-def _row(root: Path, variant: Variant) -> Row | LeftOut:
+def _row(root: Path, variant: Variant) -> CiRow | LeftOut:
     why = _hindrance(root, variant)
     if why:
         return LeftOut(variant=variant.id, why=why)
     (platform,) = variant.platforms
     arch = ARCHITECTURES[platform]
-    return Row(variant=variant.id, accelerator=variant.accelerator, platform=platform, arch=arch)
+    return CiRow(variant=variant.id, accelerator=variant.accelerator, platform=platform, arch=arch)
 
 
 def _hindrance(root: Path, variant: Variant) -> str:

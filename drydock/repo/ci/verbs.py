@@ -48,7 +48,7 @@ def ci_changed(
     """Print the variants that CI builds whose inputs changed since a commit, by their checksum."""
     from drydock.repo.ci import changed
 
-    asked = changed.Asked(target, only)
+    asked = changed.Selection(target, only)
     emit(changed.report(ROOT, since, asked, json=json, github=github))
 
 

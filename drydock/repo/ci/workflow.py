@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from drydock.core.errors import InputError, StaleError, nearest
 from drydock.core.files import write_atomically
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import LeftOut, Row, rows
+from drydock.repo.ci.rows import CiRow, LeftOut, rows
 
 PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
 BRANCH = "main"
@@ -40,7 +40,7 @@ ACTIONS = {
 """The commits are those that the tags named in the projects' own repositories, read from stored copies of July 2026."""
 
 
-def render(form: str, built: Sequence[Row], left_out: Sequence[LeftOut]) -> str:
+def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> str:
     """Return one workflow. Raises InputError for a form that is not known."""
     if form not in PATHS:
         raise InputError(f"--format {form}: unknown", hint=nearest(form, PATHS))

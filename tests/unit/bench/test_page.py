@@ -8,18 +8,18 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench import page, plot, run
-from bench.records import Figure, Goal, Machine, Part, Phase, Report, Row
+from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Phase, Report
 from drydock.core.errors import InputError, StaleError
 from drydock.core.paths import ROOT
 
 HALF = Goal(compares="ratio", sense="at most", limit=0.5)
-MACHINE = Machine(
+MACHINE = BenchmarkMachine(
     processor="Xeon", cpus=2, memory=24 << 30, kernel="6.1", system="Debian", python="3.11.7", engine="", load=0.5
 )
 
 
-def row(ours: tuple[float, ...], theirs: tuple[float, ...], goal: Goal = HALF) -> Row:
-    return Row(
+def row(ours: tuple[float, ...], theirs: tuple[float, ...], goal: Goal = HALF) -> Measurement:
+    return Measurement(
         what="a < b",
         against="plain",
         goal=goal,
@@ -30,9 +30,9 @@ def row(ours: tuple[float, ...], theirs: tuple[float, ...], goal: Goal = HALF) -
     )
 
 
-def part(*rows: Row) -> Part:
+def part(*rows: Measurement) -> MeasuredPart:
     phases = (Phase(process="engine", phase="import & start", begin=0.5, seconds=8),)
-    return Part(
+    return MeasuredPart(
         commit="abc", date="2026-11-21", machine=MACHINE, rounds=3, seconds=90, rows=rows, profile={"ours": phases}
     )
 
@@ -157,7 +157,7 @@ def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.Monk
     benches = {"size": run.Bench(lambda _: run.Measured([]), 3), "ship": run.Bench(fails, 1)}
     monkeypatch.setattr(run, "BENCHES", benches)
     monkeypatch.setattr("bench.plain_image.forget", lambda: None)
-    parts: dict[str, Part] = {}
+    parts: dict[str, MeasuredPart] = {}
     with pytest.raises(InputError, match="no room"):
         run.run("", 0, parts)
     assert [(name, part.rounds) for name, part in parts.items()] == [("size", 3)]

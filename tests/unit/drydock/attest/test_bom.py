@@ -7,7 +7,7 @@ import pytest
 from drydock.attest import bom
 from drydock.attest.components import Component
 
-SUBJECT = bom.Subject("drydock/cpu", "0.32.0", f"sha256:{'a' * 64}", 1795219200)
+SUBJECT = bom.BomSubject("drydock/cpu", "0.32.0", f"sha256:{'a' * 64}", 1795219200)
 PARTS = (
     Component("deb", "libc6", "2.36-9+deb12u10", "amd64", "b" * 64),
     Component("pypi", "torch", "2.13.0+cpu", sha256="c" * 64, licence="BSD-3-Clause"),

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from drydock.attest.contents import Contents, Package
-from drydock.attest.licences import Policy, expression, inventory, is_spdx, read_policy, settle
+from drydock.attest.contents import ImageContents, Package
+from drydock.attest.licences import LicencePolicy, expression, inventory, is_spdx, read_policy, settle
 from drydock.core.errors import LicenceError
 from drydock.core.paths import ROOT
 
@@ -17,8 +17,8 @@ def package(name: str = "a", kind: str = "pypi", **fields: str) -> Package:
     return Package(kind, name, "1", "", "", named)
 
 
-def holding(*packages: Package) -> Contents:
-    return Contents({}, packages, {}, {})
+def holding(*packages: Package) -> ImageContents:
+    return ImageContents({}, packages, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_what_is_told_of_a_package_wins() -> None:
 
 def test_what_is_denied_stops_and_what_is_unknown_only_where_the_policy_says_so() -> None:
     denied, unknown = holding(package(License="AGPL-3.0-only")), holding(package())
-    strict: Policy = POLICY.model_copy(update={"unknown": "refuse"})
+    strict: LicencePolicy = POLICY.model_copy(update={"unknown": "refuse"})
     with pytest.raises(LicenceError, match=r"a 1: AGPL-3\.0-only") as caught:
         settle(inventory("x", denied, POLICY), POLICY)
     assert caught.value.code == 14

@@ -42,7 +42,7 @@ def test_source_trees_are_named_by_their_commit(job: Job) -> None:
     source = LockedSource(name="vllm", repository="https://git.example/vllm", commit="c" * 40, source="x")
     pins = job.pins.model_copy(update={"sources": (source,)})
     changed = job.lock.model_copy(update={"platforms": {job.platform: pins}})
-    found = provenance.dependencies(replace(job, lock=changed), provenance.Origin("", "", dirty=False))
+    found = provenance.dependencies(replace(job, lock=changed), provenance.Checkout("", "", dirty=False))
     expected = {"uri": f"git+https://git.example/vllm@{'c' * 40}", "digest": {"gitCommit": "c" * 40}}
     assert expected in found
 

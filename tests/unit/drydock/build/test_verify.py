@@ -10,7 +10,7 @@ from drydock.build import verify
 from drydock.build.job import Job, prepare
 from drydock.core.errors import NotReproducibleError
 from drydock.model.locked import LockedImage
-from drydock.oci.diff import Difference
+from drydock.oci.diff import LayoutDifference
 
 DIGEST = "sha256:" + "a" * 64
 
@@ -32,7 +32,7 @@ def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
 
 @pytest.mark.parametrize("recording", [False, True])
 def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recording: bool) -> None:
-    difference = Difference("layer 3", "opt/file", "mtime", "1", "2")
+    difference = LayoutDifference("layer 3", "opt/file", "mtime", "1", "2")
     verified = verify.Verified(
         reproducible=False,
         first=DIGEST,
@@ -61,6 +61,6 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -
 
 
 def test_a_difference_reads_as_one_line() -> None:
-    said = verify.describe(Difference("layer 3", "opt/file", "mtime", "1", "2"))
+    said = verify.describe(LayoutDifference("layer 3", "opt/file", "mtime", "1", "2"))
 
     assert said == "layer 3: opt/file: mtime: 1 → 2"

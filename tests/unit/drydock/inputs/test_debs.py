@@ -12,7 +12,7 @@ import pytest
 
 from drydock.core.errors import FetchError, GoneError, InputError
 from drydock.inputs.debs import (
-    Mirrors,
+    DebianArchives,
     fetch_packages,
     parse_logins,
     parse_options,
@@ -42,12 +42,14 @@ URIS = """\
 
 
 def test_mirrors_of_debian_are_told_from_other_repositories() -> None:
-    assert parse_uris(URIS) == Mirrors(("http://mirror.example/debian",), ("http://mirror.example/debian-security",))
+    assert parse_uris(URIS) == DebianArchives(
+        ("http://mirror.example/debian",), ("http://mirror.example/debian-security",)
+    )
 
 
 def test_a_mirror_of_the_environment_wins() -> None:
     env = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian/", "DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}
-    assert read_mirrors(env) == Mirrors(
+    assert read_mirrors(env) == DebianArchives(
         ("https://one.example/debian",), ("https://one.example/debian-security",), "/key.gpg"
     )
     both = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian https://two.example/security"}
@@ -98,7 +100,7 @@ DEB = LockedDeb(
 
 
 def test_every_mirror_is_tried_and_then_the_snapshot_archive() -> None:
-    mirrors = Mirrors(("http://one/debian", "http://two/debian"), ("http://one/debian-security",))
+    mirrors = DebianArchives(("http://one/debian", "http://two/debian"), ("http://one/debian-security",))
     env = {"DRYDOCK_SNAPSHOT_ARCHIVE": "http://archive/{timestamp}/{filename}"}
     assert urls(DEB, mirrors, "20261121T041500Z", env) == (
         "http://one/debian/pool/b/bash_5.2+x_amd64.deb",

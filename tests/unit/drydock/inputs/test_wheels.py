@@ -13,7 +13,7 @@ from drydock.inputs.store import Store
 from drydock.inputs.wheels import (
     Candidate,
     Environment,
-    Request,
+    ResolveRequest,
     choose,
     environment,
     fetch_sdists,
@@ -106,7 +106,7 @@ def test_a_base_of_unknown_glibc_is_an_error() -> None:
 def test_a_platform_that_uv_does_not_know_is_an_error(env: dict[str, str], store: Store) -> None:
     target = environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
     with pytest.raises(InputError, match="s390x: uv cannot resolve for it"):
-        resolve_wheels(Request(("app",)), target, store, env)
+        resolve_wheels(ResolveRequest(("app",)), target, store, env)
 
 
 def test_names_out_of_a_pylock_are_normalised_and_unquoted() -> None:
@@ -132,7 +132,7 @@ def test_requirements_become_pins_that_can_be_fetched(
 ) -> None:
     app, lib = make_wheel("app", "1.0", "lib>=1"), make_wheel("lib", "1.5")
     publish(app, lib, make_wheel("lib", "0.9"))
-    wheels = resolve_wheels(Request(("app",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",)), TARGET, store, env)
     assert [(wheel.name, wheel.version, wheel.size) for wheel in wheels] == [
         ("app", "1.0", len(app[1])),
         ("lib", "1.5", len(lib[1])),
@@ -161,7 +161,7 @@ def test_what_only_an_excluded_distribution_needs_goes_with_it(
 ) -> None:
     publish(make_wheel("app", "1.0", "triton", "lib"), make_wheel("triton", "3.0", "huge"), make_wheel("huge", "1.0"))
     publish(make_wheel("lib", "1.0"))
-    wheels = resolve_wheels(Request(("app",), exclude=("triton",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",), exclude=("triton",)), TARGET, store, env)
     assert [wheel.name for wheel in wheels] == ["app", "lib"]
 
 
@@ -169,7 +169,7 @@ def test_an_override_wins_over_what_a_distribution_asks_for(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
 ) -> None:
     publish(make_wheel("app", "1.0", "lib==1.0"), make_wheel("lib", "1.0"), make_wheel("lib", "2.0"))
-    wheels = resolve_wheels(Request(("app",), overrides=("lib==2.0",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",), overrides=("lib==2.0",)), TARGET, store, env)
     assert [wheel.version for wheel in wheels if wheel.name == "lib"] == ["2.0"]
 
 
@@ -177,14 +177,14 @@ def test_what_is_installed_here_plays_no_part(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
 ) -> None:
     publish(make_wheel("app", "1.0", "packaging"), make_wheel("packaging", "0.1"))
-    wheels = resolve_wheels(Request(("app",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",)), TARGET, store, env)
     assert [wheel.version for wheel in wheels] == ["1.0", "0.1"]
 
 
 def test_a_source_distribution_is_named_and_never_built(publish: Publish, env: dict[str, str], store: Store) -> None:
     publish(("old-1.0.tar.gz", b"not even a tar file"))
     with pytest.raises(InputError, match=r"old==1\.0") as caught:
-        resolve_wheels(Request(("old==1.0",)), TARGET, store, env)
+        resolve_wheels(ResolveRequest(("old==1.0",)), TARGET, store, env)
     assert "source distributions are not built" in caught.value.hint
 
 
@@ -193,7 +193,7 @@ def test_a_requirement_that_no_index_has_hints_at_pips_configuration(
 ) -> None:
     publish(make_wheel("torch", "2.13.0"))
     with pytest.raises(InputError, match=r"torch==2\.13\.0\+cpu") as caught:
-        resolve_wheels(Request(("torch==2.13.0+cpu",)), TARGET, store, env)
+        resolve_wheels(ResolveRequest(("torch==2.13.0+cpu",)), TARGET, store, env)
     assert "PIP_FIND_LINKS" in caught.value.hint
 
 
@@ -205,14 +205,14 @@ def test_a_folder_of_pips_find_links_serves_too(
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / name).write_bytes(data)
     folder = {**env, "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_EXTRA_INDEX_URL": f"file://{tmp_path}/nothing"}
-    wheels = resolve_wheels(Request(("torch==2.13.0+cpu",)), TARGET, store, folder)
+    wheels = resolve_wheels(ResolveRequest(("torch==2.13.0+cpu",)), TARGET, store, folder)
     assert [(wheel.filename, wheel.size) for wheel in wheels] == [(name, len(data))]
 
 
 def test_passwords_of_an_index_are_in_no_error(env: dict[str, str], store: Store, server: Loopback) -> None:
     secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
     with pytest.raises(InputError) as caught:
-        resolve_wheels(Request(("app",)), TARGET, store, secret)
+        resolve_wheels(ResolveRequest(("app",)), TARGET, store, secret)
     assert "s3cret" not in str(caught.value)
 
 
@@ -221,7 +221,7 @@ def test_passwords_of_an_index_reach_its_files(
 ) -> None:
     publish(make_wheel("app", "1.0"))
     secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
-    resolve_wheels(Request(("app",)), TARGET, store, secret)
+    resolve_wheels(ResolveRequest(("app",)), TARGET, store, secret)
     files = [authorization for path, _, authorization in server.requests if path.endswith(".whl")]
     assert files
     assert set(files) == {"Basic dXNlcjpzM2NyZXQ="}

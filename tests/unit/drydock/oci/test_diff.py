@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drydock.oci.diff import Difference, compare
+from drydock.oci.diff import LayoutDifference, compare
 from tests.support import layouts
 
 Files = Mapping[str, tuple[bytes, Mapping[str, Any]]]
@@ -56,14 +56,14 @@ def test_the_order_of_a_layer_counts_too(tmp_path: Path) -> None:
 
     found = compare(layout(tmp_path / "a", SAME), layout(tmp_path / "b", swapped))
 
-    assert Difference("layer 0", "opt", "order", "0", "1") in found
+    assert LayoutDifference("layer 0", "opt", "order", "0", "1") in found
 
 
 def test_the_config_is_compared_by_key_path(tmp_path: Path) -> None:
     first = layout(tmp_path / "a", SAME, config={"config": {"Env": ["A=1", "B=2"]}})
     second = layout(tmp_path / "b", SAME, config={"config": {"Env": ["A=1", "B=3"]}})
 
-    assert Difference("config", "config.Env[1]", "value", '"B=2"', '"B=3"') in compare(first, second)
+    assert LayoutDifference("config", "config.Env[1]", "value", '"B=2"', '"B=3"') in compare(first, second)
 
 
 def test_a_missing_layer_is_seen_in_the_manifest(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from drydock.core.errors import BuildError, EngineError
 from drydock.lock import proof
 from drydock.prove import demo, prove
 from drydock.run import docker as manifests
-from drydock.run.container import Container, Request
+from drydock.run.container import Container, RunRequest
 from tests.support.containers import NODES, RUNTIME, machine, made, variant
-from tests.unit.drydock.run.test_run import Elsewhere
+from tests.unit.drydock.run.test_run import FakeHere
 
 DIGEST = "sha256:" + "a" * 64
 BUILT = build.Built(
@@ -50,8 +50,8 @@ class Docker:
 
 def wanted(folder: Path) -> Container:
     job = SimpleNamespace(variant=variant(NODES))
-    here = Elsewhere(folder)
-    return prove.what_to_start(job, BUILT, Request(model="org/model", arguments=("--x",)), here)  # type: ignore[arg-type]
+    here = FakeHere(folder)
+    return prove.what_to_start(job, BUILT, RunRequest(model="org/model", arguments=("--x",)), here)  # type: ignore[arg-type]
 
 
 def test_the_image_that_was_built_is_started_on_loopback_under_a_known_name(tmp_path: Path) -> None:

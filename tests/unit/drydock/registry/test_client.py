@@ -13,11 +13,11 @@ import pytest
 from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, InputError, RegistryError
 from drydock.oci.reference import parse
-from drydock.registry.client import ATTEMPTS, Asked, Client, parse_challenges
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, parse_challenges
 from tests.support.fake_registry import Answer, Fake, Seen
 
 QUICK = Access(pause=0.001, timeout=5)
-ASKED = Asked("GET", "/v2/some/image/manifests/v1")
+ASKED = HttpRequest("GET", "/v2/some/image/manifests/v1")
 SECRET = "do-not-print-me"  # noqa: S105 - looked for in messages
 
 
@@ -97,7 +97,7 @@ def test_credentials_do_not_follow_to_another_server(tmp_path: Path) -> None:
 
         with Fake(answer) as fake:
             client(fake, tmp_path, {"username": "me", "password": SECRET}).request(ASKED, (200,))
-            upload = Asked("PUT", f"http://{other.host}/upload", "pull,push")
+            upload = HttpRequest("PUT", f"http://{other.host}/upload", "pull,push")
             client(fake, tmp_path, {"username": "me", "password": SECRET}).request(upload, (200,))
         assert [(seen.path, seen.headers.get("Authorization")) for seen in other.seen] == [
             ("/data", None),

@@ -12,16 +12,16 @@ import yaml
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.run import run
-from drydock.run.container import Request
+from drydock.run.container import RunRequest
 from drydock.run.docker import docker_argv
 from tests.support.containers import NODES, machine, made
 
-MODEL = Request(model="org/model")
+MODEL = RunRequest(model="org/model")
 DIGEST = f"sha256:{'ab' * 32}"
 PINNED = f"registry.example/vllm@{DIGEST}"
 
 
-class Elsewhere(run.Here):
+class FakeHere(run.Here):
     """A machine and an engine made up; docker is only noted."""
 
     def __init__(self, folder: Path, images: Sequence[str] = ()) -> None:
@@ -37,7 +37,7 @@ class Elsewhere(run.Here):
 
 
 def test_printing_needs_no_image_and_gives_data_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path)
+    here = FakeHere(tmp_path)
 
     run.run("cpu", MODEL, only_print=True, here=here)
 
@@ -50,14 +50,14 @@ def test_printing_needs_no_image_and_gives_data_only(tmp_path: Path, capsys: pyt
 def test_a_machine_of_the_kind_is_told_what_it_lacks_and_another_only_that_it_is_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.run("cpu", Request(model="/data/not/here"), only_print=True, here=Elsewhere(tmp_path))
+    run.run("cpu", RunRequest(model="/data/not/here"), only_print=True, here=FakeHere(tmp_path))
 
     assert "no folder /data/not/here" in capsys.readouterr().err
     assert not made(NODES, machine(tmp_path)).native
 
 
 def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path)
+    here = FakeHere(tmp_path)
 
     run.run("cpu", MODEL, form="compose", here=here)
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"services", "volumes"}
@@ -69,7 +69,7 @@ def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.
 
 
 def test_docker_becomes_what_was_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
 
     run.run("cpu", MODEL, here=here)
 
@@ -84,7 +84,7 @@ def test_docker_becomes_what_was_shown(tmp_path: Path, capsys: pytest.CaptureFix
 def test_the_digest_is_told_where_the_reference_pins_it_and_never_for_a_tag_that_may_move(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    here = Elsewhere(tmp_path, ["registry.example/vllm:1"])
+    here = FakeHere(tmp_path, ["registry.example/vllm:1"])
 
     run.run("cpu", MODEL.model_copy(update={"image": PINNED}), form=form, only_print=True, here=here)
     assert capsys.readouterr().out.count(DIGEST) == 2  # the reference and the variable
@@ -93,22 +93,22 @@ def test_the_digest_is_told_where_the_reference_pins_it_and_never_for_a_tag_that
 
 
 def test_a_secret_is_shown_nowhere_and_still_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
-    run.run("cpu", Request(model="org/model", arguments=("--api-key", "s3cret")), here=here)
+    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    run.run("cpu", RunRequest(model="org/model", arguments=("--api-key", "s3cret")), here=here)
     assert "s3cret" not in "".join(capsys.readouterr())
     assert here.became[-1] == "s3cret"
 
 
 def test_an_image_that_was_not_built_is_named_with_how_to_build_it(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="has no such image") as raised:
-        run.run("cpu", MODEL, here=Elsewhere(tmp_path))
+        run.run("cpu", MODEL, here=FakeHere(tmp_path))
     assert (raised.value.hint, raised.value.code) == ("invoke build --target cpu", 9)
 
 
 def test_an_image_of_a_registry_is_dockers_to_find(tmp_path: Path) -> None:
-    here = Elsewhere(tmp_path)
+    here = FakeHere(tmp_path)
 
-    run.run("cpu", Request(model="org/model", image="registry.example/vllm:1"), here=here)
+    run.run("cpu", RunRequest(model="org/model", image="registry.example/vllm:1"), here=here)
 
     assert "registry.example/vllm:1" in here.became
 
@@ -117,7 +117,7 @@ def test_everything_that_this_machine_lacks_is_named_at_once(tmp_path: Path) -> 
     wanted = made(NODES, machine(tmp_path))
 
     with pytest.raises(HostError) as raised:
-        run.require(wanted, "ascend", Elsewhere(tmp_path))
+        run.require(wanted, "ascend", FakeHere(tmp_path))
     assert len(raised.value.problems) == 4
     assert "no device /dev/davinci[0-9]* on this machine" in raised.value.problems
     assert docker_argv(wanted)
@@ -125,7 +125,7 @@ def test_everything_that_this_machine_lacks_is_named_at_once(tmp_path: Path) -> 
 
 def test_what_nobody_knows_is_named_with_what_is_near(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--format compos") as raised:
-        run.run("cpu", MODEL, form="compos", here=Elsewhere(tmp_path))
+        run.run("cpu", MODEL, form="compos", here=FakeHere(tmp_path))
     assert raised.value.hint == "did you mean 'compose'?"
     with pytest.raises(TargetError):
-        run.run("gaudi9", MODEL, here=Elsewhere(tmp_path), root=ROOT)
+        run.run("gaudi9", MODEL, here=FakeHere(tmp_path), root=ROOT)

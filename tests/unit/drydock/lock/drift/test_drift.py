@@ -15,8 +15,8 @@ from drydock.config.matrix import read_matrix
 from drydock.core.errors import DriftError, FetchError, GoneError, InputError, NotAskedError
 from drydock.core.paths import ROOT
 from drydock.inputs.indexes import Indexes
-from drydock.inputs.wheels import Candidate, Environment, Request
-from drydock.lock.drift.ask import Machine, Offer, Tag, absent, origin
+from drydock.inputs.wheels import Candidate, Environment, ResolveRequest
+from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, absent, origin
 from drydock.lock.drift.find import find, settle
 from drydock.lock.drift.record import Drift, text
 from drydock.lock.lockfile import path_of, read_lock
@@ -43,7 +43,7 @@ class Echo:
             raise answer
         return answer
 
-    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+    def allowed(self, request: ResolveRequest, target: Environment) -> Mapping[str, Offer]:
         del target
         own = request.requirements == self.variant.requirements
         wheels = [w for layer in self.pins.layers.values() for w in layer] if own else self.pins.build
@@ -219,7 +219,7 @@ def test_each_question_is_asked_once_and_so_is_each_failure(monkeypatch: pytest.
         return ()
 
     monkeypatch.setattr("drydock.inputs.debs.resolve_packages", debs)
-    machine = Machine({})
+    machine = LiveUpstream({})
     for _ in range(2):
         assert machine.debs("bookworm", ("a",), "linux/amd64") == ()
         with pytest.raises(FetchError, match="away"):
@@ -233,7 +233,7 @@ def test_a_ref_that_a_repository_lacks_is_gone_and_not_unasked(monkeypatch: pyte
 
     monkeypatch.setattr("drydock.inputs.sources.ask", ask)
     with pytest.raises(GoneError, match="has no tag or branch"):
-        Machine({}).commit(SOURCE.sources[0])
+        LiveUpstream({}).commit(SOURCE.sources[0])
 
 
 SAID = """uv cannot resolve a, b_c:
@@ -248,7 +248,7 @@ def test_what_no_index_has_is_read_out_of_what_uv_says() -> None:
 
 
 def test_a_distribution_that_no_index_has_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offered(request: Request, *_: object) -> tuple[Candidate, ...]:
+    def offered(request: ResolveRequest, *_: object) -> tuple[Candidate, ...]:
         if "b-c" in request.requirements:
             raise InputError(SAID)
         return tuple(Candidate(name, "1", f"{name}.whl", "https://x/a", FRESH) for name in request.requirements)
@@ -257,7 +257,7 @@ def test_a_distribution_that_no_index_has_does_not_hide_the_others(monkeypatch: 
     monkeypatch.setattr(
         "drydock.inputs.indexes.read_indexes", lambda _: Indexes(None, (), (), False, (), None, None, None, 1)
     )
-    assert set(Machine({}).newest(("a", "b-c"), Environment("3.11", "x86_64", 36))) == {"a"}
+    assert set(LiveUpstream({}).newest(("a", "b-c"), Environment("3.11", "x86_64", 36))) == {"a"}
 
 
 def test_an_index_that_is_away_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_an_index_that_is_away_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> 
         "drydock.inputs.indexes.read_indexes", lambda _: Indexes(None, (), (), False, (), None, None, None, 1)
     )
     with pytest.raises(InputError, match="dns error"):
-        Machine({}).newest(("a",), Environment("3.11", "x86_64", 36))
+        LiveUpstream({}).newest(("a",), Environment("3.11", "x86_64", 36))
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ def test_a_branch_that_moves_is_seen_and_a_repository_that_is_away_is_not_asked(
     for _ in range(2):
         git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "x")
         source = SourceCode(name="app", repository=tmp_path.as_uri(), ref="main", source="a test")
-        commits.append(Machine().commit(source))
+        commits.append(LiveUpstream().commit(source))
     assert commits[1] == git(tmp_path, "rev-parse", "HEAD") != commits[0]
     with pytest.raises(FetchError, match="app: "):
-        Machine().commit(source.model_copy(update={"repository": (tmp_path / "away").as_uri()}))
+        LiveUpstream().commit(source.model_copy(update={"repository": (tmp_path / "away").as_uri()}))
 
 
 def test_real_indexes_say_what_is_allowed_and_what_is_newest(
@@ -311,9 +311,11 @@ def test_real_indexes_say_what_is_allowed_and_what_is_newest(
         name, data = make_wheel("app", version)
         (tmp_path / name).write_bytes(data)
     unset = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
-    machine = Machine({**unset, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)})
+    machine = LiveUpstream(
+        {**unset, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    )
     target = Environment("3.11", "x86_64", 36)
-    assert machine.allowed(Request(("app<2",)), target)["app"].version == "1.5"
+    assert machine.allowed(ResolveRequest(("app<2",)), target)["app"].version == "1.5"
     assert {n: (o.version, o.origin) for n, o in machine.newest(("app", "gone"), target).items()} == {
         "app": ("2.0", "find-links 1")
     }

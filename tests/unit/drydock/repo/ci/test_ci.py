@@ -22,12 +22,12 @@ from drydock.core.errors import BuildError, CredentialsError, DriftError, FetchE
 from drydock.core.paths import ROOT
 from drydock.inputs.indexes import Indexes
 from drydock.lock import lockfile
-from drydock.lock.drift.record import Change, Drift
+from drydock.lock.drift.record import Drift, DriftedPin
 from drydock.lock.proof import Proof, write_proof
 from drydock.model.variant import Variant
 from drydock.repo import quality
 from drydock.repo.ci import changed, proposal, release, workflow
-from drydock.repo.ci.changed import Asked
+from drydock.repo.ci.changed import Selection
 from drydock.repo.ci.proposal import Server, header, server
 from drydock.repo.ci.rows import rows
 from tests.unit.test_tasks import COMMAND, wrong
@@ -241,15 +241,15 @@ def test_an_earlier_matrix_that_cannot_be_read_means_that_everything_changed(rep
 
 
 def test_what_is_printed_for_people_for_tools_and_for_github(repository: Path) -> None:
-    def said(asked: Asked, *, json: bool = False, github: bool = False) -> str:
+    def said(asked: Selection, *, json: bool = False, github: bool = False) -> str:
         return changed.report(repository, "HEAD", asked, json=json, github=github)
 
-    assert said(Asked()) == ""
-    assert said(Asked(), github=True) == "variants=[]\n"
-    assert json.loads(said(Asked(), json=True))["unchanged"] == [CPU.id]
-    assert said(Asked(only="all")) == f"{CPU.id}\n"
-    assert said(Asked(target="cpu", only=CPU.id)) == f"{CPU.id}\n"
-    (entry,) = json.loads(said(Asked(only="all"), github=True).removeprefix("variants="))
+    assert said(Selection()) == ""
+    assert said(Selection(), github=True) == "variants=[]\n"
+    assert json.loads(said(Selection(), json=True))["unchanged"] == [CPU.id]
+    assert said(Selection(only="all")) == f"{CPU.id}\n"
+    assert said(Selection(target="cpu", only=CPU.id)) == f"{CPU.id}\n"
+    (entry,) = json.loads(said(Selection(only="all"), github=True).removeprefix("variants="))
     assert (entry["variant"], entry["arch"]) == (CPU.id, "amd64")
 
 
@@ -386,7 +386,7 @@ def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
 
 
 def drifted(command: str = f"./inv lock --target {CPU.id}") -> Drift:
-    change = Change(
+    change = DriftedPin(
         variant=CPU.id, platform="linux/amd64", kind="wheel", name="torch", old="1", new="2", command=command
     )
     return Drift(drifted=(change,), beyond=(), not_asked=(), asked=1)
