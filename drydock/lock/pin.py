@@ -1,4 +1,4 @@
-"""One platform of a variant → exact wheels, packages, commits and digests, or the reason why there is none. IO."""
+"""Pins one platform of a variant: exact wheels, packages, commits and digests, or why one is unresolved. IO."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BOOTSTRAP = ("apt", "mmdebstrap")
 
 
 class ResolveTarget(NamedTuple):
-    """What everything is resolved for, and into."""
+    """What to resolve for: variant, platform and interpreter; and the store and environment to use."""
 
     variant: Variant
     platform: str
@@ -46,9 +46,9 @@ def resolve_platform(
     pinned: Mapping[str, tuple[LockedFile, ...]],
     env: Mapping[str, str],
 ) -> LockedPlatform:
-    """Pin everything that one platform's image is made from; what cannot be is in `unresolved`, with the reason.
+    """Pin everything that one platform's image is made from; `unresolved` gives the reason for what cannot be pinned.
 
-    Raises InputError or FetchError where a failure is none that the matrix foresees (`elsewhere`, `unresolved`).
+    Raises InputError or FetchError for a failure that the stack does not allow for (`elsewhere`, `unresolved`).
     """
     target = resolve.environment(variant.python, platform, variant.base)
     place = ResolveTarget(variant, platform, target, default_store(env), env)
@@ -67,12 +67,12 @@ def resolve_platform(
 
 
 def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[LockedWheel, ...]]:
-    """Distribute wheels over the variant's layers: each where it is named, the rest in the layer that names none."""
+    """Assign wheels to the variant's layers: to the layer that names them, otherwise to the one that names none."""
     named = {name: layer.name for layer in variant.layers for name in layer.distributions}
     rest = next((layer.name for layer in variant.layers if not layer.distributions), "")
     absent = sorted(set(named) - {wheel.name for wheel in wheels}) if wheels else []
     if absent:
-        log(f"{variant.id}: named by a layer and not needed: {', '.join(absent)}")
+        log(f"{variant.id}: a layer names distributions that are not required: {', '.join(absent)}")
     return {
         layer.name: tuple(wheel for wheel in wheels if named.get(wheel.name, rest) == layer.name)
         for layer in variant.layers
@@ -83,7 +83,7 @@ def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[Lo
 
 
 def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
-    """Return the wheels of the image, of compiling, and of building."""
+    """Return the wheels of the image, those needed to compile, and the build tools."""
     variant = place.variant
     request = resolve.ResolveRequest(
         requirements=variant.requirements,
@@ -108,7 +108,7 @@ def _tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWhee
 
 
 def tool_request() -> resolve.ResolveRequest:
-    """Return the request for what builds use: this very uv."""
+    """Return the request for the build tools: the version of uv that runs here."""
     return resolve.ResolveRequest((f"uv=={importlib.metadata.version('uv')}",))
 
 
@@ -117,7 +117,7 @@ def _resolved(place: ResolveTarget, request: resolve.ResolveRequest) -> tuple[Lo
 
 
 def _published(variant: Variant) -> str:
-    """Say where the packages are that no index of this machine had."""
+    """Return where the packages are published that no index of this machine has."""
     where = "; ".join(f"{', '.join(item.packages)}: {item.published}" for item in variant.elsewhere)
     return f"the machine that locked reached no index with all of it ({where})"
 

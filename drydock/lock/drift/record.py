@@ -1,4 +1,4 @@
-"""What `lock --outdated` finds. Pure data, and how it reads."""
+"""What `lock --outdated` finds, as data and as text. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from drydock.model.record import Record
 
 
 class DriftedPin(Record):
-    """Something newer, or elsewhere, than what a lock pins."""
+    """A pin that is no longer what would be locked today, or not the newest."""
 
     variant: str
     platform: str
@@ -16,18 +16,18 @@ class DriftedPin(Record):
     """wheel, build, tool, deb, bootstrap, base, source or sdist."""
     name: str
     old: str | None
-    """Version, digest or commit in the lock; null: it is not in it."""
+    """Version, digest or commit in the lock; null: not in the lock."""
     new: str | None
-    """The same today; null: it would no longer be in it."""
+    """The same today; null: locking again would remove it."""
     origin: str = ""
-    """Which of pip's indexes has it, where that is a matter of one."""
+    """Which of pip's indexes has it, for a Python distribution."""
     detail: str = ""
     command: str
-    """What takes it over."""
+    """The command that updates the lock."""
 
 
 class NotAsked(Record):
-    """A source that gave no answer: nothing is known of it, also not that nothing has drifted."""
+    """A source that did not answer, so that its pins may or may not have drifted."""
 
     variant: str
     platform: str
@@ -39,16 +39,16 @@ class Drift(Record):
     """What `lock --outdated --json` prints."""
 
     drifted: tuple[DriftedPin, ...]
-    """What locking anew would change."""
+    """What locking again would change."""
     beyond: tuple[DriftedPin, ...]
-    """Newer than the stack's bounds allow: no drift, since a stack is what ships together."""
+    """Newer than the stack's bounds allow. This is not drift: a stack sets the versions that ship together."""
     not_asked: tuple[NotAsked, ...]
     asked: int
     """Number of sources that gave an answer."""
 
 
 def text(drift: Drift) -> str:
-    """Return what people read: a paragraph for each variant, with the commands under what they mend."""
+    """Return a paragraph for each variant, with the command to run below each group of changes."""
     lines = [line for name in _variants(drift) for line in _paragraph(name, drift)]
     lines.append(
         f"{len(drift.drifted)} drifted, {len(drift.beyond)} newer beyond the stack's bounds, "
@@ -88,6 +88,6 @@ def _line(change: DriftedPin) -> str:
 
 
 def short(value: str | None) -> str:
-    """Return a version as it is, a digest or a commit by its first twelve digits, and nothing for none."""
+    """Return a version unchanged, a digest or commit cut to twelve digits, and an empty text for None."""
     bare = (value or "").removeprefix("sha256:")
     return bare[:12] if len(bare) in (40, 64) and not set(bare) - set("0123456789abcdef") else (value or "")

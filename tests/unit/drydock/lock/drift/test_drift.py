@@ -1,4 +1,4 @@
-"""What has drifted, told by a world that says what the tests make it say."""
+"""What has drifted, compared with an upstream made up by the tests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRESH = "f" * 64
 
 
 class Echo:
-    """A world that has just what a variant's lock pins, but for what `changes` say: name → version, or an error."""
+    """An upstream that has what a variant's lock pins, except for `changes`: name → version, or an error."""
 
     def __init__(self, variant: Variant, changes: Mapping[str, Any] | None = None) -> None:
         self.variant, self.changes = variant, dict(changes or {})
@@ -73,12 +73,12 @@ class Echo:
         return self.said(source.name, locked.commit)
 
 
-def drift(variant: Variant, world: Echo) -> Drift:
-    return find(ROOT, [variant], world)
+def drift(variant: Variant, upstream: Echo) -> Drift:
+    return find(ROOT, [variant], upstream)
 
 
 @pytest.mark.parametrize("variant", [CPU, IMAGE], ids=lambda variant: variant.id)
-def test_a_world_that_has_what_is_locked_has_not_drifted(variant: Variant) -> None:
+def test_an_upstream_that_has_what_is_locked_is_no_drift(variant: Variant) -> None:
     found = drift(variant, Echo(variant))
     assert (found.drifted, found.beyond, found.not_asked) == ((), (), ())
     assert found.asked >= (1 if variant is IMAGE else 4)
@@ -98,7 +98,7 @@ def test_a_newer_wheel_within_the_bounds_is_drift_and_locking_takes_it() -> None
 def test_the_same_version_in_another_file_is_drift() -> None:
     version = next(w for layer in Echo(CPU).pins.layers.values() for w in layer if w.name == "packaging").version
     (change,) = drift(CPU, Echo(CPU, {"packaging": (version, FRESH)})).drifted
-    assert (change.old, change.new, change.detail) == (version, version, "another file")
+    assert (change.old, change.new, change.detail) == (version, version, "different file")
 
 
 def test_what_would_be_new_or_gone_is_told_so() -> None:
@@ -108,9 +108,9 @@ def test_what_would_be_new_or_gone_is_told_so() -> None:
 
 
 def test_what_is_newer_beyond_the_bounds_is_told_and_is_no_drift() -> None:
-    world = Echo(CPU)
-    world.beyond = {"torch": "99.0"}
-    found = drift(CPU, world)
+    upstream = Echo(CPU)
+    upstream.beyond = {"torch": "99.0"}
+    found = drift(CPU, upstream)
     (change,) = found.beyond
     assert (change.name, change.new, change.origin) == ("torch", "99.0", "extra index 1")
     assert "raise the bound in templates/cpu/stacks/cpu-0.32.yaml" in change.command
@@ -162,8 +162,8 @@ def test_a_moved_tag_tells_the_digests_and_the_layers_that_stayed(layers: tuple[
 def test_a_moved_tag_whose_old_image_is_gone_says_that_too() -> None:
     assert isinstance(IMAGE.base, ImageBase)
     old = f"{IMAGE.base.reference}@{Echo(IMAGE).pins.base.digest}"
-    world = Echo(IMAGE, {"tag": Tag(f"sha256:{FRESH}", ()), old: GoneError("no such image")})
-    assert drift(IMAGE, world).drifted[0].detail == "what it named before cannot be asked for: no such image"
+    upstream = Echo(IMAGE, {"tag": Tag(f"sha256:{FRESH}", ()), old: GoneError("no such image")})
+    assert drift(IMAGE, upstream).drifted[0].detail == "the locked image cannot be looked up: no such image"
 
 
 def test_a_tag_that_is_no_longer_there_is_drift() -> None:
@@ -179,13 +179,13 @@ def test_a_moved_git_tag_is_drift_and_where_the_matrix_pins_the_commit_a_person_
     assert (change.name, change.old, change.new) == (source.name, source.commit, "0" * 40)
     assert change.detail == f"{source.ref} has moved"
     place = f"templates/{SOURCE.accelerator}/stacks/{SOURCE.stack}.yaml"
-    assert change.command.startswith(f"look why, mend the commit of {source.name} in {place}")
+    assert change.command.startswith(f"find out why, correct the commit of {source.name} in {place}")
 
 
 def test_a_source_without_tag_or_branch_is_told_as_one_that_nobody_can_ask() -> None:
     bare = SOURCE.model_copy(update={"sources": (SOURCE.sources[0].model_copy(update={"ref": "a" * 40}),)})
     notes = [n for n in find_unlocked(bare).not_asked if n.source == bare.sources[0].name]
-    assert [n.why for n in notes] == ["the matrix names a commit and neither tag nor branch to follow"]
+    assert [n.why for n in notes] == ["the stack names a commit, and no tag or branch to follow"]
 
 
 def find_unlocked(variant: Variant) -> Drift:
@@ -193,16 +193,16 @@ def find_unlocked(variant: Variant) -> Drift:
     from drydock.lock.drift import find as module  # noqa: PLC0415 - one test's
 
     notes = module.Notes()
-    world = Echo(variant)
-    module._Platform(variant, variant.platforms[0], world.pins, world, notes).look()
+    upstream = Echo(variant)
+    module._Platform(variant, variant.platforms[0], upstream.pins, upstream, notes).compare_all()
     return Drift(drifted=(), beyond=(), not_asked=tuple(notes.not_asked), asked=notes.asked)
 
 
 def test_wheels_that_nobody_could_pin_and_that_an_index_has_now_are_drift() -> None:
     variant = next(v for v in VARIANTS if "wheels" in Echo(v).pins.unresolved and len(v.platforms) == 1)
-    world = Echo(variant)
-    world.allowed = lambda *_: {"vllm": Offer("1", FRESH, "")}  # type: ignore[method-assign]
-    change = next(change for change in drift(variant, world).drifted if change.kind == "wheel")
+    upstream = Echo(variant)
+    upstream.allowed = lambda *_: {"vllm": Offer("1", FRESH, "")}  # type: ignore[method-assign]
+    change = next(change for change in drift(variant, upstream).drifted if change.kind == "wheel")
     assert (change.old, change.new, change.detail) == (None, "1 distributions", "not pinned before")
 
 
