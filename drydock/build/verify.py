@@ -1,8 +1,8 @@
-"""Builds a variant again from nothing, under other circumstances, and compares every digest. IO.
+"""Builds a variant a second time without any cache, in a different environment, and compares every digest. IO.
 
-The second build runs in a process of its own: a copy of the repository in another folder, with other file times and
-modes, an empty cache folder that shares only the content-addressed store, no BuildKit cache, another umask, locale and
-time zone, and offline. Its RUN steps run at another time of day, necessarily.
+The second build runs offline in its own process: in a copy of the repository in another folder, with other file times
+and modes, an empty cache folder that shares only the content-addressed store, no BuildKit cache, and another umask,
+locale and time zone. Its RUN steps also run at another time of day.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from drydock.oci.diff import LayoutDifference, compare
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 SHARED = ("store", "sources")
-"""Of the cache: what is fetched, by hash or by commit; the second build may not use the network."""
+"""Folders of the cache with fetched files, by hash or by commit: the second build must not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
 OTHER_MTIME = 981173106
-"""2001-02-03: what the copied files claim to be from."""
+"""2001-02-03: the time of the copied files."""
 
 
 class Verified(Record):
@@ -43,16 +43,16 @@ class Verified(Record):
     first: str
     second: str
     committed: str | None
-    """The lock's digest, if it was made from these very inputs."""
+    """The lock's digest, if it was made from the same inputs."""
     matches_committed: bool | None
     differences: tuple[Mapping[str, str], ...]
 
 
 def verify(job: Job, *, builder: str | None = None) -> Verified:
-    """Build twice and compare; raise nothing for a difference, but report it by layer, path and field."""
+    """Build twice and compare; return differences by layer, path and field."""
     first = build.build(job, builder=builder)
-    log(f"{first.digest}: now building again from nothing")
-    with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_roomy()) as folder:
+    log(f"{first.digest}: now building again without cache")
+    with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         second = _build_elsewhere(job, Path(folder), builder)
         differences = compare(Path(first.layout), Path(second["layout"]))
     committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
@@ -67,9 +67,9 @@ def verify(job: Job, *, builder: str | None = None) -> Verified:
 
 
 def settle(job: Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
-    """Raise NotReproducibleError unless both builds, and the committed digest if it applies, are the same.
+    """Raise NotReproducibleError unless both builds, and the committed digest if there is one, are the same.
 
-    With `recording`, write the digest of both builds into the lock instead of comparing with the committed one.
+    With `recording`, write the digest into the lock instead of comparing it with the committed one.
     """
     if not verified.reproducible:
         raise NotReproducibleError(
@@ -80,18 +80,18 @@ def settle(job: Job, verified: Verified, *, recording: bool, builder: str | None
     elif verified.matches_committed is False:
         raise NotReproducibleError(
             f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
-            hint="compare BuildKit with the lock's `image.buildkit`; `verify --record` commits the new digest",
+            hint="compare BuildKit with `image.buildkit` in the lock; `verify --record` writes the new digest",
         )
 
 
 def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
-    """Return the lock's digest for these inputs; None where it is for other inputs, or not there."""
+    """Return the lock's digest for these inputs; None if it has none, or one for other inputs."""
     image = pins.platforms[platform].image
     return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
 
 
 def record(job: Job, verified: Verified, builder: str | None = None) -> None:
-    """Write the digest that two builds agreed upon into the lock."""
+    """Write the digest of two identical builds into the lock."""
     image = LockedImage(
         digest=verified.first,
         inputs_sha256=job.inputs_sha256,
@@ -129,7 +129,7 @@ def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, s
     )
     if done.returncode:
         raise BuildError(
-            f"the second build of {job.variant.id} failed: exit {done.returncode}", hint="its output stands above"
+            f"the second build of {job.variant.id} failed: exit {done.returncode}", hint="see its output above"
         )
     result: dict[str, str] = json.loads(done.stdout)
     return result
@@ -153,8 +153,8 @@ def _tree(folder: Path) -> Iterator[Path]:
     yield from folder.rglob("*")
 
 
-def _roomy() -> Path:
-    """Return a folder for temporary gigabytes: on the disk of the cache, since /tmp may be memory."""
+def _large_temporary_folder() -> Path:
+    """Return a folder for gigabytes of temporary files: on the disk of the cache, since /tmp may be in memory."""
     folder = cache_home() / "tmp"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -20,7 +20,7 @@ class Access(NamedTuple):
     """Host → user and password."""
     insecure_hosts: frozenset[str] = frozenset()
     mirrors: Mapping[str, str] = {}
-    """What a URL begins with → what it begins with instead."""
+    """Prefix of a URL → the prefix that replaces it."""
     timeout: float = 60.0
     """Seconds."""
     pause: float = 0.5
