@@ -15,7 +15,7 @@ from pydantic import Field
 
 from drydock.model.locked import LockedFile
 from drydock.model.record import Digest, Identifier, Platform, Record, Sha256
-from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, made
+from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, to_manifest
 
 BUNDLE = "application/vnd.drydock.bundle.v1+json"
 INPUTS = "application/vnd.drydock.inputs.v1+json"
@@ -97,7 +97,7 @@ def artifact(
         "config": config or {"mediaType": EMPTY, "digest": blob(b"{}").digest, "size": 2},
         "layers": layers,
     }
-    return made(content | ({"subject": subject.descriptor()} if subject else {}))
+    return to_manifest(content | ({"subject": subject.descriptor()} if subject else {}))
 
 
 def titled(text: str) -> dict[str, str]:

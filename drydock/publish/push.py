@@ -32,7 +32,7 @@ from drydock.oci.reference import Reference, parse
 from drydock.publish import tags
 from drydock.registry.blobs import Blobs, Pushed, check_file
 from drydock.registry.client import Client
-from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifests, made
+from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifests, to_manifest
 
 if TYPE_CHECKING:
     from drydock.attest.documents import Attached
@@ -130,7 +130,7 @@ class Repository:
         """Attach a document to a manifest: an OCI artifact that refers to it."""
         contents = {blob: self._push_bytes(blob) for blob in (b"{}", data)}
         layer = {"mediaType": media_type, "annotations": {"org.opencontainers.image.title": name}, **contents[data]}
-        artifact = made(
+        artifact = to_manifest(
             {
                 "schemaVersion": 2,
                 "mediaType": MANIFEST,
@@ -268,7 +268,7 @@ def combined(layouts: Sequence[Layout]) -> Manifest:
     for layout in sorted(layouts, key=lambda layout: layout.job.platform):
         system, _, architecture = layout.job.platform.partition("/")
         entries.append({**layout.manifest.descriptor(), "platform": {"architecture": architecture, "os": system}})
-    return made({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+    return to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
 
 
 def push_blobs(repository: Repository, layouts: Sequence[Layout]) -> list[Pushed]:

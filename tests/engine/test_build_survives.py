@@ -58,7 +58,7 @@ def test_two_builds_at_once_take_turns(small: Small, undisturbed: dict[str, Any]
 
     assert [process.returncode for process in both] == [0, 0]
     assert all(undisturbed["digest"] in stdout for stdout, _ in said)
-    assert sum("waiting for it" in stderr for _, stderr in said) == 1
+    assert sum("waiting for another drydock run" in stderr for _, stderr in said) == 1
 
 
 def test_an_interrupted_build_says_so_and_leaves_no_traceback(small: Small) -> None:

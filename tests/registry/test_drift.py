@@ -9,7 +9,7 @@ import pytest
 
 from drydock.core.errors import GoneError, RegistryError
 from drydock.lock.drift.ask import LiveUpstream, Tag
-from drydock.registry.manifests import INDEX, Manifest, made
+from drydock.registry.manifests import INDEX, Manifest, to_manifest
 from tests.registry.test_client import blobs, image, manifests
 from tests.support.servers import Registry, free_port
 
@@ -22,7 +22,7 @@ def push(registry: Registry, folder: Path, *, seed: int) -> Manifest:
     manifest = image(blobs(registry.host, folder, "drift/base"), folder, seed)
     there.push(manifest)
     entries = [{**manifest.descriptor(), "platform": {"os": "linux", "architecture": "amd64"}}]
-    there.push(made({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}), "base")
+    there.push(to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}), "base")
     return manifest
 
 

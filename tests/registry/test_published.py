@@ -21,7 +21,7 @@ from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 from drydock.oci.reference import parse
 from drydock.publish.push import Published, PublishOptions, Repository, publish
-from drydock.registry.manifests import INDEX, fallback_tag, made
+from drydock.registry.manifests import INDEX, fallback_tag, to_manifest
 from tests.support.local_registry import VARIANT, Shelf
 from tests.support.servers import Registry
 from tests.support.sigstore import ISSUER, Sigstore, token
@@ -235,7 +235,7 @@ def _rewrite(signed: Signed, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Write the list of what refers to the image anew, as somebody with the registry's password could."""
     there = signed.repository.manifests
     listed = [item for item in there.referrers(signed.digest) if keep(item)]
-    index = made({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
+    index = to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
     there.push(index, fallback_tag(signed.digest))
 
 
