@@ -200,8 +200,8 @@ def verify(
 
     if reference:
         whose = (key, identity, issuer, trusted_root)
-        wanted = verbs.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
-        emit(verbs.verify(reference, wanted, json=json))
+        options = verbs.verify_options(whose, builder, rebuild=not registry_only, insecure=insecure)
+        emit(verbs.verify(reference, options, json=json))
         return
     job = build.prepare(target)
     verified = verify_module.verify(job, builder=builder or None)
@@ -217,7 +217,7 @@ def audit(_: Context, target: str, json: bool = False, platform: str = "") -> No
 
     audited = audit_module.audit(build.prepare(target, build.Wish(platform=platform or None)))
     emit(dumps(dump(audited)) if json else audit_module.report(audited))
-    audit_module.settle(audited)
+    audit_module.enforce(audited)
 
 
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
@@ -266,8 +266,8 @@ def publish(
     """Push what was built by digest, what refers to it, and then the tags."""
     from drydock.publish import push
 
-    wish = push.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
-    published = push.publish(target, wish)
+    options = push.PublishOptions(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
+    published = push.publish(target, options)
     emit(dumps(dump(published)) if json else push.report(published))
 
 
@@ -293,8 +293,8 @@ def bundle_load(
     from drydock.bundle import load, verbs
     from drydock.inputs import overrides
 
-    wish = load.Wish(engine, digest, overrides.parse(context), key)
-    emit(verbs.load(Path(file), wish, json=json))
+    options = load.LoadOptions(engine, digest, overrides.parse(context), key)
+    emit(verbs.load(Path(file), options, json=json))
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)

@@ -16,10 +16,9 @@ from drydock.attest.signing import Trust
 from drydock.build import build
 from drydock.bundle.create import create
 from drydock.core.paths import ROOT
-from drydock.examine.trust import Wish as Wanted
-from drydock.examine.trust import verify_reference
+from drydock.examine.trust import VerifyOptions, verify_reference
 from drydock.prove import demo
-from drydock.publish.push import Published, Wish, publish
+from drydock.publish.push import Published, PublishOptions, publish
 from tests.support.cut_off import CutOff
 from tests.support.keys import key_pair
 from tests.support.servers import Registry
@@ -55,16 +54,16 @@ def sent(
     folder = tmp_path_factory.mktemp("travels")
     registry = Registry(folder / "registry")
     registry.start()
-    wish = Wish(registry.host, release=RELEASE, key=str(signer))
+    options = PublishOptions(registry.host, release=RELEASE, key=str(signer))
     try:
-        found = {job.variant.id: Sent(registry, publish(built.variant, wish), ROOT)}
+        found = {job.variant.id: Sent(registry, publish(built.variant, options), ROOT)}
         build.inputs(job)  # the base of the small ones
         for row in STAND_INS:
             small = Small(folder / row, job.lock, row)
             small.build()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("DRYDOCK_CACHE", str(small.cache))
-                found[row] = Sent(registry, publish(VARIANT, wish, root=small.root), small.root)
+                found[row] = Sent(registry, publish(VARIANT, options, root=small.root), small.root)
         yield found
     finally:
         registry.stop()
@@ -79,7 +78,7 @@ def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
     engine = CutOff()
     try:
         assert engine.docker("images", "--quiet") == ""
-        with engine.beside(sent[built.variant].registry):
+        with engine.serving_registry(sent[built.variant].registry):
             engine.docker("pull", "--quiet", image)
         with engine.serving(image, model) as container:
             assert demo.EXPECTED in engine.ask(container, demo.QUESTION)
@@ -92,7 +91,7 @@ def test_whoever_has_the_public_key_verifies_signatures_provenance_and_tag(
     row: str, sent: dict[str, Sent], signer: Path
 ) -> None:
     trust = Trust(key=str(signer.with_suffix(".pub")))
-    found = verify_reference(sent[row].release, Wanted(trust, rebuild=False), root=sent[row].root)
+    found = verify_reference(sent[row].release, VerifyOptions(trust, rebuild=False), root=sent[row].root)
     digest = sent[row].done.digest
     assert found.digest == digest
     assert f"signature of the image ({digest})" in found.shown

@@ -23,7 +23,7 @@ from drydock.inputs.store import Store
 from drydock.inputs.transfer import Access, Wanted, download
 from drydock.oci.reference import parse
 from drydock.publish import push
-from tests.support.filled_registry import Stocked
+from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import VARIANT
 from tests.support.loopback import Loopback
 from tests.support.servers import Answered, FaultyProxy, Registry
@@ -109,11 +109,12 @@ class Publishing:
         self.faults, self.journal = self._proxy.faults, self._proxy.journal
         self._path = f"trial/{number}"
         there = parse(f"{registry.host}/{self._path}")
-        self._there = push.Repository(there, QUICK, state=made.shelf.cache / "look")
+        self._there = push.Repository(there, QUICK, state=made.local.cache / "look")
 
     def work(self) -> None:
         there = push.Repository(parse(f"{self._proxy.host}/{self._path}"), QUICK)
-        push.push(there, self._made.layouts, self._made.image, self._made.said, push.Wish("", release="1.0.0"))
+        options = push.PublishOptions("", release="1.0.0")
+        push.push(there, self._made.layouts, self._made.image, self._made.documents, options)
 
     def half_made(self) -> bool:
         if self._there.manifests.digest(f"{VARIANT}-1.0.0") is None:
@@ -191,11 +192,11 @@ class Bundling:
         shutil.copy(made.bundle, self._file)
 
     def work(self) -> None:
-        shelf = self._made.shelf
-        os.environ["DRYDOCK_CACHE"] = str(shelf.cache)
-        create([VARIANT], self._file, root=shelf.root)
+        local = self._made.local
+        os.environ["DRYDOCK_CACHE"] = str(local.cache)
+        create([VARIANT], self._file, root=local.root)
         os.environ["DRYDOCK_CACHE"] = str(self._there)
-        load(self._file, root=shelf.root)
+        load(self._file, root=local.root)
 
     def half_made(self) -> bool:
         images = [path.parent for path in (self._there / "images").glob("*/*/*/index.json")]
@@ -203,7 +204,7 @@ class Bundling:
 
     def same(self) -> bool:
         loaded = {path.name for path in (self._there / "store" / "sha256").rglob("*") if path.is_file()}
-        stored = {path.name for path in (self._made.shelf.cache / "store" / "sha256").rglob("*") if path.is_file()}
+        stored = {path.name for path in (self._made.local.cache / "store" / "sha256").rglob("*") if path.is_file()}
         image = next((self._there / "images").glob("*/*/*/index.json"), None)
         shutil.rmtree(self._there)
         left = [path.name for path in self._made.folder.glob(".again.tar.*")]
@@ -218,13 +219,13 @@ class Made:
 
     def __init__(self, folder: Path, probability: float) -> None:
         self.folder, self.probability = folder, probability
-        self.shelf = Stocked(folder, salt="trials", size=1 << 20)
-        self.layouts = push.built(self.shelf.variant, self.shelf.root)
+        self.local = StockedRepository(folder, salt="trials", size=1 << 20)
+        self.layouts = push.built(self.local.variant, self.local.root)
         self.image = push.combined(self.layouts)
-        wish = push.Wish("", release="1.0.0")
-        self.said = push.describe(parse("127.0.0.1/trials"), self.layouts, self.image, wish)
+        options = push.PublishOptions("", release="1.0.0")
+        self.documents = push.documents_of(parse("127.0.0.1/trials"), self.layouts, self.image, options)
         self.bundle = folder / "bundle.tar"
-        create([VARIANT], self.bundle, root=self.shelf.root)
+        create([VARIANT], self.bundle, root=self.local.root)
 
 
 def true_names(home: Path) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from drydock.core.errors import CredentialsError, InputError
 from drydock.oci.reference import parse
 from drydock.publish import push
-from drydock.publish.push import Published, Wish
+from drydock.publish.push import Published, PublishOptions
 from drydock.repo.ci.workflow import BRANCH
 
 USER, PASSWORD = "DRYDOCK_REGISTRY_USER", "DRYDOCK_REGISTRY_PASSWORD"
@@ -38,7 +38,7 @@ def release(target: str, registry: str, ref: str, key: str, env: Mapping[str, st
     version, channel = tags_of(ref)
     key = key or env.get("DRYDOCK_COSIGN_KEY", "")
     login(registry, env)
-    return push.publish(target, Wish(registry.lower(), version, channel, key=key, keyless=not key))
+    return push.publish(target, PublishOptions(registry.lower(), version, channel, key=key, keyless=not key))
 
 
 def login(registry: str, env: Mapping[str, str] = os.environ) -> bool:
