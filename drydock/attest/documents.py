@@ -77,7 +77,7 @@ def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) ->
 
 
 def from_bundle(layout: Path) -> tuple[Attached, ...]:
-    """Return the documents that a bundle brought with a layout, in the order in which they are attached."""
+    """Return the documents of a layout that was loaded from a bundle, in the order in which they are attached."""
     paths = {media_type: layout / FOLDER / name for media_type, name in FILE_NAMES.items()}
     return tuple(Attached(media_type, path.read_bytes()) for media_type, path in paths.items() if path.is_file())
 

@@ -1,7 +1,7 @@
 """Audit a built image: secrets, build tools, excess rights, writable paths, users. IO (reads only).
 
-The layers are read as they will be pulled. Secrets are also searched in files that a later layer removes: whoever pulls
-the image gets the lower layer too.
+The layers are read as they will be pulled. Files that a later layer removes are searched for secrets too: a pull of the
+image includes the lower layer.
 """
 
 from __future__ import annotations

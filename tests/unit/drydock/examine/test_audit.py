@@ -119,17 +119,17 @@ PLANTED = {
         Put("opt/x", attributes={hardening.CAPABILITY: "x"}), "rights: opt/x: has capabilities (layer 1)",
     ),
     "a device": (Put("opt/null", kind=tarfile.CHRTYPE), "rights: opt/null: is a device (layer 1)"),
-    "a path for everybody": (
+    "a path writable by everyone": (
         Put("opt/x", mode=0o666), "writable: opt/x: writable by everyone: 0:0, mode 0666 (layer 1)",
     ),
     "tmp without its sticky bit": (
         Put("tmp", mode=0o777, kind=tarfile.DIRTYPE),
         "writable: tmp: writable by everyone: 0:0, mode 0777 (layer 1)",
     ),
-    "a path for the image's user": (
+    "a path writable by the image's user": (
         Put("opt/x", mode=0o664), "writable: opt/x: writable by the image's user 10001:0: 0:0, mode 0664 (layer 1)",
     ),
-    "somebody unknown": (
+    "an unknown owner": (
         Put("opt/x", owner=(1234, 0)),
         "user: opt/x: its owner 1234:0 is not in passwd or group (layer 1)",
     ),
