@@ -166,7 +166,7 @@ def test_a_disk_that_is_too_small_is_said_first(
 def test_a_disk_that_fills_up_meanwhile_leaves_the_store_intact(
     carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "refuse_too_little_room", lambda *_: None)
+    monkeypatch.setattr(loading, "check_free_space", lambda *_: None)
     with small_disk(tmp_path / "disk", "64k") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
         with pytest.raises(DiskFullError, match="no space left"):
