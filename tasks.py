@@ -220,7 +220,7 @@ def audit(_: Context, target: str, json: bool = False, platform: str = "") -> No
 
     audited = audit_module.audit(prepare(target, BuildOptions(platform=platform or None)))
     emit(dumps(dump(audited)) if json else audit_module.report(audited))
-    audit_module.settle(audited)
+    audit_module.enforce(audited)
 
 
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})

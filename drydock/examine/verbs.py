@@ -1,6 +1,6 @@
-"""The verbs about published images, as text: `inspect`, `diff`, `verify --reference`. IO.
+"""Implement the verbs about published images: `inspect`, `diff`, `verify --reference`. IO.
 
-Their modules read bills of materials, whose libraries take half a second to import: only when they are asked for.
+The modules behind them are imported in the functions: they import spdx-tools, which takes a few tenths of a second.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> str:
-    """Return what is in an image and what is said of it."""
+    """Return the contents of an image and its attached documents."""
     from drydock.examine import image
 
     found = image.inspect(reference, insecure=insecure)
@@ -25,7 +25,7 @@ def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> st
 
 
 def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
-    """Return what changed between two images."""
+    """Return the changes between two images."""
     from drydock.examine import diff as imagediff
 
     found = imagediff.diff(old, new, platform=platform, insecure=insecure)
@@ -33,23 +33,23 @@ def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure
 
 
 def verify_options(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool) -> VerifyOptions:
-    """Return the options of a verification, given key, identity, issuer and trusted root.
+    """Return the options of a verification; `trust_in` is key, identity, issuer and trusted root.
 
-    Raises InputError for an identity without an issuer, or the reverse.
+    Raises InputError if options that require each other are incomplete.
     """
     from drydock.attest.signing import Trust
     from drydock.examine import trust
 
     key, identity, issuer, root = trust_in
     if bool(identity) != bool(issuer):
-        raise InputError("--identity and --issuer: one says nothing without the other")
+        raise InputError("--identity and --issuer require each other")
     if root and not identity:
-        raise InputError("--trusted-root: says who may vouch for an identity, so it wants --identity and --issuer")
+        raise InputError("--trusted-root requires --identity and --issuer")
     return trust.VerifyOptions(Trust(key, identity, issuer, insecure, root), rebuild, builder)
 
 
 def verify(reference: str, options: VerifyOptions, *, json: bool = False) -> str:
-    """Return what was shown of an image. Raises UntrustedError or NotReproducibleError."""
+    """Return the result of a verification. Raises UntrustedError or NotReproducibleError."""
     from drydock.examine import trust
 
     found = trust.verify_reference(reference, options)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from drydock.build import build
+from drydock.build.job import BuildOptions, prepare
 from drydock.bundle.create import create
 from drydock.bundle.load import load
 from drydock.config.access import Access
@@ -24,7 +25,7 @@ from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, download
 from drydock.oci.reference import parse
 from drydock.publish import push
-from tests.support.filled_registry import Stocked
+from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import VARIANT
 from tests.support.loopback import Loopback
 from tests.support.servers import Answered, FaultyProxy, Registry
@@ -110,12 +111,13 @@ class Publishing:
         self._proxy = FaultyProxy(registry.port, made.probability, number)
         self.faults, self.journal = self._proxy.faults, self._proxy.journal
         self._path = f"trial/{number}"
-        direct = parse(f"{registry.host}/{self._path}")
-        self._direct = push.Repository(direct, QUICK, state=made.shelf.cache / "look")
+        there = parse(f"{registry.host}/{self._path}")
+        self._there = push.Repository(there, QUICK, state=made.local.cache / "look")
 
     def work(self) -> None:
-        repository = push.Repository(parse(f"{self._proxy.host}/{self._path}"), QUICK)
-        push.push(repository, self._made.layouts, self._made.image, self._made.said, push.Wish("", release="1.0.0"))
+        there = push.Repository(parse(f"{self._proxy.host}/{self._path}"), QUICK)
+        options = push.PublishOptions("", release="1.0.0")
+        push.push(there, self._made.layouts, self._made.image, self._made.documents, options)
 
     def half_made(self) -> bool:
         if self._direct.manifests.digest(f"{VARIANT}-1.0.0") is None:
@@ -169,8 +171,8 @@ class Building:
 
     def work(self) -> None:
         os.environ["DRYDOCK_CACHE"] = str(self._small.cache)
-        wish = build.Wish(platform="linux/amd64", offline=True)
-        job = build.prepare(SMALL, wish, root=self._small.root)
+        wish = BuildOptions(platform="linux/amd64", offline=True)
+        job = prepare(SMALL, wish, root=self._small.root)
         self._built = build.build(job, no_cache=True, into_engine=False).digest
 
     def half_made(self) -> bool:
@@ -193,21 +195,21 @@ class Bundling:
         shutil.copy(made.bundle, self._file)
 
     def work(self) -> None:
-        shelf = self._made.shelf
-        os.environ["DRYDOCK_CACHE"] = str(shelf.cache)
-        create([VARIANT], self._file, root=shelf.root)
-        os.environ["DRYDOCK_CACHE"] = str(self._home)
-        load(self._file, root=shelf.root)
+        local = self._made.local
+        os.environ["DRYDOCK_CACHE"] = str(local.cache)
+        create([VARIANT], self._file, root=local.root)
+        os.environ["DRYDOCK_CACHE"] = str(self._there)
+        load(self._file, root=local.root)
 
     def half_made(self) -> bool:
         images = [path.parent for path in (self._home / "images").glob("*/*/*/index.json")]
         return not (self._whole() and true_names(self._home) and all(map(true_names, images)))
 
     def same(self) -> bool:
-        loaded = {path.name for path in (self._home / "store" / "sha256").rglob("*") if path.is_file()}
-        stored = {path.name for path in (self._made.shelf.cache / "store" / "sha256").rglob("*") if path.is_file()}
-        image = next((self._home / "images").glob("*/*/*/index.json"), None)
-        shutil.rmtree(self._home)
+        loaded = {path.name for path in (self._there / "store" / "sha256").rglob("*") if path.is_file()}
+        stored = {path.name for path in (self._made.local.cache / "store" / "sha256").rglob("*") if path.is_file()}
+        image = next((self._there / "images").glob("*/*/*/index.json"), None)
+        shutil.rmtree(self._there)
         left = [path.name for path in self._made.folder.glob(".again.tar.*")]
         return self._whole() and loaded == stored and image is not None and not left
 
@@ -220,13 +222,13 @@ class Made:
 
     def __init__(self, folder: Path, probability: float) -> None:
         self.folder, self.probability = folder, probability
-        self.shelf = Stocked(folder, salt="trials", size=1 << 20)
-        self.layouts = push.built(self.shelf.variant, self.shelf.root)
+        self.local = StockedRepository(folder, salt="trials", size=1 << 20)
+        self.layouts = push.built(self.local.variant, self.local.root)
         self.image = push.combined(self.layouts)
         options = push.PublishOptions("", release="1.0.0")
-        self.said = push.describe(parse("127.0.0.1/trials"), self.layouts, self.image, options)
+        self.documents = push.documents_of(parse("127.0.0.1/trials"), self.layouts, self.image, options)
         self.bundle = folder / "bundle.tar"
-        create([VARIANT], self.bundle, root=self.shelf.root)
+        create([VARIANT], self.bundle, root=self.local.root)
 
 
 def true_names(home: Path) -> bool:

@@ -18,7 +18,7 @@ def job() -> Job:
     return prepare("cpu-vllm0.32")
 
 
-def test_a_statement_is_of_the_digest_and_of_all_that_went_in(job: Job, tmp_path: Path) -> None:
+def test_the_statement_names_the_digest_and_all_inputs(job: Job, tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("{}")
     os.utime(tmp_path / "index.json", (1795219200, 1795219200))
     found = provenance.statement(job, tmp_path, f"sha256:{'a' * 64}", "r.example/cpu", {})
@@ -38,7 +38,7 @@ def test_a_statement_is_of_the_digest_and_of_all_that_went_in(job: Job, tmp_path
     } <= uris
 
 
-def test_source_trees_are_named_by_their_commit(job: Job) -> None:
+def test_source_trees_are_identified_by_their_commit(job: Job) -> None:
     source = LockedSource(name="vllm", repository="https://git.example/vllm", commit="c" * 40, source="x")
     pins = job.pins.model_copy(update={"sources": (source,)})
     changed = job.lock.model_copy(update={"platforms": {job.platform: pins}})
@@ -58,11 +58,11 @@ def test_source_trees_are_named_by_their_commit(job: Job) -> None:
          "https://gitlab.com/o/r//.gitlab-ci.yml@refs/heads/main"),
     ],
 )  # fmt: skip
-def test_builders(env: dict[str, str], expected: str) -> None:
+def test_builder_from_environment(env: dict[str, str], expected: str) -> None:
     assert provenance.builder(env) == expected
 
 
-def test_a_remotes_credentials_stay_out(tmp_path: Path) -> None:
+def test_credentials_of_a_remote_are_removed(tmp_path: Path) -> None:
     for command in (
         ("init", "-q"),
         ("remote", "add", "origin", "https://user:secret@git.example/r.git"),
@@ -73,6 +73,6 @@ def test_a_remotes_credentials_stay_out(tmp_path: Path) -> None:
     assert (found.repository, len(found.commit), found.dirty) == ("https://git.example/r.git", 40, False)
 
 
-def test_no_repository_is_no_commit(tmp_path: Path) -> None:
+def test_outside_a_repository_there_is_no_commit(tmp_path: Path) -> None:
     assert tmp_path != ROOT
     assert provenance.read_origin(tmp_path).commit == ""
