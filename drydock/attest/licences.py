@@ -30,7 +30,7 @@ class Denied(Record):
     because: Because
 
 
-class Override(Record):
+class LicenceOverride(Record):
     """The licence of a package whose metadata is insufficient."""
 
     licence: str = Field(
@@ -58,7 +58,7 @@ class LicencePolicy(Record):
     """Action if the licence is unknown, or neither allowed nor denied."""
     names: Mapping[str, str]
     """Licence name in metadata → SPDX identifier."""
-    packages: Mapping[str, Override] = {}
+    packages: Mapping[str, LicenceOverride] = {}
     """Licences of Python distributions whose metadata is insufficient."""
     origins: Mapping[Literal["deb"], OriginRule] = {}
     """Verdicts for whole origins."""

@@ -1,4 +1,4 @@
-"""Generated tables stand between their markers, and nothing else of a page changes."""
+"""Generated tables replace the text between their markers and nothing else."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_table_replaces_what_stood_between_its_markers(page: Path) -> None:
+def test_a_table_replaces_the_text_between_its_markers(page: Path) -> None:
     assert docs.filled(page, {"proofs": "new\n"}) == f"before\n{TABLE}new\n{docs.END}\nafter\n"
 
 
-def test_a_page_without_markers_is_refused(page: Path) -> None:
+def test_a_page_without_markers_is_an_error(page: Path) -> None:
     with pytest.raises(StaleError, match="missing marker lines"):
         docs.filled(page, {"other": "new\n"})
 
 
-def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_page_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="page not found"):
         docs.filled(tmp_path / "none.md", {"checks": "new\n"})
 
@@ -63,7 +63,7 @@ def test_the_table_lists_every_check_with_its_fix() -> None:
     assert all(f"| {check.id} |" in table for check in variant.checks)
 
 
-def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> None:
+def test_a_record_is_in_the_table_once_with_its_stacks() -> None:
     first = containers.variant(containers.RUNTIME)
     second = first.model_copy(update={"stack": "other"})
     nothing = containers.variant(Run()).model_copy(update={"stack": "plain"})
