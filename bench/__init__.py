@@ -1,4 +1,4 @@
-"""What `invoke bench` measures: drydock and the plain way, in turns, in one run."""
+"""Benchmarks (`./inv bench`): drydock and a plain Dockerfile, measured alternately in one run."""
 
 PARTS = ("build", "start", "serve", "size", "ship", "tool")
-"""In the order of the page; run.py says how each is measured."""
+"""In the order of the page. run.py measures them."""

@@ -1,6 +1,6 @@
-"""How much of what Gaudi computes is padding: buckets that fit recorded lengths, beside the vendor's three ways.
+"""The share of padding in Gaudi's work: buckets fitted to recorded prompt lengths, and the vendor's three methods.
 
-The traces are counts of prompt lengths; bench/README.md says where they come from.
+The traces are counts of prompt lengths. See bench/README.md for their source.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ import csv
 from collections.abc import Mapping
 from pathlib import Path
 
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from drydock.core.paths import ROOT
 from entrypoints.decide.shapes.buckets import Buckets, Range, doublings, exponential, limited, linear
 from entrypoints.decide.shapes.histogram import optimal, padding
 
 STEP = 128
-"""Tokens of a block on Gaudi: what every bucket is a multiple of."""
+"""Tokens per block on Gaudi. Every bucket is a multiple of it."""
 SHARE = 0.25
 """The padding limit of vllm-gaudi, as a share of a bucket."""
 GOAL = Goal(compares="ratio", sense="at most", limit=0.75)
@@ -23,23 +23,19 @@ COMMAND = "./inv bench tool"
 TRACES = {"conversation": "azure-2023-conversation.csv", "code": "azure-2023-code.csv"}
 
 
-def rows() -> list[Row]:
-    """Return a row for each trace and each of the vendor's ways of spacing as many buckets."""
-    return [
-        row
-        for trace, file in TRACES.items()
-        for sizes in (read_sizes(ROOT / "bench" / "workloads" / file),)
-        for row in _rows(trace, sizes)
-    ]
+def rows() -> list[Measurement]:
+    """Return a row for each trace and each of the vendor's methods with the same number of buckets."""
+    traces = {trace: read_sizes(ROOT / "bench" / "workloads" / file) for trace, file in TRACES.items()}
+    return [row for trace, sizes in traces.items() for row in _rows(trace, sizes)]
 
 
 def read_sizes(path: Path) -> dict[int, float]:
-    """Return how many requests have a prompt of each length, in tokens."""
+    """Read prompt length in tokens → number of requests."""
     with path.open() as file:
         return {int(row["prompt_tokens"]): float(row["requests"]) for row in csv.DictReader(file)}
 
 
-def _rows(trace: str, sizes: Mapping[int, float]) -> list[Row]:
+def _rows(trace: str, sizes: Mapping[int, float]) -> list[Measurement]:
     longest = -(-max(sizes) // STEP) * STEP
     spread = Range(STEP, STEP, longest)
     ways = {
@@ -51,13 +47,13 @@ def _rows(trace: str, sizes: Mapping[int, float]) -> list[Row]:
 
 
 def evenly(spread: Range, count: int) -> Buckets:
-    """Return `count` linear buckets: with the smallest step that makes no more of them."""
+    """Return linear buckets with the smallest step that gives at most `count` of them."""
     steps = range(spread.step, spread.last + spread.step, spread.step)
     fits = (linear(Range(step, step, -(-spread.last // step) * step)) for step in steps)
     return next(buckets for buckets in fits if len(buckets) <= count)
 
 
-def _row(trace: str, way: str, sizes: Mapping[int, float], spread: Range, theirs: Buckets) -> Row:
+def _row(trace: str, way: str, sizes: Mapping[int, float], spread: Range, theirs: Buckets) -> Measurement:
     ours = optimal(sizes, len(theirs), spread.step, spread.last)
     fewest = optimal(sizes, len(sizes), spread.step, spread.last)
     floor = _percent(fewest, sizes)
@@ -65,7 +61,7 @@ def _row(trace: str, way: str, sizes: Mapping[int, float], spread: Range, theirs
         f"drydock's choice is optimal: no other {len(theirs)} multiples of {STEP} pad less. Even one graph for "
         f"each of the {len(fewest)} multiples that occur would pad {floor:.1f} %."
     )
-    return Row(
+    return Measurement(
         what=f"Gaudi buckets, {len(theirs)} graphs, prompts of the {trace} trace: share of padding",
         against=f"{way}, same number of graphs",
         goal=GOAL,

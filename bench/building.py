@@ -1,7 +1,7 @@
-"""How long builds take: from nothing, after an edit of the entrypoint, after nothing. IO.
+"""Duration of builds: without cache, after an edit of the entrypoint, without changes. IO.
 
-Each ends with an image that the engine can run. Downloads count for nobody: our store is filled, and the plain build
-finds its wheels in a folder, where a filled pip cache would still ask an index for each.
+Each ends with an image that the engine can run. Downloads are not measured: drydock's store is full, and the plain
+build takes its wheels from a folder, because pip would ask an index for each wheel even with a full cache.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench import images, plain_image
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from bench.turns import in_turns, timed
 from drydock.build import build
+from drydock.build.job import prepare
 
 COMMAND = "./inv bench build"
 PLAIN = "plain, with a filled pip cache"
@@ -40,8 +41,8 @@ NOTES = {
 }
 
 
-def rows(rounds: int) -> list[Row]:
-    """Measure builds, each kind in turns with its peer."""
+def rows(rounds: int) -> list[Measurement]:
+    """Measure builds; drydock and plain alternate for each kind."""
     with images.folder() as folder:
         builds = _Builds(folder)
         try:
@@ -64,13 +65,15 @@ def _at_most(limit: float) -> Goal:
     return Goal(compares="ratio", sense="at most", limit=limit)
 
 
-def _row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) -> Row:
+def _row(what: str, against: str, goal: Goal, figures: tuple[Figure, Figure]) -> Measurement:
     ours, theirs = figures
-    return Row(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=NOTES[what])
+    return Measurement(
+        what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=NOTES[what]
+    )
 
 
 class _Builds:
-    """Builds both, forgets what it built, and leaves BuildKit's cache as a next build would find it."""
+    """Builds both images and removes them; leaves BuildKit's cache for the next build."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,26 +83,26 @@ class _Builds:
         self.newest: Path | None = None
 
     def ours(self) -> float:
-        """Build ours with nothing in BuildKit, and none of its kind in the engine, on the foundation that is there."""
+        """Build drydock's image on the stored foundation, with no BuildKit cache and no such image in the engine."""
         self.forget()
         return self._ours(lambda _: self.of.below, no_cache=True)
 
     def first(self) -> float:
-        """Build ours with nothing in BuildKit, and none of its kind in the engine, foundation and all."""
+        """Build drydock's image and its foundation, with no BuildKit cache and no such image in the engine."""
         self.forget()
         return self._ours(self._foundation, no_cache=True)
 
     def ours_edited(self) -> float:
-        """Build ours after one more edit; as for any user, layout and image of the build before it are there."""
+        """Build drydock's image after an edit, with the previous build's layout and image present, as for a user."""
         return self._ours(lambda _: self.of.below, images.edited(self.folder, next(self.number)))
 
     def ours_again(self) -> float:
-        """Ask for a build that was made before."""
+        """Build again without changes."""
         build.build(self.of.job)
-        return timed(lambda: build.build(build.prepare(self.of.job.variant.id)))
+        return timed(lambda: build.build(prepare(self.of.job.variant.id)))
 
     def process_again(self) -> float:
-        """Ask for it on the command line."""
+        """Build again without changes, on the command line."""
         build.build(self.of.job)
         return timed(lambda: images.run([sys.executable, "-m", "invoke", "build", "--target", self.of.job.variant.id]))
 
@@ -124,7 +127,7 @@ class _Builds:
         return seconds
 
     def forget(self) -> None:
-        """Drop the newest image of ours, and its layout."""
+        """Remove drydock's newest image and its layout."""
         if self.newest:
             number = self.newest.name.rpartition("-")[2]
             images.run(["docker", "image", "rm", "--force", f"{images.NAME}:{number}"])
@@ -132,15 +135,15 @@ class _Builds:
         self.newest = None
 
     def plain(self) -> float:
-        """Build the plain image with nothing in BuildKit."""
+        """Build the plain image with no BuildKit cache."""
         return self._plain(plain_image.FOLDER, "--no-cache")
 
     def plain_edited(self) -> float:
-        """Build the plain image after one more edit of its own script, which a careful author copies last."""
+        """Build the plain image after an edit of its script, which its Dockerfile copies last."""
         return self._plain(images.edited_plain(self.folder, next(self.number)))
 
     def plain_again(self) -> float:
-        """Build the plain image again."""
+        """Build the plain image again without changes."""
         return self._plain(plain_image.FOLDER)
 
     def _plain(self, source: Path, *options: str) -> float:

@@ -1,4 +1,4 @@
-"""What a benchmark ran on: machine, engine and commit. IO."""
+"""The machine, engine and commit of a benchmark. IO."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from bench.records import Machine
+from bench.records import BenchmarkMachine
 from drydock.core.paths import ROOT
 
 
-def machine() -> Machine:
-    """Read what this machine is."""
-    return Machine(
+def machine() -> BenchmarkMachine:
+    """Read this machine's properties."""
+    return BenchmarkMachine(
         processor=_field("/proc/cpuinfo", "model name", ":") or platform.machine(),
         cpus=len(os.sched_getaffinity(0)),
         memory=int(_field("/proc/meminfo", "MemTotal", ":").partition(" ")[0] or 0) * 1024,
@@ -27,7 +27,7 @@ def machine() -> Machine:
 
 
 def commit() -> str:
-    """Return the commit that is checked out, with a + where files differ from it; empty outside a clone."""
+    """Return the current commit, with a + if files have uncommitted changes; empty outside a clone."""
     name = _output("git", "rev-parse", "--short=12", "HEAD")
     return f"{name}+" if name and _output("git", "status", "--porcelain", "--untracked-files=no") else name
 

@@ -1,7 +1,7 @@
-"""Starts with an engine core that is a fork of the API server, and with one that is spawned: in turns, cache empty. IO.
+"""Compare starts that fork the engine core with starts that spawn it, alternately, with an empty cache. IO.
 
-`python -m bench.forking` prints what docs/cpu.md says of it: seconds from `docker run` to the right answer, and
-those of the processors. Builds the CPU image and the model where they are not there.
+`python -m bench.forking` prints the figures in docs/cpu.md: seconds from `docker run` to the first correct answer, and
+CPU time. It builds the CPU image and the model if needed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from bench.records import Figure
 from bench.servers import GIVEN, Way, first_answer, right, running
 from bench.turns import in_turns
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError
 from drydock.prove import smollm2
@@ -26,8 +27,8 @@ SPAWN = {"VLLM_WORKER_MULTIPROC_METHOD": "spawn"}
 
 
 def measure(rounds: int) -> dict[str, tuple[Figure, Figure]]:
-    """Return the seconds of each way's starts, and the processors' seconds."""
-    image = build.build(build.prepare("cpu")).image
+    """Return method → seconds until the answer, and CPU seconds."""
+    image = build.build(prepare("cpu")).image
     model = smollm2.make(image)
     serve = ("serve", *GIVEN)
     ways = {"fork": Way("fork", image, serve), "spawn": Way("spawn", image, serve, environment=SPAWN)}
@@ -40,7 +41,7 @@ def measure(rounds: int) -> dict[str, tuple[Figure, Figure]]:
             took = time.monotonic() - begin
             work[way.name].append(processor_seconds(container))
         if not right(answer):
-            raise BuildError(f"{way.name}: answers {answer!r}")
+            raise BuildError(f"{way.name}: wrong answer: {answer!r}")
         return took
 
     figures = in_turns({name: partial(seconds, way) for name, way in ways.items()}, rounds, "s")
@@ -48,14 +49,14 @@ def measure(rounds: int) -> dict[str, tuple[Figure, Figure]]:
 
 
 def processor_seconds(container: Container) -> float:
-    """Return what a container has used of the processors, in seconds, as its cgroup counts."""
+    """Return the CPU time of a container in seconds, as counted by its cgroup."""
     stats: Any = container.stats(stream=False)
     nanoseconds: int = stats["cpu_stats"]["cpu_usage"]["total_usage"]
     return round(nanoseconds / 1e9, 1)
 
 
 def main(arguments: list[str]) -> None:
-    """Print both ways' figures; the number of rounds may be given."""
+    """Print the figures of both methods. The optional argument is the number of rounds."""
     for name, (seconds, work) in measure(int(arguments[0]) if arguments else ROUNDS).items():
         log(f"{name}: {', '.join(f'{value:.1f}' for value in seconds.values)} s")
         emit(f"{name}: answer after {seconds.median:.1f} s, processors {work.median:.1f} s\n")

@@ -8,7 +8,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from bench.plot import bars, timeline
-from bench.records import Figure, Goal, Machine, Part, Report, Row
+from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Report
 from drydock.core.errors import StaleError
 from drydock.core.files import dumps, write_atomically
 from drydock.model.record import dump
@@ -40,7 +40,7 @@ def read(root: Path) -> Report:
         raise StaleError(f"{RECORDED}: {error}", hint=f"git checkout {RECORDED}, or ./inv bench --record") from error
 
 
-def record(root: Path, parts: Mapping[str, Part]) -> list[Path]:
+def record(root: Path, parts: Mapping[str, MeasuredPart]) -> list[Path]:
     """Add parts to those recorded before; return the files that changed."""
     report = Report(parts={**read(root).parts, **parts})
     changed = [root / RECORDED] if write_atomically(root / RECORDED, dumps(dump(report))) else []
@@ -73,24 +73,24 @@ def files(report: Report) -> dict[Path, str]:
     return found
 
 
-def _in_order(report: Report) -> Iterator[tuple[str, Part]]:
+def _in_order(report: Report) -> Iterator[tuple[str, MeasuredPart]]:
     yield from ((name, report.parts[name]) for name in TITLES if name in report.parts)
 
 
-def table(rows: Sequence[Row]) -> str:
+def table(rows: Sequence[Measurement]) -> str:
     """Return rows as a Markdown table."""
     lines = [HEAD, ["---"] * len(HEAD), *map(cells, rows)]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def cells(row: Row) -> tuple[str, ...]:
+def cells(row: Measurement) -> tuple[str, ...]:
     """Return the table cells of a row."""
     theirs = row.theirs and shown(row.theirs)
     ratio = f"{row.ours.median / row.theirs.median:.3g} {TIMES}" if row.theirs else ""
     return row.what, row.against, shown(row.ours), theirs or "", ratio, goal(row.goal, row.ours), _met(row)
 
 
-def _met(row: Row) -> str:
+def _met(row: Measurement) -> str:
     return "yes" if row.met else "**no**"
 
 
@@ -152,7 +152,7 @@ def _page(report: Report) -> str:
     return INTRODUCTION + "\n".join(_section(name, part) for name, part in _in_order(report))
 
 
-def _section(name: str, part: Part) -> str:
+def _section(name: str, part: MeasuredPart) -> str:
     pictures = [name, *(f"{name}-{who}" for who in part.profile)]
     images = "".join(f"![{each}](benchmarks/{each}.svg)\n\n" for each in pictures)
     rounds = "1 round" if part.rounds == 1 else f"{part.rounds} rounds"
@@ -161,7 +161,7 @@ def _section(name: str, part: Part) -> str:
     return f"## {TITLES[name]}\n\n{table(part.rows)}\n{images}{counted}{_notes(part.rows)}Measured on: {ran}.\n"
 
 
-def _shown(machine: Machine) -> str:
+def _shown(machine: BenchmarkMachine) -> str:
     engine = f", {machine.engine}" if machine.engine else ""
     memory = f"{machine.memory / 2**30:.0f} GiB"
     return (
@@ -170,7 +170,7 @@ def _shown(machine: Machine) -> str:
     )
 
 
-def _notes(rows: Sequence[Row]) -> str:
+def _notes(rows: Sequence[Measurement]) -> str:
     """Return each note once, with the rows it is about, and the commands that repeat the measurements."""
     about: dict[str, list[str]] = {}
     for row in rows:

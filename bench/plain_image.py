@@ -1,8 +1,8 @@
-"""The plain way: bench/plain/Dockerfile, built by stock buildx from inputs that a lock of its own pins. IO.
+"""The plain image: bench/plain/Dockerfile, built by stock buildx from locked inputs. IO.
 
-It is the CPU variant without what makes it drydock's: the compiler and the headers that vLLM's default needs at start
-are in the base, nothing that pip brings is left out, and all wheels are one layer. `python -m bench.plain_image`
-locks anew what it has beside our own wheels.
+It is the CPU variant as a plain Dockerfile: the base has the compiler and headers that vLLM's defaults need at start,
+no package is excluded, and all wheels are one layer. `python -m bench.plain_image` locks again what it has in addition
+to drydock's wheels.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from drydock.model.variant import Variant
 FOLDER = ROOT / "bench" / "plain"
 LOCK = FOLDER / "lock.json"
 PACKAGES = ("g++", "python3-dev", "python3-venv")
-NOBODY_HAS = ("torchaudio", "torchcodec", "torchvision")
-"""What no index has for a CPU: out of both. All else that drydock's row leaves out is what pip installs."""
+UNAVAILABLE = ("torchaudio", "torchcodec", "torchvision")
+"""Packages without a CPU build on any index: both images exclude them. The plain image excludes nothing else."""
 PLATFORM = "linux/amd64"
 LABEL = "io.drydock.bench=plain"
 ALL = "all"
@@ -36,12 +36,12 @@ ALL = "all"
 
 
 def variant() -> Variant:
-    """Return what the plain image is resolved from."""
+    """Return the variant that the plain image is resolved from."""
     row = _row()
     if not isinstance(row.base, DebianBase):
         raise TypeError(row.base.kind)
     base = row.base.model_copy(update={"packages": (*row.base.packages, *PACKAGES)})
-    kept = tuple(exclusion for exclusion in row.exclude if exclusion.name in NOBODY_HAS)
+    kept = tuple(exclusion for exclusion in row.exclude if exclusion.name in UNAVAILABLE)
     update = {"id": "plain", "base": base, "exclude": kept, "layers": (Layer(name=ALL),), "platforms": (PLATFORM,)}
     return row.model_copy(update=update)
 
@@ -52,18 +52,18 @@ def _row() -> Variant:
 
 
 def relock() -> bool:
-    """Resolve anew what the plain image has beside our wheels; return whether its lock changed."""
+    """Resolve what the plain image has in addition to drydock's wheels; return whether its lock changed."""
     resolved, own = lockfile.resolve_variant(variant(), None), {wheel.name for wheel in wheels(ours())}
     return lockfile.write_lock(LOCK, with_wheels(resolved, [each for each in wheels(resolved) if each.name not in own]))
 
 
 def wheels(of: Lock) -> list[LockedWheel]:
-    """Return all wheels of a lock, for the one platform."""
+    """Return all wheels of a lock for PLATFORM."""
     return [wheel for layer in of.platforms[PLATFORM].layers.values() for wheel in layer]
 
 
 def with_wheels(of: Lock, instead: Sequence[LockedWheel]) -> Lock:
-    """Return a lock with other wheels."""
+    """Return a lock with its wheels replaced."""
     pins = of.platforms[PLATFORM].model_copy(update={"layers": {ALL: tuple(instead)}})
     return of.model_copy(update={"platforms": {PLATFORM: pins}})
 
@@ -74,13 +74,13 @@ def ours() -> Lock:
 
 
 def pinned() -> Lock:
-    """Return what the plain image is made of: our own wheels, whatever they are today, and what its lock adds."""
+    """Return the plain image's lock: the current wheels of the CPU variant, and those in its own lock."""
     added = lockfile.read_lock(LOCK)
     return with_wheels(added, [*wheels(ours()), *wheels(added)])
 
 
 def contexts() -> dict[str, str]:
-    """Bring the plain image's inputs into the store; return them as build contexts. Raises StaleError or FetchError."""
+    """Fetch the plain image's inputs; return them as build contexts. Raises StaleError or FetchError."""
     found = fetch.fetch(variant(), pinned(), PLATFORM)
     return {name: found[name] for name in ("base", "wheels")}
 
@@ -98,12 +98,13 @@ def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     if ran.returncode:
-        raise EngineError(f"docker buildx build {folder}: {ran.stderr.strip().splitlines()[-1]}", hint="invoke engine")
+        said = ran.stderr.strip().splitlines()[-1]
+        raise EngineError(f"docker buildx build {folder}: {said}", hint="run `./inv engine`")
     return ran.stdout.strip()
 
 
 def forget() -> None:
-    """Remove every plain image from the engine, by its id; BuildKit's own cache makes the next one quick."""
+    """Remove every plain image from the engine. BuildKit's cache is kept."""
     for image in docker.from_env().images.list(all=True, filters={"label": LABEL}):
         docker.from_env().images.remove(str(image.id), force=True)
 

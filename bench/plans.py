@@ -1,8 +1,8 @@
 """The whole matrix as one docker-bake.json: `python -m bench.plans` prints it.
 
-On standard error it says what each stage took of the processor, in seconds, as JSON: `invoke bench tool` sets that
-beside `docker buildx bake --print` of the very file. Every variant's Dockerfile and profile are rendered, every lock is
-read and checked, for each of its platforms.
+On standard error it prints the CPU seconds of each stage as JSON, which `./inv bench tool` compares with
+`docker buildx bake --print` of the same file. For each variant and platform, it renders the Dockerfile and the profile,
+and reads and checks the lock.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def main() -> None:
-    """Print the plan, and the processor's seconds of each stage."""
+    """Print the plan, and the CPU seconds of each stage."""
     short_lived()
     text, seconds = staged(ROOT, lambda variants: dumps(whole(ROOT, variants)))
     sys.stdout.write(text)
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def staged(root: Path, make: Callable[[tuple[Variant, ...]], T]) -> tuple[T, dict[str, float]]:
-    """Load a matrix, render it and plan it; return the plan, and the processor's seconds of each stage."""
+    """Load, render and plan a matrix; return the plan and the CPU seconds of each stage."""
     begin = time.process_time()
     variants = read_matrix(root)
     loaded = time.process_time()
@@ -65,7 +65,7 @@ def _targets(root: Path, variant: Variant) -> Iterator[tuple[str, dict[str, Any]
 
 
 def _contexts(folder: Path, pins: LockedPlatform) -> dict[str, str]:
-    """Return the named contexts of a variant as folders that need not exist: a plan is made before they do."""
+    """Return the named contexts of a variant as folders, which need not exist yet."""
     names = ("base", "wheels", "tools", "entrypoints", *(source.name for source in pins.sources), *pins.supplied)
     return {name: str(folder / name) for name in names}
 

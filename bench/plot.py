@@ -1,6 +1,6 @@
-"""Figures → SVG pictures: bars with their spread, and a start's phases on a line of time. Pure.
+"""Figures → SVG pictures: bar charts, and timelines of a start's phases. Pure.
 
-Written by hand, since a picture of bars is thirty lines, and the same figures must give the same bytes.
+Written without a plotting library: a bar chart takes thirty lines, and the same figures must give the same bytes.
 """
 
 from __future__ import annotations
@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from html import escape
 
-from bench.records import Figure, Phase, Row
+from bench.records import Figure, Measurement, Phase
 
 WIDTH, LABEL, LINE, BAR = 860, 390, 44, 14
 OURS, THEIRS, INK, GOAL = "#2563a8", "#b9b4a8", "#1b1b1b", "#c2410c"
 COLOURS = ("#2563a8", "#5b8f3a", "#c2410c", "#8a5aa8", "#b08a1e", "#3f8f8a", "#a83250", "#6b6b6b")
 
 
-def bars(title: str, rows: Sequence[Row]) -> str:
-    """Return a picture of rows: ours above theirs, each row on a scale of its own."""
+def bars(title: str, rows: Sequence[Measurement]) -> str:
+    """Return a bar chart of rows: ours above theirs. Each row has its own scale."""
     body = [_row(row, 40 + number * LINE) for number, row in enumerate(rows)]
     legend = (
         f'<rect x="{LABEL}" y="10" width="10" height="10" fill="{OURS}"/><text x="{LABEL + 14}" y="19">drydock</text>'
@@ -27,7 +27,7 @@ def bars(title: str, rows: Sequence[Row]) -> str:
     return _svg(title, 50 + len(rows) * LINE, legend + "".join(body))
 
 
-def _row(row: Row, top: int) -> str:
+def _row(row: Measurement, top: int) -> str:
     figures = [row.ours, *([row.theirs] if row.theirs else [])]
     limit = _limit(row)
     scale = (WIDTH - LABEL - 90) / (max(limit, *(max(figure.values) for figure in figures)) or 1)
@@ -40,12 +40,12 @@ def _row(row: Row, top: int) -> str:
     return "".join([*_label(row, top), *drawn, line])
 
 
-def _limit(row: Row) -> float:
+def _limit(row: Measurement) -> float:
     """Return the goal on the scale of the row's figures."""
     return row.goal.limit * (row.theirs.median if row.theirs and row.goal.compares == "ratio" else 1)
 
 
-def _label(row: Row, top: int) -> Iterator[str]:
+def _label(row: Measurement, top: int) -> Iterator[str]:
     for place, text in enumerate((row.what, row.against)):
         short = text if len(text) <= 62 else f"{text[:61]}…"  # noqa: PLR2004 - what fits
         yield f'<text x="{LABEL - 8}" y="{top + 11 + place * 16}" text-anchor="end">{escape(short)}</text>'
@@ -64,7 +64,7 @@ def _bar(figure: Figure, top: int, scale: float, colour: str) -> str:
 
 
 def timeline(title: str, phases: Sequence[Phase]) -> str:
-    """Return a picture of who did what when: a lane for each process, seconds from left to right."""
+    """Return a timeline: a lane for each process, seconds from left to right."""
     lanes = list(dict.fromkeys(phase.process for phase in phases))
     names = list(dict.fromkeys(phase.phase for phase in phases))
     colours = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}

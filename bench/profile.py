@@ -1,7 +1,7 @@
-"""Where the seconds of a start go: a container's processes, looked at from the host five times a second. IO.
+"""Profile a start: sample a container's processes from the host, five times per second. IO.
 
-What a process does is told from what it is and holds, as the entrypoint itself tells its phases: which libraries and
-weights it maps, and whether it computes. Nothing is put into the container, so the start measured is the real one.
+A process's phase follows from its command line, the libraries and weights it maps, and its CPU use, as in the
+entrypoint's own phases. Nothing is added to the container, so the start is not distorted.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bench.records import Phase
 from drydock.prove.demo import STATUS_PORT, address, status
 
 EVERY = 0.2
-"""Seconds between two looks."""
+"""Seconds between two samples."""
 BUSY = 0.2
-"""Share of one processor from which a process counts as computing."""
+"""Share of one CPU above which a process counts as computing."""
 SHORTEST = 0.5
 """Seconds that a process must live to be drawn."""
 FINEST = 120
-"""Stretches that a process is told in at most: a busy machine makes it wait and compute by turns."""
+"""Maximum number of phases of a process: on a busy machine it alternates between waiting and computing."""
 PYTHON, IMPORTS, WEIGHTS, WORKS, WAITS = (
     "Python starts",
     "imports PyTorch and vLLM",
@@ -37,7 +37,7 @@ PYTHON, IMPORTS, WEIGHTS, WORKS, WAITS = (
     "waits",
 )
 COMPILER = "compiler"
-"""Many in turn, all in one lane."""
+"""There are many, one after the other, all drawn in one lane."""
 TORCH = "libtorch_cpu.so"
 ENDINGS = (".safetensors", ".gguf", ".bin", ".pt")
 TITLES = {
@@ -53,31 +53,31 @@ TITLES = {
     "healthcheck": "",
     "resource_tracker": "",
 }
-"""Part of a command line → what the process is; nothing for what is not drawn. The first that fits counts."""
+"""Part of a command line → name of the process; empty if it is not drawn. The first match wins."""
 
 
 class Look(NamedTuple):
-    """A process at one time."""
+    """A sample of one process."""
 
     pid: int
     title: str
     at: float
     """Seconds since the container's start."""
     used: float
-    """Seconds of processor so far."""
+    """CPU seconds so far."""
     torch: bool
     """Whether PyTorch's library is mapped."""
     weights: bool
     """Whether a weight file is mapped."""
     ready: bool
-    """Whether its main thread computes, or would if a processor were free, or reads the disk."""
+    """Whether its main thread runs, waits for a CPU, or reads from disk."""
 
 
 @contextlib.contextmanager
 def sampled(container: Container) -> Iterator[list[Phase]]:
-    """Look at a container's processes while the block runs; the list fills when it ends.
+    """Sample a container's processes while the block runs; the list is filled at the end.
 
-    Stays empty where the engine's processes are not to be seen from here: on another machine, or without the right.
+    It stays empty if the engine's processes are not visible: on another machine, or without permission.
     """
     phases: list[Phase] = []
     looks: list[Look] = []
@@ -90,20 +90,20 @@ def sampled(container: Container) -> Iterator[list[Phase]]:
     finally:
         done.set()
         watcher.join()
-        phases += told(looks)
+        phases += phases_of(looks)
 
 
 def _watch(root: int, looks: list[Look], done: threading.Event) -> None:
     begin = time.monotonic()
     while root and not done.is_set():
         for pid in family(root, parents()):
-            with contextlib.suppress(OSError, ValueError, IndexError):  # it ended while it was looked at
+            with contextlib.suppress(OSError, ValueError, IndexError):  # the process has ended
                 looks.append(_look(pid, time.monotonic() - begin))
         done.wait(EVERY)
 
 
 def parents() -> dict[int, int]:
-    """Return each process of this machine with its parent."""
+    """Return process → parent for every process of this machine."""
     found: dict[int, int] = {}
     for name in filter(str.isdigit, (path.name for path in Path("/proc").iterdir())):
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -112,15 +112,18 @@ def parents() -> dict[int, int]:
 
 
 def family(root: int, parent_of: Mapping[int, int]) -> list[int]:
-    """Return a process, its children, theirs and so on."""
-    found = [root] if root in parent_of else []
-    for pid in found:
-        found += [child for child, parent in parent_of.items() if parent == pid]
+    """Return a process and all its descendants."""
+    found: list[int] = []
+    pending = [root] if root in parent_of else []
+    while pending:
+        pid = pending.pop(0)
+        found.append(pid)
+        pending += [child for child, parent in parent_of.items() if parent == pid]
     return found
 
 
 def _fields(pid: int) -> list[str]:
-    """Return a process's status from its state on; its name before may hold anything."""
+    """Return the fields of /proc/PID/stat from the state on. The name before may contain any character."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
 
 
@@ -133,7 +136,7 @@ def _look(pid: int, at: float) -> Look:
 
 
 def own_phases(container: Container) -> list[Phase]:
-    """Return the phases that our entrypoint tells on its status port; none for an image without one."""
+    """Return the phases that drydock's entrypoint reports on its status port; empty for other images."""
     code, text = status(address(container, STATUS_PORT, "/startupz"))
     return in_a_row(json.loads(text)["seconds"]) if code else []
 
@@ -142,7 +145,7 @@ def own_phases(container: Container) -> list[Phase]:
 
 
 def in_a_row(seconds: Mapping[str, float]) -> list[Phase]:
-    """Return phases that follow each other, given how long each took."""
+    """Return consecutive phases, given the duration of each."""
     ends = [0.0, *itertools.accumulate(seconds.values())]
     return [
         Phase(process="its own phases", phase=name, begin=round(begin, 2), seconds=round(took, 2))
@@ -150,8 +153,8 @@ def in_a_row(seconds: Mapping[str, float]) -> list[Phase]:
     ]
 
 
-def told(looks: Sequence[Look]) -> list[Phase]:
-    """Return what each process did when, in the order in which they began."""
+def phases_of(looks: Sequence[Look]) -> list[Phase]:
+    """Return the phases of each process, in the order in which the processes began."""
     own: dict[int, list[Look]] = {}
     for look in looks:
         own.setdefault(look.pid, []).append(look)
@@ -160,7 +163,7 @@ def told(looks: Sequence[Look]) -> list[Phase]:
 
 
 def label(seen: Sequence[Look]) -> str:
-    """Return what a process is, by its last title: vLLM renames its own."""
+    """Return the name of a process by its last title, because vLLM renames its processes."""
     return next((name for part, name in TITLES.items() if part in seen[-1].title), "other")
 
 

@@ -12,11 +12,11 @@ Unit = Literal["s", "ms", "B", "tok/s", "%", ""]
 
 
 class Figure(Record):
-    """One thing measured several times."""
+    """One quantity, measured several times."""
 
     unit: Unit
     values: tuple[float, ...]
-    """As measured, in order; never empty."""
+    """In the order of measurement; never empty."""
 
     @property
     def median(self) -> float:
@@ -25,15 +25,15 @@ class Figure(Record):
 
 
 class Goal(Record):
-    """What a row is to reach."""
+    """The goal of a row."""
 
     compares: Literal["ratio", "ours"]
-    """Ours divided by theirs, or ours by itself, in its unit."""
+    """Ours divided by theirs, or ours alone, in its unit."""
     sense: Literal["at most", "at least"]
     limit: float
 
 
-class Row(Record):
+class Measurement(Record):
     """One line of the table."""
 
     what: str
@@ -41,44 +41,44 @@ class Row(Record):
     goal: Goal
     ours: Figure
     theirs: Figure | None
-    """None where the goal is ours alone."""
+    """None if the goal is about ours alone."""
     command: str
-    """What shows just this again."""
+    """The command that repeats this measurement."""
     note: str = ""
-    """The floor that was measured, and why, where the goal is out of reach; else what the row leaves out."""
+    """If the goal cannot be reached: the measured lower limit, and why. Otherwise: what the row leaves out."""
 
     @property
     def value(self) -> float:
-        """Return what the goal is compared with. A ratio is of the medians."""
+        """Return the value to compare with the goal. A ratio is that of the medians."""
         if self.goal.compares == "ours" or self.theirs is None:
             return self.ours.median
         return self.ours.median / self.theirs.median
 
     @property
     def met(self) -> bool:
-        """Tell whether the goal was reached."""
+        """Return whether the goal was reached."""
         return self.value <= self.goal.limit if self.goal.sense == "at most" else self.value >= self.goal.limit
 
 
-class Machine(Record):
-    """What it was measured on."""
+class BenchmarkMachine(Record):
+    """The machine of a measurement."""
 
     processor: str
     cpus: int
-    """That the process may use."""
+    """CPUs that the process may use."""
     memory: int
-    """In bytes."""
+    """Bytes."""
     kernel: str
     system: str
     python: str
     engine: str
-    """Version of the Docker engine and of buildx; empty where the part needs none."""
+    """Versions of the Docker engine and of buildx; empty if there is no engine."""
     load: float
-    """Others' work when it began: the load average of the last minute."""
+    """Load average of the last minute before the measurement."""
 
 
 class Phase(Record):
-    """A stretch of time in one process."""
+    """A phase of one process."""
 
     process: str
     phase: str
@@ -87,21 +87,21 @@ class Phase(Record):
     seconds: float
 
 
-class Part(Record):
+class MeasuredPart(Record):
     """One run of one part."""
 
     commit: str
-    """Of this repository, when it was measured; ends in + where files had changed."""
+    """The measured commit of this repository; ends in + if files had uncommitted changes."""
     date: str
-    machine: Machine
+    machine: BenchmarkMachine
     rounds: int
     seconds: float
-    rows: tuple[Row, ...]
+    rows: tuple[Measurement, ...]
     profile: Mapping[str, tuple[Phase, ...]] = {}
-    """Where the seconds of a start went, by who started."""
+    """Server → the phases of its start."""
 
 
 class Report(Record):
     """docs/benchmarks.json."""
 
-    parts: Mapping[str, Part]
+    parts: Mapping[str, MeasuredPart]

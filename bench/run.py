@@ -1,4 +1,4 @@
-"""`invoke bench`: measure parts, show the table, and record it where asked. IO."""
+"""`./inv bench`: measure parts and format the results. IO."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from bench import building, facts, page, plain_image, serve, ship, size, start, tool
-from bench.records import Part, Phase, Report, Row
+from bench.records import MeasuredPart, Measurement, Phase, Report
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import dumps
 from drydock.model.record import dump
 
 
 class Measured(NamedTuple):
-    """What a part gives."""
+    """The results of a part."""
 
-    rows: Sequence[Row]
+    rows: Sequence[Measurement]
     profile: Mapping[str, tuple[Phase, ...]] = MappingProxyType({})
 
 
@@ -26,7 +26,7 @@ class Bench(NamedTuple):
 
     measure: Callable[[int], Measured]
     rounds: int
-    """By default."""
+    """Default number of rounds."""
 
 
 BENCHES: Mapping[str, Bench] = {
@@ -37,13 +37,13 @@ BENCHES: Mapping[str, Bench] = {
     "ship": Bench(lambda rounds: Measured(ship.rows(rounds)), 2),
     "tool": Bench(lambda rounds: Measured(tool.rows(rounds)), 7),
 }
-"""Part → how it is measured, in the order of the page."""
+"""Part → its benchmark, in the order of the page."""
 
 
-def run(name: str, rounds: int, parts: dict[str, Part]) -> None:
-    """Measure one part, or all of them in the order of the page; 0 rounds are each part's own number.
+def run(name: str, rounds: int, parts: dict[str, MeasuredPart]) -> None:
+    """Measure one part, or every part if `name` is empty. 0 rounds: each part's default.
 
-    `parts` takes what was measured, also where a later part fails. Raises InputError for a part that there is not.
+    Results are added to `parts`, so they are kept if a later part fails. Raises InputError for an unknown part.
     """
     if name and name not in BENCHES:
         raise InputError(f"unknown part {name!r}", hint=nearest(name, BENCHES))
@@ -57,12 +57,12 @@ def run(name: str, rounds: int, parts: dict[str, Part]) -> None:
             plain_image.forget()
 
 
-def measure(bench: Bench, rounds: int) -> Part:
+def measure(bench: Bench, rounds: int) -> MeasuredPart:
     """Measure one part."""
     machine, begin = facts.machine(), time.monotonic()
     count = rounds or bench.rounds
     measured = bench.measure(count)
-    return Part(
+    return MeasuredPart(
         commit=facts.commit(),
         date=time.strftime("%Y-%m-%d", time.gmtime()),
         machine=machine,
@@ -73,8 +73,8 @@ def measure(bench: Bench, rounds: int) -> Part:
     )
 
 
-def text(parts: Mapping[str, Part], *, json: bool) -> str:
-    """Return what was measured: as JSON, or as a table."""
+def text(parts: Mapping[str, MeasuredPart], *, json: bool) -> str:
+    """Return the results as JSON or as a table."""
     if json:
         return dumps(dump(Report(parts=parts)))
     return page.table([row for part in parts.values() for row in part.rows])

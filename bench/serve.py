@@ -1,6 +1,6 @@
-"""Output tokens a second at several numbers of clients, and whether the answers are the same. IO.
+"""Output tokens per second for several numbers of clients, and whether the answers are the same. IO.
 
-Servers take turns, each alone on the machine: two at once would share its memory, of which a plain vLLM takes most.
+One server runs at a time: two would share the memory, most of which a plain vLLM takes.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 from docker.models.containers import Container
 
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from bench.servers import Way, complete, first_answer, running, ways
 from drydock.core.console import log
 
 COMMAND = "./inv bench serve"
 CLIENTS = (1, 8, 32)
 REQUESTS = {1: 4, 8: 24, 32: 64}
-"""Requests for each number of clients: some ten seconds of work on two cores."""
+"""Clients → requests: about ten seconds of work on two cores."""
 TOKENS = 64
 SUBJECTS = ("tides", "bread", "maps", "bridges", "clocks", "paper", "glass", "rivers", "bees", "salt", "wheels",
             "rain", "ink", "stars", "ships", "corn")  # fmt: skip
@@ -28,36 +28,38 @@ FORMS = ("Explain in plain words how {} came to be what they are today:", "A sho
          "Three questions about {}, and their answers.", "List what everyone should know about {}.")  # fmt: skip
 PROMPTS = tuple(form.format(subject) for form in FORMS for subject in SUBJECTS)
 COMPARED = PROMPTS[::4]
-"""Of each form and many subjects."""
+"""A sample with every form and many subjects."""
 AGAINST = {"plain eager": 1.4, "plain default": 1.05}
 
 
-def rows(rounds: int) -> list[Row]:
-    """Measure throughput; return a row for each number of clients and each plain way."""
+def rows(rounds: int) -> list[Measurement]:
+    """Measure throughput; return a row for each number of clients and each plain server."""
     compared = ways()
     order = (compared.ours, compared.eager, compared.default)
-    visits = [visit(way, compared.model) for number in range(rounds) for way in order[:: 1 if number % 2 == 0 else -1]]
-    return told(visits)
+    visits: list[Visit] = []
+    for number in range(rounds):
+        visits += [visit(way, compared.model) for way in (order if number % 2 == 0 else reversed(order))]
+    return rows_of(visits)
 
 
 class Visit(NamedTuple):
-    """What one start of one server gave."""
+    """The results of one start of one server."""
 
     name: str
     answers: tuple[str, ...]
-    """To the first prompts, one at a time."""
+    """Answers to COMPARED, asked one at a time."""
     speeds: Mapping[int, float]
-    """Clients → output tokens a second."""
+    """Clients → output tokens per second."""
 
 
 def visit(way: Way, model: Path) -> Visit:
-    """Start a server, let it warm up over the prompts whose answers are compared, and measure it."""
+    """Start a server, warm it up with the prompts whose answers are compared, and measure it."""
     with running(way, model) as container:
         log(f"{way.name}: {first_answer(container)!r}")
         _, answers = _asked(container, 1, COMPARED)
         _asked(container, max(CLIENTS), PROMPTS[: max(CLIENTS)])
         speeds = {clients: _speed(container, clients) for clients in CLIENTS}
-    log(f"{way.name}: " + ", ".join(f"{speed:.1f} tok/s to {clients}" for clients, speed in speeds.items()))
+    log(f"{way.name}: " + ", ".join(f"{clients} clients: {speed:.1f} tok/s" for clients, speed in speeds.items()))
     return Visit(way.name, tuple(answers), speeds)
 
 
@@ -68,20 +70,20 @@ def _speed(container: Container, clients: int) -> float:
 
 
 def _asked(container: Container, clients: int, prompts: Sequence[str]) -> tuple[float, list[str]]:
-    """Ask so many at a time; return the seconds until the last answer, and the answers in order."""
+    """Send the prompts from several clients; return the seconds until the last answer, and the answers in order."""
     begin = time.monotonic()
     with ThreadPoolExecutor(clients) as pool:
         answers = list(pool.map(lambda prompt: complete(container, prompt, TOKENS), prompts))
     return time.monotonic() - begin, answers
 
 
-def told(visits: Sequence[Visit]) -> list[Row]:
+def rows_of(visits: Sequence[Visit]) -> list[Measurement]:
     """Return the rows of all visits. Pure."""
     return [_row(clients, name, visits) for clients in CLIENTS for name in AGAINST]
 
 
-def _row(clients: int, name: str, visits: Sequence[Visit]) -> Row:
-    return Row(
+def _row(clients: int, name: str, visits: Sequence[Visit]) -> Measurement:
+    return Measurement(
         what=f"output tokens per second, {clients} client{'s' if clients > 1 else ''}, SmolLM2",
         against=name,
         goal=Goal(compares="ratio", sense="at least", limit=AGAINST[name]),
@@ -97,7 +99,7 @@ def _figure(name: str, clients: int, visits: Sequence[Visit]) -> Figure:
 
 
 def same(name: str, visits: Sequence[Visit]) -> str:
-    """Say how many greedy answers are the same as ours."""
+    """Return a note: how many greedy answers are the same as drydock's."""
     ours, theirs = (next(each.answers for each in visits if each.name == wanted) for wanted in ("ours", name))
     count = sum(one == other for one, other in zip(ours, theirs, strict=True))
     return f"{count} of {len(ours)} greedy answers of {TOKENS} tokens, to one client, are identical."

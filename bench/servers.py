@@ -1,4 +1,4 @@
-"""Servers to compare: ours and the plain ways, each a container with the same model and the same question. IO."""
+"""The servers to compare, drydock's and plain ones: containers with the same model and the same question. IO."""
 
 from __future__ import annotations
 
@@ -17,32 +17,33 @@ from docker.models.containers import Container
 
 from bench import plain_image
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.core.errors import BuildError
 from drydock.prove import smollm2
 from drydock.prove.demo import API_PORT, EXPECTED, QUESTION, STATUS_PORT, address
 
 MODEL = "/models/smollm2"
 GIVEN = ("--model", MODEL, "--served-model-name", "smollm2")
-"""What every way is told."""
+"""Arguments of every server."""
 SHARED_MEMORY = "4g"
 WITHIN = 1200
-"""Seconds that a start may take before it counts as failed."""
+"""Seconds until a start counts as failed."""
 PAUSE = 0.2
 
 
 class Way(NamedTuple):
-    """One way to serve: an image, and what its entrypoint is given."""
+    """One way to serve: an image and its arguments."""
 
     name: str
     image: str
     command: tuple[str, ...]
     shared_memory: str | None = None
-    """What docker run is told of it. Docker's own 64 MiB end a plain vLLM; its manual for CPUs says 4g."""
+    """Value of --shm-size. A plain vLLM exits with docker's default of 64 MiB; its CPU documentation uses 4g."""
     environment: Mapping[str, str] = MappingProxyType({})
 
 
 class Ways(NamedTuple):
-    """What is compared, and the model that all serve."""
+    """The servers to compare, and their model."""
 
     ours: Way
     default: Way
@@ -51,8 +52,8 @@ class Ways(NamedTuple):
 
 
 def ways() -> Ways:
-    """Build both images where they are not there, and the model. Raises the errors of builds."""
-    image = build.build(build.prepare("cpu")).image
+    """Build both images and the model if needed. Raises the errors of builds."""
+    image = build.build(prepare("cpu")).image
     other = plain_image.build(plain_image.contexts())
     return Ways(
         Way("ours", image, ("serve", *GIVEN)),
@@ -64,7 +65,7 @@ def ways() -> Ways:
 
 @contextlib.contextmanager
 def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None = None) -> Iterator[Container]:
-    """Run a way's container, its port on a free one of the loopback address; remove it and what it wrote in the end."""
+    """Run a server's container on free ports of the loopback address; remove it and its volumes at the end."""
     options: dict[str, Any] = {
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
         "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **(volumes or {})},
@@ -80,7 +81,7 @@ def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None 
 
 
 def first_answer(container: Container, within: float = WITHIN) -> str:
-    """Ask until the server answers, and return what it says. Raises BuildError with the container's last lines."""
+    """Ask until the server answers; return the answer. Raises BuildError with the container's last lines."""
     end = time.monotonic() + within
     while time.monotonic() < end:
         container.reload()
@@ -91,13 +92,11 @@ def first_answer(container: Container, within: float = WITHIN) -> str:
             return answer
         time.sleep(PAUSE)
     lines = container.logs(tail=10).decode(errors="replace")
-    raise BuildError(
-        f"{container.labels.get('io.drydock.bench')}: no answer after {within:.0f} s, or it ended:\n{lines}"
-    )
+    raise BuildError(f"{container.labels.get('io.drydock.bench')}: exited, or no answer after {within:.0f} s:\n{lines}")
 
 
 def ask(container: Container) -> str | None:
-    """Ask the question greedily; None as long as nobody answers."""
+    """Ask the question greedily; return None while the server does not answer."""
     body = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 16}
     try:
         found: str = post(container, "/v1/chat/completions", body)["choices"][0]["message"]["content"]
@@ -107,19 +106,19 @@ def ask(container: Container) -> str | None:
 
 
 def right(answer: str) -> bool:
-    """Tell whether an answer is the one that transformers gives."""
+    """Return whether an answer is the one that transformers gives."""
     return EXPECTED in answer
 
 
 def complete(container: Container, prompt: str, tokens: int) -> str:
-    """Return the greedy continuation of a prompt by exactly so many tokens."""
+    """Return the greedy continuation of a prompt, exactly `tokens` long."""
     body = {"prompt": prompt, "max_tokens": tokens, "min_tokens": tokens, "ignore_eos": True}
     text: str = post(container, "/v1/completions", body)["choices"][0]["text"]
     return text
 
 
 def post(container: Container, path: str, body: Mapping[str, Any]) -> Any:
-    """Ask a server and return its JSON."""
+    """Send a request to a server; return its JSON."""
     request = urllib.request.Request(  # noqa: S310 - a loopback address of our own container
         address(container, API_PORT, path),
         data=json.dumps({"model": "smollm2", "temperature": 0, **body}).encode(),

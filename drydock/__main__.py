@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from drydock.build import build
+from drydock.build.job import BuildOptions, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import DrydockError
 from drydock.core.files import dumps
@@ -15,7 +16,7 @@ def main(arguments: list[str]) -> int:
     """Take variant, platform and optionally a builder; return the exit code."""
     target, platform, *builder = arguments
     try:
-        job = build.prepare(target, build.Wish(platform=platform, offline=True))
+        job = prepare(target, BuildOptions(platform=platform, offline=True))
         built = build.build(job, builder=builder[0] if builder else None, no_cache=True, into_engine=False)
     except DrydockError as error:
         log(str(error))

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import pytest
 
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.paths import ROOT
@@ -101,8 +102,8 @@ def _proof(variant: str, outcomes: Sequence[tuple[str, str, bool]], digest: str)
 
     Of the same inputs, what other runs showed of other tiers stays.
     """
-    job, shown = build.prepare(variant), proof.shown(outcomes)
-    inputs, old = build.inputs_sha256(job), proof.read_proof(ROOT, variant)
+    job, shown = prepare(variant), proof.shown(outcomes)
+    inputs, old = job.inputs_sha256, proof.read_proof(ROOT, variant)
     if set(shown) - {"stand-in"}:
         digest = digest or build.build(job).digest
     elif old and old.inputs_sha256 == inputs:

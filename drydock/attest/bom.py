@@ -1,6 +1,7 @@
-"""Bills of materials: CycloneDX 1.6 and SPDX 2.3 as JSON, the same bytes for the same image. Pure.
+"""Bill of materials: an SPDX 2.3 document as JSON, the same bytes for the same image. Pure.
 
-Made and checked with the formats' own libraries: cyclonedx-python-lib (with CycloneDX's JSON schema) and spdx-tools.
+The document is made and validated with SPDX's own library, spdx-tools.
+Source: https://spdx.github.io/spdx-spec/v2.3/.
 """
 
 from __future__ import annotations
@@ -14,15 +15,6 @@ from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any, NamedTuple
 
-from cyclonedx.model import HashAlgorithm, HashType
-from cyclonedx.model.bom import Bom
-from cyclonedx.model.component import Component as CycloneComponent
-from cyclonedx.model.component import ComponentType
-from cyclonedx.model.license import DisjunctiveLicense, LicenseExpression
-from cyclonedx.output import make_outputter
-from cyclonedx.schema import OutputFormat, SchemaVersion
-from cyclonedx.validation.json import JsonStrictValidator
-from packageurl import PackageURL
 from spdx_tools.common.spdx_licensing import spdx_licensing
 from spdx_tools.spdx.model import (
     Actor,
@@ -44,101 +36,54 @@ from spdx_tools.spdx.validation.document_validator import validate_full_spdx_doc
 from spdx_tools.spdx.writer.json.json_writer import write_document_to_stream
 
 from drydock.attest.components import Component
-from drydock.attest.licences import SPDX, is_spdx
+from drydock.attest.licences import SPDX
 from drydock.core.files import compact
 
 NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "drydock.sbom")
-"""Of the identifiers that are made of an image's digest."""
+"""Namespace of the document identifiers, which are derived from the image's digest."""
+IMAGE_ID = "SPDXRef-image"
+"""SPDX identifier of the package that stands for the image itself."""
 
 
-class Subject(NamedTuple):
-    """What a bill of materials is of."""
+class BomSubject(NamedTuple):
+    """The image that a bill of materials describes."""
 
     name: str
-    """Title of the image."""
     version: str
     digest: str
     epoch: int
-    """SOURCE_DATE_EPOCH: when the document claims to be made, so that it is the same each time."""
-
-    @property
-    def moment(self) -> dt.datetime:
-        """Return the epoch as a date."""
-        return dt.datetime.fromtimestamp(self.epoch, dt.UTC)
+    """SOURCE_DATE_EPOCH, in seconds: the document's creation time, so that the document is reproducible."""
 
 
-# --- CycloneDX ------------------------------------------------------------------------------------------------------
-
-
-def cyclonedx(subject: Subject, components: Sequence[Component]) -> str:
-    """Return a CycloneDX document."""
-    root = CycloneComponent(
-        type=ComponentType.CONTAINER,
-        name=subject.name,
-        version=subject.version,
-        bom_ref=subject.digest,
-        hashes=[_hash(subject.digest.removeprefix("sha256:"))],
-    )
-    parts = {_reference(number, part): part for number, part in enumerate(components)}
-    bom = Bom(
-        serial_number=uuid.uuid5(NAMESPACE, subject.digest),
-        components=[_cyclone_component(reference, part) for reference, part in parts.items()],
-    )
-    bom.metadata.timestamp = subject.moment
-    bom.metadata.component = root
-    bom.register_dependency(root, list(bom.components))
-    return compact(json.loads(make_outputter(bom, OutputFormat.JSON, SchemaVersion.V1_6).output_as_string()))
-
-
-def cyclonedx_problems(text: str) -> tuple[str, ...]:
-    """Return what CycloneDX's own JSON schema has against a document."""
-    error = JsonStrictValidator(SchemaVersion.V1_6).validate_str(text)
-    return (str(error),) if error else ()
-
-
-def _cyclone_component(reference: str, part: Component) -> CycloneComponent:
-    return CycloneComponent(
-        type=ComponentType.FILE if part.kind == "file" else ComponentType.LIBRARY,
-        name=part.name,
-        version=part.version or None,
-        bom_ref=reference,
-        purl=PackageURL.from_string(part.purl),
-        hashes=[_hash(part.sha256)] if part.sha256 else (),
-        licenses=[_cyclone_licence(part.licence)] if part.licence else (),
-        description=f"part of the wheel of {part.within}" if part.within else None,
-    )
-
-
-def _cyclone_licence(licence: str) -> DisjunctiveLicense | LicenseExpression:
-    return LicenseExpression(licence) if is_spdx(licence) else DisjunctiveLicense(name=licence)
-
-
-def _hash(sha256: str) -> HashType:
-    return HashType(alg=HashAlgorithm.SHA_256, content=sha256)
-
-
-# --- SPDX -----------------------------------------------------------------------------------------------------------
-
-
-def spdx(subject: Subject, components: Sequence[Component]) -> str:
-    """Return an SPDX document."""
-    document = _document(subject, components)
+def write(subject: BomSubject, components: Sequence[Component]) -> str:
+    """Return the bill of materials of an image, as JSON."""
     stream = StringIO()
-    write_document_to_stream(document, stream, validate=False)  # what is wrong is for spdx_problems to say
+    write_document_to_stream(_document(subject, components), stream, validate=False)  # problems() validates
     return compact(json.loads(stream.getvalue()))
 
 
-def spdx_problems(text: str) -> tuple[str, ...]:
-    """Return what the SPDX tools have against a document."""
+def problems(text: str) -> tuple[str, ...]:
+    """Return the violations of the SPDX specification that spdx-tools finds in a document."""
     document = JsonLikeDictParser().parse(json.loads(text))
     return tuple(message.validation_message for message in validate_full_spdx_document(document))
 
 
-def _document(subject: Subject, components: Sequence[Component]) -> Document:
-    root = _spdx_package("SPDXRef-image", Component("oci", subject.name, subject.digest), subject.version)
-    parts = [_spdx_package(f"SPDXRef-{_reference(number, part)}", part) for number, part in enumerate(components)]
-    relationships = [Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, root.spdx_id)]
-    relationships += [Relationship(root.spdx_id, RelationshipType.CONTAINS, part.spdx_id) for part in parts]
+def packages(document: Mapping[str, Any]) -> set[tuple[str, str]]:
+    """Return package URL and sha256 of each package in a document; the hash is empty if there is none."""
+    found = set()
+    for item in document["packages"]:
+        if item["SPDXID"] != IMAGE_ID:
+            checksums = item.get("checksums")
+            sha256 = checksums[0]["checksumValue"] if checksums else ""
+            found.add((item["externalRefs"][0]["referenceLocator"], sha256))
+    return found
+
+
+def _document(subject: BomSubject, components: Sequence[Component]) -> Document:
+    image = _package(IMAGE_ID, Component("oci", subject.name, subject.digest), subject.version)
+    parts = [_package(_identifier(number, part), part) for number, part in enumerate(components)]
+    relationships = [Relationship("SPDXRef-DOCUMENT", RelationshipType.DESCRIBES, image.spdx_id)]
+    relationships += [Relationship(image.spdx_id, RelationshipType.CONTAINS, part.spdx_id) for part in parts]
     info = CreationInfo(
         spdx_version="SPDX-2.3",
         spdx_id="SPDXRef-DOCUMENT",
@@ -146,14 +91,14 @@ def _document(subject: Subject, components: Sequence[Component]) -> Document:
         data_license="CC0-1.0",
         document_namespace=f"urn:uuid:{uuid.uuid5(NAMESPACE, f'spdx {subject.digest}')}",
         creators=[Actor(ActorType.TOOL, "drydock")],
-        created=subject.moment.replace(tzinfo=None),
+        created=dt.datetime.fromtimestamp(subject.epoch, dt.UTC).replace(tzinfo=None),
     )
-    return Document(info, [root, *parts], relationships=relationships, extracted_licensing_info=_extracted(components))
+    licences = _unlisted_licences(components)
+    return Document(info, [image, *parts], relationships=relationships, extracted_licensing_info=licences)
 
 
-def _spdx_package(spdx_id: str, part: Component, version: str = "") -> Package:
+def _package(spdx_id: str, part: Component, version: str = "") -> Package:
     purl = ExternalPackageRef(ExternalPackageRefCategory.PACKAGE_MANAGER, "purl", part.purl)
-    declared = spdx_licensing.parse(part.licence) if part.licence else SpdxNoAssertion()
     return Package(
         spdx_id=spdx_id,
         name=part.name,
@@ -161,7 +106,7 @@ def _spdx_package(spdx_id: str, part: Component, version: str = "") -> Package:
         download_location=f"git+{part.source}@{part.version}" if part.kind == "git" else SpdxNoAssertion(),
         files_analyzed=False,
         checksums=[Checksum(ChecksumAlgorithm.SHA256, part.sha256)] if part.sha256 else [],
-        license_declared=declared,
+        license_declared=spdx_licensing.parse(part.licence) if part.licence else SpdxNoAssertion(),
         license_concluded=SpdxNoAssertion(),
         copyright_text=SpdxNoAssertion(),
         comment=f"part of the wheel of {part.within}" if part.within else None,
@@ -169,38 +114,17 @@ def _spdx_package(spdx_id: str, part: Component, version: str = "") -> Package:
     )
 
 
-def _extracted(components: Sequence[Component]) -> list[ExtractedLicensingInfo]:
-    """Return an entry for each licence that SPDX does not list."""
+def _identifier(number: int, part: Component) -> str:
+    """Return an SPDX identifier: letters, digits, '.' and '-'."""
+    short = hashlib.sha256(repr(part).encode()).hexdigest()[:8]
+    return "SPDXRef-" + re.sub(r"[^A-Za-z0-9.-]", "-", f"{part.kind}-{part.name}-{number}-{short}")
+
+
+def _unlisted_licences(components: Sequence[Component]) -> list[ExtractedLicensingInfo]:
+    """Return an entry for each licence that is not on SPDX's list."""
     keys = {key for part in components if part.licence for key in SPDX.license_keys(part.licence)}
     names = sorted(key for key in keys if key.startswith("LicenseRef-"))
     return [
         ExtractedLicensingInfo(name, extracted_text=f"{name}: see the package's own files", license_name=name)
         for name in names
     ]
-
-
-# --- both -----------------------------------------------------------------------------------------------------------
-
-
-def _reference(number: int, part: Component) -> str:
-    """Return an identifier within a document, of the characters that SPDX takes."""
-    short = hashlib.sha256(repr(part).encode()).hexdigest()[:8]
-    return re.sub(r"[^A-Za-z0-9.-]", "-", f"{part.kind}-{part.name}-{number}-{short}")
-
-
-def cyclonedx_packages(document: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return a document's packages: package URL and hash."""
-    return {(item["purl"], _first(item.get("hashes"), "content")) for item in document["components"]}
-
-
-def spdx_packages(document: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return a document's packages: package URL and hash."""
-    packages = (item for item in document["packages"] if item["SPDXID"] != "SPDXRef-image")
-    return {
-        (item["externalRefs"][0]["referenceLocator"], _first(item.get("checksums"), "checksumValue"))
-        for item in packages
-    }
-
-
-def _first(items: Sequence[Mapping[str, str]] | None, key: str) -> str:
-    return items[0][key] if items else ""

@@ -1,4 +1,4 @@
-"""What an image is made of by its lock, what is in it by its layers, and where the two disagree. Pure."""
+"""The components of an image: those in its lock, those found in its layers, and mismatches between the two. Pure."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import NamedTuple
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
-from drydock.attest.contents import Contents, Package
+from drydock.attest.contents import ImageContents, Package
 from drydock.attest.licences import Inventory
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.variant import Variant
 
 ENVIRONMENT = "opt/venv/"
-"""Where everything is installed that drydock adds to a base."""
+"""The Python environment: everything that drydock adds to a base is installed here."""
 
 
 class Component(NamedTuple):
-    """One thing that an image is made of."""
+    """A package, source tree, file or base image that is part of an image."""
 
     kind: str
     """deb, pypi, git, file or oci."""
@@ -26,16 +26,16 @@ class Component(NamedTuple):
     version: str
     architecture: str = ""
     sha256: str = ""
-    """Of the package's file, where the lock pins one."""
+    """Hash of the package's file, if the lock pins one."""
     source: str = ""
-    """The repository of a git commit."""
+    """Repository of a git commit."""
     licence: str = ""
     within: str = ""
-    """The distribution that carries it in its own wheel."""
+    """Name of the Python distribution whose wheel contains this package."""
 
     @property
     def purl(self) -> str:
-        """Return its package URL (https://github.com/package-url/purl-spec)."""
+        """Return the package URL (https://github.com/package-url/purl-spec)."""
         if self.kind == "git":
             return str(
                 PackageURL(
@@ -62,17 +62,17 @@ class Component(NamedTuple):
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Return what it is compared by."""
+        """Return the fields that identify the package when lock and image are compared."""
         return self.kind, self.name, self.version, self.architecture
 
 
 def locked(variant: Variant, pins: LockedPlatform) -> tuple[Component, ...]:
-    """Return what the lock says is installed: its base's packages, wheels, and what is compiled."""
+    """Return the packages that the lock expects in the image: Debian packages, wheels, and what the build compiles."""
     return tuple(sorted({*_debs(pins), *_wheels(pins), *_compiled(variant)}))
 
 
 def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
-    """Return what goes in without being a package: a base image, source trees, vendors' files."""
+    """Return the build inputs that are not installed packages: base image, source trees, vendor files."""
     found = [Component("git", item.name, item.commit, source=item.repository) for item in pins.sources if item.commit]
     found += [
         Component("pypi", item.sdist.name, item.sdist.version, sha256=item.sdist.sha256)
@@ -87,9 +87,9 @@ def ingredients(pins: LockedPlatform) -> tuple[Component, ...]:
     return tuple(found)
 
 
-def installed(contents: Contents, bill: Iterable[Component], inventory: Inventory) -> tuple[Component, ...]:
-    """Return what is in the image, each with the hash of its file where the lock pins it, and its licence."""
-    hashes = {part.key: part.sha256 for part in bill}
+def installed(contents: ImageContents, expected: Iterable[Component], inventory: Inventory) -> tuple[Component, ...]:
+    """Return the packages found in the image, with their licences and, if the lock pins them, their hashes."""
+    hashes = {part.key: part.sha256 for part in expected}
     licences = {(item.kind, item.name, item.version): item.licence for item in inventory.packages}
     parts = (component(package) for package in contents.packages)
     return tuple(
@@ -101,31 +101,31 @@ def installed(contents: Contents, bill: Iterable[Component], inventory: Inventor
     )
 
 
-def disagreements(variant: Variant, pins: LockedPlatform, contents: Contents) -> tuple[str, ...]:
-    """Say where lock and image disagree, and which files nothing accounts for.
+def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) -> tuple[str, ...]:
+    """Return a line for each difference between lock and image, and for each file of unknown origin.
 
-    What a base image holds is for its digest to say: only what was added to it is compared.
+    A base image from a registry is identified by its digest: only what was added to it is compared.
     """
-    bill = {part.key for part in locked(variant, pins)}
-    found = {component(package).key for package in contents.packages if _judged(package, pins, contents)}
-    missing = (f"{_named(key)}: in the lock and not in the image" for key in sorted(bill - found))
-    extra = (f"{_named(key)}: in the image and not in the lock" for key in sorted(found - bill))
-    strays = (path for path in contents.unaccounted() if _whole(pins) or path.startswith(ENVIRONMENT))
-    return (*missing, *extra, *(f"/{path}: no package and no step of the build accounts for it" for path in strays))
+    expected = {part.key for part in locked(variant, pins)}
+    found = {component(package).key for package in contents.packages if _must_be_locked(package, pins, contents)}
+    missing = [f"{_label(key)}: in the lock but not in the image" for key in sorted(expected - found)]
+    extra = [f"{_label(key)}: in the image but not in the lock" for key in sorted(found - expected)]
+    strays = [path for path in contents.unaccounted() if _base_is_locked(pins) or path.startswith(ENVIRONMENT)]
+    return (*missing, *extra, *(f"/{path}: belongs to no package and no build step" for path in strays))
 
 
-def _judged(package: Package, pins: LockedPlatform, contents: Contents) -> bool:
-    """Tell whether a package must stand in the lock by itself."""
+def _must_be_locked(package: Package, pins: LockedPlatform, contents: ImageContents) -> bool:
+    """Return whether the lock must contain an entry for this package."""
     if package.within:
         return False
     if package.kind == "deb":
-        return _whole(pins)
-    debians = contents.owners.get(f"{package.place}/METADATA", "").startswith("deb:")
-    return not debians and (_whole(pins) or package.place.startswith(ENVIRONMENT))
+        return _base_is_locked(pins)
+    from_debian = contents.owners.get(f"{package.place}/METADATA", "").startswith("deb:")
+    return not from_debian and (_base_is_locked(pins) or package.place.startswith(ENVIRONMENT))
 
 
-def _whole(pins: LockedPlatform) -> bool:
-    """Tell whether the lock names every package of the base."""
+def _base_is_locked(pins: LockedPlatform) -> bool:
+    """Return whether the lock contains every package of the base."""
     return isinstance(pins.base, LockedDebianBase)
 
 
@@ -154,6 +154,6 @@ def component(package: Package) -> Component:
     return Component(package.kind, package.name, package.version, package.architecture, within=package.within)
 
 
-def _named(key: tuple[str, str, str, str]) -> str:
+def _label(key: tuple[str, str, str, str]) -> str:
     kind, name, version, architecture = key
     return f"{kind} {name} {version}{f' ({architecture})' if architecture else ''}"

@@ -1,8 +1,8 @@
-"""What is really in an image: its files as a container sees them, its packages, and whose each file is. IO.
+"""The contents of an image: files as a container sees them, packages, and the owner of each file. IO.
 
-Read from the layers themselves, never from the lock, so that the two can be compared. Sources: OCI image specification
-1.1, layer.md ("Whiteouts"); dpkg(1) and deb-control(5) for the package database; the "Recording installed projects"
-page of the Python packaging specifications for RECORD.
+Read from the layers only, so that the result can be compared with the lock. Sources: OCI image specification 1.1,
+layer.md ("Whiteouts"); dpkg(1) and deb-control(5) for the package database; the "Recording installed projects" page of
+the Python packaging specifications for RECORD.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ KEPT = (
     "usr/share/doc/*/copyright",
     "opt/drydock/profile.json",
 )
-"""Files whose text is wanted."""
+"""Files whose text is kept in memory."""
 LONGEST = 4 << 20
-"""Bytes of a text that is kept."""
+"""Maximum size in bytes of a text that is kept."""
 GENERATED = ("etc/", "var/", "run/", "cache/", "tmp/", "root/", "usr/share/info/", "usr/share/mime/", "usr/local/")
-"""Where maintainer scripts and the build itself write what no package carries."""
+"""Folders in which maintainer scripts and the build generate files that belong to no package."""
 OWN = ("opt/drydock/", "opt/venv/bin/", "opt/venv/pyvenv.cfg", "opt/venv/lib64")
-"""What drydock itself puts into an image; of the environment, what Python's venv makes."""
+"""Files that drydock installs, and files of the environment that Python's venv creates."""
 
 
 class File(NamedTuple):
@@ -58,36 +58,36 @@ class Package(NamedTuple):
     name: str
     version: str
     architecture: str
-    """Of a Debian package."""
+    """Debian packages only."""
     place: str
-    """Folder of a Python distribution's metadata, or dpkg's."""
+    """Metadata folder of a Python distribution, or dpkg's status file."""
     fields: Mapping[str, tuple[str, ...]]
-    """What its own metadata says of licences."""
+    """Fields of its metadata about licences."""
     within: str = ""
-    """Name of the Python distribution that carries it in its own wheel, as setuptools carries jaraco.text."""
+    """Name of the Python distribution whose wheel contains this one, as setuptools contains jaraco.text."""
 
     @property
     def owner(self) -> str:
-        """Return the name that files are filed under."""
+        """Return the owner of its files, as in `Contents.owners`."""
         return f"{self.kind}:{self.name}"
 
 
-class Contents(NamedTuple):
+class ImageContents(NamedTuple):
     """An image's files and packages."""
 
     files: Mapping[str, File]
     packages: tuple[Package, ...]
     owners: Mapping[str, str]
-    """File → deb:NAME, pypi:NAME, drydock, generated, or "" for what nothing accounts for."""
+    """File → deb:NAME, pypi:NAME, drydock, generated, or "" if the origin is unknown."""
     texts: Mapping[str, str]
 
     def unaccounted(self) -> tuple[str, ...]:
-        """Return the files that no package brought and no step of the build is known to write."""
+        """Return the files that belong to no package and to no known step of the build."""
         return tuple(path for path, owner in self.owners.items() if not owner)
 
 
-def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Contents:
-    """Return what an image holds, given where its blobs lie. Reads every layer once."""
+def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> ImageContents:
+    """Return the contents of an image; `blob` returns a blob's file. Reads every layer once."""
     files: dict[str, File] = {}
     texts: dict[str, str] = {}
     for entry in layers.entries(manifest, blob):
@@ -97,15 +97,15 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> C
             files[entry.path] = _file(files, texts, entry)
     present = {path: text for path, text in texts.items() if path in files}
     packages = tuple(sorted((*debs(present), *_distributions(present)), key=lambda package: package[:5]))
-    return Contents(files, packages, owners(files, present), present)
+    return ImageContents(files, packages, owners(files, present), present)
 
 
 def owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str]:
-    """Say for each file which package brought it. Pure."""
-    resolve = functools.cache(functools.partial(_canonical, {path: file.link for path, file in files.items()}))
-    known = {resolve(path): f"deb:{name}" for name, path in _listed(texts)}
-    known |= {resolve(path): f"pypi:{name}" for name, path in _recorded(texts)}
-    return {path: known.get(path) or _generated(path, files[path].link, known) for path in sorted(files)}
+    """Return the owner of each file. Pure."""
+    resolve = functools.cache(functools.partial(_resolve, {path: file.link for path, file in files.items()}))
+    known = {resolve(path): f"deb:{name}" for name, path in _deb_files(texts)}
+    known |= {resolve(path): f"pypi:{name}" for name, path in _wheel_files(texts)}
+    return {path: known.get(path) or _unlisted_owner(path, files[path].link, known) for path in sorted(files)}
 
 
 def _file(files: Mapping[str, File], texts: dict[str, str], entry: layers.Entry) -> File:
@@ -127,7 +127,7 @@ def _file(files: Mapping[str, File], texts: dict[str, str], entry: layers.Entry)
 
 
 def debs(texts: Mapping[str, str]) -> Iterator[Package]:
-    """Return the installed Debian packages, given the texts of dpkg's database by path. Pure."""
+    """Yield the installed Debian packages, given the texts of dpkg's database by path. Pure."""
     for path, text in texts.items():
         if path != "var/lib/dpkg/status" and not path.startswith("var/lib/dpkg/status.d/"):
             continue
@@ -135,90 +135,95 @@ def debs(texts: Mapping[str, str]) -> Iterator[Package]:
             fields = HeaderParser().parsestr(stanza)
             installed = fields.get("Status", "install ok installed").endswith(" installed")
             if fields["Package"] and installed:
-                name, licences = str(fields["Package"]), _copyright(texts, str(fields["Package"]))
-                found = {"License": licences} if licences else {}
-                yield Package("deb", name, str(fields["Version"]), str(fields["Architecture"]), path, found)
+                name = str(fields["Package"])
+                licences = _copyright(texts, name)
+                metadata = {"License": licences} if licences else {}
+                yield Package("deb", name, str(fields["Version"]), str(fields["Architecture"]), path, metadata)
 
 
 def _copyright(texts: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """Return the short names of a machine-readable copyright file (DEP-5); none where it is prose."""
+    """Return the licence names in a machine-readable copyright file (DEP-5); none if it is free text."""
     text = texts.get(f"usr/share/doc/{name}/copyright", "")
     if "copyright-format" not in text[:400]:
         return ()
-    lines = (line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("License:"))
-    return tuple(sorted({line for line in lines if line}))
+    names = {line.partition(":")[2].strip() for line in text.splitlines() if line.startswith("License:")}
+    return tuple(sorted(names - {""}))
 
 
 def _distributions(texts: Mapping[str, str]) -> Iterator[Package]:
     bundled = _bundled(texts)
     for path, text in texts.items():
-        if not path.endswith(".dist-info/METADATA") or path.startswith(OWN):  # the plugin for vLLM is drydock's own
+        if not path.endswith(".dist-info/METADATA") or path.startswith(OWN):  # drydock's plugin for vLLM is no package
             continue
         fields = HeaderParser().parsestr(text)
-        wanted = ("License-Expression", "License", "Classifier", "License-File")
-        found = {key: tuple(str(value) for value in fields.get_all(key, [])) for key in wanted}
+        keys = ("License-Expression", "License", "Classifier", "License-File")
+        metadata = {key: tuple(str(value) for value in fields.get_all(key, [])) for key in keys}
         name, place = canonicalize_name(str(fields["Name"])), posixpath.dirname(path)
-        yield Package("pypi", name, str(fields["Version"]), "", place, found, bundled.get(place, ""))
+        yield Package("pypi", name, str(fields["Version"]), "", place, metadata, bundled.get(place, ""))
 
 
-# --- which file is whose --------------------------------------------------------------------------------------------
+# --- owners of files ------------------------------------------------------------------------------------------------
 
 
-def _listed(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _deb_files(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield package name and path for each line of dpkg's file lists."""
     for path, text in texts.items():
         if path.startswith("var/lib/dpkg/info/"):
             name = posixpath.basename(path).removesuffix(".list").partition(":")[0]
-            yield from (
-                (name, line.strip().lstrip("/")) for line in text.splitlines() if line.strip() not in ("", "/.")
-            )
+            for line in text.splitlines():
+                if line.strip() not in ("", "/."):
+                    yield name, line.strip().lstrip("/")
 
 
-def _recorded(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+def _wheel_files(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield distribution name and path for each line of a RECORD."""
     bundled = _bundled(texts)
     for path, text in texts.items():
         info = posixpath.dirname(path)
         if path.endswith(".dist-info/RECORD") and info not in bundled:
-            yield from ((_distribution(info), listed) for listed in _record(info, text))
+            for listed in _record(info, text):
+                yield _distribution(info), listed
 
 
 def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
-    """Return the metadata folders that another distribution's RECORD lists, with its name."""
-    listed = (
-        (posixpath.dirname(path), posixpath.dirname(record))
-        for record, text in texts.items()
-        if record.endswith(".dist-info/RECORD")
-        for path in _record(posixpath.dirname(record), text)
-        if path.endswith(".dist-info/METADATA")
-    )
-    return {info: _distribution(claimant) for info, claimant in listed if info != claimant}
+    """Return the metadata folders that another distribution's RECORD lists: folder → name of that distribution."""
+    found = {}
+    for record, text in texts.items():
+        if not record.endswith(".dist-info/RECORD"):
+            continue
+        owner = posixpath.dirname(record)
+        for path in _record(owner, text):
+            info = posixpath.dirname(path)
+            if path.endswith(".dist-info/METADATA") and info != owner:
+                found[info] = _distribution(owner)
+    return found
 
 
-def _record(info: str, text: str) -> Iterator[str]:
+def _record(info: str, text: str) -> list[str]:
+    """Return the paths that a RECORD lists, relative to the root of the file system."""
     site = posixpath.dirname(info)
-    yield from (posixpath.normpath(posixpath.join(site, row[0])) for row in csv.reader(text.splitlines()) if row)
+    return [posixpath.normpath(posixpath.join(site, row[0])) for row in csv.reader(text.splitlines()) if row]
 
 
 def _distribution(info: str) -> str:
     return str(canonicalize_name(posixpath.basename(info).partition("-")[0]))
 
 
-def _canonical(links: Mapping[str, str], path: str) -> str:
-    """Return a path with the links among its folders followed, as /bin/sh lies in /usr/bin today."""
-    done = ""
+def _resolve(links: Mapping[str, str], path: str) -> str:
+    """Return a path with links among its folders resolved: bin/sh becomes usr/bin/sh if bin is a link to usr/bin."""
+    folder = ""
     for part in path.split("/")[:-1]:
-        done = posixpath.join(done, part)
-        link = links.get(done)
-        if link:
-            done = (
-                link.lstrip("/")
-                if link.startswith("/")
-                else posixpath.normpath(posixpath.join(posixpath.dirname(done), link))
-            )
-    return posixpath.join(done, posixpath.basename(path))
+        folder = posixpath.join(folder, part)
+        link = links.get(folder, "")
+        if link.startswith("/"):
+            folder = link.lstrip("/")
+        elif link:
+            folder = posixpath.normpath(posixpath.join(posixpath.dirname(folder), link))
+    return posixpath.join(folder, posixpath.basename(path))
 
 
-def _generated(path: str, link: str, known: Mapping[str, str]) -> str:
-    """Say who made a file that no package lists; "" where nothing is known to."""
+def _unlisted_owner(path: str, link: str, known: Mapping[str, str]) -> str:
+    """Return the owner of a file that no package lists, or "" if it is unknown."""
     folder, _, name = path.rpartition("/")
     if name.endswith(".pyc"):
         source = f"{folder.removesuffix('/__pycache__')}/{name.partition('.')[0]}.py"

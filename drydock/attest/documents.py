@@ -1,4 +1,4 @@
-"""Everything that is said of one built platform, as documents ready to be attached to its digest. IO."""
+"""The documents that are attached to the digest of an image built for one platform. IO."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.attest import bom, components, contents, licences, provenance
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
 from drydock.lock import lockfile, proof
@@ -21,20 +21,20 @@ RELEASE = "application/vnd.drydock.release.v1+json"
 PROOF = "application/vnd.drydock.proof.v1+json"
 LICENCES = "application/vnd.drydock.licences.v1+json"
 PROVENANCE = "application/vnd.in-toto+json"
-CYCLONEDX = "application/vnd.cyclonedx+json"
-SPDX = "application/spdx+json"
-CARRIED = "attached"
-"""Folder of a layout's documents, beside its blobs."""
-KINDS = {
+BOM = "application/spdx+json"
+FILE_NAMES = {
     LOCK: "lock.json",
     RELEASE: "release.json",
     PROOF: "proof.json",
     LICENCES: "licences.json",
     PROVENANCE: "provenance.json",
-    CYCLONEDX: "sbom.cdx.json",
-    SPDX: "sbom.spdx.json",
+    BOM: "sbom.spdx.json",
 }
 """Artifact type → file name."""
+RETIRED = frozenset({"application/vnd.cyclonedx+json"})
+"""Artifact types that earlier versions attached: bundles made then still contain them."""
+FOLDER = "attached"
+"""Folder for the documents of a layout that was loaded from a bundle."""
 
 
 class Attached(NamedTuple):
@@ -46,23 +46,23 @@ class Attached(NamedTuple):
     @property
     def name(self) -> str:
         """Return its file name."""
-        return KINDS[self.media_type]
+        return FILE_NAMES[self.media_type]
 
 
-def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
-    """Return what is said of a built platform; of one that a bundle brought, what was said where it was built.
+def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
+    """Return the documents about an image; for an image loaded from a bundle, those that came with it.
 
-    Raises LicenceError, and UntrustedError where image and lock disagree or a document breaks its own format's rules.
+    Raises LicenceError, and UntrustedError if image and lock differ or the bill of materials is not valid SPDX.
     """
-    pins = job.lock.platforms[job.platform]
+    pins = job.pins
     found = contents.read_contents(manifest.content, partial(oci.blob, layout))
-    _agree(job, components.disagreements(job.variant, pins, found))
+    _check_lock(job, components.mismatches(job.variant, pins, found))
     policy = licences.read_policy(job.root)
     inventory = licences.inventory(manifest.digest, found, policy)
-    licences.settle(inventory, policy)
-    brought = carried(layout)
-    if brought:
-        return brought
+    licences.enforce(inventory, policy)
+    loaded = from_bundle(layout)
+    if loaded:
+        return loaded
     parts = (
         *components.installed(found, components.locked(job.variant, pins), inventory),
         *components.ingredients(pins),
@@ -71,43 +71,42 @@ def documents(job: build.Job, layout: Path, manifest: Manifest, subject: str) ->
         Attached(LOCK, lockfile.path_of(job.root, job.variant.id).read_bytes()),
         Attached(LICENCES, compact(dump(inventory)).encode()),
         Attached(PROVENANCE, compact(provenance.statement(job, layout, manifest.digest, subject, os.environ)).encode()),
-        *_bills(job, manifest, parts),
+        _bom(job, manifest, parts),
         *_proof(job),
     )
 
 
-def carried(layout: Path) -> tuple[Attached, ...]:
-    """Return the documents that a bundle brought with a layout, in the order in which they are attached."""
-    folder = layout / CARRIED
-    found = {kind: folder / name for kind, name in KINDS.items() if (folder / name).is_file()}
-    return tuple(Attached(kind, path.read_bytes()) for kind, path in found.items())
+def from_bundle(layout: Path) -> tuple[Attached, ...]:
+    """Return the documents of a layout that was loaded from a bundle, in the order in which they are attached."""
+    paths = {media_type: layout / FOLDER / name for media_type, name in FILE_NAMES.items()}
+    return tuple(Attached(media_type, path.read_bytes()) for media_type, path in paths.items() if path.is_file())
 
 
 def release(digest: str, repository: str, tag: str) -> Attached:
-    """Return the document that binds a release's tag to its digest: with its signature, the tag cannot be swapped."""
+    """Return the document that binds a release tag to its digest: once signed, it shows whether the tag was moved."""
     return Attached(RELEASE, dumps({"schema": 1, "image": digest, "repository": repository, "tag": tag}).encode())
 
 
-def _bills(job: build.Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> tuple[Attached, ...]:
-    subject = bom.Subject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
-    cyclonedx, spdx = bom.cyclonedx(subject, parts), bom.spdx(subject, parts)
-    problems = (*bom.cyclonedx_problems(cyclonedx), *bom.spdx_problems(spdx))
+def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> Attached:
+    subject = bom.BomSubject(f"drydock/{job.variant.id}", job.variant.vllm.version, manifest.digest, job.variant.epoch)
+    text = bom.write(subject, parts)
+    problems = bom.problems(text)
     if problems:
-        raise UntrustedError(*(f"{job.variant.id}: bill of materials: {problem}" for problem in problems))
-    return Attached(CYCLONEDX, cyclonedx.encode()), Attached(SPDX, spdx.encode())
+        raise UntrustedError(*(f"{job.variant.id}: invalid bill of materials: {problem}" for problem in problems))
+    return Attached(BOM, text.encode())
 
 
-def _proof(job: build.Job) -> tuple[Attached, ...]:
-    """Return what tests have shown, if they did of these very inputs."""
-    shown = proof.read_proof(job.root, job.variant.id)
-    if shown is None or shown.inputs_sha256 != build.inputs_sha256(job):
+def _proof(job: Job) -> tuple[Attached, ...]:
+    """Return the recorded test results if they are of exactly these inputs."""
+    recorded = proof.read_proof(job.root, job.variant.id)
+    if recorded is None or recorded.inputs_sha256 != job.inputs_sha256:
         return ()
-    return (Attached(PROOF, dumps(dump(shown)).encode()),)
+    return (Attached(PROOF, dumps(dump(recorded)).encode()),)
 
 
-def _agree(job: build.Job, problems: tuple[str, ...]) -> None:
-    if problems:
+def _check_lock(job: Job, mismatches: tuple[str, ...]) -> None:
+    if mismatches:
         raise UntrustedError(
-            *(f"{job.variant.id} ({job.platform}): {problem}" for problem in problems),
-            hint="what is in the image is not what its lock says: build again with --no-cache",
+            *(f"{job.variant.id} ({job.platform}): {mismatch}" for mismatch in mismatches),
+            hint="the image does not match its lock: build again with --no-cache",
         )

@@ -1,4 +1,4 @@
-"""Licences: what each package in an image says of itself, and what licences.yaml makes of it. Reads one file."""
+"""The licence of each package in an image, from its metadata, and the policy's verdict. Reads licences.yaml."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 from license_expression import ExpressionError, LicenseWithExceptionSymbol, get_spdx_licensing
 from pydantic import Field
 
-from drydock.attest.contents import Contents, Package
+from drydock.attest.contents import ImageContents, Package
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.console import log
@@ -19,49 +19,49 @@ from drydock.model.record import Because, Record
 FILE = "drydock/attest/licences.yaml"
 SPDX = get_spdx_licensing()
 LONGEST = 120
-"""Characters of a licence field that may be a name; what is longer is the licence's text."""
+"""Characters: a longer licence field contains the licence's text, not its name."""
 Verdict = Literal["allowed", "denied", "unknown"]
 
 
 class Denied(Record):
-    """A licence that is refused."""
+    """A licence that may not be published."""
 
     licence: str = Field(description="Required: its SPDX identifier.")
     because: Because
 
 
-class Told(Record):
-    """The licence of a package whose metadata says too little."""
+class LicenceOverride(Record):
+    """The licence of a package whose metadata is insufficient."""
 
-    licence: str = Field(description="Required: an SPDX expression, or LicenseRef-… for what SPDX does not list.")
+    licence: str = Field(
+        description="Required: an SPDX expression, or LicenseRef-… for a licence that SPDX does not list."
+    )
     because: Because
 
 
-class Origin(Record):
-    """All packages of one origin, judged as one."""
+class OriginRule(Record):
+    """One verdict for all packages of an origin."""
 
     verdict: Literal["allow", "refuse"]
-    """What happens to them."""
     because: Because
 
 
-class Policy(Record):
+class LicencePolicy(Record):
     """licences.yaml as written."""
 
     schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
+    """Version of the file format."""
     allow: tuple[str, ...]
     """SPDX identifiers."""
     deny: tuple[Denied, ...]
-    """What is refused."""
     unknown: Literal["warn", "refuse"]
-    """What happens where no usable licence is known, or one that is neither allowed nor denied."""
+    """Action if the licence is unknown, or neither allowed nor denied."""
     names: Mapping[str, str]
-    """What metadata says → SPDX identifier."""
-    packages: Mapping[str, Told] = {}
-    """Python distributions whose metadata says too little."""
-    origins: Mapping[Literal["deb"], Origin] = {}
-    """Origins that are judged as one."""
+    """Licence name in metadata → SPDX identifier."""
+    packages: Mapping[str, LicenceOverride] = {}
+    """Licences of Python distributions whose metadata is insufficient."""
+    origins: Mapping[Literal["deb"], OriginRule] = {}
+    """Verdicts for whole origins."""
 
 
 class Licensed(Record):
@@ -71,9 +71,9 @@ class Licensed(Record):
     name: str
     version: str
     licence: str
-    """An SPDX expression; empty where nothing usable is known."""
+    """An SPDX expression; empty if unknown."""
     said: tuple[str, ...]
-    """What the package's own metadata says."""
+    """Licence fields of the package's metadata."""
     verdict: Verdict
     because: str
 
@@ -86,45 +86,48 @@ class Inventory(Record):
     packages: tuple[Licensed, ...]
 
 
-def read_policy(root: Path) -> Policy:
-    """Return the policy; raises InputError with the place of what is wrong."""
-    return validate(Policy, read_yaml(root / FILE, FILE))
+def read_policy(root: Path) -> LicencePolicy:
+    """Return the policy. Raises InputError with the position of each problem."""
+    return validate(LicencePolicy, read_yaml(root / FILE, FILE))
 
 
-def inventory(image: str, contents: Contents, policy: Policy) -> Inventory:
-    """Return what is known of every package's licence, and the policy's verdict."""
+def inventory(image: str, contents: ImageContents, policy: LicencePolicy) -> Inventory:
+    """Return the licence of every package, with the policy's verdict."""
     return Inventory(image=image, packages=tuple(_licensed(package, policy) for package in contents.packages))
 
 
-def settle(found: Inventory, policy: Policy) -> None:
-    """Raise LicenceError for what the policy refuses; say what it does not judge."""
+def enforce(found: Inventory, policy: LicencePolicy) -> None:
+    """Raise LicenceError if the policy refuses a package; log the packages with unknown verdict."""
     denied = [_line(item) for item in found.packages if item.verdict == "denied"]
     unknown = [_line(item) for item in found.packages if item.verdict == "unknown"]
-    if denied or (unknown and policy.unknown == "refuse"):
-        refused = [*denied, *(unknown if policy.unknown == "refuse" else ())]
-        raise LicenceError(*refused, hint=f"{FILE} decides: allow, packages, unknown")
+    refused = denied + unknown if policy.unknown == "refuse" else denied
+    if refused:
+        raise LicenceError(*refused, hint=f"see allow, packages and unknown in {FILE}")
     if unknown:
         log(f"licences: {len(unknown)} packages are neither allowed nor denied: {'; '.join(unknown)}")
 
 
 def expression(package: Package, names: Mapping[str, str]) -> str:
-    """Return the SPDX expression that a package's metadata amounts to; empty where it amounts to none.
+    """Return the SPDX expression for a package's metadata, or an empty string.
 
-    Core metadata 2.4: License-Expression wins over License, and that over the classifiers.
+    Core metadata 2.4: License-Expression takes precedence over License, and License over the classifiers.
     """
     if package.kind != "pypi":
         return ""
-    said = [value.strip() for key in ("License-Expression", "License") for value in package.fields.get(key, ())]
-    said += [value.rpartition(" :: ")[2] for value in _classifiers(package)]
-    found = (_spdx(value, names) for value in said)
-    return next((value for value in found if value), "")
+    values = [value.strip() for value in _fields(package)]
+    values += [value.rpartition(" :: ")[2] for value in _classifiers(package)]
+    for value in values:
+        found = _spdx(value, names)
+        if found:
+            return found
+    return ""
 
 
 def is_spdx(text: str) -> bool:
-    """Tell whether a text is an SPDX expression of known identifiers."""
+    """Return whether a text is an SPDX expression of known identifiers."""
     try:
         return not SPDX.unknown_license_keys(text) and SPDX.parse(text) is not None
-    except (ExpressionError, ValueError, AttributeError, TypeError):  # the library's own, for prose
+    except (ExpressionError, ValueError, AttributeError, TypeError):  # what the library raises for free text
         return False
 
 
@@ -135,57 +138,54 @@ def _spdx(value: str, names: Mapping[str, str]) -> str:
     return value if len(value) < LONGEST and "\n" not in value and is_spdx(value) else ""
 
 
+def _fields(package: Package) -> list[str]:
+    return [value for key in ("License-Expression", "License") for value in package.fields.get(key, ())]
+
+
 def _classifiers(package: Package) -> list[str]:
     return [value for value in package.fields.get("Classifier", ()) if value.startswith("License :: ")]
 
 
-def _licensed(package: Package, policy: Policy) -> Licensed:
-    told = policy.packages.get(package.name) if package.kind == "pypi" else None
-    licence = told.licence if told else expression(package, policy.names)
+def _licensed(package: Package, policy: LicencePolicy) -> Licensed:
+    override = policy.packages.get(package.name) if package.kind == "pypi" else None
+    licence = override.licence if override else expression(package, policy.names)
     verdict, because = _judge(package, licence, policy)
-    said = [value[:LONGEST] for key in ("License-Expression", "License") for value in package.fields.get(key, ())]
     return Licensed(
         kind=package.kind,
         name=package.name,
         version=package.version,
         licence=licence,
-        said=(*said, *_classifiers(package)),
+        said=(*(value[:LONGEST] for value in _fields(package)), *_classifiers(package)),
         verdict=verdict,
-        because=told.because if told and verdict != "denied" else because,
+        because=override.because if override and verdict != "denied" else because,
     )
 
 
-def _judge(package: Package, licence: str, policy: Policy) -> tuple[Verdict, str]:
+def _judge(package: Package, licence: str, policy: LicencePolicy) -> tuple[Verdict, str]:
     origin = policy.origins.get("deb") if package.kind == "deb" else None
     if origin:
         return ("allowed" if origin.verdict == "allow" else "denied"), origin.because
     if not licence:
-        return "unknown", "its metadata names no licence that SPDX knows"
-    if _all_in(licence, set(policy.allow)):
+        return "unknown", "its metadata contains no licence known to SPDX"
+    if _is_allowed(SPDX.parse(licence), set(policy.allow)):
         return "allowed", "the policy allows it"
-    refused = {item.licence: item.because for item in policy.deny}
-    reason = next((because for name, because in refused.items() if name in _keys(licence)), "")
-    return ("denied", reason) if reason else ("unknown", f"{licence} is neither allowed nor denied")
+    keys = set(SPDX.license_keys(licence))
+    for item in policy.deny:
+        if item.licence in keys:
+            return "denied", item.because
+    return "unknown", f"{licence} is neither allowed nor denied"
 
 
-def _all_in(licence: str, allowed: set[str]) -> bool:
-    """Tell whether an expression is met by allowed licences alone."""
-    return _met(SPDX.parse(licence), allowed)
-
-
-def _met(node: Any, allowed: set[str]) -> bool:
+def _is_allowed(node: Any, allowed: set[str]) -> bool:
+    """Return whether a parsed expression can be satisfied with allowed licences only."""
     if isinstance(node, LicenseWithExceptionSymbol):
         return str(node) in allowed
     if node.isliteral:
         return node.key in allowed
-    results = [_met(part, allowed) for part in node.args]
+    results = [_is_allowed(part, allowed) for part in node.args]
     return any(results) if isinstance(node, SPDX.OR) else all(results)
 
 
-def _keys(licence: str) -> set[str]:
-    return set(SPDX.license_keys(licence))
-
-
 def _line(item: Licensed) -> str:
-    said = f" (it says {', '.join(item.said)})" if item.said and not item.licence else ""
-    return f"{item.name} {item.version}: {item.licence or 'no known licence'}{said}: {item.because}"
+    metadata = f" (metadata: {', '.join(item.said)})" if item.said and not item.licence else ""
+    return f"{item.name} {item.version}: {item.licence or 'no known licence'}{metadata}: {item.because}"

@@ -1,7 +1,7 @@
-"""Provenance: from what, by what and when an image was built, as an in-toto statement with SLSA's predicate.
+"""Provenance of an image: its inputs, builder and build time, as an in-toto statement with SLSA's predicate.
 
-Sources: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md and https://slsa.dev/spec/v1.0/provenance.
-The statement is pure; reading the repository's state and the environment is IO.
+Sources: https://github.com/in-toto/attestation/blob/main/spec/v1/statement.md, https://slsa.dev/spec/v1.0/provenance.
+IO: runs git, reads the repository's files and the time of the build.
 """
 
 from __future__ import annotations
@@ -15,31 +15,32 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.attest.components import ingredients, locked
-from drydock.build import build, plan
+from drydock.build import plan
+from drydock.build.job import Job
 from drydock.config import matrix
-from drydock.inputs.transfer import redact
+from drydock.config.access import redact
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 
 STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:drydock:build:v1"
-"""docs/publish.md says what its parameters mean."""
+"""docs/publish.md describes its parameters."""
 LOCAL = "urn:drydock:builder:local"
-"""Who built it where no CI says so: some machine, which is all that can be said."""
+"""Builder outside a known CI; does not identify the machine."""
 
 
-class Origin(NamedTuple):
-    """The repository that an image was built from, as far as git knows."""
+class Checkout(NamedTuple):
+    """The repository that an image was built from."""
 
     repository: str
-    """URL without credentials; empty where there is no remote."""
+    """URL without credentials; empty if there is no remote."""
     commit: str
     dirty: bool
     """Whether tracked files differ from the commit."""
 
 
-def statement(job: build.Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the statement about one built platform, the same each time it is asked for one build."""
+def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return the statement about an image for one platform; always the same for one build."""
     origin = read_origin(job.root)
     return {
         "_type": STATEMENT,
@@ -50,25 +51,25 @@ def statement(job: build.Job, layout: Path, digest: str, subject: str, env: Mapp
                 "buildType": BUILD_TYPE,
                 "externalParameters": {"variant": job.variant.id, "platform": job.platform, "source": _source(origin)},
                 "internalParameters": {
-                    "inputsSha256": build.inputs_sha256(job),
+                    "inputsSha256": job.inputs_sha256,
                     "sourceDateEpoch": job.lock.source_date_epoch,
                     "export": plan.EXPORT,
                     "network": "none",
-                    "contexts": sorted(job.contexts),
+                    "contexts": sorted(job.context_overrides),
                 },
                 "resolvedDependencies": dependencies(job, origin),
             },
             "runDetails": {
                 "builder": {"id": builder(env), "version": {"python": platform.python_version()}},
-                "metadata": {"invocationId": build.inputs_sha256(job), "finishedOn": _finished(layout)},
-                "byproducts": _byproducts(job.lock.platforms[job.platform]),
+                "metadata": {"invocationId": job.inputs_sha256, "finishedOn": _finished(layout)},
+                "byproducts": _byproducts(job.pins),
             },
         },
     }
 
 
-def dependencies(job: build.Job, origin: Origin) -> list[dict[str, Any]]:
-    """Return everything that went in, by hash: packages, base, sources, and the repository's own files."""
+def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
+    """Return all inputs of the build with their hashes: packages, base, sources, and files of the repository."""
     pins = job.lock.platforms[job.platform]
     found: list[dict[str, Any]] = []
     for part in (*locked(job.variant, pins), *ingredients(pins)):
@@ -88,16 +89,16 @@ def dependencies(job: build.Job, origin: Origin) -> list[dict[str, Any]]:
     return found
 
 
-def read_origin(root: Path) -> Origin:
-    """Return what git says of a repository; empty where it is none."""
+def read_origin(root: Path) -> Checkout:
+    """Return the state of a git repository; its fields are empty if it is not one."""
     commit = _git(root, "rev-parse", "HEAD")
     remote = _git(root, "remote", "get-url", "origin")
     changed = _git(root, "status", "--porcelain", "--untracked-files=no")
-    return Origin(redact(remote) if "://" in remote else "", commit, bool(changed))
+    return Checkout(redact(remote) if "://" in remote else "", commit, bool(changed))
 
 
 def builder(env: Mapping[str, str]) -> str:
-    """Return who built it, as a URI: named by hand, by GitHub or by GitLab."""
+    """Return the builder as a URI: from DRYDOCK_BUILDER_ID, GitHub or GitLab."""
     if env.get("DRYDOCK_BUILDER_ID"):
         return env["DRYDOCK_BUILDER_ID"]
     if env.get("GITHUB_WORKFLOW_REF"):
@@ -107,12 +108,12 @@ def builder(env: Mapping[str, str]) -> str:
     return LOCAL
 
 
-def _source(origin: Origin) -> dict[str, Any]:
+def _source(origin: Checkout) -> dict[str, Any]:
     return {"repository": origin.repository, "commit": origin.commit, "changed": origin.dirty}
 
 
 def _byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
-    """Say what made the committed digest, where two builds agreed upon one."""
+    """Return the verified digest in the lock, with the versions that produced it, if there is one."""
     if not pins.image:
         return []
     content = {"buildkit": pins.image.buildkit, "buildx": pins.image.buildx}
@@ -121,8 +122,8 @@ def _byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
     ]
 
 
-def _own_files(job: build.Job) -> dict[str, str]:
-    """Return the repository's files that decide about the image, with their hashes."""
+def _own_files(job: Job) -> dict[str, str]:
+    """Return the repository's files that determine the image, with their hashes."""
     folder = job.root / "images" / job.variant.id
     written = [matrix.MATRIX, *matrix.stack_files(job.root, job.variant)]
     generated = [folder / name for name in ("lock.json", "Dockerfile", "profile.json")]

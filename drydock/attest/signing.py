@@ -1,8 +1,8 @@
-"""Signatures, made and checked by cosign (https://docs.sigstore.dev/cosign/), with a key or with an identity. IO.
+"""Sign and verify with cosign (https://docs.sigstore.dev/cosign/), with a key or with an identity (keyless). IO.
 
-With a key nothing but the registry is asked, so that a signature can be checked without a network beyond it: no
-transparency log takes part. Keyless uses Sigstore's public services as cosign itself is configured, or those that a
-signing configuration names; a trusted root in a file lets such signatures be checked without a network, too.
+With a key, cosign contacts only the registry: no transparency log is used. Keyless signing uses Sigstore's public
+services as configured in cosign, or the services in a signing configuration. With a trusted root in a file, keyless
+signatures can be verified without a network.
 """
 
 from __future__ import annotations
@@ -20,132 +20,144 @@ from typing import NamedTuple
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.oci.reference import Reference, is_loopback
 
-HOW = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
-PASSWORD = "COSIGN_PASSWORD holds its password"  # noqa: S105 - a hint
+INSTALL_HINT = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
+PASSWORD_HINT = "set COSIGN_PASSWORD to the key's password"  # noqa: S105 - a hint
 TIMEOUT = 300
-"""Seconds for one call: keyless signing may wait for a person's browser."""
+"""Seconds for one call: keyless signing may wait for a login in a browser."""
 
 
 class Signer(NamedTuple):
-    """Who signs: a key, or with an empty one whoever the identity provider says it is."""
+    """The key to sign with; if it is empty, sign keyless with the identity from the identity provider."""
 
     key: str
     insecure: bool = False
     config: str = ""
-    """File: which authorities vouch for the identity and the time, instead of those that cosign knows."""
+    """Signing configuration: a file that names the services to use instead of cosign's defaults."""
 
 
 class Trust(NamedTuple):
-    """Whose signatures count: those of a public key, or of an identity that an issuer vouches for."""
+    """The accepted signer: the owner of a public key, or an identity confirmed by an issuer."""
 
     key: str = ""
     identity: str = ""
     issuer: str = ""
     insecure: bool = False
     root: str = ""
-    """File: the authorities and logs that are trusted, instead of those that cosign fetches."""
+    """Trusted root: a file that names the trusted authorities and logs, instead of those that cosign fetches."""
 
     @property
-    def asked(self) -> bool:
-        """Tell whether signatures are wanted at all."""
+    def required(self) -> bool:
+        """Whether signatures must be verified."""
         return bool(self.key or self.identity)
 
 
 def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ) -> None:
-    """Sign digests of one repository, but those that this key signed before; each signature refers to its digest.
+    """Sign digests of one repository, except those that this key has already signed.
 
-    cosign is called once for all, so that a person is asked once. Raises RegistryError with cosign's last line.
+    cosign is called once, so that keyless signing needs one login. Raises RegistryError with cosign's error.
     """
     missing = _unsigned(digests, signer, env) if signer.key else tuple(digests)
     if not missing:
         return
-    who: tuple[str, ...] = ("--signing-config", signer.config) if signer.config else ()
+    options: tuple[str, ...] = ()
     if signer.key:
-        who = _with_key(signer.key)
-    plain = _plain(missing[0], insecure=signer.insecure)
-    done = _cosign(("sign", "--yes", *who, *plain, *map(_bare, missing)), env)
+        options = _key_options(signer.key)
+    elif signer.config:
+        options = ("--signing-config", signer.config)
+    transport = _transport_options(missing[0], insecure=signer.insecure)
+    done = _cosign(("sign", "--yes", *options, *transport, *map(_without_scheme, missing)), env)
     if done.returncode:
-        raise RegistryError(f"cosign sign {missing[0]}: exit {done.returncode}: {_last(done.stderr)}")
+        raise RegistryError(f"cosign sign {missing[0]}: exit {done.returncode}: {_error(done.stderr)}")
 
 
 def check(where: Reference, trust: Trust, env: Mapping[str, str] = os.environ) -> None:
-    """Raise UntrustedError unless a digest carries a signature that counts."""
+    """Raise UntrustedError unless a digest has a valid signature by the accepted signer."""
     if trust.key:
-        who: tuple[str, ...] = ("--key", trust.key, "--insecure-ignore-tlog=true")
+        options: tuple[str, ...] = ("--key", trust.key, "--insecure-ignore-tlog=true")
     elif trust.identity and trust.issuer:
-        who = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer, *_root(trust.root))
+        options = ("--certificate-identity", trust.identity, "--certificate-oidc-issuer", trust.issuer)
+        options += _root_options(trust.root)
     else:
-        raise InputError(
-            "--identity: wants --issuer beside it", hint="such as https://token.actions.githubusercontent.com"
-        )
-    done = _cosign(("verify", *who, *_plain(where, insecure=trust.insecure), _bare(where)), env)
+        raise InputError("--identity requires --issuer", hint="such as https://token.actions.githubusercontent.com")
+    transport = _transport_options(where, insecure=trust.insecure)
+    done = _cosign(("verify", *options, *transport, _without_scheme(where)), env)
     if done.returncode:
-        raise UntrustedError(f"{where}: no signature that counts: {_last(done.stderr)}")
-    if where.digest not in _signed(done.stdout):
-        raise UntrustedError(f"{where}: cosign found a signature of something else")
+        raise UntrustedError(f"{where}: no valid signature: {_error(done.stderr)}")
+    if where.digest not in _signed_digests(done.stdout):
+        raise UntrustedError(f"{where}: the signature that cosign verified is for another digest")
 
 
 def sign_data(data: bytes, key: str, env: Mapping[str, str] = os.environ) -> bytes:
-    """Return the signature of these bytes, as a Sigstore bundle. Needs no network.
+    """Return the signature of these bytes, as a Sigstore bundle. Works offline.
 
-    Raises InputError where it is no key, or not with this password.
+    Raises InputError if the key cannot be read, or not with this password.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
-        signed, signature = Path(folder, "data"), Path(folder, "signature")
-        signed.write_bytes(data)
-        done = _cosign(("sign-blob", "--yes", *_with_key(key), "--bundle", str(signature), str(signed)), env)
+        data_file, signature_file = Path(folder, "data"), Path(folder, "signature")
+        data_file.write_bytes(data)
+        files = ("--bundle", str(signature_file), str(data_file))
+        done = _cosign(("sign-blob", "--yes", *_key_options(key), *files), env)
         if done.returncode:
-            raise InputError(f"--sign {key}: {_last(done.stderr)}", hint=PASSWORD)
-        return signature.read_bytes()
+            raise InputError(f"--sign {key}: {_error(done.stderr)}", hint=PASSWORD_HINT)
+        return signature_file.read_bytes()
 
 
 def check_data(data: bytes, signature: bytes, key: str, env: Mapping[str, str] = os.environ) -> None:
-    """Raise UntrustedError unless this is a signature of these bytes by a public key's owner. Needs no network."""
+    """Raise UntrustedError unless this is a signature of these bytes by a public key's owner. Works offline."""
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
-        signed, beside = Path(folder, "data"), Path(folder, "signature")
-        signed.write_bytes(data)
-        beside.write_bytes(signature)
-        who = ("--key", key, "--insecure-ignore-tlog=true")
-        done = _cosign(("verify-blob", *who, "--bundle", str(beside), str(signed)), env)
+        data_file, signature_file = Path(folder, "data"), Path(folder, "signature")
+        data_file.write_bytes(data)
+        signature_file.write_bytes(signature)
+        files = ("--bundle", str(signature_file), str(data_file))
+        done = _cosign(("verify-blob", "--key", key, "--insecure-ignore-tlog=true", *files), env)
         if done.returncode:
-            raise UntrustedError(f"no signature that counts: {_last(done.stderr)}")
+            raise UntrustedError(f"no valid signature: {_error(done.stderr)}")
 
 
-def _with_key(key: str) -> tuple[str, ...]:
-    """Return how cosign signs with a key: no transparency log is told the name, since a key needs none."""
+def _key_options(key: str) -> tuple[str, ...]:
+    """Return cosign's options to sign with a key and without a transparency log, which would publish the name."""
     return ("--key", key, "--use-signing-config=false", "--tlog-upload=false")
 
 
-def _root(file: str) -> tuple[str, ...]:
-    """Return how cosign uses a trusted root: a log or an authority that it does not name cannot be asked for.
+def _root_options(file: str) -> tuple[str, ...]:
+    """Return cosign's options to verify with a trusted root; checks that the root has no service for are skipped.
 
-    Raises InputError for a root by which nobody vouches for the time of a signature, whose certificate is short-lived.
+    Raises InputError if the root has no service for the time of a signature: certificates are valid for minutes only.
     """
     if not file:
         return ()
     try:
         root = json.loads(Path(file).read_text())
     except (OSError, ValueError) as error:
-        raise InputError(f"--trusted-root {file}: {error}", hint="cosign trusted-root create makes one") from error
+        raise InputError(
+            f"--trusted-root {file}: {error}", hint="`cosign trusted-root create` makes such a file"
+        ) from error
     if not root.get("tlogs") and not root.get("timestampAuthorities"):
-        raise InputError(f"--trusted-root {file}: names neither tlogs nor timestampAuthorities")
-    time = () if root.get("tlogs") else ("--use-signed-timestamps", "--insecure-ignore-tlog")
-    return ("--trusted-root", file, *time, *(() if root.get("ctlogs") else ("--insecure-ignore-sct",)))
+        raise InputError(f"--trusted-root {file}: expected tlogs or timestampAuthorities, found neither")
+    options = ["--trusted-root", file]
+    if not root.get("tlogs"):
+        options += ["--use-signed-timestamps", "--insecure-ignore-tlog"]
+    if not root.get("ctlogs"):
+        options.append("--insecure-ignore-sct")
+    return tuple(options)
 
 
 def _unsigned(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str]) -> tuple[Reference, ...]:
-    """Return those that the key has not signed. Raises InputError where it is no key, or not with this password."""
+    """Return the digests that the key has not signed.
+
+    Raises InputError if the key cannot be read, or not with this password.
+    """
     public = _cosign(("public-key", "--key", signer.key), env)
     if public.returncode:
-        raise InputError(f"--key {signer.key}: {_last(public.stderr)}", hint=PASSWORD)
+        raise InputError(f"--key {signer.key}: {_error(public.stderr)}", hint=PASSWORD_HINT)
     with tempfile.NamedTemporaryFile("w", prefix="drydock-", suffix=".pub") as file:
         file.write(public.stdout)
         file.flush()
         trust = Trust(key=file.name, insecure=signer.insecure)
-        return tuple(where for where in digests if not _holds(where, trust, env))
+        return tuple(where for where in digests if not _is_signed(where, trust, env))
 
 
-def _holds(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
+def _is_signed(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
     try:
         check(where, trust, env)
     except UntrustedError:
@@ -153,8 +165,8 @@ def _holds(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
     return True
 
 
-def _signed(text: str) -> set[str]:
-    """Return the digests that cosign's answer says were signed."""
+def _signed_digests(text: str) -> set[str]:
+    """Return the signed digests in cosign's output."""
     try:
         claims = json.loads(text)
         return {claim["critical"]["image"]["docker-manifest-digest"] for claim in claims}
@@ -162,29 +174,30 @@ def _signed(text: str) -> set[str]:
         return set(re.findall(r"sha256:[0-9a-f]{64}", text))
 
 
-def _plain(where: Reference, *, insecure: bool) -> tuple[str, ...]:
+def _transport_options(where: Reference, *, insecure: bool) -> tuple[str, ...]:
     return ("--allow-http-registry",) if insecure or is_loopback(where.host) else ()
 
 
-def _bare(where: Reference) -> str:
+def _without_scheme(where: Reference) -> str:
     return str(where._replace(scheme=""))
 
 
 def _cosign(arguments: tuple[str, ...], env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
     program = shutil.which("cosign", path=env.get("PATH"))
     if not program:
-        raise InputError("cosign: not found on PATH", hint=HOW)
-    # an empty password is a password: without this cosign asks a terminal that a CI does not have
+        raise InputError("cosign: not found on PATH", hint=INSTALL_HINT)
+    # Without COSIGN_PASSWORD, cosign reads the password from a terminal, which a CI does not have.
     environment = {"COSIGN_PASSWORD": "", **env}
     try:
         return subprocess.run(
             [program, *arguments], capture_output=True, text=True, check=False, env=environment, timeout=TIMEOUT
         )
     except subprocess.TimeoutExpired as error:
-        raise RegistryError(f"cosign {arguments[0]}: no answer within {TIMEOUT} seconds") from error
+        raise RegistryError(f"cosign {arguments[0]}: timed out after {TIMEOUT} seconds") from error
 
 
-def _last(text: str) -> str:
+def _error(text: str) -> str:
+    """Return cosign's last error line, or its last line if no line is marked as an error."""
     lines = [line for line in text.splitlines() if line.strip()]
-    useful = [line for line in lines if line.startswith("Error:")]
-    return (useful or lines or ["(it said nothing)"])[-1].removeprefix("Error: ")
+    errors = [line for line in lines if line.startswith("Error:")]
+    return (errors or lines or ["(no output)"])[-1].removeprefix("Error: ")

@@ -15,7 +15,7 @@ from drydock.core.files import dumps
 
 
 def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> None:
-    """Build a plan; progress goes to standard error.
+    """Build a plan; write progress to standard error.
 
     Raises BuildError, DiskFullError or EngineError.
     """
@@ -31,7 +31,7 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 
 
 def _follow(command: Sequence[str]) -> tuple[int, list[str]]:
-    """Run a command whose progress people watch; on a terminal buildx draws it itself, and nothing is collected."""
+    """Run a command; return its exit code and its output, which is empty on a terminal, where buildx draws progress."""
     if errors().is_terminal:
         return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode, []
     lines: list[str] = []
@@ -48,7 +48,7 @@ def _fail(code: int, lines: Sequence[str]) -> NoReturn:
     text = "\n".join(lines)
     if "no space left on device" in text:
         raise DiskFullError(
-            "docker buildx: no space left on the disk", hint="free some space (docker builder prune) and build again"
+            "docker buildx: no space left on the disk", hint="free some space (docker builder prune), then build again"
         )
     if (
         "Cannot connect to the Docker daemon" in text
@@ -56,11 +56,12 @@ def _fail(code: int, lines: Sequence[str]) -> NoReturn:
         or "connection reset" in text
     ):
         raise EngineError(
-            "docker buildx: the engine went away during the build", hint="invoke engine; then build again"
+            "docker buildx: lost connection to the Docker engine during the build",
+            hint="start it with `invoke engine`, then build again",
         )
     errors = [line for line in lines if line.startswith(("ERROR", "error"))]
     reason = errors[-1] if errors else f"exit {code}"
-    raise BuildError(f"docker buildx bake: {reason}", hint="the failing step's output stands above")
+    raise BuildError(f"docker buildx bake: {reason}", hint="see the failing step's output above")
 
 
 def _progress() -> str:

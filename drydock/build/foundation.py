@@ -1,13 +1,14 @@
-"""A build's plan in, its OCI layout out; all of the image but the entrypoint is made once, and kept. IO.
+"""Builds a plan into an OCI layout, reusing the foundation: the image without the entrypoint, built once and kept. IO.
 
-An export gives each file the build's own time (rewrite-timestamp), which means to unpack, change and compress again
-every layer that is not the base's, even where only the last one is new. So the Dockerfile's stage `foundation`, with
-all that wheels and vendors bring, is exported by itself. Later builds are given that layout in the stage's place, as an
-image below FROM: they need neither BuildKit's cache nor the wheels, and BuildKit passes its layers on unread. The image
-is the one that the plan makes in one go, bit for bit; `verify` compares them.
+An export sets the time of every file (rewrite-timestamp). To do so it unpacks, changes and compresses every layer above
+the base again, even if only the last one is new. So the Dockerfile's stage `foundation`, with everything from wheels
+and vendors, is exported by itself. Later builds use that layout in place of the stage, as the image named by FROM: they
+need neither BuildKit's cache nor the wheels, and BuildKit copies its layers without reading them. The result is bit for
+bit the image that the plan builds in one run; `verify` compares them.
 
-Sources: Dockerfile reference, FROM, on named contexts in a stage's place; BuildKit's exporter/containerimage/writer.go
-(rewriteRemoteWithEpoch) on what it leaves alone, and exporter/oci/export.go on attributes of an export.
+Sources: Dockerfile reference, FROM, on named contexts that replace a stage; BuildKit's
+exporter/containerimage/writer.go (rewriteRemoteWithEpoch) on which layers it keeps, and exporter/oci/export.go on
+attributes of an export.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from drydock.oci import layout as oci
 
 STAGE = "foundation"
 REST = "\nFROM base AS entrypoint\n"
-"""The line of a Dockerfile after which nothing belongs to the foundation."""
+"""The line of a Dockerfile that ends the foundation."""
 BASE_CONFIG = "containerimage.base.config"
-"""What tells an export which layers are the base's; the Dockerfile's frontend says it of images, not of stages."""
+"""Tells an export which layers are the base's. The Dockerfile frontend sets it for images, not for stages."""
 Bake = Callable[[Mapping[str, Any]], object]
-"""Builds a plan: buildx.bake, which may be told of a builder, or to use no cache."""
+"""Builds a plan: buildx.bake, possibly with a builder or without cache."""
 
 
 def recipe(dockerfile: str) -> str:
@@ -41,7 +42,7 @@ def recipe(dockerfile: str) -> str:
 
 
 def contexts(variant: Variant) -> tuple[str, ...]:
-    """Return the named contexts that nothing but the foundation is made of."""
+    """Return the named contexts that only the foundation reads."""
     return ("wheels", *(source.name for source in variant.sources), *(item.name for item in variant.supplied))
 
 
@@ -54,7 +55,7 @@ def make(plan: Mapping[str, Any], layout: Path, bake: Bake) -> None:
 
 
 def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake) -> None:
-    """Bake a plan of one target into a folder, its output, on a foundation that lies in another.
+    """Bake a plan of one target into the folder `layout`, on top of an existing foundation.
 
     Raises BuildError, DiskFullError or EngineError.
     """
@@ -67,7 +68,7 @@ def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake
     _seed(layout, foundation)
     bake(asked)
     if not _settle(layout, foundation):
-        log("this BuildKit changes the times in what it is given as a base: building all in one go")
+        log("this BuildKit changes the times of files in its base image: building without the kept foundation")
         _empty(layout)
         bake(plan)
 
@@ -77,23 +78,23 @@ def _export(target: Mapping[str, Any]) -> str:
 
 
 def _seed(layout: Path, foundation: Path) -> None:
-    """Link the foundation's blobs into a layout: BuildKit does not send a blob whose name is there."""
+    """Link the foundation's blobs into a layout: BuildKit does not send a blob that exists."""
     (layout / "blobs" / "sha256").mkdir(parents=True)
     for descriptor in oci.descriptors(foundation):
         os.link(oci.blob(foundation, descriptor["digest"]), oci.blob(layout, descriptor["digest"]))
 
 
 def _settle(layout: Path, foundation: Path) -> bool:
-    """Describe the foundation's layers as an export in one go does, and drop what the layout does not name.
+    """Describe the foundation's layers as an export in one run does, and remove blobs that the layout does not name.
 
-    The difference is an annotation that says that their times were changed. Returns false where the layers differ.
+    The difference is an annotation which says that their times were changed. Returns false if the layers differ.
     """
     manifest, below = oci.read_manifest(layout), oci.read_manifest(foundation)["layers"]
     above = manifest["layers"][len(below) :]
     if [layer["digest"] for layer in manifest["layers"]] != [layer["digest"] for layer in (*below, *above)]:
         return False
     manifest["layers"] = [*below, *above]
-    _name(layout, json.dumps(manifest, indent=2, ensure_ascii=False).encode())  # BuildKit's own way to write it
+    _write_manifest(layout, json.dumps(manifest, indent=2, ensure_ascii=False).encode())  # as BuildKit formats it
     wanted = {item["digest"].removeprefix("sha256:") for item in oci.descriptors(layout)}
     for blob in (layout / "blobs" / "sha256").iterdir():
         if blob.name not in wanted:
@@ -101,8 +102,8 @@ def _settle(layout: Path, foundation: Path) -> bool:
     return True
 
 
-def _name(layout: Path, manifest: bytes) -> None:
-    """Write a manifest, and let the layout's index name it."""
+def _write_manifest(layout: Path, manifest: bytes) -> None:
+    """Write a manifest, and name it in the layout's index."""
     digest, index = f"sha256:{hashlib.sha256(manifest).hexdigest()}", layout / "index.json"
     content = json.loads(index.read_bytes())
     content["manifests"][0] |= {"digest": digest, "size": len(manifest)}

@@ -11,13 +11,13 @@ from drydock.model.locked import Lock, LockedPlatform
 from drydock.model.variant import Variant
 
 EXPORT = "type=oci,tar=false,rewrite-timestamp=true,force-compression=true,oci-mediatypes=true"
-"""An OCI layout: the only export that the engine's own BuildKit makes bit for bit the same each time."""
+"""An OCI layout: the only export that the engine's own BuildKit makes bit for bit identical each time."""
 
 
 def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[str, str]) -> str:
-    """Return the checksum of everything a digest depends on, BuildKit itself apart.
+    """Return the checksum of everything a digest depends on, except BuildKit itself.
 
-    `files` maps the names of the repository's files that go in (Dockerfile, profile, entrypoint, tools) to hashes.
+    `files` maps the repository's files that are used (Dockerfile, profile, entrypoint, tools) to their hashes.
     """
     return checksum(
         {
@@ -36,8 +36,8 @@ def plan(
 ) -> dict[str, Any]:
     """Return the bake file that builds one variant for one platform into an OCI layout at `output`.
 
-    `contexts` gives each named context its bake value; `context` is the folder of the variant's Dockerfile. RUN steps
-    get no network, and no attestation is attached, since provenance differs from build to build and the digest with it.
+    `contexts` maps each named context to its bake value; `context` is the folder of the variant's Dockerfile. RUN steps
+    have no network. No attestation is attached: provenance differs between builds, and would change the digest.
     """
     target = {
         "context": str(context),
@@ -53,12 +53,12 @@ def plan(
 
 
 def bake_name(variant: str) -> str:
-    """Return a variant id as a bake target name, which may hold no dots."""
+    """Return a variant id as a bake target name, which must not contain dots."""
     return variant.replace(".", "_")
 
 
 def folders(bake: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the host folders a plan reads or writes, for bake's --allow."""
+    """Return the host folders that a plan reads or writes, for bake's --allow."""
     found = []
     for target in bake["target"].values():
         found.append(target["context"])

@@ -1,4 +1,4 @@
-"""A variant → images/<variant>/Dockerfile and profile.json. Pure, but for reading templates and the committed files."""
+"""A variant → images/<variant>/Dockerfile and profile.json. Pure, except for reading templates and committed files."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ EXCERPT = 20
 
 
 def render(root: Path, variant: Variant) -> dict[str, str]:
-    """Return the generated files of a variant by name. Raises InputError for a template that cannot be filled."""
+    """Return the generated files of a variant by name. Raises InputError for a template that cannot be rendered."""
     return {"Dockerfile": _dockerfile(root, variant), "profile.json": dumps(dump(profile(variant)))}
 
 
 def write(root: Path, variant: Variant, lock: Lock) -> list[Path]:
-    """Write what render returns, each file whole or not at all; return the files that changed.
+    """Write what `render` returns, each file atomically; return the files that changed.
 
     Raises StaleError when the lock was not made from this variant.
     """
@@ -45,7 +45,7 @@ def write(root: Path, variant: Variant, lock: Lock) -> list[Path]:
 
 
 def check(root: Path, variant: Variant, lock: Lock) -> None:
-    """Compare the committed files with what render returns. Raises StaleError with the first differing lines."""
+    """Compare the committed files with what `render` returns. Raises StaleError with the first differing lines."""
     locks.check(variant, lock)
     folder = root / "images" / variant.id
     differences = [_difference(root, folder / name, text) for name, text in render(root, variant).items()]
@@ -54,13 +54,13 @@ def check(root: Path, variant: Variant, lock: Lock) -> None:
 
 
 def profile(variant: Variant) -> Profile:
-    """Return what the entrypoint must know about its own image."""
+    """Return what the entrypoint needs to know about its own image."""
     own = {"schema": 1, "variant": variant.id, "vllm": variant.vllm.version, "python": _python(variant)}
     return Profile.model_validate(part(ResolvedServing, variant) | own)
 
 
 def labels(variant: Variant) -> dict[str, str]:
-    """Return the image's labels; nothing that changes from build to build, since they enter the digest."""
+    """Return the image's labels. They are part of the digest, so none of them changes from build to build."""
     base = variant.base
     named = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
     return named | {
@@ -76,43 +76,43 @@ def labels(variant: Variant) -> dict[str, str]:
 
 
 class Steps(NamedTuple):
-    """All that templates print, decided: a template chooses between whole steps, nothing else."""
+    """What templates print. All decisions are made here; a template only includes or omits whole steps."""
 
     variant: Variant
     base: str
-    """What the context `base` is."""
+    """Describes the context `base`."""
     contexts: tuple[tuple[str, str], ...]
-    """The other named contexts, with what each holds."""
+    """The other named contexts, with a description of each."""
     sources: tuple[str, ...]
-    """Those of them that hold source code."""
+    """The contexts that hold source code."""
     labels: tuple[str, ...]
     """The image's labels, as LABEL takes them."""
     user: str
-    """The instruction that makes steps run as root, where the base may have set another user."""
+    """The instruction that makes steps run as root, if the base may have set another user."""
     stage: str
-    """Name of the stage that takes packages; compiling, where there is some, stands on it."""
+    """Name of the stage that installs packages; the stage that compiles, if any, is based on it."""
     python: str
     """The interpreter that runs vLLM."""
     venv: str
-    """The command that makes the virtual environment; empty where the base's own packages serve."""
+    """The command that creates the virtual environment; empty if the base's own packages are used."""
     within: str
-    """What a command starts with that needs the environment of the base's set-up scripts."""
+    """Prefix of a command that needs the environment of the base's set-up scripts."""
     installers: tuple[tuple[str, str], ...]
-    """Context of supplied files, and the command that installs them."""
+    """Context of supplied files → the command that installs them."""
     layers: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
-    """Name of each layer, and for each distribution that is trimmed its name and the options of trim.py."""
+    """Name of each layer; for each trimmed distribution, its name and the options of trim.py."""
     supplied_wheels: tuple[tuple[str, list[str]], ...]
     """Context of supplied wheels, and their paths."""
     conversions: tuple[tuple[str, tuple[str, ...]], ...]
-    """Context of the vendor's scripts, and the files that are taken of it."""
+    """Context of the vendor's scripts → the files copied from it."""
     path: str
-    """What PATH is in the image."""
+    """PATH in the image."""
     start_period: str
-    """How long a first start may take before its health counts."""
+    """How long a first start may take before health checks count."""
 
 
 def steps(variant: Variant) -> Steps:
-    """Return what a variant's Dockerfile is printed from."""
+    """Return what a variant's Dockerfile is rendered from."""
     return Steps(
         variant=variant,
         base=_base(variant),
@@ -139,7 +139,7 @@ def _dockerfile(root: Path, variant: Variant) -> str:
         template = _environment(root / "templates").get_template(name)
         return _tidy(template.render(steps(variant)._asdict()))
     except TemplateNotFound as error:
-        raise InputError(f"templates/{error.name}: no such template") from error
+        raise InputError(f"templates/{error.name}: template not found") from error
     except TemplateSyntaxError as error:
         raise InputError(f"templates/{error.name}:{error.lineno}: {error.message}") from error
     except UndefinedError as error:
@@ -151,8 +151,8 @@ def _dockerfile(root: Path, variant: Variant) -> str:
 
 @functools.lru_cache(maxsize=4)
 def _environment(templates: Path) -> Environment:
-    """Return what fills the templates of a folder; it compiles each once, and again when the file changes."""
-    environment = Environment(  # noqa: S701 (a Dockerfile is no HTML)
+    """Return the Jinja environment of a folder; it compiles each template once, and again when the file changes."""
+    environment = Environment(  # noqa: S701 (a Dockerfile is not HTML)
         loader=FileSystemLoader(templates),
         undefined=StrictUndefined,
         keep_trailing_newline=True,
@@ -170,7 +170,7 @@ def _quoted(value: str) -> str:
 
 
 def _tidy(text: str) -> str:
-    """Reduce the empty lines that unfilled blocks leave to one."""
+    """Collapse the empty lines that unused blocks leave."""
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
@@ -215,7 +215,7 @@ def _base(variant: Variant) -> str:
 
 
 def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
-    """Yield the named contexts beside the base, with what each holds."""
+    """Yield the named contexts except the base, with a description of each."""
     yield "wheels", "a folder for each layer of distributions: its wheels and requirements.txt"
     for source in variant.sources:
         yield source.name, f"source code: {source.sdist or f'{source.repository} {source.ref}'.strip()}"
@@ -232,15 +232,15 @@ def _template_line(error: Exception, root: Path) -> str:
 
 
 def _difference(root: Path, path: Path, expected: str) -> str:
-    """Return how a committed file differs from what it is generated from, or nothing."""
+    """Return how a committed file differs from the generated text; empty if it does not."""
     name = str(path.relative_to(root))
     if not path.is_file():
-        return f"{name}: does not exist"
-    found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide other line ends
+        return f"{name}: file not found"
+    found = path.read_bytes().decode(errors="replace")  # not read_text, which would hide different line endings
     if found == expected:
         return ""
     lines = list(
         difflib.unified_diff(found.splitlines(), expected.splitlines(), "committed", "generated", "", "", 1, "")
     )
     rest = [f"… {len(lines) - EXCERPT} more lines"] if len(lines) > EXCERPT else []
-    return "\n".join([f"{name}: does not match what it is generated from", *lines[:EXCERPT], *rest])
+    return "\n".join([f"{name}: outdated: differs from what `invoke render` generates", *lines[:EXCERPT], *rest])

@@ -1,8 +1,8 @@
-"""Builds a variant again from nothing, under other circumstances, and compares every digest. IO.
+"""Builds a variant a second time without any cache, in a different environment, and compares every digest. IO.
 
-The second build runs in a process of its own: a copy of the repository in another folder, with other file times and
-modes, an empty cache folder that shares only the content-addressed store, no BuildKit cache, another umask, locale and
-time zone, and offline. Its RUN steps run at another time of day, necessarily.
+The second build runs offline in its own process: in a copy of the repository in another folder, with other file times
+and modes, an empty cache folder that shares only the content-addressed store, no BuildKit cache, and another umask,
+locale and time zone. Its RUN steps also run at another time of day.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.paths import cache_home
@@ -24,15 +25,15 @@ from drydock.engine import daemon
 from drydock.lock import lockfile
 from drydock.model.locked import Lock, LockedImage
 from drydock.model.record import Record
-from drydock.oci.diff import Difference, compare
+from drydock.oci.diff import LayoutDifference, compare
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 SHARED = ("store", "sources")
-"""Of the cache: what is fetched, by hash or by commit; the second build may not use the network."""
+"""Folders of the cache with fetched files, by hash or by commit: the second build must not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
 OTHER_MTIME = 981173106
-"""2001-02-03: what the copied files claim to be from."""
+"""2001-02-03: the time of the copied files."""
 
 
 class Verified(Record):
@@ -42,16 +43,16 @@ class Verified(Record):
     first: str
     second: str
     committed: str | None
-    """The lock's digest, if it was made from these very inputs."""
+    """The lock's digest, if it was made from the same inputs."""
     matches_committed: bool | None
     differences: tuple[Mapping[str, str], ...]
 
 
-def verify(job: build.Job, *, builder: str | None = None) -> Verified:
-    """Build twice and compare; raise nothing for a difference, but report it by layer, path and field."""
+def verify(job: Job, *, builder: str | None = None) -> Verified:
+    """Build twice and compare; return differences by layer, path and field."""
     first = build.build(job, builder=builder)
-    log(f"{first.digest}: now building again from nothing")
-    with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_roomy()) as folder:
+    log(f"{first.digest}: now building again without cache")
+    with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         second = _build_elsewhere(job, Path(folder), builder)
         differences = compare(Path(first.layout), Path(second["layout"]))
     committed = committed_digest(job.lock, job.platform, first.inputs_sha256)
@@ -65,10 +66,10 @@ def verify(job: build.Job, *, builder: str | None = None) -> Verified:
     )
 
 
-def settle(job: build.Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
-    """Raise NotReproducibleError unless both builds, and the committed digest if it applies, are the same.
+def settle(job: Job, verified: Verified, *, recording: bool, builder: str | None = None) -> None:
+    """Raise NotReproducibleError unless both builds, and the committed digest if there is one, are the same.
 
-    With `recording`, write the digest of both builds into the lock instead of comparing with the committed one.
+    With `recording`, write the digest into the lock instead of comparing it with the committed one.
     """
     if not verified.reproducible:
         raise NotReproducibleError(
@@ -79,36 +80,36 @@ def settle(job: build.Job, verified: Verified, *, recording: bool, builder: str 
     elif verified.matches_committed is False:
         raise NotReproducibleError(
             f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
-            hint="compare BuildKit with the lock's `image.buildkit`; `verify --record` commits the new digest",
+            hint="compare BuildKit with `image.buildkit` in the lock; `verify --record` writes the new digest",
         )
 
 
 def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
-    """Return the lock's digest for these inputs; None where it is for other inputs, or not there."""
+    """Return the lock's digest for these inputs; None if it has none, or one for other inputs."""
     image = pins.platforms[platform].image
     return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
 
 
-def record(job: build.Job, verified: Verified, builder: str | None = None) -> None:
-    """Write the digest that two builds agreed upon into the lock."""
+def record(job: Job, verified: Verified, builder: str | None = None) -> None:
+    """Write the digest of two identical builds into the lock."""
     image = LockedImage(
         digest=verified.first,
-        inputs_sha256=build.inputs_sha256(job),
+        inputs_sha256=job.inputs_sha256,
         buildkit=daemon.buildkit_version(builder),
         buildx=daemon.ensure().buildx,
     )
-    pins = job.lock.platforms[job.platform].model_copy(update={"image": image})
+    pins = job.pins.model_copy(update={"image": image})
     changed = job.lock.model_copy(update={"platforms": {**job.lock.platforms, job.platform: pins}})
     lockfile.write_lock(lockfile.path_of(job.root, job.variant.id), changed)
 
 
-def describe(difference: Difference | Mapping[str, str]) -> str:
+def describe(difference: LayoutDifference | Mapping[str, str]) -> str:
     """Return one difference as a line."""
     values = difference if isinstance(difference, Mapping) else difference._asdict()
     return "{where}: {path}: {field}: {first} → {second}".format(**values)
 
 
-def _build_elsewhere(job: build.Job, folder: Path, builder: str | None) -> dict[str, str]:
+def _build_elsewhere(job: Job, folder: Path, builder: str | None) -> dict[str, str]:
     copy = folder / "a different folder"
     _copy_inputs(job.root, copy)
     cache = folder / "cache"
@@ -128,7 +129,7 @@ def _build_elsewhere(job: build.Job, folder: Path, builder: str | None) -> dict[
     )
     if done.returncode:
         raise BuildError(
-            f"the second build of {job.variant.id} failed: exit {done.returncode}", hint="its output stands above"
+            f"the second build of {job.variant.id} failed: exit {done.returncode}", hint="see its output above"
         )
     result: dict[str, str] = json.loads(done.stdout)
     return result
@@ -152,8 +153,8 @@ def _tree(folder: Path) -> Iterator[Path]:
     yield from folder.rglob("*")
 
 
-def _roomy() -> Path:
-    """Return a folder for temporary gigabytes: on the disk of the cache, since /tmp may be memory."""
+def _large_temporary_folder() -> Path:
+    """Return a folder for gigabytes of temporary files: on the disk of the cache, since /tmp may be in memory."""
     folder = cache_home() / "tmp"
     folder.mkdir(parents=True, exist_ok=True)
     return folder

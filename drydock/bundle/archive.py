@@ -1,7 +1,8 @@
-"""The archive itself: written whole or not at all, always the same bytes; read with every blob against its digest. IO.
+"""The archive file of a bundle: written atomically and reproducibly; each blob is checked against its digest. IO.
 
-A tar file of an OCI layout: oci-layout, index.json, blobs/sha256/…, sorted, with one owner, mode and time. A signature
-of index.json, which leads to every byte, lies beside it: in it, it would have to sign itself.
+A tar file of an OCI layout: oci-layout, index.json, blobs/sha256/…, sorted, all with the same owner, mode and time. The
+signature of index.json is a file of its own, since index.json cannot contain its own signature; index.json leads to
+every other blob by digest.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import hashlib
 import io
 import json
+import re
 import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -29,64 +31,67 @@ LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 INDEX = "index.json"
 SIGNATURE = "index.json.sigstore.json"
 BLOBS = "blobs/sha256/"
+BLOB_NAME = re.compile(rf"{BLOBS}[0-9a-f]{{64}}")
 CHUNK = 1 << 20
 SLACK = 1 << 20
-"""Bytes for folders and a file system's own."""
+"""Bytes of additional free space to require, for folders and the file system's metadata."""
 
 
 def write(output: Path, index: bytes, blobs: Iterable[Blob], signature: bytes = b"") -> None:
-    """Write an archive, replacing what was there when it is whole.
+    """Write an archive; replace an existing file only once the new one is complete.
 
-    Raises DiskFullError, and FetchError where the disk changed a blob's bytes meanwhile.
+    Raises DiskFullError, and FetchError if a blob does not match its digest.
     """
-    wanted = sorted({blob.digest: blob for blob in blobs}.values())
-    total = sum(blob.size for blob in wanted)
-    with _whole_file(output, total) as file, tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
-        signed = ((SIGNATURE, signature),) if signature else ()
-        for name, data in (("oci-layout", LAYOUT), (INDEX, index), *signed):
+    unique = sorted({blob.digest: blob for blob in blobs}.values())
+    total = sum(blob.size for blob in unique)
+    with _new_file(output, total) as file, tarfile.open(fileobj=file, mode="w|", format=tarfile.PAX_FORMAT) as tar:
+        files = {"oci-layout": LAYOUT, INDEX: index}
+        if signature:
+            files[SIGNATURE] = signature
+        for name, data in files.items():
             tar.addfile(_entry(name, len(data)), io.BytesIO(data))
         with byte_progress() as bar:
-            task = bar.add_task(f"writing {len(wanted)} blobs", total=total)
-            for blob in wanted:
+            task = bar.add_task(f"writing {len(unique)} blobs", total=total)
+            for blob in unique:
                 _add(tar, blob)
                 bar.advance(task, blob.size)
 
 
-def refuse_too_little_room(folder: Path, needed: int) -> None:
-    """Raise DiskFullError, before anything is written, where a disk has not the room for it."""
-    there = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(there).free
+def check_free_space(folder: Path, needed: int) -> None:
+    """Raise DiskFullError if a folder's disk has less than the needed bytes free."""
+    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
+    free = shutil.disk_usage(existing).free
     if free < needed + SLACK:
         raise DiskFullError(
-            f"{folder}: no space left on the disk: {needed / 1e6:.0f} MB are needed, {free / 1e6:.0f} MB are free",
+            f"{folder}: no space left on the disk: {needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free",
             hint="free some space and run the same command again; nothing was written",
         )
 
 
 @contextlib.contextmanager
-def _whole_file(final: Path, size: int) -> Iterator[IO[bytes]]:
-    """Yield a temporary file that becomes `final` when the block ends well; what killed runs left goes first."""
+def _new_file(final: Path, size: int) -> Iterator[IO[bytes]]:
+    """Yield a temporary file that becomes `final` if the block succeeds; remove those of killed runs first."""
     with disk_full(final), exclusive(cache_home() / "bundle.lock"):
         final.parent.mkdir(parents=True, exist_ok=True)
-        for left in final.parent.glob(f"{temporary_prefix(final)}*"):
-            left.unlink()
-        refuse_too_little_room(final.parent, size)
+        for leftover in final.parent.glob(f"{temporary_prefix(final)}*"):
+            leftover.unlink()
+        check_free_space(final.parent, size)
         with whole_file(final) as file:
             yield file
 
 
 def _add(tar: tarfile.TarFile, blob: Blob) -> None:
     with io.BytesIO(blob.source) if isinstance(blob.source, bytes) else blob.source.open("rb") as file:
-        read = _Hashing(file)
+        hashing = _HashingReader(file)
         try:
-            tar.addfile(_entry(BLOBS + blob.digest.removeprefix("sha256:"), blob.size), read)
+            tar.addfile(_entry(BLOBS + blob.digest.removeprefix("sha256:"), blob.size), hashing)
         except OSError as error:
-            if str(error) != "unexpected end of data":
+            if str(error) != "unexpected end of data":  # a truncated file: reported below by its digest
                 raise
-    if read.digest != blob.digest:
+    if hashing.digest != blob.digest:
         raise FetchError(
-            f"{blob.source!s}: is {read.digest}, expected {blob.digest}: the file was changed on the disk",
-            hint="invoke fetch brings it again; build --no-cache makes an image again",
+            f"{blob.source!s}: is {hashing.digest}, expected {blob.digest}: the file was changed on the disk",
+            hint="run `invoke fetch` to download an input again, or `invoke build --no-cache` to rebuild an image",
         )
 
 
@@ -96,8 +101,8 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
     return entry
 
 
-class _Hashing:
-    """A file that is hashed while it is read."""
+class _HashingReader:
+    """A file object that hashes the bytes that are read."""
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file, self._hash = file, hashlib.sha256()
@@ -113,47 +118,49 @@ class _Hashing:
 
 
 class Archive:
-    """An archive that is read. Whatever it says, only blobs whose bytes are their digests' are given out."""
+    """An archive to read. It returns only blobs that match their digests."""
 
     def __init__(self, path: Path) -> None:
-        """Find its blobs. Raises InputError for what is no such archive."""
+        """Find the blobs. Raises InputError if the file is not such an archive."""
         self.path = path
         try:
             with tarfile.open(path, "r:") as tar:
                 members = tar.getmembers()
         except (OSError, tarfile.TarError) as error:
-            raise self._refusal(str(error) or "it cannot be read") from error
+            raise self._error(str(error) or "cannot be read") from error
         files = [(member.name.removeprefix("./"), member) for member in members if not member.isdir()]
-        foreign = [name for name, member in files if not (member.isreg() and _known(name))]
+        unexpected = [name for name, member in files if not (member.isreg() and _is_expected(name))]
         self._places = {name: (member.offset_data, member.size) for name, member in files}
-        if foreign or len(self._places) < len(files):
-            raise self._refusal(f"it holds {', '.join(foreign[:3]) or 'a name twice'}")
+        if unexpected:
+            raise self._error(f"unexpected file {', '.join(unexpected[:3])}")
+        if len(self._places) < len(files):
+            raise self._error("two files with the same name")
 
     @property
     def digest(self) -> str:
-        """Return what names the whole bundle: the digest of its index, which leads to every byte by digest."""
-        return f"sha256:{hashlib.sha256(self.indexed).hexdigest()}"
+        """Return the bundle's digest: that of index.json, which leads to every blob by digest."""
+        return f"sha256:{hashlib.sha256(self.index_bytes).hexdigest()}"
 
     @cached_property
-    def indexed(self) -> bytes:
-        """Return index.json's bytes; read once, so that what was checked is what is used."""
+    def index_bytes(self) -> bytes:
+        """Return index.json's bytes; read only once, so that the bytes that were verified are the bytes in use."""
         return self._raw(INDEX)
 
     @property
     def signature(self) -> bytes:
-        """Return the signature of index.json; nothing where there is none."""
+        """Return the signature of index.json; empty if there is none."""
         return self._raw(SIGNATURE) if SIGNATURE in self._places else b""
 
     def index(self) -> dict[str, Any]:
         """Return index.json."""
-        return self._json(self.indexed, INDEX)
+        return self._json(self.index_bytes, INDEX)
 
     def size(self, digest: str) -> int:
-        """Return a blob's size. Raises InputError where it is not there."""
+        """Return a blob's size in bytes. Raises InputError if it is missing."""
         return self._place(self._name(digest))[1]
 
     def chunks(self, digest: str) -> Iterator[bytes]:
-        """Yield a blob's bytes. Raises FetchError at the end where they are not its digest's."""
+        """Yield a blob's bytes. Raises FetchError after the last chunk if they do not match the digest."""
         hasher = hashlib.sha256()
         offset, left = self._place(self._name(digest))
         with self.path.open("rb") as file:
@@ -164,60 +171,60 @@ class Archive:
                 yield chunk
         if f"sha256:{hasher.hexdigest()}" != digest:
             raise FetchError(
-                f"{self.path}: the bytes of {digest} are sha256:{hasher.hexdigest()}: the archive was damaged",
-                hint="copy it again; what was whole is in the store already",
+                f"{self.path}: damaged archive: {digest} contains sha256:{hasher.hexdigest()}",
+                hint="copy the archive again; undamaged files are already in the store",
             )
 
     def data(self, digest: str) -> bytes:
         """Return a small blob's bytes."""
         if self.size(digest) > LARGEST:
-            raise self._refusal(f"{digest} is larger than a manifest may be")
+            raise self._error(f"{digest} has {self.size(digest)} bytes, expected at most {LARGEST}")
         return b"".join(self.chunks(digest))
 
     def json(self, digest: str) -> dict[str, Any]:
-        """Return what a small blob says."""
+        """Return the JSON object in a small blob."""
         return self._json(self.data(digest), digest)
 
     def _json(self, data: bytes, name: str) -> dict[str, Any]:
         try:
             value = json.loads(data)
         except ValueError as error:
-            raise self._refusal(f"{name} is no JSON") from error
+            raise self._error(f"{name}: invalid JSON") from error
         if not isinstance(value, dict):
-            raise self._refusal(f"{name} is no JSON object")
+            raise self._error(f"{name}: expected a JSON object")
         return value
 
     def _raw(self, name: str) -> bytes:
         offset, size = self._place(name)
         if size > LARGEST:
-            raise self._refusal(f"{name} has {size} bytes")
+            raise self._error(f"{name} has {size} bytes, expected at most {LARGEST}")
         with self.path.open("rb") as file:
             file.seek(offset)
             return file.read(size)
 
     def _name(self, digest: str) -> str:
         if not DIGEST.fullmatch(digest):
-            raise self._refusal(f"{digest!r} is no digest")
+            raise self._error(f"invalid digest {digest!r}")
         return BLOBS + digest.removeprefix("sha256:")
 
     def _place(self, name: str) -> tuple[int, int]:
         if name not in self._places:
-            raise self._refusal(f"{name} is missing")
+            raise self._error(f"{name} is missing")
         return self._places[name]
 
-    def _refusal(self, reason: str) -> InputError:
-        return InputError(f"{self.path}: not a whole bundle: {reason}", hint="invoke bundle makes one; copy it again")
+    def _error(self, reason: str) -> InputError:
+        return InputError(
+            f"{self.path}: incomplete or invalid bundle: {reason}",
+            hint="copy the file again; `invoke bundle` creates bundles",
+        )
 
 
-def _known(name: str) -> bool:
-    hexadecimal = name.removeprefix(BLOBS)
-    return name in ("oci-layout", INDEX, SIGNATURE) or (
-        name.startswith(BLOBS) and len(hexadecimal) == 64 and set(hexadecimal) <= set("0123456789abcdef")  # noqa: PLR2004 - of a sha256
-    )
+def _is_expected(name: str) -> bool:
+    return name in ("oci-layout", INDEX, SIGNATURE) or BLOB_NAME.fullmatch(name) is not None
 
 
 def index_of(entries: Mapping[str, dict[str, Any]]) -> bytes:
-    """Return index.json: what is listed, sorted by digest."""
+    """Return index.json with the given entries, sorted by digest."""
     content = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.oci.image.index.v1+json",

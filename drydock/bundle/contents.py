@@ -1,7 +1,7 @@
-"""What a bundle holds, and under which media types. Pure data.
+"""The records and media types of a bundle. Pure data.
 
-index.json names the bundle itself, each image, what is attached to each, what it is rebuilt from, and its base where
-that is an image; bundle.json, the configuration of the bundle's own manifest, says which is which.
+index.json lists the bundle's own manifest, each image, its attached documents, its inputs, and its base if that is an
+image. bundle.json, the config of the bundle's own manifest, relates them to each other.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pydantic import Field
 
 from drydock.model.locked import LockedFile
 from drydock.model.record import Digest, Identifier, Platform, Record, Sha256
-from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, made
+from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, to_manifest
 
 BUNDLE = "application/vnd.drydock.bundle.v1+json"
 INPUTS = "application/vnd.drydock.inputs.v1+json"
@@ -26,7 +26,7 @@ SOURCE = "application/vnd.drydock.source.v1.tar"
 DEB = "application/vnd.debian.binary-package"
 """Registered with IANA."""
 STORED = (WHEEL, SDIST, DEB)
-"""Types of what lies in the store under its own hash."""
+"""Media types of files that the store keeps under their sha256."""
 TITLE = "org.opencontainers.image.title"
 NAME = "org.opencontainers.image.ref.name"
 COMMIT = "io.drydock.commit"
@@ -38,21 +38,21 @@ class BundledImage(Record):
     variant: Identifier
     platform: Platform
     digest: Digest
-    """The image's manifest."""
+    """Digest of the image's manifest."""
     inputs_sha256: Sha256
-    """Of everything that it was built from."""
+    """Checksum of all inputs of the build."""
     inputs: Digest
-    """The manifest that lists the files of the store."""
+    """Digest of the manifest that lists the input files."""
     base: Digest | None
-    """The base, where it is an image of a registry."""
+    """Digest of the base, if it is an image from a registry."""
     documents: tuple[Digest, ...]
-    """The manifests of what is attached to it."""
+    """Digests of the manifests of the attached documents."""
     supplied: Mapping[str, tuple[LockedFile, ...]]
-    """Files that only their vendor may hand out: named, and not in the bundle."""
+    """Context → files that only their vendor may distribute; the bundle does not contain them."""
 
 
-class Origin(Record):
-    """The repository that it was made from."""
+class BundleOrigin(Record):
+    """The repository that the bundle was made from."""
 
     repository: str
     commit: str
@@ -64,42 +64,44 @@ class Bundle(Record):
     """bundle.json."""
 
     schema_: Literal[1] = Field(alias="schema")
-    origin: Origin
+    origin: BundleOrigin
     images: tuple[BundledImage, ...]
 
 
 class Blob(NamedTuple):
-    """Bytes of the archive, and where they are."""
+    """A blob of the archive, in memory or in a file."""
 
     digest: str
     size: int
     source: Path | bytes
 
-    def described(self, media_type: str, **annotations: str) -> dict[str, Any]:
-        """Return how a manifest points to it."""
-        descriptor: dict[str, Any] = {"mediaType": media_type, "digest": self.digest, "size": self.size}
-        return {**descriptor, "annotations": annotations} if annotations else descriptor
+    def descriptor(self, media_type: str, **annotations: str) -> dict[str, Any]:
+        """Return an OCI descriptor of the blob."""
+        found: dict[str, Any] = {"mediaType": media_type, "digest": self.digest, "size": self.size}
+        return {**found, "annotations": annotations} if annotations else found
 
 
 def blob(data: bytes) -> Blob:
-    """Return the blob of these bytes."""
+    """Return a blob with these bytes."""
     return Blob(f"sha256:{hashlib.sha256(data).hexdigest()}", len(data), data)
 
 
 def artifact(
     kind: str, layers: list[dict[str, Any]], *, config: dict[str, Any] | None = None, subject: Manifest | None = None
 ) -> Manifest:
-    """Return the manifest of something that is no image."""
+    """Return the manifest of an OCI artifact that is not an image."""
     content: dict[str, Any] = {
         "schemaVersion": 2,
         "mediaType": MANIFEST,
         "artifactType": kind,
-        "config": config or {"mediaType": EMPTY, "digest": blob(b"{}").digest, "size": 2},
+        "config": config or blob(b"{}").descriptor(EMPTY),
         "layers": layers,
     }
-    return made(content | ({"subject": subject.descriptor()} if subject else {}))
+    if subject:
+        content["subject"] = subject.descriptor()
+    return to_manifest(content)
 
 
 def titled(text: str) -> dict[str, str]:
-    """Return the annotation under which oras writes a blob to a file."""
+    """Return the annotation with the file name that oras gives to a blob."""
     return {TITLE: text}

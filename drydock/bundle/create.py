@@ -1,6 +1,6 @@
-"""Targets that are built → a bundle. IO.
+"""Create a bundle of built images. IO.
 
-The same builds and the same repository give the same bytes, whenever and wherever it is made.
+The same builds and the same repository always give the same bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.attest import signing
-from drydock.build import build
 from drydock.bundle import archive
 from drydock.bundle.contents import (
     BUNDLE,
@@ -22,7 +21,7 @@ from drydock.bundle.contents import (
     Blob,
     Bundle,
     BundledImage,
-    Origin,
+    BundleOrigin,
     artifact,
     blob,
     titled,
@@ -44,19 +43,19 @@ class Created(Record):
 
     file: str
     bundle: str
-    """Digest of the index: what `bundle.load --digest` compares."""
+    """Digest of the index, as `bundle.load --digest` expects it."""
     size: int
     images: Mapping[str, Mapping[str, str]]
     """Variant → platform → digest."""
     blobs: int
     not_included: tuple[str, ...]
-    """Files that only their vendor may hand out."""
+    """Files that only their vendor may distribute."""
     signed: bool
     seconds: float
 
 
-class Part(NamedTuple):
-    """One image of a bundle."""
+class BundledPart(NamedTuple):
+    """An image of the bundle, for one platform."""
 
     record: BundledImage
     layout: push.Layout
@@ -65,26 +64,28 @@ class Part(NamedTuple):
     blobs: tuple[Blob, ...]
 
 
-Listed = dict[str, dict[str, Any]]
-"""Digest → its entry in the index."""
+Entries = dict[str, dict[str, Any]]
+"""Digest → entry in the index."""
 
 
 def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = ROOT) -> Created:
-    """Write one archive of everything that targets need, signed where a key is given.
+    """Write a bundle of the targets, signed if a key is given.
 
-    Raises InputError for what was not built, FetchError for what cannot be had, LicenceError or UntrustedError for
-    what `publish` would refuse, DiskFullError.
+    Raises InputError if a target is not built, FetchError if an input cannot be downloaded, LicenceError or
+    UntrustedError if `publish` would refuse an image, DiskFullError.
     """
     started = time.monotonic()
     if output.is_dir():
-        raise InputError(f"--output {output}: a folder, expected a file's name")
+        raise InputError(f"--output {output}: expected a file, found a folder")
     variants = matrix.read_matrix(root)
     chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
     layouts = {name: push.built(variant, root) for name, variant in sorted(chosen.items())}
-    with disk_full(cache_home()), tempfile.TemporaryDirectory(prefix="drydock-bundle-", dir=_roomy()) as folder:
+    temporary = default_store().home / "tmp"  # gigabytes: /tmp may be in memory
+    temporary.mkdir(parents=True, exist_ok=True)
+    with disk_full(cache_home()), tempfile.TemporaryDirectory(prefix="drydock-bundle-", dir=temporary) as folder:
         parts = [_part(layout, Path(folder)) for found in layouts.values() for layout in found]
-        listed, blobs = _assemble(parts, layouts, root)
-        index = archive.index_of(listed)
+        entries, blobs = _assemble(parts, layouts, root)
+        index = archive.index_of(entries)
         archive.write(output, index, blobs, signing.sign_data(index, key) if key else b"")
     return Created(
         file=str(output),
@@ -92,24 +93,24 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = 
         size=output.stat().st_size,
         images=_images(parts),
         blobs=len({item.digest for item in blobs}),
-        not_included=tuple(line for part in parts for line in left_out(part.record)),
+        not_included=tuple(line for part in parts for line in not_included(part.record)),
         signed=bool(key),
         seconds=round(time.monotonic() - started, 1),
     )
 
 
 def report(created: Created) -> str:
-    """Return what people read."""
+    """Return the result as text."""
     signed = " (signed)" if created.signed else ""
     lines = [f"{created.file} ({created.size / 1e6:.0f} MB, {created.blobs} blobs)", f"bundle {created.bundle}{signed}"]
-    lines += [f"{name} ({platform}) {digest}" for name, found in created.images.items()
-              for platform, digest in found.items()]  # fmt: skip
-    lines += [f"not included, bring it yourself: {line}" for line in created.not_included]
+    for name, platforms in created.images.items():
+        lines += [f"{name} ({platform}) {digest}" for platform, digest in platforms.items()]
+    lines += [f"not included, supply it yourself: {line}" for line in created.not_included]
     return "\n".join(lines) + "\n"
 
 
-def left_out(image: BundledImage, store: Store | None = None) -> list[str]:
-    """Return a line for each file that is named and not in the bundle, nor in the store."""
+def not_included(image: BundledImage, store: Store | None = None) -> list[str]:
+    """Return a line for each file that only its vendor may distribute, unless the store has it."""
     return [
         f"{image.variant}: --context {name}=FOLDER with {file.filename} (sha256 {file.sha256}, {file.size} bytes)"
         for name, files in sorted(image.supplied.items())
@@ -118,31 +119,32 @@ def left_out(image: BundledImage, store: Store | None = None) -> list[str]:
     ]
 
 
-def _part(layout: push.Layout, folder: Path) -> Part:
-    from drydock.attest import documents  # noqa: PLC0415 - half a second of import that no other verb needs
+def _part(layout: push.Layout, folder: Path) -> BundledPart:
+    from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
     job = layout.job
-    said = documents.documents(job, layout.folder, layout.manifest, f"drydock/{job.variant.id}")
-    attached = [blob(item.data) for item in said]
-    manifests = tuple(
-        artifact(item.media_type, [data.described(item.media_type, **titled(item.name))], subject=layout.manifest)
-        for item, data in zip(said, attached, strict=True)
-    )
+    attached, manifests = [], []
+    for item in documents.documents(job, layout.folder, layout.manifest, f"drydock/{job.variant.id}"):
+        data = blob(item.data)
+        layer = data.descriptor(item.media_type, **titled(item.name))
+        attached.append(data)
+        manifests.append(artifact(item.media_type, [layer], subject=layout.manifest))
     inputs = gather(job, layout.manifest, folder)
-    base = job.lock.platforms[job.platform].base
+    pins = job.lock.platforms[job.platform]
     record = BundledImage(
         variant=job.variant.id,
         platform=job.platform,
         digest=layout.manifest.digest,
-        inputs_sha256=build.inputs_sha256(job),
+        inputs_sha256=job.inputs_sha256,
         inputs=inputs.manifest.digest,
-        base=base.digest if isinstance(base, LockedImageBase) else None,
+        base=pins.base.digest if isinstance(pins.base, LockedImageBase) else None,
         documents=tuple(manifest.digest for manifest in manifests),
-        supplied=job.lock.platforms[job.platform].supplied,
+        supplied=pins.supplied,
     )
-    own = (blob(manifest.data) for manifest in (*manifests, inputs.manifest, layout.manifest))
-    layers = (Blob(item["digest"], item["size"], layout.blob(item["digest"])) for item in layout.descriptors)
-    return Part(record, layout, manifests, inputs, (*attached, *inputs.blobs, *own, *layers, *_base_blobs(inputs.base)))
+    own = [blob(manifest.data) for manifest in (*manifests, inputs.manifest, layout.manifest)]
+    layers = [Blob(item["digest"], item["size"], layout.blob(item["digest"])) for item in layout.descriptors]
+    blobs = (*attached, *inputs.blobs, *own, *layers, *_base_blobs(inputs.base))
+    return BundledPart(record, layout, tuple(manifests), inputs, blobs)
 
 
 def _base_blobs(layout: Path | None) -> list[Blob]:
@@ -151,72 +153,69 @@ def _base_blobs(layout: Path | None) -> list[Blob]:
 
 
 def _assemble(
-    parts: Sequence[Part], layouts: Mapping[str, Sequence[push.Layout]], root: Path
-) -> tuple[Listed, list[Blob]]:
-    """Return the index's entries and all blobs. Names are what `oras` and `skopeo` call things by."""
-    listed: Listed = {}
+    parts: Sequence[BundledPart], layouts: Mapping[str, Sequence[push.Layout]], root: Path
+) -> tuple[Entries, list[Blob]]:
+    """Return the index's entries and all blobs. The names in the index are those that `oras` and `skopeo` use."""
+    entries: Entries = {}
     blobs = [blob(b"{}"), *(item for part in parts for item in part.blobs)]
     for variant, found in layouts.items():
         image = push.combined(found)
         blobs.append(blob(image.data))
-        _list(listed, image, variant)
+        _add(entries, image, variant)
     for part in parts:
         name = f"{part.record.variant}-{part.record.platform.replace('/', '-')}"
-        if part.record.digest not in listed:
-            _list(listed, part.layout.manifest, name)
-        _list(listed, part.inputs.manifest, f"{name}-inputs")
+        if part.record.digest not in entries:
+            _add(entries, part.layout.manifest, name)
+        _add(entries, part.inputs.manifest, f"{name}-inputs")
         for manifest in part.documents:
-            _list(listed, manifest)
+            _add(entries, manifest)
         if part.inputs.base:
             entry = json.loads((part.inputs.base / "index.json").read_bytes())["manifests"][0]
-            listed[entry["digest"]] = {**entry, "annotations": {NAME: f"{name}-base"}}
-    manifest, own = _own(parts, root)
-    _list(listed, manifest, "bundle")
-    return listed, [*blobs, *own]
+            entries[entry["digest"]] = {**entry, "annotations": {NAME: f"{name}-base"}}
+    manifest, own = _bundle_manifest(parts, root)
+    _add(entries, manifest, "bundle")
+    return entries, [*blobs, *own]
 
 
-def _own(parts: Sequence[Part], root: Path) -> tuple[Manifest, list[Blob]]:
-    """Return the bundle's own manifest: which image is which, and the repository's files that they were made from."""
+def _bundle_manifest(parts: Sequence[BundledPart], root: Path) -> tuple[Manifest, list[Blob]]:
+    """Return the bundle's own manifest and its blobs: bundle.json, and the repository's files behind the images."""
     from drydock.attest.provenance import read_origin  # noqa: PLC0415 - as above
 
     origin = read_origin(root)
     bundle = Bundle(
         schema_=1,
-        origin=Origin(repository=origin.repository, commit=origin.commit, changed=origin.dirty),
+        origin=BundleOrigin(repository=origin.repository, commit=origin.commit, changed=origin.dirty),
         images=tuple(part.record for part in parts),
     )
     config = blob(dumps(dump(bundle)).encode())
-    files = {
-        name: blob((root / name).read_bytes())
-        for name in _repository_files(root, {part.record.variant for part in parts})
-    }
-    layers = [item.described(REPOSITORY_FILE, **titled(name)) for name, item in files.items()]
-    manifest = artifact(BUNDLE, layers, config=config.described(BUNDLE))
+    names = _repository_files(root, {part.record.variant for part in parts})
+    files = {name: blob((root / name).read_bytes()) for name in names}
+    layers = [item.descriptor(REPOSITORY_FILE, **titled(name)) for name, item in files.items()]
+    manifest = artifact(BUNDLE, layers, config=config.descriptor(BUNDLE))
     return manifest, [config, *files.values(), blob(manifest.data)]
 
 
 def _repository_files(root: Path, variants: Collection[str]) -> list[str]:
     generated = {f"images/{name}/{file}" for name in variants for file in ("Dockerfile", "lock.json", "profile.json")}
-    rows = (variant for variant in matrix.read_matrix(root) if variant.id in variants)
-    stacks = {name for variant in rows for name in matrix.stack_files(root, variant)}
+    stacks: set[str] = set()
+    for variant in matrix.read_matrix(root):
+        if variant.id in variants:
+            stacks.update(matrix.stack_files(root, variant))
     return [matrix.MATRIX, *sorted(generated | stacks)]
 
 
-def _list(listed: Listed, manifest: Manifest, name: str = "") -> None:
-    content = manifest.content
-    kind = {"artifactType": content["artifactType"]} if "artifactType" in content else {}
-    listed[manifest.digest] = {**manifest.descriptor(), **kind, **({"annotations": {NAME: name}} if name else {})}
+def _add(entries: Entries, manifest: Manifest, name: str = "") -> None:
+    """Add a manifest to the index's entries."""
+    entry = manifest.descriptor()
+    if "artifactType" in manifest.content:
+        entry["artifactType"] = manifest.content["artifactType"]
+    if name:
+        entry["annotations"] = {NAME: name}
+    entries[manifest.digest] = entry
 
 
-def _images(parts: Iterable[Part]) -> dict[str, dict[str, str]]:
+def _images(parts: Iterable[BundledPart]) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for part in parts:
         found.setdefault(part.record.variant, {})[part.record.platform] = part.record.digest
     return found
-
-
-def _roomy() -> Path:
-    """Return a folder for temporary gigabytes: on the disk of the cache, since /tmp may be memory."""
-    folder = default_store().home / "tmp"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder

@@ -1,4 +1,4 @@
-"""What a rebuild needs: everything that a lock pins, brought into the store and listed; a base that is an image. IO."""
+"""The inputs of a bundled image: all files that its lock pins, fetched into the store, and its base image. IO."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.bundle.contents import COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
-from drydock.config.mirrors import read_mirrors, registry
+from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
 from drydock.examine import pulled
 from drydock.inputs import debs as apt
 from drydock.inputs import fetch, sources, wheels
+from drydock.inputs.images import at_mirror
 from drydock.inputs.store import Store, default_store, mtime_of, place, whole_folder
 from drydock.model.locked import (
     LockedDeb,
@@ -37,37 +38,32 @@ class Gathered(NamedTuple):
     """The inputs of one image."""
 
     manifest: Manifest
-    """Lists them."""
+    """Manifest whose layers are the input files."""
     blobs: tuple[Blob, ...]
     base: Path | None
-    """The OCI layout of a base that is an image."""
+    """OCI layout of the base, if it is an image."""
 
 
-def gather(job: build.Job, subject: Manifest, folder: Path) -> Gathered:
-    """Bring what a job was built from into the store, and list it; what has to be packed goes into `folder`.
+def gather(job: Job, subject: Manifest, folder: Path) -> Gathered:
+    """Fetch the inputs of a build into the store, and list them; source trees are packed into `folder`.
 
-    Raises FetchError where something cannot be had.
+    Raises FetchError if an input cannot be downloaded.
     """
     pins, store = job.lock.platforms[job.platform], default_store()
-    _bring(job, pins, store)
+    _fetch(job, pins, store)
     found = dict([*_stored(pins, store), *_sources(pins, store, folder)])
-    entries = [found[title] for title in sorted(found)]
-    layers = [blob.described(kind, **annotations) for blob, kind, annotations in entries]
-    manifest = artifact(INPUTS, layers, subject=subject)
-    base = pins.base if isinstance(pins.base, LockedImageBase) else None
-    return Gathered(
-        manifest,
-        tuple(blob for blob, _, _ in entries),
-        bring_base(base, job.platform, store) if base else None,
-    )
+    entries = [found[key] for key in sorted(found)]
+    layers = [blob.descriptor(media_type, **annotations) for blob, media_type, annotations in entries]
+    base = fetch_base(pins.base, job.platform, store) if isinstance(pins.base, LockedImageBase) else None
+    return Gathered(artifact(INPUTS, layers, subject=subject), tuple(blob for blob, _, _ in entries), base)
 
 
 Entry = tuple[str, tuple[Blob, str, dict[str, str]]]
-"""Title → blob, media type, annotations."""
+"""Sort key → blob, media type, annotations."""
 
 
-def _bring(job: build.Job, pins: LockedPlatform, store: Store) -> None:
-    """Fetch what the store lacks: more than a build needs, whose base may have been made before."""
+def _fetch(job: Job, pins: LockedPlatform, store: Store) -> None:
+    """Fetch missing inputs, including those that a build does not fetch if it reuses a base made earlier."""
     target = wheels.environment(job.variant.python, job.platform, job.variant.base)
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(_debs(pins.base), pins.base.snapshot, store, os.environ)
@@ -85,7 +81,7 @@ def _wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
 
 
 def _stored(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
-    """Yield the files of the store."""
+    """Yield the packages in the store."""
     debs = _debs(pins.base) if isinstance(pins.base, LockedDebianBase) else ()
     sdists = [source.sdist for source in pins.sources if source.sdist]
     kinds: tuple[tuple[str, str, tuple[LockedWheel | LockedDeb, ...]], ...] = (
@@ -101,7 +97,7 @@ def _stored(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
 
 
 def _sources(pins: LockedPlatform, store: Store, folder: Path) -> Iterator[Entry]:
-    """Yield the source trees that git brought, each as one tar file."""
+    """Yield the source trees from git, each as a tar file."""
     for source in pins.sources:
         if not source.sdist:
             title = f"sources/{source.name}.tar"
@@ -110,7 +106,7 @@ def _sources(pins: LockedPlatform, store: Store, folder: Path) -> Iterator[Entry
 
 
 def pack(source: LockedSource, tree: Path, folder: Path) -> Blob:
-    """Return a source tree as one tar file, always the same. Raises InputError for what no machine would unpack."""
+    """Pack a source tree into a reproducible tar file. Raises InputError if it contains unsafe links or files."""
     target = folder / f"{source.commit}.tar"
     with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
         for path in sorted(tree.rglob("*")):
@@ -127,7 +123,7 @@ def _add(tar: tarfile.TarFile, path: Path, tree: Path) -> None:
     try:
         tarfile.data_filter(entry, str(tree))
     except tarfile.FilterError as error:
-        raise InputError(f"{path}: {error}: such a source tree cannot be bundled") from error
+        raise InputError(f"{path}: cannot bundle this source tree: {error}") from error
     if entry.isreg() or entry.islnk():
         entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
         with path.open("rb") as file:
@@ -138,21 +134,23 @@ def _add(tar: tarfile.TarFile, path: Path, tree: Path) -> None:
         tar.addfile(entry)
 
 
-def bring_base(base: LockedImageBase, platform: str, store: Store) -> Path:
-    """Return the OCI layout of a locked base, pulled from its registry or that one's mirror unless it is here.
+def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:
+    """Return the OCI layout of a locked base image; pull it from its registry or a mirror if needed.
 
     Raises FetchError, RegistryError or CredentialsError.
     """
     final = fetch.image_folder(str(base.digest), platform, store)
     if oci.intact(final):
         return final
-    image = pulled.open_image(f"{registry(base.reference, read_mirrors())}@{base.digest}")
+    image = pulled.open_image(f"{at_mirror(base.reference, read_mirrors())}@{base.digest}")
     if platform not in image.platforms:
-        raise FetchError(f"{base.reference}@{base.digest}: is for {', '.join(image.platforms)}, expected {platform}")
+        raise FetchError(
+            f"{base.reference}@{base.digest}: platforms are {', '.join(image.platforms)}, expected {platform}"
+        )
     manifest = image.platforms[platform]
     with whole_folder(final, replace=True) as layout:
-        for described in (manifest.content["config"], *manifest.content["layers"]):
-            place(image.blob(described["digest"]), oci.blob(layout, described["digest"]), executable=False)
+        for descriptor in (manifest.content["config"], *manifest.content["layers"]):
+            place(image.blob(descriptor["digest"]), oci.blob(layout, descriptor["digest"]), executable=False)
         for item in {image.manifest.digest: image.manifest, manifest.digest: manifest}.values():
             oci.blob(layout, item.digest).write_bytes(item.data)
         write_index(layout, image.manifest.descriptor())
@@ -160,6 +158,6 @@ def bring_base(base: LockedImageBase, platform: str, store: Store) -> Path:
 
 
 def write_index(layout: Path, descriptor: dict[str, Any]) -> None:
-    """Make a folder of blobs a layout of one image."""
+    """Write the files that make a folder of blobs an OCI layout of one image."""
     (layout / "oci-layout").write_text(dumps({"imageLayoutVersion": "1.0.0"}))
     (layout / "index.json").write_text(dumps({"schemaVersion": 2, "manifests": [descriptor]}))

@@ -1,7 +1,7 @@
-"""A bundle → store, kept images, engine. IO.
+"""Load a bundle into the store, the kept images and, if requested, the engine. IO.
 
-Everything takes its final name only when its bytes were checked, so a load that was killed is run again and goes on,
-and one that was done does nothing. What is here already stays as it is.
+Content gets its final name only after its bytes were checked. A load that was killed resumes when it is run again, and
+a completed one does nothing. Existing content is not replaced.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from pydantic import ValidationError
 
 from drydock.attest import signing
 from drydock.build import build
-from drydock.bundle.archive import Archive, refuse_too_little_room
-from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, Origin
-from drydock.bundle.create import left_out
+from drydock.build.job import ARCHITECTURES, BuildOptions, image_name, layouts_folder, layouts_lock, prepare
+from drydock.bundle.archive import Archive, check_free_space
+from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
+from drydock.bundle.create import not_included
 from drydock.bundle.inputs import write_index
 from drydock.core.console import byte_progress
 from drydock.core.errors import (
@@ -48,147 +49,150 @@ class LoadedImage(Record):
     platform: str
     digest: str
     reference: str
-    """What the engine calls it; empty where it was not asked to hold it."""
+    """Name of the image in the engine; empty if it was not loaded into the engine."""
     rebuildable: bool
-    """Whether this repository has the very inputs that it was built from, so that `build` and `publish` find it."""
+    """Whether this repository has the inputs that the image was built from, so that `build` and `publish` use it."""
 
 
 class Loaded(Record):
     """What `bundle.load --json` prints."""
 
     bundle: str
-    origin: Origin
+    origin: BundleOrigin
     images: tuple[LoadedImage, ...]
     files_new: int
-    """Files of the store that were not there before."""
+    """Number of files added to the store."""
     not_included: tuple[str, ...]
     signed: bool
-    """Whether --key asked who made it, and its owner did."""
+    """Whether the signature was verified with --key."""
     seconds: float
 
 
-class Wish(NamedTuple):
-    """What a load is asked for beside its file."""
+class LoadOptions(NamedTuple):
+    """Options of `bundle.load`."""
 
     engine: bool = False
-    """Whether the engine gets the images of this machine's platform, too."""
+    """Also load the images for this machine's platform into the engine."""
     digest: str = ""
-    """What the bundle's digest must be."""
+    """Expected digest of the bundle."""
     contexts: Mapping[str, str] = MappingProxyType({})
-    """Folders of files that only their vendor may hand out, by the context they are for."""
+    """Context → folder with files that only their vendor may distribute."""
     key: str = ""
-    """Public key whose owner must have signed it."""
+    """Public key whose owner must have signed the bundle."""
 
 
-PLAIN = Wish()
+DEFAULTS = LoadOptions()
 
 
-def load(path: Path, wish: Wish = PLAIN, *, root: Path = ROOT) -> Loaded:
-    """Bring what a bundle holds into the store. Raises InputError, FetchError, UntrustedError, DiskFullError."""
+def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> Loaded:
+    """Load a bundle.
+
+    Raises InputError, FetchError, UntrustedError, DiskFullError, or NotReproducibleError if this machine built another
+    image from the same inputs.
+    """
     started = time.monotonic()
     archive = Archive(path)
-    if wish.digest and archive.digest != wish.digest:
-        raise UntrustedError(f"{path}: is {archive.digest}, expected {wish.digest}", hint="it is another bundle")
-    if wish.key:
-        _refuse_unsigned(archive, wish.key)
+    if options.digest and archive.digest != options.digest:
+        raise UntrustedError(f"{path}: digest is {archive.digest}, expected {options.digest}")
+    if options.key:
+        _verify_signature(archive, options.key)
     bundle = read_bundle(archive)
     for image in bundle.images:
-        _refuse_another(image)
+        _check_own_build(image)
     loading = _Loading(archive, default_store())
-    loading.refuse_too_little_room(bundle)
-    _bring_supplied(bundle, wish.contexts, loading.store)
-    own = own_platforms(bundle.images)
-    images = tuple(_image(loading, image, wish, own, root) for image in bundle.images)
+    loading.check_free_space(bundle)
+    _add_supplied(bundle, options.contexts, loading.store)
+    platforms = engine_platforms(bundle.images) if options.engine else {}
+    images = tuple(_load_image(loading, image, platforms, root) for image in bundle.images)
     return Loaded(
         bundle=archive.digest,
         origin=bundle.origin,
         images=images,
         files_new=loading.files_new,
-        not_included=tuple(line for image in bundle.images for line in left_out(image, loading.store)),
-        signed=bool(wish.key),
+        not_included=tuple(line for image in bundle.images for line in not_included(image, loading.store)),
+        signed=bool(options.key),
         seconds=round(time.monotonic() - started, 1),
     )
 
 
 def report(loaded: Loaded) -> str:
-    """Return what people read."""
-    signed = ", signed by the key's owner" if loaded.signed else ""
-    lines = [f"bundle {loaded.bundle}{signed}: {loaded.files_new} files new in the store"]
+    """Return the result as text."""
+    signed = " (signature verified)" if loaded.signed else ""
+    lines = [f"bundle {loaded.bundle}{signed}: {loaded.files_new} files added to the store"]
     for image in loaded.images:
         engine = f", in the engine as {image.reference}" if image.reference else ""
         lines.append(f"{image.variant} ({image.platform}) {image.digest}{engine}")
     if not all(image.rebuildable for image in loaded.images):
-        changed = " with changes that were not committed" if loaded.origin.changed else ""
+        changed = " with uncommitted changes" if loaded.origin.changed else ""
         lines.append(
-            f"this repository is not at the state that it was made from: commit {loaded.origin.commit or 'unknown'}"
-            f"{changed}; `build` and `publish` find its images there"
+            f"the bundle was made from commit {loaded.origin.commit or 'unknown'}{changed}, which differs from this"
+            " repository: check it out to `build` and `publish` its images"
         )
-    lines += [f"not included, bring it yourself to rebuild: {line}" for line in loaded.not_included]
+    lines += [f"not included, supply it to rebuild: {line}" for line in loaded.not_included]
     return "\n".join(lines) + "\n"
 
 
-def _refuse_unsigned(archive: Archive, key: str) -> None:
-    """Raise UntrustedError unless the owner of a public key signed the index, and so every byte."""
-    hint = "nothing was loaded; ask who made it, and get it anew"
+def _verify_signature(archive: Archive, key: str) -> None:
+    """Raise UntrustedError unless the owner of a public key signed the index, which names every blob by digest."""
+    hint = "nothing was loaded; get the bundle again from its maker"
     if not archive.signature:
-        raise UntrustedError(f"{archive.path}: carries no signature, and --key {key} wants one", hint=hint)
+        raise UntrustedError(f"{archive.path}: not signed, but --key {key} requires a signature", hint=hint)
     try:
-        signing.check_data(archive.indexed, archive.signature, key)
+        signing.check_data(archive.index_bytes, archive.signature, key)
     except UntrustedError as error:
         raise UntrustedError(*(f"{archive.path}: {problem}" for problem in error.problems), hint=hint) from error
 
 
-def _bring_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
+def _add_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
+    """Add the files that only their vendor may distribute to the store."""
     known = {name for image in bundle.images for name in image.supplied}
     for name in sorted(set(folders) - known):
-        raise InputError(
-            f"--context {name}: nothing in this bundle takes files of that name", hint=nearest(name, known)
-        )
+        raise InputError(f"--context {name}: unknown context for this bundle", hint=nearest(name, known))
     for image in bundle.images:
         for name in sorted(set(folders) & set(image.supplied)):
             supplied.bring(name, image.supplied[name], Path(folders[name]), store)
 
 
 def read_bundle(archive: Archive) -> Bundle:
-    """Return what a bundle says of itself. Raises InputError."""
+    """Return bundle.json. Raises InputError if the archive is not a bundle."""
     entries = archive.index().get("manifests")
     listed = entries if isinstance(entries, list) else []
     own = next((item for item in listed if isinstance(item, dict) and item.get("artifactType") == BUNDLE), None)
     if own is None:
-        raise InputError(f"{archive.path}: an OCI layout, and no bundle of drydock's")
-    with _understood(archive):
+        raise InputError(f"{archive.path}: an OCI layout, but not a drydock bundle")
+    with _valid_format(archive):
         return Bundle.model_validate(archive.json(archive.json(own["digest"])["config"]["digest"]))
 
 
 @contextlib.contextmanager
-def _understood(archive: Archive) -> Iterator[None]:
-    """Say of what a bundle's documents lack, or have too much, that it is no bundle this drydock reads."""
+def _valid_format(archive: Archive) -> Iterator[None]:
+    """Raise InputError for missing or unexpected fields in a bundle's documents."""
     try:
         yield
     except (ValidationError, KeyError, TypeError, AttributeError) as error:
-        said = str(error).splitlines()[0]
-        raise InputError(f"{archive.path}: not a bundle that this drydock reads: {said}") from error
+        problem = str(error).splitlines()[0]
+        raise InputError(f"{archive.path}: unsupported bundle format: {problem}") from error
 
 
-def _refuse_another(image: BundledImage) -> None:
-    """Raise NotReproducibleError where a build here, of the same inputs, gave something else."""
+def _check_own_build(image: BundledImage) -> None:
+    """Raise NotReproducibleError if this machine built another image from the same inputs."""
     layout = _kept(image)
     if layout.is_dir() and oci.read_digest(layout) != image.digest:
         raise NotReproducibleError(
-            f"{image.variant} ({image.platform}): was built here as {oci.read_digest(layout)}, of the same inputs the"
-            f" bundle has {image.digest}",
-            hint=f"invoke verify --target {image.variant} says which comes out again; remove {layout} to take the"
-            " bundle's",
+            f"{image.variant} ({image.platform}): this machine built {oci.read_digest(layout)} from the same inputs,"
+            f" the bundle contains {image.digest}",
+            hint=f"`invoke verify --target {image.variant}` shows which one is reproducible; to use the bundle's image,"
+            f" remove {layout}",
         )
 
 
 def _kept(image: BundledImage) -> Path:
-    return build.home_of(image.variant, image.platform) / image.inputs_sha256
+    return layouts_folder(image.variant, image.platform) / image.inputs_sha256
 
 
-def own_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str, str]:
-    """Return for each variant the platform that the engine gets: the machine's own, else the first. Pure."""
-    own = build.ARCHITECTURES.get(machine or platform.machine(), "")
+def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str, str]:
+    """Return for each variant the platform to load into the engine: this machine's if included, else the first."""
+    own = ARCHITECTURES.get(machine or platform.machine(), "")
     found: dict[str, str] = {}
     for image in images:
         if image.platform == own or image.variant not in found:
@@ -196,17 +200,31 @@ def own_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str
     return found
 
 
-def _image(loading: _Loading, image: BundledImage, wish: Wish, own: Mapping[str, str], root: Path) -> LoadedImage:
-    with _understood(loading.archive):
+def read_documents(archive: Archive, image: BundledImage) -> dict[str, bytes]:
+    """Return the documents attached to an image, by file name; skip types that only earlier versions attached."""
+    from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
+
+    found = {}
+    for digest in image.documents:
+        manifest = archive.json(digest)
+        media_type = manifest["artifactType"]
+        if media_type not in documents.RETIRED:
+            found[documents.FILE_NAMES[media_type]] = archive.data(manifest["layers"][0]["digest"])
+    return found
+
+
+def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, str], root: Path) -> LoadedImage:
+    """Load an image with its inputs, and into the engine if `platforms` names its platform."""
+    with _valid_format(loading.archive):
         loading.inputs(image)
         if image.base:
             loading.base(image)
         loading.image(image)
-    engines = wish.engine and image.platform == own[image.variant]
-    reference = build.name_of(image.variant, image.digest) if engines else ""
-    if reference:
+    reference = ""
+    if platforms.get(image.variant) == image.platform:
+        reference = image_name(image.variant, image.digest)
         daemon.ensure()
-        build.offer(_kept(image), reference)
+        build.load_into_engine(_kept(image), reference)
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
@@ -218,27 +236,27 @@ def _image(loading: _Loading, image: BundledImage, wish: Wish, own: Mapping[str,
 
 def _same_inputs(image: BundledImage, root: Path) -> bool:
     try:
-        job = build.prepare(image.variant, build.Wish(platform=image.platform), root=root)
+        job = prepare(image.variant, BuildOptions(platform=image.platform), root=root)
     except DrydockError:
         return False
-    return build.inputs_sha256(job) == image.inputs_sha256
+    return job.inputs_sha256 == image.inputs_sha256
 
 
 class _Loading:
-    """One load, and what it has done so far."""
+    """The state of one load."""
 
     def __init__(self, archive: Archive, store: Store) -> None:
         self.archive, self.store = archive, store
         self.files_new = 0
 
-    def refuse_too_little_room(self, bundle: Bundle) -> None:
-        """Raise DiskFullError where the disk cannot hold what is missing."""
-        with _understood(self.archive):
-            needed = {size[0]: size[1] for image in bundle.images for size in self._missing(image)}
-        refuse_too_little_room(cache_home(), sum(needed.values()))
+    def check_free_space(self, bundle: Bundle) -> None:
+        """Raise DiskFullError if the disk has too little space for the missing blobs."""
+        with _valid_format(self.archive):
+            sizes = dict(blob for image in bundle.images for blob in self._missing(image))
+        check_free_space(cache_home(), sum(sizes.values()))
 
     def inputs(self, image: BundledImage) -> None:
-        """Bring what the image is rebuilt from."""
+        """Add the files from which the image is rebuilt to the store."""
         layers = self.archive.json(image.inputs)["layers"]
         with byte_progress() as bar:
             task = bar.add_task(f"{image.variant}: {len(layers)} files", total=sum(item["size"] for item in layers))
@@ -247,32 +265,30 @@ class _Loading:
                 bar.advance(task, item["size"])
 
     def base(self, image: BundledImage) -> None:
-        """Bring the base that is an image."""
+        """Write the layout of a base image."""
         final = fetch.image_folder(str(image.base), image.platform, self.store)
         if not oci.intact(final):
             with whole_folder(final, replace=True) as layout:
                 self._write_layout(layout, str(image.base), image.platform)
 
     def image(self, image: BundledImage) -> None:
-        """Keep the image as if it had been built here, with what was said of it where it was built."""
-        from drydock.attest import documents  # noqa: PLC0415 - half a second of import that no other verb needs
+        """Keep the image as if this machine had built it, with the documents from the original build."""
+        from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
         final = _kept(image)
-        with build.turn(image.variant, image.platform):
+        with layouts_lock(image.variant, image.platform):
             if final.is_dir():
                 return
             with whole_folder(final) as layout:
                 self._write_layout(layout, image.digest, image.platform)
-                (layout / documents.CARRIED).mkdir()
-                for digest in image.documents:
-                    manifest = self.archive.json(digest)
-                    name = documents.KINDS[manifest["artifactType"]]
-                    data = self.archive.data(manifest["layers"][0]["digest"])
-                    (layout / documents.CARRIED / name).write_bytes(data)
+                (layout / documents.FOLDER).mkdir()
+                for name, data in read_documents(self.archive, image).items():
+                    (layout / documents.FOLDER / name).write_bytes(data)
 
-    # --- what is missing --------------------------------------------------------------------------------------------
+    # --- missing content --------------------------------------------------------------------------------------------
 
     def _missing(self, image: BundledImage) -> Iterator[tuple[str, int]]:
+        """Yield digest and size of each blob that this machine does not have."""
         for item in self.archive.json(image.inputs)["layers"]:
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
@@ -287,11 +303,11 @@ class _Loading:
             return self._tree(item).is_dir()
         return self.store.has(item["digest"].removeprefix("sha256:"), item["size"])
 
-    # --- one thing --------------------------------------------------------------------------------------------------
+    # --- single files -----------------------------------------------------------------------------------------------
 
     def _input(self, item: dict[str, Any]) -> None:
         if item["mediaType"] not in (*STORED, SOURCE):
-            raise InputError(f"{self.archive.path}: holds {item['mediaType']}, which this drydock does not know")
+            raise InputError(f"{self.archive.path}: unsupported input type {item['mediaType']}")
         if self._has(item):
             return
         if item["mediaType"] == SOURCE:
@@ -304,7 +320,7 @@ class _Loading:
     def _tree(self, item: dict[str, Any]) -> Path:
         commit = str(item["annotations"][COMMIT])
         if not commit or not set(commit) <= set("0123456789abcdef"):
-            raise InputError(f"{self.archive.path}: {commit!r} is no commit")
+            raise InputError(f"{self.archive.path}: invalid commit {commit!r}")
         return self.store.home / "sources" / commit
 
     def _unpack(self, item: dict[str, Any]) -> None:
@@ -315,12 +331,12 @@ class _Loading:
                     tar.extractall(folder, filter="data")
             except tarfile.TarError as error:
                 raise FetchError(f"{self.archive.path}: {item['annotations'][TITLE]}: {error}") from error
-            stream.drain()  # its bytes count as the digest's only at their end
+            stream.drain()  # the digest is checked when the last byte is read
 
     def _write_layout(self, layout: Path, digest: str, platform: str) -> None:
         (layout / "blobs" / "sha256").mkdir(parents=True)
         for item in self._reachable(digest, platform):
-            self.archive.size(item)  # or it is no digest, and no part of a path
+            self.archive.size(item)  # raises InputError unless it is a digest, which is safe in a path
             with oci.blob(layout, item).open("wb") as file:
                 file.writelines(self.archive.chunks(item))
                 file.flush()
@@ -330,7 +346,7 @@ class _Loading:
         write_index(layout, described)
 
     def _reachable(self, digest: str, platform: str) -> list[str]:
-        """Return the blobs of an image; of an index's images those that are there, which is the platform's."""
+        """Return the digests of an image's blobs; of an index only the image for the given platform."""
         manifest = self.archive.json(digest)
         if "manifests" in manifest:
             system, _, architecture = platform.partition("/")
@@ -344,7 +360,7 @@ class _Loading:
 
 
 class _Stream:
-    """Chunks as a file that is read once."""
+    """A file object over chunks."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks, self._rest = chunks, b""
@@ -355,7 +371,8 @@ class _Stream:
             if not chunk:
                 break
             self._rest += chunk
-        data, self._rest = (self._rest, b"") if size < 0 else (self._rest[:size], self._rest[size:])
+        end = len(self._rest) if size < 0 else size
+        data, self._rest = self._rest[:end], self._rest[end:]
         return data
 
     def drain(self) -> None:

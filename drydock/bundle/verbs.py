@@ -1,4 +1,4 @@
-"""`bundle` and `bundle.load`, as text, and what their options say."""
+"""Implement the verbs `bundle` and `bundle.load`, and describe their options."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from drydock.core.files import dumps
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
-    from drydock.bundle.load import Wish
+    from drydock.bundle.load import LoadOptions
 
 CREATE = {
     "target": "variant id, alias or accelerator; repeatable",
-    "output": "the file",
-    "sign": "cosign's private key: a file, env://NAME, or a key service's URI",
+    "output": "file to write",
+    "sign": "sign with this cosign private key: a file, env://NAME, or a key service URI",
 }
 LOAD = {
-    "engine": "load its images into the engine, too",
-    "digest": "what the bundle's digest must be: sha256:…",
-    "key": "public key whose owner must have signed it",
-    "context": "NAME=FOLDER: files that only their vendor may hand out, by their hashes; repeatable",
+    "engine": "also load the images into the engine",
+    "digest": "expected digest of the bundle: sha256:…",
+    "key": "public key whose owner must have signed the bundle",
+    "context": "NAME=FOLDER: files that only their vendor may distribute, found by hash; repeatable",
 }
 
 
 def create(targets: Sequence[str], output: Path, *, key: str = "", json: bool = False) -> str:
-    """Return what was bundled. Raises InputError without a target."""
+    """Create a bundle and return the report. Raises InputError without a target."""
     if not targets:
         raise InputError("no --target", hint="invoke bundle --target cpu --output FILE; --target is repeatable")
     from drydock.bundle import create as creating
@@ -36,9 +36,9 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", json: bool = 
     return dumps(dump(created)) if json else creating.report(created)
 
 
-def load(file: Path, wish: Wish, *, json: bool = False) -> str:
-    """Return what was loaded."""
+def load(file: Path, options: LoadOptions, *, json: bool = False) -> str:
+    """Load a bundle and return the report."""
     from drydock.bundle import load as loading
 
-    loaded = loading.load(file, wish)
+    loaded = loading.load(file, options)
     return dumps(dump(loaded)) if json else loading.report(loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from drydock.config.strict_yaml import Document, KeyPath
+from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.config.validation import Problem
 from drydock.model.checks import AnyHost
 from drydock.model.variant import Accelerator, Stack
@@ -16,7 +16,7 @@ class StackFile(NamedTuple):
 
     accelerator: str
     stack: Stack
-    document: Document
+    document: YamlDocument
 
 
 class Use(NamedTuple):
@@ -27,7 +27,7 @@ class Use(NamedTuple):
     """The fact that a check judges, or the text of a finding that code makes."""
     accelerator: str
     """Whose file it is; empty for templates/host.yaml."""
-    document: Document
+    document: YamlDocument
     path: KeyPath
 
     @property
@@ -42,8 +42,8 @@ class Use(NamedTuple):
 
 def problems(
     common: AnyHost | None,
-    host: Document | None,
-    accelerators: Mapping[str, tuple[Accelerator, Document]],
+    host: YamlDocument | None,
+    accelerators: Mapping[str, tuple[Accelerator, YamlDocument]],
     stacks: Mapping[str, StackFile],
 ) -> Iterator[Problem]:
     """Yield each id with two meanings, each use of a retired id, and each prefix that two accelerators use."""
@@ -58,7 +58,9 @@ def problems(
     yield from _foreign([use for use in uses if use.prefix not in shared])
 
 
-def _uses(accelerator: str, holder: AnyHost | Accelerator | Stack, document: Document, path: KeyPath) -> Iterator[Use]:
+def _uses(
+    accelerator: str, holder: AnyHost | Accelerator | Stack, document: YamlDocument, path: KeyPath
+) -> Iterator[Use]:
     for index, check in enumerate(holder.checks or ()):
         yield Use(check.id, f"the check of {check.fact}", accelerator, document, (*path, "checks", index))
     for number, finding in ({} if isinstance(holder, Stack) else holder.findings).items():

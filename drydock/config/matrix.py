@@ -1,6 +1,6 @@
 """matrix.yaml, and the accelerators and stacks in templates/ → variants with every inherited value filled in.
 
-IO in read_matrix and what it calls read, the rest is pure. All problems of a stage are collected and shown at once.
+Only read_matrix and the functions named _read do IO. All problems of a stage are collected and raised at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 
 from drydock.config import finding_ids
 from drydock.config.finding_ids import StackFile
-from drydock.config.strict_yaml import Document, KeyPath, read_yaml
+from drydock.config.strict_yaml import KeyPath, YamlDocument, read_yaml
 from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, TargetError, nearest
 from drydock.model.checks import AnyHost, Retired
@@ -24,13 +24,13 @@ from drydock.model.record import IDENTIFIER, Setting, part
 from drydock.model.running import Run
 from drydock.model.variant import (
     Accelerator,
-    Contents,
     Listed,
     Matrix,
+    MatrixRow,
     ResolvedSetting,
-    Row,
     Serving,
     Stack,
+    StackContents,
     Variant,
 )
 from entrypoints.core.cascade import ACCELERATOR, STACK, VARIANT, cascade
@@ -40,7 +40,7 @@ HOST = "templates/host.yaml"
 
 
 def read_matrix(root: Path) -> tuple[Variant, ...]:
-    """Read the matrix, every stack, and the accelerators that have some; return its variants in the order of their ids.
+    """Read the matrix, every stack, and the accelerators that have stacks; return the variants, sorted by id.
 
     Raises InputError with every problem found.
     """
@@ -65,7 +65,7 @@ def read_matrix(root: Path) -> tuple[Variant, ...]:
 
 
 def stack_files(root: Path, variant: Variant) -> list[str]:
-    """Return the file of a variant's stack and those of the stacks that it inherits from, below the root."""
+    """Return the files of a variant's stack and of the stacks it inherits from, relative to the root."""
     found, name = [], variant.stack
     while name:
         found.append(f"templates/{variant.accelerator}/stacks/{name}.yaml")
@@ -88,17 +88,17 @@ def find(variants: Sequence[Variant], target: str) -> Variant:
 
 
 class State(NamedTuple):
-    """What became of a variant: what its lock pins, and what has been shown of it."""
+    """The state of a variant: what its lock pins, and what has been shown of it."""
 
     locked: bool
     unresolved: tuple[str, ...]
     """Contexts that the lock could not pin."""
     proof: str
-    """The strongest tier that tests have shown of just these inputs, or rendered, or none."""
+    """The strongest tier that tests have shown for the same inputs; else rendered or none."""
     date: str
-    """When they did."""
+    """The day of those tests."""
     digest: str
-    """That two builds of just these inputs agreed upon, where the lock has one."""
+    """Of two identical builds of the same inputs, if the lock has one."""
 
 
 def describe(variant: Variant, state: State) -> dict[str, Any]:
@@ -123,16 +123,18 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
 
 
 def _read_stacks(root: Path) -> dict[str, StackFile]:
-    """Read every stack, by its id; the file's name is the stack's id, and the folder is its accelerator's."""
+    """Read every stack, by id; the file is named for the stack, and the folder for its accelerator."""
     accelerators = {path.parent.name for path in root.glob("templates/*/accelerator.yaml")}
     found: dict[str, StackFile] = {}
     problems: list[Problem] = []
     for path in sorted(root.glob("templates/*/stacks/*.y*ml")):
         file, folder, name = str(path.relative_to(root)), path.parts[-3], path.name.removesuffix(".yaml")
         if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
-            problems.append((f"{file}: the file's name is not a stack's id and .yaml", f"an id matches {IDENTIFIER}"))
+            problems.append(
+                (f"{file}: invalid file name, expected a stack's id and .yaml", f"an id matches {IDENTIFIER}")
+            )
         if name in found:
-            problems.append((f"{file}: {found[name].document.name} has the same name", "rename one of them"))
+            problems.append((f"{file}: duplicate name of {found[name].document.name}", "rename one of them"))
         if folder not in accelerators:
             problems.append((f"{file}: no file templates/{folder}/accelerator.yaml", nearest(folder, accelerators)))
         try:
@@ -157,7 +159,7 @@ def _read_accelerators(root: Path, files: Mapping[str, StackFile]) -> dict[str, 
 
 
 def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerator:
-    """Give an accelerator what is the same on any host, except what it has its own of."""
+    """Add the checks, caches and facts of every host to an accelerator; its own take precedence."""
     if common is None:
         return accelerator
     own = {check.id for check in accelerator.checks}
@@ -172,7 +174,7 @@ def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerato
     )
 
 
-def _read_accelerator(root: Path, folder: str) -> tuple[Accelerator, Document]:
+def _read_accelerator(root: Path, folder: str) -> tuple[Accelerator, YamlDocument]:
     name = f"templates/{folder}/accelerator.yaml"
     document = read_yaml(root / name, name)
     accelerator = validate(Accelerator, document)
@@ -181,14 +183,14 @@ def _read_accelerator(root: Path, folder: str) -> tuple[Accelerator, Document]:
         text = f"found {accelerator.accelerator!r}, expected the folder's name {folder!r}"
         problems.append((document.problem(("accelerator",), text), ""))
     repeated = _repeated(check.id for check in accelerator.checks)
-    problems += [(document.problem(("checks",), f"two checks have the id {check}"), "") for check in repeated]
+    problems += [(document.problem(("checks",), f"duplicate check id {check}"), "") for check in repeated]
     if problems:
         raise failure(problems)
     return accelerator, document
 
 
 def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
-    """Fill every stack from its ancestors; maps are merged key by key, everything else is replaced."""
+    """Fill in every stack from those it inherits from; tables are merged key by key, everything else is replaced."""
     problems: list[Problem] = []
     merged: dict[str, Stack] = {}
     for name, file in files.items():
@@ -203,7 +205,7 @@ def _inherit(files: Mapping[str, StackFile]) -> dict[str, Stack]:
 
 
 def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Problem | None]:
-    """Return a stack and its ancestors, youngest first, or what is wrong on the way up."""
+    """Return a stack and those it inherits from, nearest first, and the problem found on the way, if any."""
     line = [name]
     accelerator = files[name].accelerator
     while parent := files[line[-1]].stack.inherits:
@@ -221,9 +223,9 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
 
 
 _MERGED = ("env", "serve", "caches", "thresholds")
-"""Tables: what is inherited stays, key by key."""
+"""Tables, which are merged with what is inherited, key by key."""
 _ADDED = ("trim",)
-"""Lists that come beside what is inherited; the others replace it."""
+"""Lists that are added to what is inherited; other lists replace it."""
 
 
 def _merge(oldest_first: Sequence[Stack]) -> Stack:
@@ -250,7 +252,7 @@ def _check_stacks(
     accelerators: Mapping[str, Accelerator],
     used: Collection[str],
 ) -> Iterator[Problem]:
-    """Check each stack as it is written, what it makes of what it inherits, and that those in use are complete."""
+    """Check each stack as written and with what it inherits; those in use must be complete."""
     for name, file in files.items():
         yield from _check_settings((), file.stack, file.document)
         yield from _check_layers(file.stack.layers, file.document)
@@ -260,60 +262,62 @@ def _check_stacks(
             yield from _check_whole(stacks[name], accelerators[file.accelerator], file.document)
 
 
-def _check_whole(stack: Stack, accelerator: Accelerator, document: Document) -> Iterator[Problem]:
-    """See that a stack has all that an image needs, its own or inherited."""
+def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument) -> Iterator[Problem]:
+    """Check that a stack has all that an image needs, its own or inherited."""
     missing = [field for field in _REQUIRED if field not in stack.model_fields_set or getattr(stack, field) is None]
     if stack.base is None and accelerator.base is None:
         missing.append("base")
     for field in missing:
-        yield document.problem((), f"missing key {field!r}, which neither it nor a stack it inherits from has"), ""
+        yield document.problem((), f"missing key {field!r}, here and in the stacks it inherits from"), ""
 
 
-def _check_vllm(stack: Stack, document: Document) -> Iterator[Problem]:
-    """See that the version which labels name is the one that the requirements pin."""
+def _check_vllm(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
+    """Check that the version in the labels is the one that the requirements pin."""
     for requirement in stack.requirements:
         name, pinned, version = requirement.partition("==")
         if stack.vllm and pinned and name == stack.vllm.distribution and version.split("+")[0] != stack.vllm.version:
             text = f"{stack.vllm.version!r}, but the requirements pin {requirement}"
-            yield document.problem(("vllm", "version"), text), "make the two agree"
+            yield document.problem(("vllm", "version"), text), "use the same version in both"
 
 
-def _check_conversions(stack: Stack, document: Document) -> Iterator[Problem]:
-    """See that each script comes with a source that the stack has."""
+def _check_conversions(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
+    """Check that each script comes from one of the stack's sources."""
     sources = [source.name for source in stack.sources]
     for conversion in stack.conversions:
         if conversion.context not in sources:
             text = (
-                f"{conversion.kind} comes with {conversion.context!r}, expected one of {', '.join(sources) or 'none'}"
+                f"{conversion.kind} comes from {conversion.context!r}, expected one of {', '.join(sources) or 'none'}"
             )
             yield document.problem(("conversions",), text), nearest(conversion.context, sources)
 
 
-def _check_settings(path: KeyPath, holder: Accelerator | Stack | Row, document: Document) -> Iterator[Problem]:
+def _check_settings(
+    path: KeyPath, holder: Accelerator | Stack | MatrixRow, document: YamlDocument
+) -> Iterator[Problem]:
     for name in holder.serve:
         if not name.startswith("--"):
             yield document.problem((*path, "serve", name), "not a vLLM flag"), f"write --{name}, or move it to env"
-    for name in (*holder.env, *(() if isinstance(holder, Row) else holder.caches)):
+    for name in (*holder.env, *(() if isinstance(holder, MatrixRow) else holder.caches)):
         if not name.isidentifier():
             part = "env" if name in holder.env else "caches"
             yield document.problem((*path, part, name), "not an environment variable"), "flags belong in serve"
 
 
-def _check_layers(layers: Sequence[Layer], document: Document) -> Iterator[Problem]:
+def _check_layers(layers: Sequence[Layer], document: YamlDocument) -> Iterator[Problem]:
     path = ("layers",)
     if layers and sum(not layer.distributions for layer in layers) != 1:
         yield document.problem(path, "expected exactly one layer without distributions, which takes the rest"), ""
     for name in _repeated(layer.name for layer in layers):
-        yield document.problem(path, f"two layers are named {name!r}"), ""
+        yield document.problem(path, f"duplicate layer name {name!r}"), ""
     distributions = [distribution for layer in layers for distribution in layer.distributions]
     for name in _repeated(distributions):
-        yield document.problem(path, f"distribution {name!r} is named twice"), "a distribution is in one layer only"
+        yield document.problem(path, f"duplicate distribution {name!r}"), "a distribution is in one layer only"
     for name in distributions:
         if name != canonicalize_name(name):
             yield document.problem(path, f"distribution {name!r} is not normalised"), f"write {canonicalize_name(name)}"
 
 
-def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: Document) -> Iterator[Problem]:
+def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Iterator[Problem]:
     for name, row in matrix.variants.items():
         path: KeyPath = ("variants", name)
         yield from _check_settings(path, row, document)
@@ -323,17 +327,20 @@ def _check_rows(matrix: Matrix, files: Mapping[str, StackFile], document: Docume
         if not row.platforms:
             yield document.problem((*path, "platforms"), "expected at least one platform"), ""
         if row.hermetic == bool(row.not_hermetic_because):
-            text = "hermetic: false and not_hermetic_because come together or not at all"
+            text = "hermetic: false requires not_hermetic_because, and the reverse"
             yield document.problem(path, text), ""
 
 
-def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], document: Document) -> Iterator[Problem]:
+def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], document: YamlDocument) -> Iterator[Problem]:
     """Find names that could mean two variants as a target."""
     owners: dict[str, str] = {name: f"the variant {name!r}" for name in matrix.variants}
     owners |= {name: f"the accelerator {name!r}" for name in accelerators}
     for name, row in matrix.variants.items():
         if name in accelerators:
-            yield document.problem(("variants", name), "has the name of an accelerator"), "add its stack to the name"
+            yield (
+                document.problem(("variants", name), "is also the name of an accelerator"),
+                "add its stack to the name",
+            )
         for index, alias in enumerate(row.aliases):
             if alias in owners:
                 where = ("variants", name, "aliases", index)
@@ -341,7 +348,7 @@ def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], docume
             owners.setdefault(alias, f"an alias of {name!r}")
 
 
-def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: Document) -> Iterator[Problem]:
+def _check_defaults(matrix: Matrix, files: Mapping[str, StackFile], document: YamlDocument) -> Iterator[Problem]:
     rows: dict[str, list[str]] = {}
     for name, row in matrix.variants.items():
         if row.stack in files:
@@ -367,7 +374,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks)
     return Variant.model_validate(
-        part(Contents, stack)
+        part(StackContents, stack)
         | part(Serving, stack)
         | part(Listed, row)
         | {field: getattr(stack, field) for field in ("summary", "vllm", "python", "module", "compression")}
@@ -387,7 +394,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
     )
 
 
-def _settings(*holders: tuple[str, Accelerator | Stack | Row]) -> tuple[ResolvedSetting, ...]:
+def _settings(*holders: tuple[str, Accelerator | Stack | MatrixRow]) -> tuple[ResolvedSetting, ...]:
     chosen = cascade((origin, {**holder.env, **holder.serve}) for origin, holder in holders)
     return tuple(_resolved(name, choice.value, choice.origin) for name, choice in sorted(chosen.items()))
 

@@ -1,6 +1,6 @@
-"""mirrors.yaml: where this machine finds what registries, git hosts and indexes hold. Reads one file; the rest is pure.
+"""mirrors.yaml: the mirrors of registries, git hosts and indexes that this machine uses. Pure, except read_mirrors.
 
-A machine's own configuration, as pip.conf is: nothing of it enters a lock or an image, and it holds no credentials.
+It configures a machine, as pip.conf does: nothing of it enters a lock or an image, and it holds no credentials.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import InputError
 from drydock.model.record import Record
-from drydock.oci.reference import parse
 
 NAME = "mirrors.yaml"
 DEFAULT = "default"
-"""Stands among `indexes` for the one that pip uses where its configuration names none."""
+"""The key in `indexes` for the index that pip uses if its configuration names none."""
 HINT = "credentials come from ~/.netrc (or the file that NETRC names), a registry's from docker login"
 
 
@@ -44,20 +43,20 @@ def _url(value: str) -> str:
 
 
 Url = Annotated[str, AfterValidator(_url)]
-Place = Annotated[str, AfterValidator(_without_credentials)]
+RegistryAddress = Annotated[str, AfterValidator(_without_credentials)]
 
 
 class Mirrors(Record):
-    """mirrors.yaml as written. Of several keys that a name begins with, the longest counts."""
+    """mirrors.yaml as written. If several keys are a prefix of a name, the longest is used."""
 
     schema_: Literal[1] = Field(alias="schema", default=1)
     """Version of this file's layout."""
-    registries: Mapping[str, Place] = {}
-    """Registry, with or without a path below it → HOST[:PORT][/PATH] that stands in for it."""
+    registries: Mapping[str, RegistryAddress] = {}
+    """Registry, with or without a path → HOST[:PORT][/PATH] of its mirror."""
     git: Mapping[Url, Url] = {}
-    """What a repository's address begins with → what it begins with instead."""
+    """Prefix of a repository's URL → the prefix that replaces it."""
     indexes: Mapping[str, Url] = {}
-    """What the address of an index, of a Debian archive or of a file begins with → what it begins with instead;
+    """Prefix of the URL of an index, a Debian archive or a file → the prefix that replaces it.
     `default` is the index that pip uses without configuration."""
 
 
@@ -65,7 +64,7 @@ NONE = Mirrors()
 
 
 def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
-    """Return the machine's mirrors; none where there is no file. Raises InputError."""
+    """Return the machine's mirrors; none if there is no file. Raises InputError."""
     path = path_of(env)
     if not path.is_file():
         if env.get("DRYDOCK_MIRRORS"):
@@ -78,33 +77,23 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
 
 
 def path_of(env: Mapping[str, str]) -> Path:
-    """Return where the file lies, or would lie."""
+    """Return the path of the file, whether it exists or not."""
     config = env.get("XDG_CONFIG_HOME") or Path(env.get("HOME") or Path.home()) / ".config"
     return Path(env.get("DRYDOCK_MIRRORS") or Path(config) / "drydock" / NAME)
 
 
 def rewritten(url: str, prefixes: Mapping[str, str]) -> str:
-    """Return a URL with the longest prefix that it begins with replaced. A prefix ends where a part of a path does.
+    """Return a URL with its longest known prefix replaced. A prefix ends at the end of a path segment.
 
-    A user and password in it stay behind: they are another host's.
+    User and password are removed: they belong to the original host.
     """
     bare, known = _bare(url), sorted(prefixes, key=len, reverse=True)
     found = next((prefix for prefix in known if prefix != DEFAULT and _begins(bare, prefix)), None)
     return _joined(prefixes[found], bare[len(found) :]) if found is not None else url
 
 
-def registry(reference: str, mirrors: Mirrors) -> str:
-    """Return how a registry's image is called at its mirror; itself where it has none."""
-    where = parse(reference)
-    full = f"{where.host}/{where.repository}"
-    found = rewritten(full, {_hub(name): place for name, place in mirrors.registries.items()})
-    if found == full:
-        return reference
-    return f"{found}{f':{where.tag}' if where.tag else ''}{f'@{where.digest}' if where.digest else ''}"
-
-
 def git_environment(mirrors: Mirrors, env: Mapping[str, str]) -> dict[str, str]:
-    """Return variables under which git goes to the mirrors, beside what its configuration says.
+    """Return variables that make git use the mirrors, in addition to its own configuration.
 
     Source: git-config(1), GIT_CONFIG_COUNT and url.<base>.insteadOf.
     """
@@ -120,10 +109,6 @@ def git_environment(mirrors: Mirrors, env: Mapping[str, str]) -> dict[str, str]:
     return {**added, "GIT_CONFIG_COUNT": str(first + len(mirrors.git))} if mirrors.git else {}
 
 
-def _hub(name: str) -> str:
-    return {"index.docker.io": "docker.io"}.get(name, name)
-
-
 def _bare(url: str) -> str:
     scheme, slashes, rest = url.partition("://")
     if not slashes:
@@ -137,5 +122,5 @@ def _begins(url: str, prefix: str) -> bool:
 
 
 def _joined(mirror: str, rest: str) -> str:
-    """Put two halves of a URL together with one slash between them."""
+    """Join two parts of a URL with one slash."""
     return f"{mirror.rstrip('/')}/{rest.lstrip('/')}" if rest.strip("/") else mirror

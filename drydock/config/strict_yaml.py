@@ -1,4 +1,4 @@
-"""Text of a YAML file → plain data and where each value stands. Pure, but for read_yaml.
+"""Text of a YAML file → plain data, and the line and column of each value. Pure, except read_yaml.
 
 A strict subset: no duplicate or non-text keys, no anchors, aliases, tags or merge keys, and no plain scalar that YAML
 1.1 reads as something other than what it looks like (`no` is false, `012` is ten, `1:30` is ninety, `12.10` is 12.1).
@@ -19,40 +19,40 @@ from drydock.core.errors import InputError
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 8 << 20
-"""A matrix of ten thousand variants is a quarter of this; more is a wrong file."""
+"""A matrix of ten thousand variants is a quarter of this."""
 MAX_DEPTH = 32
 
 
-class Place(NamedTuple):
-    """Where a value stands, from 1, and how it is written: `source` is None for mappings and sequences."""
+class Position(NamedTuple):
+    """Line and column of a value, from 1, and its text; `source` is None for mappings and sequences."""
 
     line: int
     column: int
     source: str | None
 
 
-class Document(NamedTuple):
-    """A file's data, and the place of every value by its key path."""
+class YamlDocument(NamedTuple):
+    """A file's data, and the position of every value by its key path."""
 
     name: str
     data: Any
-    places: Mapping[KeyPath, Place]
+    places: Mapping[KeyPath, Position]
 
     def problem(self, path: KeyPath, message: str, at: KeyPath | None = None) -> str:
-        """Return `message` after file and key path, and before line and column: those of `at` where it differs."""
+        """Return "file: key.path: message (line, column)", with the position of `at` if it differs from `path`."""
         at = path if at is None else at
         place = next(self.places[at[:end]] for end in range(len(at), -1, -1) if at[:end] in self.places)
         return locate(self.name, path, f"{message} (line {place.line}, column {place.column})")
 
 
 def locate(name: str, path: KeyPath, message: str) -> str:
-    """Return "name: key.path: message"; a position in a list is written [2]."""
+    """Return "name: key.path: message"; an index of a list is written [2]."""
     keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
     return f"{name}: {keys}: {message}" if keys else f"{name}: {message}"
 
 
-def read_yaml(path: Path, name: str) -> Document:
-    """Read a file; `name` stands for it in errors. Raises InputError."""
+def read_yaml(path: Path, name: str) -> YamlDocument:
+    """Read a file; errors refer to it as `name`. Raises InputError."""
     try:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -63,8 +63,8 @@ def read_yaml(path: Path, name: str) -> Document:
         raise InputError(f"{name}: byte {error.start} is not UTF-8", hint="save the file as UTF-8") from error
 
 
-def parse_yaml(text: str, name: str) -> Document:
-    """Parse one document; collects all problems with its values. Raises InputError."""
+def parse_yaml(text: str, name: str) -> YamlDocument:
+    """Parse one document. Raises InputError with all problems of its values."""
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
     try:
@@ -81,11 +81,11 @@ def parse_yaml(text: str, name: str) -> Document:
         raise InputError(f"{name}: {error}") from error
     if reader.problems:
         raise InputError(*reader.problems, hint='quote every value that is text, above all versions: python: "3.10"')
-    return Document(name, data, reader.places)
+    return YamlDocument(name, data, reader.places)
 
 
 class _Kind(NamedTuple):
-    """What YAML 1.1 makes of a plain scalar: only spellings that mean what they look like are taken."""
+    """How YAML 1.1 reads a plain scalar; only spellings that mean what they look like are accepted."""
 
     pattern: re.Pattern[str]
     value: Callable[[str], Any]
@@ -106,12 +106,12 @@ _KINDS = {
 _TAG = "tag:yaml.org,2002:"
 _RESOLVERS: Mapping[str, Any] = yaml.SafeLoader.yaml_implicit_resolvers
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml is ten times as fast; a PyYAML that was built without it gives the same events."""
+"""libyaml is ten times as fast; PyYAML without it gives the same events."""
 
 
 @functools.lru_cache(maxsize=4096)
 def _plain(source: str) -> tuple[Any, str]:
-    """Return what a word without quotes means, and what is wrong with it or nothing."""
+    """Return the value of a word without quotes, and the problem with it, if any."""
     tag = next((tag for tag, pattern in _RESOLVERS.get(source[:1], ()) if pattern.match(source)), "")
     if not tag:
         return source, ""
@@ -122,7 +122,7 @@ def _plain(source: str) -> tuple[Any, str]:
 
 
 def _refusal(event: Any) -> yaml.MarkedYAMLError:
-    """Return the error for valid YAML that this project's files have no use for."""
+    """Return the error for valid YAML that this project does not allow."""
     problem = f"nested deeper than {MAX_DEPTH}"
     if event.anchor:
         problem = "anchors and aliases are not allowed; write it out"
@@ -132,12 +132,12 @@ def _refusal(event: Any) -> yaml.MarkedYAMLError:
 
 
 class _Reader:
-    """Turns the parser's events into data as they come, and remembers places and problems."""
+    """Turns the parser's events into data, and collects positions and problems."""
 
     def __init__(self, name: str, text: str) -> None:
         self.name = name
         self.next: Callable[[], Any] = _LOADER(text).get_event
-        self.places: dict[KeyPath, Place] = {(): Place(1, 1, None)}
+        self.places: dict[KeyPath, Position] = {(): Position(1, 1, None)}
         self.problems: list[str] = []
 
     def document(self) -> Any:
@@ -155,14 +155,14 @@ class _Reader:
         return data
 
     def _value(self, path: KeyPath, event: Any, mark: Any) -> Any:
-        """Return the value that an event starts; a mapping or sequence stands where its key does, at `mark`."""
+        """Return the value that an event starts; a mapping or sequence has the position of its key, `mark`."""
         if event.anchor or event.tag or len(path) >= MAX_DEPTH:
             raise _refusal(event)
         if type(event) is yaml.ScalarEvent:
             mark = event.start_mark
-            self.places[path] = Place(mark.line + 1, mark.column + 1, event.value)
+            self.places[path] = Position(mark.line + 1, mark.column + 1, event.value)
             return self._scalar(path, event)
-        self.places[path] = Place(mark.line + 1, mark.column + 1, None)
+        self.places[path] = Position(mark.line + 1, mark.column + 1, None)
         return dict(self._items(path)) if type(event) is yaml.MappingStartEvent else list(self._entries(path))
 
     def _items(self, path: KeyPath) -> Iterator[tuple[str, Any]]:
@@ -174,7 +174,7 @@ class _Reader:
             yield key, self._value((*path, key), self.next(), mark)
 
     def _key(self, path: KeyPath, event: Any, first: Mapping[str, int]) -> str:
-        """Return a key; complains about one that is not text, or that the mapping has already."""
+        """Return a key; note a problem if it is not text or is a duplicate."""
         if type(event) is not yaml.ScalarEvent:
             self._complain(path, event, "a key must be text, found a list or mapping")
             self._value((*path, ""), event, event.start_mark)

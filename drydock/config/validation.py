@@ -1,4 +1,4 @@
-"""A parsed document → a record, or one error that lists everything wrong with it, in words. Pure."""
+"""A parsed document → a record, or one readable error that lists all its problems. Pure."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Annotated, Any, TypeVar, Union, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from drydock.config.strict_yaml import Document, KeyPath
+from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.core.errors import InputError, nearest
 
 R = TypeVar("R", bound=BaseModel)
 
 Problem = tuple[str, str]
-"""What is wrong, and a hint or nothing."""
+"""A message, and a hint or an empty text."""
 
 
-def validate(record: type[R], document: Document) -> R:
+def validate(record: type[R], document: YamlDocument) -> R:
     """Turn a document into a record. Raises InputError with every problem and its key path."""
     try:
         return record.model_validate_json(to_json(document.data), strict=True)
@@ -29,15 +29,15 @@ def validate(record: type[R], document: Document) -> R:
 
 
 def failure(problems: list[Problem]) -> InputError:
-    """Return one error for all problems, without repetition; with several, each keeps its hint at its end."""
+    """Return one error for all problems, without duplicates; if there are several, each ends with its own hint."""
     unique = list(dict.fromkeys(problems))
     if len(unique) == 1:
         return InputError(unique[0][0], hint=unique[0][1])
     return InputError(*(f"{text}; {hint}" if hint else text for text, hint in unique))
 
 
-def _explain(record: type[BaseModel], document: Document, detail: ErrorDetails) -> Problem:
-    """Say one pydantic error in the words of somebody who knows the file and not pydantic."""
+def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetails) -> Problem:
+    """Explain one pydantic error to someone who knows the file and not pydantic."""
     path, context = _written_path(document.data, detail["loc"]), detail.get("ctx", {})
     parent, last = path[:-1], str(path[-1]) if path else ""
     found = _found(document, path, detail["input"])
@@ -74,8 +74,8 @@ def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, 
     return words.get(kind, "")
 
 
-def _found(document: Document, path: KeyPath, value: Any) -> str:
-    """Return a value as it is written in the file, shortened."""
+def _found(document: YamlDocument, path: KeyPath, value: Any) -> str:
+    """Return a value as written in the file, shortened."""
     place = document.places.get(path)
     written = place.source if place and not isinstance(value, str) else None
     text = written or json.dumps(value, ensure_ascii=False)
@@ -88,7 +88,7 @@ _SCALARS = ("bool", "int", "float", "str")
 
 
 def _written_path(data: Any, location: tuple[str | int, ...]) -> KeyPath:
-    """Drop from pydantic's path what is not in the file: the names of union members and of key checks."""
+    """Remove from pydantic's path what is not in the file: the names of union members and of key checks."""
     path: list[str | int] = []
     for number, step in enumerate(location):
         if (isinstance(data, dict) and step in data) or (isinstance(data, list) and isinstance(step, int)):
@@ -100,7 +100,7 @@ def _written_path(data: Any, location: tuple[str | int, ...]) -> KeyPath:
 
 
 def known_keys(annotation: Any, path: KeyPath) -> set[str]:
-    """Return the keys that a record type allows at a path: what a misspelt key is compared with."""
+    """Return the keys that a record type allows at a path, to compare a misspelt key with."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         fields = {field.alias or name: field.annotation for name, field in annotation.model_fields.items()}
         return known_keys(fields.get(str(path[0])), path[1:]) if path else set(fields)

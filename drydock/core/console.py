@@ -1,4 +1,4 @@
-"""What people see: logs and progress on standard error, data on standard output."""
+"""Output: logs and progress on standard error, data on standard output."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # imported by what shows something: most verbs say nothing
+if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
     from rich.console import Console
     from rich.progress import Progress
 
 
 @functools.cache
 def errors() -> Console:
-    """Return standard error as rich writes to it."""
+    """Return a rich console that writes to standard error."""
     from rich.console import Console  # noqa: PLC0415 - see above
 
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
 def log(text: str) -> None:
-    """Say one line to the person at the terminal; a progress display that is up makes room for it."""
+    """Write one line to standard error; an active progress display moves down."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
 
@@ -29,13 +29,13 @@ def log(text: str) -> None:
 def emit(text: str) -> None:
     """Write data to standard output, unchanged."""
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII locale has no arrows
+        sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII locale cannot encode arrows
     sys.stdout.write(text)
     sys.stdout.flush()
 
 
 def byte_progress() -> Progress:
-    """Return a progress display in bytes; drawn on a terminal only."""
+    """Return a progress display that counts bytes; it is drawn on a terminal only."""
     from rich.progress import (  # noqa: PLC0415 - see above
         BarColumn,
         DownloadColumn,

@@ -1,4 +1,4 @@
-"""Every error the build side shows, with its exit code. One file, so that the codes are one table."""
+"""All errors of the build side, with their exit codes. They are in one file so that the codes form one table."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class DrydockError(Exception):
-    """An error for people: `problems` say what was found, what was expected and where; `hint` what to do."""
+    """An error shown to the user: `problems` say what was found, what was expected and where; `hint` what to do."""
 
     code = 1
 
@@ -22,39 +22,39 @@ class DrydockError(Exception):
 
 
 class InputError(DrydockError):
-    """A file of the user's is wrong: matrix.yaml, a stack, accelerator.yaml, a template, an option."""
+    """Invalid user input: matrix.yaml, a stack, accelerator.yaml, a template or an option."""
 
     code = 2
 
 
 class TargetError(DrydockError):
-    """`--target` names nothing that exists."""
+    """`--target` matches nothing."""
 
     code = 2
 
 
 class StaleError(DrydockError):
-    """A generated file does not match what it was generated from, or was edited by hand."""
+    """A generated file does not match its inputs, or was edited by hand."""
 
     code = 3
 
 
 class FetchError(DrydockError):
-    """A pinned file cannot be had, or its bytes are not the pinned ones."""
+    """A pinned file cannot be fetched, or its content does not match the pinned hash."""
 
     code = 4
 
 
 class GoneError(FetchError):
-    """Every place that might serve a pinned file says that it does not have it: locking anew is what is left."""
+    """No configured server has a pinned file any more; the remedy is to lock again."""
 
 
 class UnresolvedError(FetchError):
-    """A lock could not pin something, and says why."""
+    """A lock has no pin for an input, and records why."""
 
 
 class EngineError(DrydockError):
-    """No usable Docker engine, BuildKit or buildx, or it failed."""
+    """No usable Docker engine, BuildKit or buildx was found, or one of them failed."""
 
     code = 5
 
@@ -72,67 +72,67 @@ class NotReproducibleError(DrydockError):
 
 
 class DiskFullError(DrydockError):
-    """No space left; nothing half-written was kept."""
+    """No space left on the disk. Half-written files were not kept."""
 
     code = 8
 
 
 class HostError(DrydockError):
-    """What a container needs is not on this machine: a device, a driver's file, the image."""
+    """A container needs something that this machine lacks: a device, a driver's file or the image."""
 
     code = 9
 
 
 class RegistryError(DrydockError):
-    """A registry does not answer, or refuses what it is asked."""
+    """A registry does not answer, or refuses a request."""
 
     code = 10
 
 
 class CredentialsError(RegistryError):
-    """A registry wants credentials, or does not take those it was given."""
+    """A registry requires credentials, or rejects those it was given."""
 
     code = 11
 
 
 class TagError(RegistryError):
-    """A release tag names another image already, and release tags never move."""
+    """A release tag already names another image; release tags never move."""
 
     code = 12
 
 
 class UntrustedError(DrydockError):
-    """What a registry holds of an image is not what its publisher signed or says it is."""
+    """An image in a registry does not match what its publisher signed or declared."""
 
     code = 13
 
 
 class LicenceError(DrydockError):
-    """The licence policy does not let an image be published."""
+    """The licence policy does not allow an image to be published."""
 
     code = 14
 
 
 class DriftError(DrydockError):
-    """A lock is no longer what locking anew would give."""
+    """Locking again would give a different lock."""
 
     code = 15
 
 
 class NotAskedError(DrydockError):
-    """Nothing that could be asked has drifted, and something could not be asked."""
+    """No drift was found, but some servers could not be asked."""
 
     code = 16
 
 
 class HardeningError(DrydockError):
-    """An image holds what the hardening policy does not let into one."""
+    """An image contains something that the hardening policy forbids."""
 
     code = 17
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return "did you mean 'x'?" for the closest known word, or the list of what is known."""
+    """Return "did you mean 'x'?" for the closest known word, or the list of known words."""
     names = sorted(known)
     matches = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if matches:

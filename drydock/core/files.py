@@ -1,4 +1,4 @@
-"""Sorted JSON, and files that are whole or absent."""
+"""Sorted JSON, atomic writes and lock files."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from drydock.core.console import log
 from drydock.core.errors import DiskFullError, InputError
 
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
-"""What a folder that cannot be written to gives."""
+"""Error numbers of a write to a folder that is not writable."""
 
 
 def dumps(value: Any) -> str:
-    """Return sorted, indented JSON with a newline at the end: what each stage prints and commits."""
+    """Return sorted, indented JSON that ends with a newline, as it is printed and committed."""
     return orjson.dumps(value, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS | orjson.OPT_APPEND_NEWLINE).decode()
 
 
 def compact(value: Any) -> str:
-    """Return a JSON value's one canonical form: sorted, without spaces; for what programs read and registries hold."""
+    """Return a JSON value in canonical form: sorted, without spaces. For programs and registries."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def checksum(value: Any) -> str:
-    """Return the sha256 of a JSON value's one canonical form."""
+    """Return the sha256 of a JSON value in canonical form."""
     return hashlib.sha256(compact(value).encode()).hexdigest()
 
 
@@ -44,9 +44,9 @@ def file_sha256(path: Path) -> str:
 
 
 def write_atomically(path: Path, content: str | bytes) -> bool:
-    """Write a file under a temporary name and rename it; return whether anything changed.
+    """Write a file under a temporary name and rename it; return whether the content changed.
 
-    Raises DiskFullError, leaving the old file as it was.
+    Raises DiskFullError; the old file then stays as it was.
     """
     data = content.encode() if isinstance(content, str) else content
     if path.is_file() and path.read_bytes() == data:
@@ -58,7 +58,7 @@ def write_atomically(path: Path, content: str | bytes) -> bool:
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
-    """Yield a temporary file that becomes `path` when the block ends well, and goes when it does not."""
+    """Yield a temporary file that is renamed to `path` if the block succeeds, and removed if it fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path))
     try:
@@ -74,19 +74,22 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
 
 def temporary_prefix(path: Path) -> str:
-    """Return how the names of a file begin while it is being written, beside its own."""
+    """Return the prefix of the temporary names under which a file is written, in the same folder."""
     return f".{path.name}."
 
 
 @contextlib.contextmanager
 def disk_full(path: Path) -> Iterator[None]:
-    """Turn "no space left" while writing below `path` into an error that says where and what to do."""
+    """Turn "no space left" and "not writable" below `path` into errors that say where and what to do.
+
+    Raises DiskFullError or InputError.
+    """
     try:
         yield
     except OSError as error:
         if error.errno in UNWRITABLE:
             raise InputError(
-                f"{error.filename or path}: {error.strerror}", hint="name a writable folder in DRYDOCK_CACHE"
+                f"{error.filename or path}: {error.strerror}", hint="set DRYDOCK_CACHE to a writable folder"
             ) from error
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise
@@ -98,15 +101,15 @@ def disk_full(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[None]:
-    """Hold a lock file, so that two runs at once take turns; the kernel frees it when a process dies.
+    """Hold a lock file while the block runs. Logs a message if it has to wait for another run.
 
-    Says on standard error that it waits, when it must.
+    The kernel releases the lock when the process dies.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            log(f"another drydock run holds {path}; waiting for it")
+            log(f"waiting for another drydock run to release {path}")
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield

@@ -1,6 +1,6 @@
-"""The Docker engine: found, or on Debian installed and started, and driven through one subprocess function. IO.
+"""Finds the Docker engine, or installs (on Debian) and starts one, and runs docker commands. IO.
 
-Needed: an engine with the containerd image store, and a buildx whose BuildKit can rewrite timestamps (0.13 and newer).
+Required: an engine with the containerd image store, and a buildx whose BuildKit can rewrite timestamps (0.13 or newer).
 docker-py cannot drive BuildKit, so builds go through `docker buildx`.
 """
 
@@ -24,23 +24,23 @@ from drydock.engine import debian
 from drydock.model.record import Record
 
 MINIMUM_ENGINE = (25, 0)
-"""The first release whose containerd image store loads and exports OCI layouts."""
+"""First release whose containerd image store loads and exports OCI layouts."""
 MINIMUM_BUILDX = (0, 13)
-"""The first release with rewrite-timestamp in its BuildKit and `network` and `contexts` in bake files."""
+"""First release with rewrite-timestamp in its BuildKit, and `network` and `contexts` in bake files."""
 DAEMON_CONFIG = Path("/etc/docker/daemon.json")
 SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
-ROOM = {"all": True, "minFreeSpace": "10GB", "maxUsedSpace": "1000TB"}
-SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [ROOM]}}}
-"""Of an engine that drydock sets up. By default BuildKit keeps a fifth of the disk free: where less is, it drops after
-each build the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
-HOW_TO_GET_ONE = (
-    "install Docker Engine 25 or newer with buildx 0.13 or newer, and switch its containerd image store on: "
-    f'{DAEMON_CONFIG} holds {{"features": {{"containerd-snapshotter": true}}}}; then restart the engine'
+KEEP_LAYERS = {"all": True, "minFreeSpace": "10GB", "maxUsedSpace": "1000TB"}
+SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [KEEP_LAYERS]}}}
+"""Settings of an engine that drydock sets up. By default BuildKit keeps a fifth of the disk free; on a fuller disk it
+drops, after each build, the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
+SETUP_HINT = (
+    "install Docker Engine 25 or newer with buildx 0.13 or newer, and enable its containerd image store: "
+    f'add {{"features": {{"containerd-snapshotter": true}}}} to {DAEMON_CONFIG}, then restart the engine'
 )
 
 
 class Engine(Record):
-    """A running engine that can make reproducible images."""
+    """A running engine that can build reproducible images."""
 
     version: str
     buildx: str
@@ -50,9 +50,9 @@ class Engine(Record):
 
 
 def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None) -> str:
-    """Run a docker command to its end and return its standard output.
+    """Run a docker command and return its standard output.
 
-    Raises EngineError with the command's last line when it fails.
+    Raises EngineError with the last line of its error output if it fails.
     """
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=env, cwd=cwd)
@@ -64,13 +64,13 @@ def run(argv: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path 
 
 
 def parse_version(text: str) -> tuple[int, ...]:
-    """Find the first dotted number, such as (28, 5, 2) in "28.5.2+dfsg4"; empty when there is none."""
+    """Return the first dotted number, such as (28, 5, 2) for "28.5.2+dfsg4"; empty if there is none."""
     found = re.search(r"\d+(?:\.\d+)+", text)
     return tuple(int(part) for part in found[0].split(".")) if found else ()
 
 
 def shortcomings(version: str, driver_status: Sequence[Sequence[str]], buildx: str) -> list[str]:
-    """Say what an engine lacks; empty when it will do. Pure."""
+    """Return what an engine lacks; empty if it meets all requirements. Pure."""
     problems = []
     if parse_version(version) < MINIMUM_ENGINE:
         problems.append(f"docker engine: found {version}, expected {_dotted(MINIMUM_ENGINE)} or newer")
@@ -82,7 +82,7 @@ def shortcomings(version: str, driver_status: Sequence[Sequence[str]], buildx: s
 
 
 def find() -> Engine | None:
-    """Return the engine that answers, or None; raises EngineError when one answers and cannot do what is needed."""
+    """Return the engine that answers, or None. Raises EngineError if it does not meet the requirements."""
     if not shutil.which("docker"):
         return None
     answer = subprocess.run(["docker", "info", "--format", "{{json .}}"], capture_output=True, text=True, check=False)
@@ -92,27 +92,27 @@ def find() -> Engine | None:
     buildx = _buildx_version()
     problems = shortcomings(info["ServerVersion"], info.get("DriverStatus") or (), buildx)
     if problems:
-        raise EngineError(*problems, hint=HOW_TO_GET_ONE)
+        raise EngineError(*problems, hint=SETUP_HINT)
     return Engine(version=info["ServerVersion"], buildx=buildx, buildkit=buildkit_version(), started=False)
 
 
 def ensure() -> Engine:
-    """Return a usable engine: the running one, else one started here, on Debian as root installed first.
+    """Return the running engine, or start one; as root on Debian, install it first if necessary.
 
-    Raises EngineError saying what is missing and how to get it.
+    Raises EngineError that says what is missing and how to get it.
     """
     with exclusive(_state() / "lock"):
-        found = find()
-        if found:
-            return found
-        _refuse_another_engine()
+        engine = find()
+        if engine:
+            return engine
+        _refuse_named_engine()
         if not shutil.which("dockerd") or not shutil.which("docker") or not _buildx_version():
             _install()
         return _start()
 
 
 def stop() -> bool:
-    """Stop the engine that drydock started, by its pid; return whether there was one."""
+    """Stop the engine that drydock started, by its pid; return whether one was running."""
     pid_file = _state() / "dockerd.pid"
     pid = int(pid_file.read_text()) if pid_file.is_file() else 0
     if not pid or not _is_dockerd(pid):
@@ -126,17 +126,17 @@ def stop() -> bool:
 
 
 def buildkit_version(builder: str | None = None) -> str:
-    """Return the BuildKit version of a builder, of the default one when None."""
+    """Return the BuildKit version of a builder, or of the default builder."""
     text = run(["docker", "buildx", "inspect", *([builder] if builder else [])])
-    found = re.search(r"BuildKit version:\s*(v?[1-9]\S*|v?0\.[1-9]\S*)", text)
-    if found:
-        return found[1]
-    # A distribution's engine may carry a BuildKit that was built without its version.
+    version = re.search(r"BuildKit version:\s*(v?[1-9]\S*|v?0\.[1-9]\S*)", text)
+    if version:
+        return version[1]
+    # The engine of a distribution may contain a BuildKit that does not know its version.
     return f"of Docker Engine {run(['docker', 'version', '--format', '{{.Server.Version}}']).strip()}"
 
 
 def wait_for(condition: Callable[[], object], seconds: float) -> bool:
-    """Ask again and again until the condition holds; False when it never did."""
+    """Poll until the condition holds; return False if it does not within `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():
@@ -145,8 +145,8 @@ def wait_for(condition: Callable[[], object], seconds: float) -> bool:
     return bool(condition())
 
 
-def _refuse_another_engine() -> None:
-    """Start no engine here when the user has named another one."""
+def _refuse_named_engine() -> None:
+    """Raise EngineError if the user has named an engine: drydock then does not start another one."""
     for name in ("DOCKER_HOST", "DOCKER_CONTEXT"):
         if os.environ.get(name):
             raise EngineError(
@@ -156,9 +156,9 @@ def _refuse_another_engine() -> None:
 
 def _install() -> None:
     if os.geteuid() != 0 or not debian.is_debian():
-        raise EngineError("no Docker engine answers, and none is installed", hint=HOW_TO_GET_ONE)
+        raise EngineError("no Docker engine is running or installed", hint=SETUP_HINT)
     if not DAEMON_CONFIG.exists():
-        log(f"writing {DAEMON_CONFIG}: switches the containerd image store on, and lets BuildKit keep its layers")
+        log(f"writing {DAEMON_CONFIG}: enables the containerd image store and lets BuildKit keep its layers")
         write_atomically(DAEMON_CONFIG, dumps(SETTINGS))
     packages = ("docker.io", "docker-cli", "docker-buildx", "containerd")
     debian.install(*packages, minimum={"docker.io": MINIMUM_ENGINE, "docker-buildx": MINIMUM_BUILDX})
@@ -167,7 +167,7 @@ def _install() -> None:
 def _start() -> Engine:
     if os.geteuid() != 0:
         raise EngineError(
-            "no Docker engine answers", hint="start it (systemctl start docker), or add yourself to the group docker"
+            "no Docker engine is running", hint="start it (systemctl start docker), or add yourself to the group docker"
         )
     state = _state()
     state.mkdir(parents=True, exist_ok=True)
@@ -176,18 +176,18 @@ def _start() -> Engine:
         write_atomically(state / "daemon.json", dumps(SETTINGS))
         command += ["--config-file", str(state / "daemon.json")]
     log_file = state / "dockerd.log"
-    log(f"starting {' '.join(command)} (log: {log_file}; `invoke engine --stop` ends it)")
+    log(f"starting {' '.join(command)} (log: {log_file}; to stop it: `invoke engine --stop`)")
     with log_file.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     wait_for(lambda: process.poll() is not None or _answers(), seconds=60)
-    found = find() if process.poll() is None else None
-    if not found:
+    engine = find() if process.poll() is None else None
+    if not engine:
         raise EngineError(
             f"dockerd did not start: {_last_line(log_file.read_text(errors='replace'))}", hint=f"read {log_file}"
         )
-    return found.model_copy(update={"started": True})
+    return engine.model_copy(update={"started": True})
 
 
 def _answers() -> bool:
@@ -200,7 +200,7 @@ def _buildx_version() -> str:
 
 
 def _is_dockerd(pid: int) -> bool:
-    """Tell whether the process runs; one that ended and was not waited for has an empty command line."""
+    """Tell whether the process is a running dockerd; a zombie has an empty command line."""
     try:
         program = Path(f"/proc/{pid}/cmdline").read_bytes().partition(b"\0")[0]
     except OSError:
@@ -218,4 +218,4 @@ def _dotted(version: tuple[int, ...]) -> str:
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1] if lines else "(it said nothing)"
+    return lines[-1] if lines else "(no output)"

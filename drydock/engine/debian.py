@@ -1,4 +1,4 @@
-"""Debian hosts: which one this is, and packages installed from its own mirrors, from testing where need be. IO."""
+"""Installs packages on Debian hosts from the host's mirrors, if necessary from Debian testing. IO."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ TESTING_PIN = Path("/etc/apt/preferences.d/drydock-testing")
 
 
 def is_debian(os_release: Path = Path("/etc/os-release")) -> bool:
-    """Tell whether this is Debian itself, not one of its children, whose mirrors hold other packages."""
+    """Tell whether this is Debian itself; derivatives have other packages on their mirrors."""
     return os_release.is_file() and "\nID=debian\n" in f"\n{os_release.read_text()}\n"
 
 
 def install(*packages: str, minimum: Mapping[str, tuple[int, ...]] | None = None) -> None:
-    """Install packages with apt-get, as root; from testing when the release's own are older than `minimum`.
+    """Install packages with apt-get, as root; from testing if the release's own are older than `minimum`.
 
-    Says what it does. Raises EngineError with apt's last line.
+    Logs what it does. Raises EngineError with apt's error lines.
     """
     _apt("update")
     old = [name for name, version in (minimum or {}).items() if _candidate(name) < version]
     options: tuple[str, ...] = ()
     if old:
-        log(f"{', '.join(old)}: this release's are too old; taking newer ones from Debian testing, pinned low")
+        log(f"{', '.join(old)}: too old in this release; installing from Debian testing, pinned to low priority")
         _add_testing()
         _apt("update")
         options = ("-t", "testing")
@@ -39,15 +39,15 @@ def install(*packages: str, minimum: Mapping[str, tuple[int, ...]] | None = None
 
 
 def parse_policy(text: str) -> tuple[int, ...]:
-    """Find the candidate's version in what `apt-cache policy NAME` says; empty when there is none."""
-    found = re.search(r"Candidate: (?:\d+:)?(\d+(?:\.\d+)*)", text)
-    return tuple(int(part) for part in found[1].split(".")) if found else ()
+    """Return the candidate version from the output of `apt-cache policy NAME`; empty if there is none."""
+    version = re.search(r"Candidate: (?:\d+:)?(\d+(?:\.\d+)*)", text)
+    return tuple(int(part) for part in version[1].split(".")) if version else ()
 
 
 def mirror() -> str:
-    """Return the mirror of Debian that this machine's apt is configured for.
+    """Return the Debian mirror of this machine's apt configuration.
 
-    Raises EngineError when apt knows none.
+    Raises EngineError if there is none.
     """
     targets = _output(
         "apt-get", "indextargets", "--format", "$(ORIGIN) $(COMPONENT) $(SITE) $(REPO_URI)", "Created-By: Packages"
@@ -56,9 +56,7 @@ def mirror() -> str:
         origin, _, _, uri = [*line.split(), "", "", "", ""][:4]
         if origin == "Debian" and uri:
             return uri.rstrip("/")
-    raise EngineError(
-        "apt: no Debian mirror is configured on this machine", hint="add one to /etc/apt/sources.list.d and run again"
-    )
+    raise EngineError("apt: no Debian mirror is configured on this machine", hint="add one to /etc/apt/sources.list.d")
 
 
 def _add_testing() -> None:

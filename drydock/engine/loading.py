@@ -1,7 +1,7 @@
-"""An OCI layout in, an image of the engine out: only what the engine lacks is sent. IO.
+"""Loads an OCI layout into the engine, sending only the blobs that the engine lacks. IO.
 
-An engine that keeps its images in containerd takes an archive without the blobs that it has already. Whether it has
-them is known of images that it holds whole and whose layouts lie here; the classic image store is sent everything.
+An engine with the containerd image store accepts an archive without the blobs that it already has. drydock knows these
+from images that the engine has completely and whose layouts are on disk. The classic image store gets all blobs.
 Sources: Docker's Engine API 1.47, GET /images/json with `manifests`; containerd's core/images/archive/importer.go.
 """
 
@@ -25,20 +25,20 @@ from drydock.core.errors import EngineError
 from drydock.oci import layout as oci
 
 API = "v1.47"
-"""Of the engine: the first to say which of an image's manifests are there whole."""
+"""First version of the engine's API that tells which manifests of an image are complete."""
 
 
 def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
-    """Load an OCI layout into the engine under a name, keeping its digest; `others` are layouts it may hold already.
+    """Load an OCI layout into the engine under a name; the digest stays. `others` are layouts that it may already have.
 
-    The layout on disk stays as it is: only the stream carries the name. Raises EngineError.
+    The layout on disk does not change: the name is only in the stream. Raises EngineError.
     """
-    there = held(others)
-    if there:
+    present = held(others)
+    if present:
         try:
-            send(layout, reference, there)
+            send(layout, reference, present)
         except EngineError as error:
-            log(f"{error}: sending all of it")
+            log(f"{error}; sending all blobs")
         else:
             if is_whole(oci.read_digest(layout)):
                 return
@@ -46,26 +46,26 @@ def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
 
 
 def is_whole(digest: str) -> bool:
-    """Tell whether the engine has every blob of an image that it knows; true where it does not say.
+    """Tell whether the engine has every blob of an image; true if the engine cannot tell.
 
-    It takes an archive that lacks blobs without a word.
+    `docker load` accepts an archive that lacks blobs without an error.
     """
-    whole = _whole()
-    return whole is None or digest in whole
+    complete = _all_complete_manifests()
+    return complete is None or digest in complete
 
 
 def has(image: str, digest: str) -> bool:
-    """Tell whether the engine holds an image whole, under its name and by its digest."""
-    for found in _images(image):
-        known = (found["Id"], *(name.rpartition("@")[2] for name in found.get("RepoDigests") or ()))
-        whole = _available(found)
-        if digest in known and (whole is None or digest in whole):
+    """Tell whether the engine has a complete image of this name and digest."""
+    for candidate in _images(image):
+        digests = (candidate["Id"], *(name.rpartition("@")[2] for name in candidate.get("RepoDigests") or ()))
+        complete = _complete_manifests(candidate)
+        if digest in digests and (complete is None or digest in complete):
             return True
     return False
 
 
 def holds(image: str, digest: str) -> bool:
-    """Tell as `has` does, but false where no engine answers."""
+    """Do the same as `has`, but return False if no engine answers."""
     try:
         return has(image, digest)
     except docker.errors.DockerException:
@@ -73,7 +73,7 @@ def holds(image: str, digest: str) -> bool:
 
 
 def supersede(image: str) -> None:
-    """Move the tag latest, and drop the images of the same variant that it replaces, except where a container runs."""
+    """Move the tag latest to an image, and remove the other tags of its repository that no container uses."""
     images = docker.from_env().images
     repository = image.rpartition(":")[0]
     images.get(image).tag(repository, "latest")
@@ -82,58 +82,59 @@ def supersede(image: str) -> None:
             try:
                 images.remove(tag)
             except docker.errors.APIError as error:
-                log(f"{tag}: kept, {error.explanation}")
+                log(f"{tag}: not removed: {error.explanation}")
 
 
 def held(layouts: Iterable[Path]) -> frozenset[str]:
-    """Return the blobs of those layouts that the engine holds whole."""
-    whole, found = _whole() or (), set()
+    """Return the blobs of those layouts whose image the engine has completely."""
+    complete = _all_complete_manifests() or frozenset()
+    blobs: set[str] = set()
     for layout in layouts:
-        with contextlib.suppress(FileNotFoundError):  # another run has dropped it
-            if oci.read_digest(layout) in whole:
-                found |= {item["digest"] for item in oci.descriptors(layout)}
-    return frozenset(found)
+        with contextlib.suppress(FileNotFoundError):  # another run has removed it
+            if oci.read_digest(layout) in complete:
+                blobs |= {item["digest"] for item in oci.descriptors(layout)}
+    return frozenset(blobs)
 
 
-def _whole() -> frozenset[str] | None:
-    """Return the manifests whose blobs the engine has all of; none where it does not say."""
-    found: set[str] = set()
+def _all_complete_manifests() -> frozenset[str] | None:
+    """Return the manifests of which the engine has every blob; None if the engine cannot tell."""
+    manifests: set[str] = set()
     for image in _images():
-        whole = _available(image)
-        if whole is None:
+        complete = _complete_manifests(image)
+        if complete is None:
             return None
-        found |= whole
-    return frozenset(found)
+        manifests |= complete
+    return frozenset(manifests)
 
 
-def _available(image: Mapping[str, Any]) -> set[str] | None:
-    """Return an image's manifests whose blobs are all there; none where the engine does not say."""
+def _complete_manifests(image: Mapping[str, Any]) -> set[str] | None:
+    """Return the manifests of an image of which the engine has every blob; None if the engine cannot tell."""
     manifests = image.get("Manifests")
     return {item["ID"] for item in manifests if item["Available"]} if manifests else None
 
 
 def _images(name: str | None = None) -> list[dict[str, Any]]:
-    """Return what the engine says of its images, or of one; of each one's manifests too, where it can."""
+    """Return what the engine reports about its images, or about one; with their manifests if it supports that."""
     params = {"manifests": "true", "filters": json.dumps({"reference": [name]} if name else {})}
     with contextlib.closing(docker.from_env()) as client:
         answer = client.api.get(f"{client.api.base_url}/{API}/images/json", params=params)
         return answer.json() if answer.ok else [image.attrs for image in client.images.list(name)]
 
 
-def send(layout: Path, reference: str, there: Collection[str]) -> None:
-    """Stream a layout to the engine without some of its blobs. Raises EngineError."""
+def send(layout: Path, reference: str, present: Collection[str]) -> None:
+    """Stream a layout to the engine, without the blobs that are `present` there. Raises EngineError."""
     process = subprocess.Popen(
         ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
     broken = ""
     try:
-        _stream(_named_layout(layout, reference, there), process)
+        _stream(_named_layout(layout, reference, present), process)
     except (BrokenPipeError, ConnectionResetError) as error:
         broken = str(error)
     _, stderr = process.communicate()
     if process.returncode or broken:
         reason = stderr.decode(errors="replace").strip() or broken
-        raise EngineError(f"docker load {reference}: {reason}", hint="invoke engine; then run the same command again")
+        raise EngineError(f"docker load {reference}: {reason}", hint="run `invoke engine`, then the same command again")
 
 
 def _stream(files: Iterable[tuple[str, io.BufferedReader | io.BytesIO]], process: subprocess.Popen[bytes]) -> None:
@@ -146,7 +147,7 @@ def _stream(files: Iterable[tuple[str, io.BufferedReader | io.BytesIO]], process
 
 
 def _named_layout(
-    layout: Path, reference: str, there: Collection[str]
+    layout: Path, reference: str, present: Collection[str]
 ) -> Iterator[tuple[str, io.BufferedReader | io.BytesIO]]:
     index = json.loads((layout / "index.json").read_bytes())
     for manifest in index["manifests"]:
@@ -157,6 +158,6 @@ def _named_layout(
     yield "oci-layout", io.BytesIO((layout / "oci-layout").read_bytes())
     yield "index.json", io.BytesIO(json.dumps(index).encode())
     for blob in sorted((layout / "blobs" / "sha256").iterdir()):
-        if f"sha256:{blob.name}" not in there:
+        if f"sha256:{blob.name}" not in present:
             with blob.open("rb") as file:
                 yield f"blobs/sha256/{blob.name}", file

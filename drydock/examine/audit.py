@@ -1,7 +1,7 @@
-"""A built image → what is in it that should not be: secrets, build tools, rights, paths, users. IO (reads only).
+"""Audit a built image: secrets, build tools, excess rights, writable paths, users. IO (reads only).
 
-Everything is read from the layers as they will be pulled; secrets also in files that a later layer removes, since
-whoever pulls the image has the layer below too.
+The layers are read as they will be pulled. Files that a later layer removes are searched for secrets too: a pull of the
+image includes the lower layer.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.attest import contents
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import HardeningError, InputError
 from drydock.examine import hardening
-from drydock.examine.hardening import Finding, Node, Pattern, Policy, Seen
+from drydock.examine.hardening import Finding, HardeningPolicy, Node, Pattern, Seen
 from drydock.inputs import indexes
 from drydock.model.bases import DebianBase
 from drydock.model.record import Record
@@ -25,11 +25,11 @@ from drydock.oci import layout as oci
 
 KEPT = ("etc/passwd", "etc/group", "etc/shadow", "var/lib/dpkg/status")
 KEPT_BELOW = ("var/lib/dpkg/status.d/",)
-"""Files whose text is wanted."""
+"""Files and folders whose text is kept in memory."""
 READ, OVERLAP = 16 << 20, 1 << 10
-"""Bytes of a file that are searched at once, and of those that are searched with the next again."""
+"""Bytes of a file that are searched at once, and bytes that two consecutive pieces share."""
 SHORTEST = 8
-"""Characters of an address of this machine that is looked for: a shorter one would be found by chance."""
+"""Minimum length of a host address that is searched for: shorter ones match by chance."""
 
 
 class Audited(Record):
@@ -41,17 +41,17 @@ class Audited(Record):
     layers: int
     files: int
     findings: tuple[Finding, ...]
-    """What should not be there."""
+    """Findings that make the audit fail."""
     allowed: tuple[Finding, ...]
-    """What stays, each with the reason."""
+    """Findings that the policy allows, each with the reason."""
     of_base: tuple[Finding, ...]
-    """What an image of a registry brought that this one is built upon: for its vendor to say."""
+    """Findings in the vendor's base image, which do not make the audit fail."""
 
 
-class Subject(NamedTuple):
-    """An image to look through."""
+class AuditedImage(NamedTuple):
+    """The image to audit."""
 
-    job: build.Job
+    job: Job
     layout: Path
     manifest: Mapping[str, Any]
     config: Mapping[str, Any]
@@ -61,75 +61,77 @@ class Subject(NamedTuple):
         return oci.blob(self.layout, digest)
 
 
-def audit(job: build.Job, env: Mapping[str, str] = os.environ) -> Audited:
-    """Look through the image that was built of a job's inputs. Raises InputError where there is none."""
-    layout = build.kept(job)
+def audit(job: Job, env: Mapping[str, str] = os.environ) -> Audited:
+    """Audit the image built from a job's inputs. Raises InputError if it is not built."""
+    layout = job.kept_layout
     if layout is None:
         raise InputError(
-            f"{job.variant.id}: nothing was built of the inputs that are there now",
+            f"{job.variant.id}: no image was built from the current inputs",
             hint=f"invoke build --target {job.variant.id}",
         )
-    return examine(job, layout, own(env))
+    return examine(job, layout, machine_patterns(env))
 
 
-def examine(job: build.Job, layout: Path, secret: Sequence[Pattern] = ()) -> Audited:
-    """Look through an OCI layout for what the policy forbids and for `secret`, what only this machine knows."""
+def examine(job: Job, layout: Path, extra: Sequence[Pattern] = ()) -> Audited:
+    """Audit an OCI layout by the policy and by `extra` patterns of secrets."""
     subject = _open(job, layout)
     policy = hardening.read_policy(job.root)
-    policy = policy.model_copy(update={"patterns": (*policy.patterns, *secret)})
+    policy = policy.model_copy(update={"patterns": (*policy.patterns, *extra)})
     seen = read(subject, policy)
     dockerfile = (job.root / "images" / job.variant.id / "Dockerfile").read_text()
-    asked = job.variant.base.packages if isinstance(job.variant.base, DebianBase) else ()
-    found = (*hardening.findings(seen, policy, asked), *hardening.network(dockerfile))
-    below = len(subject.manifest["layers"]) - hardening.own_layers(dockerfile)
-    vendors = [item for item in found if not isinstance(job.variant.base, DebianBase) and _of_base(item, below)]
-    mine = [item for item in found if item not in vendors]
+    base = job.variant.base
+    requested = base.packages if isinstance(base, DebianBase) else ()
+    found = (*hardening.findings(seen, policy, requested), *hardening.network(dockerfile))
+    base_layers = len(subject.manifest["layers"]) - hardening.own_layers(dockerfile)
+    of_base = [item for item in found if not isinstance(base, DebianBase) and _of_base(item, base_layers)]
+    own = [item for item in found if item not in of_base]
     return Audited(
         variant=job.variant.id,
         platform=job.platform,
         digest=oci.read_digest(layout),
         layers=len(subject.manifest["layers"]),
         files=len(seen.nodes),
-        findings=tuple(item for item in mine if not item.because),
-        allowed=tuple(item for item in mine if item.because),
-        of_base=tuple(vendors),
+        findings=tuple(item for item in own if not item.because),
+        allowed=tuple(item for item in own if item.because),
+        of_base=tuple(of_base),
     )
 
 
-def settle(audited: Audited) -> None:
-    """Raise HardeningError for what should not be there."""
+def enforce(audited: Audited) -> None:
+    """Raise HardeningError if there are findings that the policy does not allow."""
     if audited.findings:
         raise HardeningError(
             *(_line(item) for item in audited.findings),
-            hint=f"mend what brings it; what must stay is named under allow in {hardening.FILE}, with a reason",
+            hint=f"remove it from the image, or add it with a reason to allow in {hardening.FILE}",
         )
 
 
 def report(audited: Audited) -> str:
-    """Return what people read."""
+    """Return the result as text."""
     lines = [f"{audited.variant} {audited.platform} {audited.digest}: {audited.files} paths in {audited.layers} layers"]
-    lines += [f"  stays: {_line(item)}\n    because: {item.because}" for item in audited.allowed]
-    lines += [f"  of the base: {_line(item)}" for item in audited.of_base]
-    lines.append(f"  {len(audited.findings) or 'nothing'} to mend")
+    lines += [f"  allowed: {_line(item)}\n    because: {item.because}" for item in audited.allowed]
+    lines += [f"  in the base: {_line(item)}" for item in audited.of_base]
+    lines.append(f"  {len(audited.findings) or 'no'} findings")
     return "\n".join(lines) + "\n"
 
 
-def own(env: Mapping[str, str]) -> tuple[Pattern, ...]:
-    """Return what only this machine knows and no image may: its proxies, and its indexes where they want a password."""
+def machine_patterns(env: Mapping[str, str]) -> tuple[Pattern, ...]:
+    """Return a pattern for addresses that belong to this machine only: proxies, and indexes with credentials."""
     configured = indexes.read_indexes(env)
-    proxies = {value for name, value in env.items() if hardening.PROXY.match(name) and "://" in value}
-    proxies |= {configured.proxy} if configured.proxy else set()
-    places = {url for url in (configured.main, *configured.extra, *configured.find_links) if url and "@" in url}
-    netlocs = {urlsplit(url).netloc for url in proxies | places}
-    marks = tuple(sorted(netloc for netloc in netlocs if len(netloc) >= SHORTEST))
-    return (Pattern(name="an address of the build machine's", marks=marks, regex=""),) if marks else ()
+    urls = {value for name, value in env.items() if hardening.PROXY.match(name) and "://" in value}
+    if configured.proxy:
+        urls.add(configured.proxy)
+    urls |= {url for url in (configured.main, *configured.extra, *configured.find_links) if url and "@" in url}
+    hosts = {urlsplit(url).netloc for url in urls}
+    marks = tuple(sorted(host for host in hosts if len(host) >= SHORTEST))
+    return (Pattern(name="an address of the build machine", marks=marks, regex=""),) if marks else ()
 
 
 # --- reading --------------------------------------------------------------------------------------------------------
 
 
-def read(subject: Subject, policy: Policy) -> Seen:
-    """Return what is in an image. Reads every layer once."""
+def read(subject: AuditedImage, policy: HardeningPolicy) -> Seen:
+    """Return what the rules need to know about an image. Reads every layer once."""
     nodes: dict[str, Node] = {}
     texts: dict[str, str] = {}
     secrets: list[Finding] = []
@@ -143,8 +145,8 @@ def read(subject: Subject, policy: Policy) -> Seen:
     return Seen(nodes, tuple(secrets), frozenset(package.name for package in packages), texts, subject.config)
 
 
-def _open(job: build.Job, layout: Path) -> Subject:
-    return Subject(job, layout, oci.read_manifest(layout), oci.read_config(layout))
+def _open(job: Job, layout: Path) -> AuditedImage:
+    return AuditedImage(job, layout, oci.read_manifest(layout), oci.read_config(layout))
 
 
 def _node(entry: layers.Entry, nodes: Mapping[str, Node]) -> Node:
@@ -156,29 +158,33 @@ def _node(entry: layers.Entry, nodes: Mapping[str, Node]) -> Node:
     return Node(entry.layer, kind, info.mode, info.uid, info.gid, hardening.CAPABILITY in info.pax_headers)
 
 
-def _secrets(entry: layers.Entry, policy: Policy, texts: dict[str, str]) -> Iterator[Finding]:
-    """Return what is secret of a file by its name or its bytes; keeps the texts that are wanted."""
+def _secrets(entry: layers.Entry, policy: HardeningPolicy, texts: dict[str, str]) -> Iterator[Finding]:
+    """Yield a finding for each kind of secret in a file's name or bytes; add the text of a kept file to `texts`."""
     if entry.content is None:
         return
-    kinds = {what: None for what in (hardening.named(entry.path, policy),) if what}
+    kinds = []
+    by_name = hardening.secret_by_name(entry.path, policy)
+    if by_name:
+        kinds.append(by_name)
     for data in _pieces(entry.content):
-        kinds |= dict.fromkeys(hardening.secrets(entry.path, data, policy.patterns))
+        kinds += hardening.secrets(entry.path, data, policy.patterns)
         if entry.path in KEPT or entry.path.startswith(KEPT_BELOW):
             texts[entry.path] = data.decode(errors="replace")
-    yield from (Finding(rule="secrets", path=entry.path, found=kind, layer=entry.layer) for kind in kinds)
+    for kind in dict.fromkeys(kinds):
+        yield Finding(rule="secrets", path=entry.path, found=kind, layer=entry.layer)
 
 
 def _pieces(content: Any) -> Iterator[bytes]:
-    """Return a file's bytes in pieces that overlap, so that no secret is cut in two."""
+    """Yield a file's bytes in pieces that overlap, so that a secret on a boundary is found."""
     last = b""
     while data := content.read(READ):
         yield last + data if last else data
         last = data[-OVERLAP:]
 
 
-def _of_base(found: Finding, below: int) -> bool:
-    """Tell whether the image below brought something; of packages, which no layer is known of, it always did."""
-    return found.layer < below if found.layer is not None else found.path.startswith("deb ")
+def _of_base(found: Finding, base_layers: int) -> bool:
+    """Return whether a finding is in the base image; Debian packages, whose layer is unknown, always are."""
+    return found.layer < base_layers if found.layer is not None else found.path.startswith("deb ")
 
 
 def _line(found: Finding) -> str:

@@ -1,4 +1,4 @@
-"""REF REF → what changed between two images: packages, files, sizes, flags. The comparison is pure; reading is IO."""
+"""Compare two images: packages, files, sizes, flags. The comparison is pure; reading the images is IO."""
 
 from __future__ import annotations
 
@@ -6,102 +6,106 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from drydock.attest.contents import Contents, File, read_contents
+from drydock.attest.contents import ImageContents, read_contents
 from drydock.core.errors import InputError
 from drydock.examine.pulled import Image, open_image
 from drydock.model.record import Record
 
 PROFILE = "opt/drydock/profile.json"
-"""Where an image keeps what its entrypoint decides by."""
+"""The image's settings for its entrypoint."""
 SHOWN = 20
-"""Changed files that people are shown; --json has them all."""
+"""Number of changed files in the text report; --json has them all."""
 
 
-class Change(NamedTuple):
-    """One thing that is not the same in both; empty where it is in one only."""
+class ImageChange(NamedTuple):
+    """A difference between the two images."""
 
     name: str
     old: str
+    """Empty if the old image does not have it."""
     new: str
+    """Empty if the new image does not have it."""
 
 
-class Changed(Record):
+class ImageDiff(Record):
     """What `diff --json` prints."""
 
     old: str
     new: str
     platform: str
     same: bool
-    packages: tuple[Change, ...]
-    flags: tuple[Change, ...]
-    """vLLM's flags and environment that the image sets, by name."""
-    config: tuple[Change, ...]
-    """User, entrypoint, environment, labels of the image itself."""
-    files: tuple[Change, ...]
-    """Files that no changed package accounts for, by sha256 or link."""
+    packages: tuple[ImageChange, ...]
+    flags: tuple[ImageChange, ...]
+    """vLLM flags and environment variables that the image sets."""
+    config: tuple[ImageChange, ...]
+    """The image's configuration: user, entrypoint, environment, labels."""
+    files: tuple[ImageChange, ...]
+    """Changed files that belong to no changed package, by sha256 or link target."""
     files_of_packages: int
-    """Number of changed files that changed packages account for."""
+    """Number of changed files that belong to changed packages."""
     sizes: Mapping[str, tuple[int, int]]
-    """Bytes: of the layers as they travel, and of the files in them."""
+    """Size in bytes of the compressed layers, and of the files."""
 
 
 class Side(NamedTuple):
     """One of two images."""
 
     digest: str
-    contents: Contents
+    contents: ImageContents
     config: Mapping[str, Any]
     compressed: int
 
 
-def diff(old: str, new: str, *, platform: str = "", insecure: bool = False) -> Changed:
-    """Return what changed. Raises InputError where the two have no platform in common, and what reading raises."""
+def diff(old: str, new: str, *, platform: str = "", insecure: bool = False) -> ImageDiff:
+    """Return the changes. Raises InputError if the images have no platform in common, and the errors of reading."""
     images = [open_image(reference, insecure=insecure) for reference in (old, new)]
     chosen = _platform(images, platform)
     return compare(chosen, *(_side(image, chosen) for image in images))
 
 
-def compare(platform: str, old: Side, new: Side) -> Changed:
-    """Return what changed between two images. Pure."""
+def compare(platform: str, old: Side, new: Side) -> ImageDiff:
+    """Return the changes between two images. Pure."""
     packages = _changes(_packages(old.contents), _packages(new.contents))
-    owners = {change.name for change in packages}
-    files = _changes(*({path: _content(file) for path, file in side.contents.files.items()} for side in (old, new)))
-    loose = [change for change in files if not _owner(change.name, old, new) & owners]
+    changed_packages = {change.name for change in packages}
+    files = _changes(_files(old.contents), _files(new.contents))
+    other_files = [change for change in files if not _owners(change.name, old, new) & changed_packages]
     sizes = {"compressed": (old.compressed, new.compressed), "files": (_size(old.contents), _size(new.contents))}
-    return Changed(
+    return ImageDiff(
         old=old.digest,
         new=new.digest,
         platform=platform,
         same=old.digest == new.digest,
         packages=packages,
-        flags=_changes(*(_flags(side.contents) for side in (old, new))),
-        config=_changes(*({key: json.dumps(value) for key, value in side.config.items()} for side in (old, new))),
-        files=tuple(loose),
-        files_of_packages=len(files) - len(loose),
+        flags=_changes(_flags(old.contents), _flags(new.contents)),
+        config=_changes(_config(old), _config(new)),
+        files=tuple(other_files),
+        files_of_packages=len(files) - len(other_files),
         sizes=sizes,
     )
 
 
-def report(found: Changed) -> str:
-    """Return what people read."""
+def report(found: ImageDiff) -> str:
+    """Return the result as text."""
     if found.same:
         return f"the same: {found.old}\n"
     lines = [f"{found.old} → {found.new} ({found.platform})"]
     for title, changes in (("packages", found.packages), ("flags", found.flags), ("config", found.config)):
         lines += [f"{title}:", *map(_line, changes)] if changes else []
     if found.files or found.files_of_packages:
-        lines.append(f"files: {found.files_of_packages} of the packages above, {len(found.files)} others")
+        lines.append(f"files: {found.files_of_packages} in the packages above, {len(found.files)} others")
         lines += [_line(change) for change in found.files[:SHOWN]]
     lines += [f"{name}: {old / 1e6:.1f} → {new / 1e6:.1f} MB" for name, (old, new) in found.sizes.items()]
     return "\n".join(lines) + "\n"
 
 
-def _platform(images: Iterable[Image], asked: str) -> str:
+def _platform(images: Iterable[Image], requested: str) -> str:
     first, second = (set(image.platforms) for image in images)
     common = sorted(first & second)
-    if not common or (asked and asked not in common):
-        raise InputError(f"{asked or 'no platform'}: the two have {', '.join(common) or 'none'} in common")
-    return asked or common[0]
+    if not common:
+        raise InputError("the two images have no platform in common")
+    if requested and requested not in common:
+        raise InputError(f"--platform {requested}: expected a platform of both images: {', '.join(common)}")
+    return requested or common[0]
 
 
 def _side(image: Image, platform: str) -> Side:
@@ -112,36 +116,40 @@ def _side(image: Image, platform: str) -> Side:
     return Side(manifest.digest, read_contents(content, image.blob), config, compressed)
 
 
-def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[Change, ...]:
+def _changes(old: Mapping[str, str], new: Mapping[str, str]) -> tuple[ImageChange, ...]:
     names = sorted({*old, *new})
-    changes = (Change(name, old.get(name, ""), new.get(name, "")) for name in names)
+    changes = (ImageChange(name, old.get(name, ""), new.get(name, "")) for name in names)
     return tuple(change for change in changes if change.old != change.new)
 
 
-def _packages(contents: Contents) -> dict[str, str]:
+def _packages(contents: ImageContents) -> dict[str, str]:
     return {package.owner: package.version for package in contents.packages if not package.within}
 
 
-def _flags(contents: Contents) -> dict[str, str]:
+def _flags(contents: ImageContents) -> dict[str, str]:
     profile = json.loads(contents.texts.get(PROFILE, "{}"))
     return {str(item["setting"]): json.dumps(item["value"]) for item in profile.get("settings", ())}
 
 
-def _content(file: File) -> str:
-    return f"{file.sha256 or file.link} {file.mode:o}"
+def _config(side: Side) -> dict[str, str]:
+    return {key: json.dumps(value) for key, value in side.config.items()}
 
 
-def _owner(path: str, *sides: Side) -> set[str]:
+def _files(contents: ImageContents) -> dict[str, str]:
+    return {path: f"{file.sha256 or file.link} {file.mode:o}" for path, file in contents.files.items()}
+
+
+def _owners(path: str, *sides: Side) -> set[str]:
     return {side.contents.owners.get(path, "") for side in sides}
 
 
-def _size(contents: Contents) -> int:
+def _size(contents: ImageContents) -> int:
     return sum(file.size for file in contents.files.values())
 
 
-def _line(change: Change) -> str:
+def _line(change: ImageChange) -> str:
     return f"  {change.name}: {_short(change.old) or 'absent'} → {_short(change.new) or 'absent'}"
 
 
 def _short(value: str) -> str:
-    return value if len(value) <= 60 else f"{value[:57]}…"  # noqa: PLR2004 - what fits beside its twin
+    return value if len(value) <= 60 else f"{value[:57]}…"  # noqa: PLR2004 - two values fit into a line

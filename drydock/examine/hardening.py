@@ -1,6 +1,6 @@
-"""What must not be in an image: hardening.yaml, and the rules that judge what was seen of one. Reads one file.
+"""The hardening policy, and the rules of `audit`. Reads hardening.yaml.
 
-The rules are pure: what they judge was read from the layers by drydock.audit.
+The rules are pure; drydock.examine.audit reads the layers.
 """
 
 from __future__ import annotations
@@ -22,87 +22,84 @@ FILE = "drydock/examine/hardening.yaml"
 Rule = Literal["secrets", "tools", "rights", "writable", "user", "network"]
 USER = "10001:0"
 ACCOUNT = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin"
-"""What every image runs as, and what its passwd says of that user."""
-STICKY, ANYBODY, GROUP, SETID = 0o1000, 0o002, 0o020, 0o6000
+"""The user of every image, and its line in etc/passwd."""
+STICKY, OTHERS_WRITE, GROUP_WRITE, SETID = 0o1000, 0o002, 0o020, 0o6000
+"""Bits of a file's mode; SETID is setuid or setgid."""
 CAPABILITY = "SCHILY.xattr.security.capability"
-"""Where a tar file keeps what setcap(8) gives to a file."""
-SAYS_SECRET = re.compile(r"(?i)(?:^|_)(?:token|password|passwd|secret|api_?key|access_key|credentials?)(?:$|_)")
+"""The pax header in which tar stores capabilities set by setcap(8)."""
+SECRET_NAME = re.compile(r"(?i)(?:^|_)(?:token|password|passwd|secret|api_?key|access_key|credentials?)(?:$|_)")
 PROXY = re.compile(r"(?i)^(?:https?|ftp|all|no)_proxy$")
 
 
 class Pattern(Record):
-    """What a secret looks like."""
+    """A pattern of a secret."""
 
     name: str
-    """What it is."""
+    """Kind of secret, for the report."""
     marks: tuple[str, ...]
-    """Fixed text, of which one is part of it: what is searched first."""
+    """Fixed strings: every secret of this kind contains one. Searched first, because that is fast."""
     regex: str
-    """The whole of it."""
+    """Matches the secret."""
     within: tuple[str, ...] = ()
-    """Globs of the files that are searched; all when empty."""
+    """Globs of the files to search; all files if empty."""
 
     @cached_property
     def compiled(self) -> re.Pattern[bytes]:
-        """Return the expression, for bytes."""
+        """Return the compiled regex."""
         return re.compile(self.regex.encode())
 
 
 class Tool(Record):
-    """Something that only builds, or that a server has no use for."""
+    """Software that is only needed to build, or that a server does not need."""
 
     name: str
-    """What it is."""
+    """Kind of tool, for the report."""
     packages: tuple[str, ...] = ()
     """Globs of Debian packages."""
     but: tuple[str, ...] = ()
-    """Globs of those among them that are none."""
+    """Globs of packages to exclude."""
     distributions: tuple[str, ...] = ()
     """Python distributions."""
     files: tuple[str, ...] = ()
     """Globs of paths."""
     unless: tuple[str, ...] = ()
-    """Packages: a variant whose base asks for one of them compiles when it runs."""
+    """Debian packages: variants whose base requests one of them compile at run time, so the tools may stay."""
 
 
 class Allowed(Record):
-    """Something that is found and stays."""
+    """An exception to a rule."""
 
     rule: Rule
-    """Which rule finds it."""
     path: str
     """Glob of the path."""
     because: Because
 
 
-class Policy(Record):
+class HardeningPolicy(Record):
     """hardening.yaml as written."""
 
     schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
+    """Version of the file format."""
     files: Mapping[str, str]
-    """Glob of a path → what such a file holds."""
+    """Glob of a path → secrets that such a file contains."""
     patterns: tuple[Pattern, ...]
-    """What secrets look like."""
     tools: tuple[Tool, ...]
-    """What does not belong into an image that serves."""
     writable: tuple[str, ...]
     """Paths that the image's user may write to."""
     allow: tuple[Allowed, ...] = ()
-    """What stays, with the reason."""
 
 
 class Finding(Record):
-    """Something in an image that should not be there."""
+    """A violation of a rule."""
 
     rule: Rule
     path: str
-    """In the image, or of the image's configuration."""
+    """Path in the image, or part of the image's configuration."""
     found: str
     layer: int | None = None
-    """The layer that brought it, the lowest being 0."""
+    """Number of the layer that contains it; the lowest is 0."""
     because: str = ""
-    """Why it stays, where hardening.yaml says so."""
+    """Why hardening.yaml allows it; empty if it does not."""
 
 
 class Node(NamedTuple):
@@ -115,53 +112,65 @@ class Node(NamedTuple):
     uid: int
     gid: int
     capable: bool = False
-    """Whether a capability is set on it."""
+    """Whether it has capabilities."""
 
 
 class Seen(NamedTuple):
-    """What was read of an image."""
+    """The contents of an image, as the rules need them."""
 
     nodes: Mapping[str, Node]
     secrets: tuple[Finding, ...]
-    """Found while reading, in every layer."""
+    """Secrets in the files of any layer."""
     packages: frozenset[str]
     """Names of the Debian packages."""
     texts: Mapping[str, str]
-    """etc/passwd and its like."""
+    """Texts of etc/passwd and similar files."""
     config: Mapping[str, Any]
-    """Of the image."""
+    """The image's configuration."""
 
 
-def read_policy(root: Path) -> Policy:
-    """Return the policy; raises InputError with the place of what is wrong."""
-    return validate(Policy, read_yaml(root / FILE, FILE))
+def read_policy(root: Path) -> HardeningPolicy:
+    """Return the policy. Raises InputError with the position of each problem."""
+    return validate(HardeningPolicy, read_yaml(root / FILE, FILE))
 
 
-def findings(seen: Seen, policy: Policy, asked: Iterable[str]) -> Iterator[Finding]:
-    """Return everything that a rule has against an image; what the policy allows carries its reason.
+def findings(seen: Seen, policy: HardeningPolicy, requested: Iterable[str]) -> Iterator[Finding]:
+    """Yield the findings of all rules; those that the policy allows have its reason.
 
-    `asked` are the packages that the variant's base asks for by name.
+    `requested` are the packages that the variant's base requests by name.
     """
-    compiled = (_packages(seen, policy, set(asked)), rights(seen), writable(seen, policy), user(seen))
-    for found in (*seen.secrets, *(item for rule in compiled for item in rule), *configured(seen, policy)):
-        yield found.model_copy(update={"because": _allowed(found, policy)})
+    found = [
+        *seen.secrets,
+        *_tools(seen, policy, set(requested)),
+        *rights(seen),
+        *writable(seen, policy),
+        *user(seen),
+        *configured(seen, policy),
+    ]
+    for item in found:
+        yield item.model_copy(update={"because": _reason_to_allow(item, policy)})
 
 
-def _allowed(found: Finding, policy: Policy) -> str:
-    fits = (item for item in policy.allow if item.rule == found.rule and fnmatchcase(found.path, item.path))
-    return next((item.because for item in fits), "")
+def _reason_to_allow(found: Finding, policy: HardeningPolicy) -> str:
+    for item in policy.allow:
+        if item.rule == found.rule and fnmatchcase(found.path, item.path):
+            return item.because
+    return ""
 
 
 # --- secrets --------------------------------------------------------------------------------------------------------
 
 
-def named(path: str, policy: Policy) -> str:
-    """Return what a file of this name holds, if it is one that holds secrets; else nothing."""
-    return next((what for glob, what in policy.files.items() if fnmatchcase(path, glob)), "")
+def secret_by_name(path: str, policy: HardeningPolicy) -> str:
+    """Return the kind of secrets that a file with this path contains, or an empty string."""
+    for glob, kind in policy.files.items():
+        if fnmatchcase(path, glob):
+            return kind
+    return ""
 
 
 def secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str]:
-    """Return what secrets are in some bytes of a file; never the secret itself."""
+    """Yield the kinds of secrets in some bytes of a file, never the secrets themselves."""
     for pattern in patterns:
         if pattern.within and not any(fnmatchcase(path, glob) for glob in pattern.within):
             continue
@@ -169,31 +178,30 @@ def secrets(path: str, data: bytes, patterns: Sequence[Pattern]) -> Iterator[str
             yield pattern.name
 
 
-def configured(seen: Seen, policy: Policy) -> Iterator[Finding]:
-    """Return secrets and proxies in the image's environment, labels and history."""
+def configured(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
+    """Yield secrets and proxies in the image's environment, labels and history."""
     config = seen.config.get("config", {})
     for setting in config.get("Env") or ():
         name, _, value = setting.partition("=")
-        if PROXY.match(name) or (value and SAYS_SECRET.search(name)):
+        if PROXY.match(name) or (value and SECRET_NAME.search(name)):
             yield Finding(rule="secrets", path=f"ENV {name}", found="is set in the image")
     texts = {"ENV": config.get("Env"), "LABEL": config.get("Labels"), "history": seen.config.get("history")}
     everywhere = [pattern.model_copy(update={"within": ()}) for pattern in policy.patterns]
     for where, value in texts.items():
-        for what in secrets("", repr(value).encode(), everywhere):
-            yield Finding(rule="secrets", path=where, found=what)
+        for kind in secrets("", repr(value).encode(), everywhere):
+            yield Finding(rule="secrets", path=where, found=kind)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
 
 
-def _packages(seen: Seen, policy: Policy, asked: set[str]) -> Iterator[Finding]:
+def _tools(seen: Seen, policy: HardeningPolicy, requested: set[str]) -> Iterator[Finding]:
     for tool in policy.tools:
-        if not asked.intersection(tool.unless):
-            yield from tools(seen, tool)
+        if not requested.intersection(tool.unless):
+            yield from _installed(seen, tool)
 
 
-def tools(seen: Seen, tool: Tool) -> Iterator[Finding]:
-    """Return what is in an image of one kind of tool."""
+def _installed(seen: Seen, tool: Tool) -> Iterator[Finding]:
     for package in sorted(seen.packages):
         if _any(package, tool.packages) and not _any(package, tool.but):
             yield Finding(rule="tools", path=f"deb {package}", found=tool.name)
@@ -206,10 +214,11 @@ def tools(seen: Seen, tool: Tool) -> Iterator[Finding]:
 
 
 def _distribution(folder: str) -> str:
-    """Return the name of the distribution whose metadata lies in a folder of an environment itself, else nothing."""
+    """Return the distribution of a metadata folder directly in site-packages or dist-packages, or an empty string."""
     site, _, name = folder.rpartition("/")
-    within = site.endswith(("/site-packages", "/dist-packages")) and name.endswith(".dist-info")
-    return name.partition("-")[0].replace("_", "-").lower() if within else ""
+    if site.endswith(("/site-packages", "/dist-packages")) and name.endswith(".dist-info"):
+        return name.partition("-")[0].replace("_", "-").lower()
+    return ""
 
 
 def _any(text: str, globs: Iterable[str]) -> bool:
@@ -220,62 +229,67 @@ def _any(text: str, globs: Iterable[str]) -> bool:
 
 
 def rights(seen: Seen) -> Iterator[Finding]:
-    """Return programs that run with more rights than who starts them, and devices."""
+    """Yield setuid and setgid programs, files with capabilities, and devices."""
     for path, node in seen.nodes.items():
         if node.kind == "file" and node.mode & SETID:
             found = f"runs as its owner {node.uid}:{node.gid}: mode {node.mode:04o}"
             yield Finding(rule="rights", path=path, found=found, layer=node.layer)
         if node.capable:
-            yield Finding(rule="rights", path=path, found="has capabilities of its own", layer=node.layer)
+            yield Finding(rule="rights", path=path, found="has capabilities", layer=node.layer)
         if node.kind == "device":
-            yield Finding(rule="rights", path=path, found="a device in a layer", layer=node.layer)
+            yield Finding(rule="rights", path=path, found="is a device", layer=node.layer)
 
 
-def writable(seen: Seen, policy: Policy) -> Iterator[Finding]:
-    """Return what the image's user or everybody may write to, and should not."""
+def writable(seen: Seen, policy: HardeningPolicy) -> Iterator[Finding]:
+    """Yield the paths that everyone or the image's user can write to, except those that the policy lists.
+
+    A listed path may be writable by everyone only if it has the sticky bit.
+    """
     uid, gid = (int(number) for number in USER.split(":"))
     for path, node in seen.nodes.items():
         if node.kind == "link":
             continue
-        everybody = node.mode & ANYBODY and not (node.mode & STICKY and path in policy.writable)
-        groups = node.gid == gid and node.mode & GROUP and path not in policy.writable
-        if everybody or groups or (node.uid == uid and path not in policy.writable):
-            who = "everybody" if everybody else f"the image's user {USER}"
-            found = f"{who} may write to it: {node.uid}:{node.gid}, mode {node.mode:04o}"
-            yield Finding(rule="writable", path=path or "/", found=found, layer=node.layer)
+        listed = path in policy.writable
+        by_user = node.uid == uid or (node.gid == gid and node.mode & GROUP_WRITE)
+        if node.mode & OTHERS_WRITE and not (listed and node.mode & STICKY):
+            who = "everyone"
+        elif by_user and not listed:
+            who = f"the image's user {USER}"
+        else:
+            continue
+        found = f"writable by {who}: {node.uid}:{node.gid}, mode {node.mode:04o}"
+        yield Finding(rule="writable", path=path or "/", found=found, layer=node.layer)
 
 
 # --- users ----------------------------------------------------------------------------------------------------------
 
 
 def user(seen: Seen) -> Iterator[Finding]:
-    """Return what is wrong with whom the image runs as, with its accounts, and with who owns its files."""
+    """Yield wrong users: the user that the image runs as, its account, accounts with passwords, owners of files."""
     runs_as = str((seen.config.get("config") or {}).get("User", ""))
     if runs_as != USER:
         yield Finding(rule="user", path="USER", found=f"{runs_as or 'root'}, expected {USER}")
-    own = [
-        line for line in seen.texts.get("etc/passwd", "").splitlines() if line.split(":")[2:3] == USER.split(":")[:1]
-    ]
-    if own != [ACCOUNT]:
-        yield Finding(
-            rule="user", path="etc/passwd", found=f"{' and '.join(own) or 'no user 10001'}, expected {ACCOUNT}"
-        )
-    yield from (item for name in ("etc/passwd", "etc/shadow") for item in _passwords(name, seen.texts.get(name, "")))
-    uids, gids = (
-        {int(line.split(":")[2]) for line in _lines(seen.texts, name)} for name in ("etc/passwd", "etc/group")
-    )
+    uid = USER.partition(":")[0]
+    accounts = [line for line in seen.texts.get("etc/passwd", "").splitlines() if line.split(":")[2:3] == [uid]]
+    if accounts != [ACCOUNT]:
+        found = f"{' and '.join(accounts) or f'no user {uid}'}, expected {ACCOUNT}"
+        yield Finding(rule="user", path="etc/passwd", found=found)
+    for name in ("etc/passwd", "etc/shadow"):
+        yield from _passwords(name, seen.texts.get(name, ""))
+    uids, gids = _ids(seen.texts.get("etc/passwd", "")), _ids(seen.texts.get("etc/group", ""))
     for path, node in seen.nodes.items():
         if node.uid not in uids or node.gid not in gids:
-            found = f"belongs to {node.uid}:{node.gid}, which no line of passwd or group names"
+            found = f"its owner {node.uid}:{node.gid} is not in passwd or group"
             yield Finding(rule="user", path=path, found=found, layer=node.layer)
 
 
-def _lines(texts: Mapping[str, str], name: str) -> list[str]:
-    return [line for line in texts.get(name, "").splitlines() if line.count(":") > 1]
+def _ids(text: str) -> set[int]:
+    """Return the numeric ids in a passwd or group file."""
+    return {int(line.split(":")[2]) for line in text.splitlines() if line.count(":") > 1}
 
 
 def _passwords(name: str, text: str) -> Iterator[Finding]:
-    """Return accounts that somebody can log in to: an empty password, or any that is neither locked nor in shadow."""
+    """Yield accounts that allow a login: an empty password, or one that is neither locked nor in etc/shadow."""
     for line in text.splitlines():
         account, _, rest = line.partition(":")
         password = rest.partition(":")[0]
@@ -287,7 +301,7 @@ def _passwords(name: str, text: str) -> Iterator[Finding]:
 
 
 def network(dockerfile: str) -> Iterator[Finding]:
-    """Return the steps of a Dockerfile that could reach a network. Pure."""
+    """Yield the steps of a Dockerfile that could use the network."""
     for step in steps(dockerfile):
         word = step.partition(" ")[0].upper()
         if (word == "RUN" and not step.startswith("RUN --network=none ")) or word == "ADD":
@@ -295,7 +309,7 @@ def network(dockerfile: str) -> Iterator[Finding]:
 
 
 def own_layers(dockerfile: str) -> int:
-    """Return how many layers a Dockerfile puts upon its base, through the stages that the last one is made of."""
+    """Return the number of layers that a Dockerfile adds to its base, in the last stage and the stages below it."""
     stages: dict[str, tuple[str, int]] = {}
     name = ""
     for step in steps(dockerfile):
@@ -313,6 +327,6 @@ def own_layers(dockerfile: str) -> int:
 
 
 def steps(dockerfile: str) -> list[str]:
-    """Return a Dockerfile's instructions, one a line, without comments."""
+    """Return a Dockerfile's instructions without comments, one per item."""
     lines = "\n".join(line for line in dockerfile.splitlines() if not line.lstrip().startswith("#"))
     return [line.strip() for line in lines.replace("\\\n", " ").splitlines() if line.strip()]

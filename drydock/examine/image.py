@@ -1,12 +1,12 @@
-"""REF → what is in that image, since when, from which row, and what is said of it; read from the registry alone. IO."""
+"""Inspect an image in a registry: contents, creation time, variant and attached documents, all unverified. IO."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drydock.attest import documents
-from drydock.examine.pulled import Document, Image, open_image
+from drydock.examine.pulled import Image, Referrer, open_image
 from drydock.lock import lockfile
 from drydock.lock.proof import Proof
 from drydock.model.locked import LockedDebianBase
@@ -18,22 +18,22 @@ class InspectedPlatform(Record):
 
     digest: str
     created: str
-    """SOURCE_DATE_EPOCH, not when it was built."""
+    """SOURCE_DATE_EPOCH, not the time of the build."""
     layers: int
     size: int
-    """Bytes of its layers, compressed."""
+    """Size of the compressed layers in bytes."""
     labels: Mapping[str, str]
     attached: Mapping[str, str]
-    """File name → digest of the artifact that carries it."""
+    """File name → digest of the artifact that contains it."""
     signatures: int
-    """Made by anybody: whose count is for `invoke verify --reference` to say."""
+    """Number of signatures by anyone; `invoke verify --reference` verifies them."""
     base: str
     packages: Mapping[str, int]
     """Number of wheels and Debian packages that the lock pins."""
     built: tuple[Mapping[str, str], ...]
-    """What each provenance says: when, by whom, from which commit."""
+    """For each provenance: time of the build, builder, commit."""
     shown: str
-    """The strongest proof tier of its inputs."""
+    """Highest proof tier of the image's inputs."""
 
 
 class Inspected(Record):
@@ -46,7 +46,7 @@ class Inspected(Record):
 
 
 def inspect(reference: str, *, insecure: bool = False) -> Inspected:
-    """Return what a registry says of an image, unverified. Raises InputError, RegistryError or UntrustedError."""
+    """Return what a registry stores about an image, unverified. Raises InputError, RegistryError or UntrustedError."""
     image = open_image(reference, insecure=insecure)
     return Inspected(
         image=str(image.where.at(image.digest)),
@@ -57,15 +57,17 @@ def inspect(reference: str, *, insecure: bool = False) -> Inspected:
 
 
 def report(found: Inspected) -> str:
-    """Return what people read."""
+    """Return the result as text."""
     lines = [found.image]
     for name, platform in found.platforms.items():
-        variant, version = (platform.labels.get(key, "?") for key in ("io.drydock.variant", _VERSION))
+        variant = platform.labels.get("io.drydock.variant", "?")
+        version = platform.labels.get("org.opencontainers.image.version", "?")
+        packages = ", ".join(f"{count} {kind}" for kind, count in platform.packages.items())
         lines += [
             f"{name}: {variant}, vLLM {version}, {platform.layers} layers, {platform.size / 1e6:.0f} MB",
             f"  digest   {platform.digest}",
-            f"  base     {platform.base or 'not said'}",
-            f"  pinned   {', '.join(f'{count} {kind}' for kind, count in platform.packages.items()) or 'not said'}",
+            f"  base     {platform.base or 'unknown'}",
+            f"  pinned   {packages or 'unknown'}",
             f"  attached {', '.join(platform.attached) or 'nothing'}; {platform.signatures} signatures",
             f"  shown    {platform.shown}",
         ]
@@ -75,42 +77,41 @@ def report(found: Inspected) -> str:
     return "\n".join(lines) + "\n"
 
 
-_VERSION = "org.opencontainers.image.version"
-
-
 def _platform(image: Image, name: str) -> InspectedPlatform:
     manifest = image.platforms[name]
     layers: Sequence[Mapping[str, Any]] = manifest.content["layers"]
     config = image.config(name)
-    found = image.documents(manifest.digest, documents.KINDS)
-    base, packages = _pinned(found, name)
+    found = image.documents(manifest.digest, documents.FILE_NAMES)
+    base, packages = _pinned(of_type(found, documents.LOCK), name)
+    proofs = of_type(found, documents.PROOF)
     return InspectedPlatform(
         digest=manifest.digest,
         created=str(config.get("created", "")),
         layers=len(layers),
         size=sum(int(layer["size"]) for layer in layers),
         labels=config.get("config", {}).get("Labels") or {},
-        attached={documents.KINDS[item.media_type]: item.manifest for item in found},
+        attached={documents.FILE_NAMES[item.media_type]: item.manifest for item in found},
         signatures=image.signatures(manifest.digest),
         base=base,
         packages=packages,
-        built=tuple(_built(item) for item in of(found, documents.PROVENANCE)),
-        shown=next((Proof.model_validate(item.json()).tier() for item in of(found, documents.PROOF)), "none"),
+        built=tuple(_built(item) for item in of_type(found, documents.PROVENANCE)),
+        shown=Proof.model_validate(proofs[0].json()).tier() if proofs else "none",
     )
 
 
-def _pinned(found: Iterable[Document], platform: str) -> tuple[str, dict[str, int]]:
-    item = next(of(found, documents.LOCK), None)
-    if item is None:
+def _pinned(locks: Sequence[Referrer], platform: str) -> tuple[str, dict[str, int]]:
+    """Return the base and the number of pinned packages, as the first of the attached locks names them."""
+    if not locks:
         return "", {}
+    item = locks[0]
     pins = lockfile.parse_lock(item.data.decode(), f"the lock attached as {item.manifest}").platforms[platform]
-    wheels = sum(len(wheels) for wheels in pins.layers.values())
+    wheels = sum(len(layer) for layer in pins.layers.values())
     if isinstance(pins.base, LockedDebianBase):
         return f"Debian {pins.base.suite} of {pins.base.snapshot}", {"wheels": wheels, "debs": len(pins.base.packages)}
     return f"{pins.base.reference}@{pins.base.digest}", {"wheels": wheels}
 
 
-def _built(item: Document) -> dict[str, str]:
+def _built(item: Referrer) -> dict[str, str]:
     predicate = item.json()["predicate"]
     source = predicate["buildDefinition"]["externalParameters"]["source"]
     changed = " with changes" if source["changed"] else ""
@@ -121,6 +122,6 @@ def _built(item: Document) -> dict[str, str]:
     }
 
 
-def of(found: Iterable[Document], media_type: str) -> Iterator[Document]:
+def of_type(found: Iterable[Referrer], media_type: str) -> tuple[Referrer, ...]:
     """Return the documents of one type."""
-    return (item for item in found if item.media_type == media_type)
+    return tuple(item for item in found if item.media_type == media_type)

@@ -1,10 +1,10 @@
-"""What a registry holds of an image: manifests, referrers, blobs; every byte against its digest. IO."""
+"""Read an image from a registry: manifests, referrers and blobs, each checked against its digest. IO."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,35 +16,35 @@ from drydock.publish.push import Repository
 from drydock.registry.manifests import EMPTY, Manifest
 
 
-class Document(NamedTuple):
-    """Something that refers to an image."""
+class Referrer(NamedTuple):
+    """A document attached to an image."""
 
     media_type: str
     data: bytes
     manifest: str
-    """Digest of the artifact that carries it; what a signature of it signs."""
+    """Digest of the artifact that contains the document: signatures sign this digest."""
 
     def json(self) -> Any:
-        """Return what it says. Raises UntrustedError where it is no JSON."""
+        """Return the parsed document. Raises UntrustedError if it is not JSON."""
         try:
             return json.loads(self.data)
         except ValueError as error:
-            raise UntrustedError(f"{self.manifest} ({self.media_type}): not JSON: {error}") from error
+            raise UntrustedError(f"{self.manifest} ({self.media_type}): invalid JSON: {error}") from error
 
 
 class Image(NamedTuple):
-    """An image of a registry."""
+    """An image in a registry."""
 
     repository: Repository
     where: Reference
-    """As it was asked for."""
+    """The reference as the user gave it."""
     manifest: Manifest
-    """What the reference names: an index, or the one platform's manifest."""
+    """The manifest that the reference names: an index, or the manifest of the only platform."""
     platforms: Mapping[str, Manifest]
 
     @property
     def digest(self) -> str:
-        """Return the digest of what the reference names."""
+        """Return the digest of the manifest that the reference names."""
         return self.manifest.digest
 
     def config(self, platform: str) -> dict[str, Any]:
@@ -53,31 +53,32 @@ class Image(NamedTuple):
         return value
 
     def bytes(self, digest: str) -> bytes:
-        """Return a small blob."""
+        """Return a small blob's bytes."""
         return b"".join(self.repository.blobs.pull(digest))
 
     def blob(self, digest: str) -> Path:
-        """Return a blob's file in the store, fetched unless it is there."""
+        """Return a blob's file in the store; fetch it first if needed."""
         sha256 = digest.removeprefix("sha256:")
         store = default_store()
         if not store.has(sha256):
             store.add(self.repository.blobs.pull(digest), sha256, digest)
         return store.path(sha256)
 
-    def documents(self, digest: str, kinds: Mapping[str, str]) -> tuple[Document, ...]:
-        """Return what refers to a digest, of these artifact types. Raises RegistryError or UntrustedError."""
-        found = (item for item in self.repository.manifests.referrers(digest) if self._kind(item) in kinds)
+    def documents(self, digest: str, types: Collection[str]) -> tuple[Referrer, ...]:
+        """Return the documents of these artifact types attached to a digest. Raises RegistryError or UntrustedError."""
+        found = [item for item in self.repository.manifests.referrers(digest) if self._artifact_type(item) in types]
         return tuple(self._document(digest, str(item["digest"])) for item in found)
 
     def signatures(self, digest: str) -> int:
-        """Return the number of signatures that refer to a digest, whoever made them."""
+        """Return the number of signatures of a digest, by anyone."""
         found = self.repository.manifests.referrers(digest)
-        return sum("sigstore" in self._kind(item) for item in found)
+        return sum("sigstore" in self._artifact_type(item) for item in found)
 
-    def _kind(self, item: Mapping[str, Any]) -> str:
-        """Return the artifact type of what refers: the artifact's own where the list names its empty config only.
+    def _artifact_type(self, item: Mapping[str, Any]) -> str:
+        """Return the artifact type of an entry in the list of referrers.
 
-        So does the list that cosign writes at registries without the referrers API.
+        For registries without the referrers API, cosign writes the type of the empty config into the list. The type is
+        then read from the artifact itself.
         """
         listed = str(item.get("artifactType") or EMPTY)
         if listed != EMPTY:
@@ -85,25 +86,25 @@ class Image(NamedTuple):
         manifest = self.repository.manifests.find(str(item["digest"]))
         return str(manifest.content.get("artifactType", "")) if manifest else ""
 
-    def _document(self, subject: str, digest: str) -> Document:
+    def _document(self, subject: str, digest: str) -> Referrer:
         manifest = self.repository.manifests.find(digest)
         if manifest is None:
-            raise UntrustedError(f"{self.where}: {digest} is said to refer to it, and the registry does not hold that")
+            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but the registry does not have it")
         content = manifest.content
         if content.get("subject", {}).get("digest") != subject:
-            raise UntrustedError(f"{self.where}: {digest} is listed as referring to it, and refers to something else")
+            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but its subject is another digest")
         layer = content["layers"][0]
-        return Document(str(content["artifactType"]), self.bytes(layer["digest"]), digest)
+        return Referrer(str(content["artifactType"]), self.bytes(layer["digest"]), digest)
 
 
 def open_image(text: str, *, insecure: bool = False) -> Image:
-    """Return what a reference names. Raises InputError, RegistryError or CredentialsError."""
+    """Return the image that a reference names. Raises InputError, RegistryError or CredentialsError."""
     where = parse(text)
     access = indexes.access(indexes.read_indexes(), os.environ)
     repository = Repository(where._replace(tag="", digest=""), access, insecure=insecure)
     manifest = repository.manifests.find(where.name)
     if manifest is None:
-        raise RegistryError(f"{where}: the registry has no such image", hint=_tags(repository))
+        raise RegistryError(f"{where}: image not found in the registry", hint=_tags(repository))
     return Image(repository, where, manifest, dict(_platforms(repository, manifest)))
 
 
@@ -111,7 +112,7 @@ def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Ma
     content = manifest.content
     if "manifests" not in content and "config" not in content:
         raise RegistryError(
-            f"{repository.where}: {manifest.digest}: neither an image nor an index ({manifest.media_type})"
+            f"{repository.where}: {manifest.digest}: expected an image or an index, found {manifest.media_type}"
         )
     if "manifests" not in content:
         config = json.loads(b"".join(repository.blobs.pull(content["config"]["digest"])))
@@ -121,12 +122,14 @@ def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Ma
         platform = "{os}/{architecture}".format(**item.get("platform", {"os": "unknown", "architecture": "unknown"}))
         part = repository.manifests.find(item["digest"])
         if part is None:
-            raise RegistryError(f"{repository.where}: {item['digest']} ({platform}) is in the index and nowhere else")
-        if not platform.startswith("unknown"):  # BuildKit's own attestations
+            raise RegistryError(
+                f"{repository.where}: the index lists {item['digest']} ({platform}), but the registry does not have it"
+            )
+        if not platform.startswith("unknown"):  # BuildKit's attestations have the platform unknown/unknown
             found.append((platform, part))
     return found
 
 
 def _tags(repository: Repository) -> str:
     names = [tag for tag in repository.manifests.tags() if not tag.startswith("sha256-")]
-    return f"its tags: {', '.join(names[-10:])}" if names else "there is no tag in that repository"
+    return f"existing tags: {', '.join(names[-10:])}" if names else "the repository has no tags"

@@ -1,7 +1,7 @@
-"""REF → is it what its publisher says it is: bytes, signatures, tag, lock, provenance, bill of materials, rebuild. IO.
+"""Verify a published image: bytes, signatures, tag, lock, provenance, bill of materials, rebuild. IO.
 
-A third party needs this repository and, for the signatures, the publisher's public key or identity. Everything is
-collected before it is refused, so that one run says all that is wrong.
+Requires this repository and, to verify signatures, the publisher's public key or identity. All problems are collected
+before the verification fails.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from typing import Any, NamedTuple
 
 from drydock.attest import bom, components, contents, documents, provenance, signing
 from drydock.build import build
+from drydock.build.job import BuildOptions, choose_platform, prepare
 from drydock.build.verify import describe
 from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
-from drydock.examine.image import of
-from drydock.examine.pulled import Document, Image, open_image
+from drydock.examine.image import of_type
+from drydock.examine.pulled import Image, Referrer, open_image
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record, dump
@@ -31,8 +32,8 @@ from drydock.oci.diff import compare
 from drydock.publish import tags
 
 
-class Wish(NamedTuple):
-    """What a verification is asked for beside its reference."""
+class VerifyOptions(NamedTuple):
+    """Options of `verify --reference`."""
 
     trust: signing.Trust = signing.Trust()
     rebuild: bool = True
@@ -40,52 +41,59 @@ class Wish(NamedTuple):
 
 
 class Trusted(Record):
-    """What `verify --reference --json` prints: what was shown of an image."""
+    """What `verify --reference --json` prints."""
 
     image: str
     digest: str
     variant: str
     shown: tuple[str, ...]
-    """What was checked and held."""
+    """The checks that passed."""
     not_shown: tuple[str, ...]
-    """What was not checked, and why."""
+    """The checks that were skipped, each with the reason."""
     rebuilt: str | None
-    """The digest that a build here gave."""
+    """Digest of the build on this machine."""
 
 
-def verify_reference(reference: str, wish: Wish, *, root: Path = ROOT) -> Trusted:
-    """Check an image of a registry.
+def verify_reference(reference: str, options: VerifyOptions, *, root: Path = ROOT) -> Trusted:
+    """Verify an image in a registry.
 
-    Raises UntrustedError with everything that is wrong, NotReproducibleError where a build here gives another digest,
-    and what a build raises.
+    Raises UntrustedError with all problems, NotReproducibleError if a build on this machine gives another digest, and
+    the errors of a build.
     """
-    image = open_image(reference, insecure=wish.trust.insecure)
-    check = _Check(image, wish)
+    image = open_image(reference, insecure=options.trust.insecure)
+    check = _Check(image, options.trust)
     check.all()
     if check.problems:
-        raise UntrustedError(*check.problems, hint="do not run it; ask its publisher")
-    rebuilt = _rebuild(image, check.lock, wish, root) if wish.rebuild else None
+        raise UntrustedError(*check.problems, hint="do not run this image; contact its publisher")
+    rebuilt = None
+    if options.rebuild:
+        rebuilt = _rebuild(image, check.lock, options, root)
+        check.shown.append(f"rebuilt on this machine with the same digest {rebuilt}")
+    else:
+        check.not_shown.append("rebuild: skipped by --registry-only")
     return Trusted(
         image=str(image.where.at(image.digest)),
         digest=image.digest,
         variant=check.variant,
-        shown=(*check.shown, *((f"rebuilt here to the same digest {rebuilt}",) if rebuilt else ())),
-        not_shown=(*check.not_shown, *(() if wish.rebuild else ("rebuilding: --registry-only",))),
+        shown=tuple(check.shown),
+        not_shown=tuple(check.not_shown),
         rebuilt=rebuilt,
     )
 
 
 def report(found: Trusted) -> str:
-    """Return what people read."""
-    lines = [found.image, *(f"  {line}" for line in found.shown), *(f"  not shown: {line}" for line in found.not_shown)]
+    """Return the result as text."""
+    lines = [found.image]
+    lines += [f"  {line}" for line in found.shown]
+    lines += [f"  not checked: {line}" for line in found.not_shown]
     return "\n".join(lines) + "\n"
 
 
 class _Check:
-    """Everything that is checked of one image, and what came of it."""
+    """The checks of one image, and their results."""
 
-    def __init__(self, image: Image, wish: Wish) -> None:
-        self.image, self._trust = image, wish.trust
+    def __init__(self, image: Image, trust: signing.Trust) -> None:
+        self.image, self._trust = image, trust
         self.problems: list[str] = []
         self.shown: list[str] = []
         self.not_shown: list[str] = []
@@ -93,7 +101,7 @@ class _Check:
         self.variant = ""
 
     def all(self) -> None:
-        """Check it all."""
+        """Run every check."""
         self._try(self._signature, self.image.digest, "the image")
         for platform, manifest in self.image.platforms.items():
             if manifest.digest != self.image.digest:
@@ -101,10 +109,8 @@ class _Check:
             self._try(self._blobs, platform)
             self._try(self._documents, platform)
         self._try(self._tag)
-        if not self._trust.asked:
-            self.not_shown.append(
-                "signatures: neither --key nor --identity was given; anybody may have written the rest"
-            )
+        if not self._trust.required:
+            self.not_shown.append("signatures: no --key or --identity; the documents may come from anyone")
 
     def _try(self, step: Callable[..., None], *arguments: str) -> None:
         try:
@@ -112,131 +118,139 @@ class _Check:
         except DrydockError as error:
             self.problems.extend(error.problems)
         except (KeyError, IndexError, TypeError, ValueError) as error:
-            self.problems.append(f"{self.image.where}: {step.__name__.strip('_')}: not what drydock writes: {error!r}")
+            self.problems.append(f"{self.image.where}: {step.__name__.strip('_')}: unexpected content: {error!r}")
 
     # --- signatures and bytes ---------------------------------------------------------------------------------------
 
-    def _signature(self, digest: str, what: str) -> None:
-        if self._trust.asked:
+    def _signature(self, digest: str, name: str) -> None:
+        if self._trust.required:
             signing.check(self.image.where.at(digest), self._trust)
-            self.shown.append(f"signature of {what} ({digest})")
+            self.shown.append(f"signature of {name} ({digest})")
 
     def _blobs(self, platform: str) -> None:
         content = self.image.platforms[platform].content
         for descriptor in (content["config"], *content["layers"]):
             size = sum(len(chunk) for chunk in self.image.repository.blobs.pull(descriptor["digest"]))
             if size != descriptor["size"]:
-                raise UntrustedError(f"{descriptor['digest']}: {size} bytes, its manifest says {descriptor['size']}")
-        self.shown.append(f"{platform}: all {1 + len(content['layers'])} blobs have their digests' bytes")
+                raise UntrustedError(f"{descriptor['digest']}: {size} bytes, expected {descriptor['size']}")
+        self.shown.append(f"{platform}: all {1 + len(content['layers'])} blobs match their digests")
 
     def _tag(self) -> None:
-        """See that a document binds a release's tag to this digest, signed where signatures are asked for."""
+        """Check that a release.json binds a release tag to this digest; signed if signatures are required."""
         tag = self.image.where.tag
-        if not tags.is_release(tag):
-            if tag:
-                self.not_shown.append(f"the tag {tag}: it moves by design")
+        if not tag:
             return
-        bound = self.image.documents(self.image.digest, {documents.RELEASE: ""})
-        for item in bound:
+        if not tags.is_release(tag):
+            self.not_shown.append(f"tag {tag}: not a release tag, so it may move")
+            return
+        for item in self.image.documents(self.image.digest, [documents.RELEASE]):
             found = item.json()
             if (found["tag"], found["image"]) == (tag, self.image.digest):
                 self._signature(item.manifest, f"release {tag}")
-                self.shown.append(f"the tag {tag} was published with this digest")
+                self.shown.append(f"tag {tag} was published with this digest")
                 return
-        raise UntrustedError(f"{self.image.where}: nothing binds this tag to {self.image.digest}: it was swapped")
+        raise UntrustedError(
+            f"{self.image.where}: no release.json binds this tag to {self.image.digest}: the tag was moved"
+        )
 
-    # --- what is said of it -----------------------------------------------------------------------------------------
+    # --- attached documents -----------------------------------------------------------------------------------------
 
     def _documents(self, platform: str) -> None:
         digest = self.image.platforms[platform].digest
-        found = self.image.documents(digest, documents.KINDS)
+        found = self.image.documents(digest, documents.FILE_NAMES)
         for item in found:
             if item.media_type != documents.RELEASE:
-                self._signature(item.manifest, f"{platform}: {documents.KINDS[item.media_type]}")
+                self._signature(item.manifest, f"{platform}: {documents.FILE_NAMES[item.media_type]}")
         self._lock(found, platform)
-        _one(found, documents.PROVENANCE, platform)
-        for item in of(found, documents.PROVENANCE):
-            self._provenance(item, digest, tuple(of(found, documents.LOCK)))
-        self.shown.append(f"{platform}: provenance is of this digest and this lock")
-        self._bills(found, platform)
+        locks = of_type(found, documents.LOCK)
+        for item in _required(found, documents.PROVENANCE, platform):
+            self._provenance(item, digest, locks)
+        self.shown.append(f"{platform}: provenance names this digest and this lock")
+        self._bom(found, platform)
 
-    def _lock(self, found: tuple[Document, ...], platform: str) -> None:
-        """Read the lock; of several, which an image has whose digest was recorded later, all pin the same."""
-        _one(found, documents.LOCK, platform)
+    def _lock(self, found: tuple[Referrer, ...], platform: str) -> None:
+        """Read the lock.
+
+        If an image was published again after its digest was recorded in the lock, several locks are attached: all must
+        pin the same inputs.
+        """
         locks = [
             lockfile.parse_lock(item.data.decode(), f"{platform}: lock {item.manifest}")
-            for item in of(found, documents.LOCK)
+            for item in _required(found, documents.LOCK, platform)
         ]
         if len({pinned(item, platform) for item in locks}) > 1:
-            raise UntrustedError(f"{platform}: the locks attached to it pin different things")
+            raise UntrustedError(f"{platform}: the attached locks pin different inputs")
         self.lock, self.variant = locks[0], locks[0].variant
         label = (self.image.config(platform).get("config", {}).get("Labels") or {}).get("io.drydock.variant")
         if label != self.variant:
-            raise UntrustedError(f"{platform}: the image is labelled {label!r}, its lock is of {self.variant!r}")
+            raise UntrustedError(f"{platform}: the image's label is {label!r}, its lock is for {self.variant!r}")
 
     @staticmethod
-    def _provenance(item: Document, digest: str, locks: tuple[Document, ...]) -> None:
+    def _provenance(item: Referrer, digest: str, locks: tuple[Referrer, ...]) -> None:
         statement = item.json()
         where = f"provenance {item.manifest}"
         if (statement["_type"], statement["predicateType"]) != (provenance.STATEMENT, provenance.PREDICATE):
-            raise UntrustedError(f"{where}: not SLSA provenance but {statement['predicateType']}")
+            raise UntrustedError(f"{where}: expected SLSA provenance, found {statement['predicateType']}")
         subjects = {f"sha256:{subject['digest']['sha256']}" for subject in statement["subject"]}
         if digest not in subjects:
-            raise UntrustedError(f"{where}: is about {', '.join(sorted(subjects))}, not about {digest}")
+            raise UntrustedError(f"{where}: its subject is {', '.join(sorted(subjects))}, expected {digest}")
         dependencies = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
         hashes = {entry.get("uri", ""): entry["digest"].get("sha256") for entry in dependencies}
         own = next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None)
         if own not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
-            raise UntrustedError(f"{where}: names a lock with sha256 {own}, attached is another")
+            raise UntrustedError(f"{where}: names a lock with sha256 {own}, which is not attached")
 
-    def _bills(self, found: tuple[Document, ...], platform: str) -> None:
-        """Both bills must say the same, and what the layers themselves say."""
-        manifest = self.image.platforms[platform]
-        really = contents.read_contents(manifest.content, self.image.blob)
-        cyclonedx = bom.cyclonedx_packages(_one(found, documents.CYCLONEDX, platform).json())
-        spdx = bom.spdx_packages(_one(found, documents.SPDX, platform).json())
-        if cyclonedx != spdx:
-            raise UntrustedError(f"{platform}: the two bills of materials differ in {len(cyclonedx ^ spdx)} packages")
-        purls = {purl for purl, _ in cyclonedx}
-        absent = sorted(part.purl for part in map(components.component, really.packages) if part.purl not in purls)
-        if absent:
-            raise UntrustedError(f"{platform}: in the image and not in its bill of materials: {', '.join(absent[:5])}")
-        self.shown.append(f"{platform}: the bills of materials agree with each other and with the layers")
+    def _bom(self, found: tuple[Referrer, ...], platform: str) -> None:
+        """Check that every package in the layers is in the bill of materials."""
+        document = _required(found, documents.BOM, platform)[0].json()
+        listed = {purl for purl, _ in bom.packages(document)}
+        layers = contents.read_contents(self.image.platforms[platform].content, self.image.blob)
+        purls = {components.component(package).purl for package in layers.packages}
+        missing = sorted(purls - listed)
+        if missing:
+            raise UntrustedError(f"{platform}: in the image but not in its bill of materials: {', '.join(missing[:5])}")
+        self.shown.append(f"{platform}: the bill of materials matches the layers")
 
 
-def _one(found: tuple[Document, ...], media_type: str, platform: str) -> Document:
-    item: Document | None = next(of(found, media_type), None)
-    if item is None:
-        raise UntrustedError(f"{platform}: no {documents.KINDS[media_type]} is attached to it")
-    return item
+def _required(found: tuple[Referrer, ...], media_type: str, platform: str) -> tuple[Referrer, ...]:
+    """Return the documents of one type. Raises UntrustedError if there is none."""
+    items = of_type(found, media_type)
+    if not items:
+        raise UntrustedError(f"{platform}: no {documents.FILE_NAMES[media_type]} is attached")
+    return items
 
 
 # --- rebuild --------------------------------------------------------------------------------------------------------
 
 
-def _rebuild(image: Image, published: Lock | None, wish: Wish, root: Path) -> str:
-    """Build the platform of this machine from this repository; return its digest, which is the published one."""
+def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root: Path) -> str:
+    """Build the image for this machine's platform from this repository, and return its digest.
+
+    Raises NotReproducibleError if it is not the published digest.
+    """
     if published is None:
-        raise UntrustedError(f"{image.where}: no lock is attached, so there is nothing to build from")
+        raise UntrustedError(f"{image.where}: cannot rebuild: no lock is attached")
     variant = _variant(published, root)
-    platform = build.choose_platform(variant, None)
-    job = build.prepare(variant.id, build.Wish(platform=platform), root=root)
+    platform = choose_platform(variant, None)
+    job = prepare(variant.id, BuildOptions(platform=platform), root=root)
     if pinned(job.lock, platform) != pinned(published, platform):
         raise InputError(
-            f"{variant.id}: this repository's lock is not the one that the image was built from",
-            hint=f"check out the commit that its provenance names (invoke inspect {image.where}), and verify there",
+            f"{variant.id}: the image was built from another lock than this repository's",
+            hint=f"`invoke inspect {image.where}` shows the commit it was built from: check it out and verify there",
         )
-    log(f"{image.where}: now building {variant.id} for {platform} here")
-    built = build.build(job, builder=wish.builder or None, no_cache=True, into_engine=False)
+    log(f"{image.where}: building {variant.id} for {platform} on this machine")
+    built = build.build(job, builder=options.builder or None, no_cache=True, into_engine=False)
     expected = image.platforms[platform].digest
     if built.digest != expected:
-        differences = tuple(describe(item) for item in _differences(image, platform, Path(built.layout)))
-        raise NotReproducibleError(f"{variant.id}: built here it is {built.digest}, published {expected}", *differences)
+        differences = [describe(item) for item in _differences(image, platform, Path(built.layout))]
+        raise NotReproducibleError(
+            f"{variant.id}: this machine built {built.digest}, expected {expected}", *differences
+        )
     return built.digest
 
 
 def pinned(locked: Lock, platform: str) -> str:
-    """Return the checksum of what a lock pins for a platform, the recorded digest of the result apart."""
+    """Return the checksum of a lock's pins for a platform, without the recorded digest of the image."""
     return checksum(dump(locked.platforms[platform].model_copy(update={"image": None})))
 
 
@@ -245,7 +259,7 @@ def _variant(published: Lock, root: Path) -> Variant:
 
 
 def _differences(image: Image, platform: str, layout: Path) -> Iterator[Any]:
-    """Compare with the published image, laid out on disk as a build is."""
+    """Yield the differences between the published image, written to a temporary OCI layout, and a build's layout."""
     manifest = image.platforms[platform]
     with tempfile.TemporaryDirectory(prefix="drydock-published-") as name:
         folder = Path(name)

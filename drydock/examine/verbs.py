@@ -1,6 +1,6 @@
-"""The verbs about published images, as text: `inspect`, `diff`, `verify --reference`. IO.
+"""Implement the verbs about published images: `inspect`, `diff`, `verify --reference`. IO.
 
-Their modules read bills of materials, whose libraries take half a second to import: only when they are asked for.
+The modules behind them are imported in the functions: they import spdx-tools, which takes a few tenths of a second.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from drydock.core.files import dumps
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
-    from drydock.examine.trust import Wish
+    from drydock.examine.trust import VerifyOptions
 
 
 def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> str:
-    """Return what is in an image and what is said of it."""
+    """Return the contents of an image and its attached documents."""
     from drydock.examine import image
 
     found = image.inspect(reference, insecure=insecure)
@@ -25,32 +25,32 @@ def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> st
 
 
 def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:
-    """Return what changed between two images."""
+    """Return the changes between two images."""
     from drydock.examine import diff as imagediff
 
     found = imagediff.diff(old, new, platform=platform, insecure=insecure)
     return dumps(dump(found)) if json else imagediff.report(found)
 
 
-def wish(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool) -> Wish:
-    """Return what a verification is asked for, given key, identity, issuer and trusted root.
+def verify_options(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool) -> VerifyOptions:
+    """Return the options of a verification; `trust_in` is key, identity, issuer and trusted root.
 
-    Raises InputError for half an identity.
+    Raises InputError if options that require each other are incomplete.
     """
     from drydock.attest.signing import Trust
     from drydock.examine import trust
 
     key, identity, issuer, root = trust_in
     if bool(identity) != bool(issuer):
-        raise InputError("--identity and --issuer: one says nothing without the other")
+        raise InputError("--identity and --issuer require each other")
     if root and not identity:
-        raise InputError("--trusted-root: says who may vouch for an identity, so it wants --identity and --issuer")
-    return trust.Wish(Trust(key, identity, issuer, insecure, root), rebuild, builder)
+        raise InputError("--trusted-root requires --identity and --issuer")
+    return trust.VerifyOptions(Trust(key, identity, issuer, insecure, root), rebuild, builder)
 
 
-def verify(reference: str, wanted: Wish, *, json: bool = False) -> str:
-    """Return what was shown of an image. Raises UntrustedError or NotReproducibleError."""
+def verify(reference: str, options: VerifyOptions, *, json: bool = False) -> str:
+    """Return the result of a verification. Raises UntrustedError or NotReproducibleError."""
     from drydock.examine import trust
 
-    found = trust.verify_reference(reference, wanted)
+    found = trust.verify_reference(reference, options)
     return dumps(dump(found)) if json else trust.report(found)

@@ -1,1 +1,1 @@
-"""Everything that goes into an image, by hash: wheels, Debian packages, sources, base images, supplied files."""
+"""The inputs of an image, by hash: wheels, Debian packages, sources, base images, supplied files."""

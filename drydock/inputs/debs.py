@@ -1,7 +1,7 @@
-"""Turns a Debian suite and package names into exact, signed packages, and packages into the URLs that may serve them.
+"""Resolves a Debian suite and package names to exact, signed packages, and finds the URLs that serve them. IO.
 
-IO: apt resolves, in a root of its own that shares nothing with the machine's but how mirrors are reached: their
-addresses, proxies, passwords and certificates are what the machine's own apt configuration says.
+apt resolves in a separate root. From this machine's apt configuration it uses only the access to mirrors: addresses,
+proxies, passwords and certificates.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from urllib.parse import quote
 
 from debian.deb822 import Deb822
 
+from drydock.config.access import Access
 from drydock.config.mirrors import read_mirrors as read_substitutes
 from drydock.config.mirrors import rewritten
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.core.files import disk_full
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, download
+from drydock.inputs.transfer import Wanted, download
 from drydock.model.locked import LockedDeb
 
 ARCHITECTURES = {
@@ -32,8 +33,8 @@ ARCHITECTURES = {
     "linux/ppc64le": "ppc64el",
     "linux/riscv64": "riscv64",
 }
-BASIC = ("?essential", "?exact-name(usr-is-merged)")
-"""In every root. usr-is-merged satisfies init-system-helpers without usrmerge, which would bring all of perl."""
+ALWAYS_INSTALLED = ("?essential", "?exact-name(usr-is-merged)")
+"""In every root. usr-is-merged satisfies init-system-helpers without usrmerge, which depends on perl."""
 SUITES = (
     "bullseye",
     "bookworm",
@@ -46,55 +47,54 @@ SUITES = (
     "testing",
     "unstable",
 )
-"""Names that tell a mirror of Debian from any other repository; a mirror carries all suites."""
+"""Suite names, which identify a mirror of Debian among other repositories; a mirror has all suites."""
 KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
 MIRROR_HINT = (
-    "set DRYDOCK_DEBIAN_MIRROR to the root of a Debian mirror (the folder that holds dists/ and pool/); the security "
-    "archive is looked for at the same address with -security after it, or is the variable's second word; "
-    "DRYDOCK_DEBIAN_KEYRING names the keys of a mirror that signs for itself"
+    "set DRYDOCK_DEBIAN_MIRROR to the root of a Debian mirror (the folder that contains dists/ and pool/); "
+    "the security archive is the same address with -security appended, unless a second address follows after a space; "
+    "set DRYDOCK_DEBIAN_KEYRING to the keys of a mirror that signs with its own"
 )
 GONE_HINT = (
-    "mirrors drop a package when a newer version comes: `invoke build --relock` locks the newest ones; or name a "
-    "snapshot archive in DRYDOCK_SNAPSHOT_ARCHIVE, as an address with {timestamp} and {filename} in it"
+    "mirrors remove a package when a newer version appears: lock the newest versions with `invoke build --relock`, "
+    "or set DRYDOCK_SNAPSHOT_ARCHIVE to the address of a snapshot archive, with {timestamp} and {filename} in it"
 )
 TOOL_HINT = (
     "resolving Debian packages needs apt: run `invoke lock` on Debian or Ubuntu; `fetch` and `build` do not need it"
 )
 
 
-class Mirrors(NamedTuple):
-    """Roots of Debian archives, best first."""
+class DebianArchives(NamedTuple):
+    """Root URLs of Debian archives, best first."""
 
     main: tuple[str, ...]
     security: tuple[str, ...]
     signed_by: str | None = None
-    """What the machine's own sources say about keys, where they do."""
+    """Keyring named in this machine's apt sources, if there is one."""
 
 
 def resolve_packages(
     suite: str, packages: Sequence[str], platform: str, env: Mapping[str, str] = os.environ
 ) -> tuple[LockedDeb, ...]:
-    """Return the essential packages, the given ones and what those depend on, at their newest; sorted by name.
+    """Return the newest versions of the essential packages, the given ones and their dependencies, sorted by name.
 
-    Raises InputError for a package that does not exist, FetchError where no mirror serves the suite.
+    Raises InputError for a package that does not exist, FetchError if no mirror has the suite.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as folder, disk_full(Path(folder)):
         options = _isolated(Path(folder), suite, platform, read_mirrors(env))
         _apt(["apt-get", *options, "update", "--error-on=any"], FetchError)
-        simulated = _apt(["apt-get", *options, "install", "--simulate", *BASIC, *packages], InputError)
-        chosen = parse_simulation(simulated)
-        names = [f"{name}:{architecture}={version}" for name, version, architecture in chosen]
+        simulated = _apt(["apt-get", *options, "install", "--simulate", *ALWAYS_INSTALLED, *packages], InputError)
+        names = [f"{name}:{architecture}={version}" for name, version, architecture in parse_simulation(simulated)]
         return parse_packages(_apt(["apt-cache", *options, "show", *names], InputError))
 
 
 def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: Mapping[str, str]) -> None:
-    """Fetch locked packages that the store lacks; raise one FetchError that names all that are gone."""
+    """Fetch locked packages that the store lacks; raise one FetchError that names all that failed."""
     missing = [deb for deb in debs if not store.has(deb.sha256, deb.size)]
     if not missing:
         return
     mirrors = read_mirrors(env)
     if not (mirrors.main or env.get("DRYDOCK_SNAPSHOT_ARCHIVE")):
-        raise FetchError("no Debian mirror is configured to fetch packages from", hint=MIRROR_HINT)
+        raise FetchError("no Debian mirror is configured, so packages cannot be fetched", hint=MIRROR_HINT)
     wanted = [Wanted(_label(deb), deb.sha256, deb.size, urls(deb, mirrors, snapshot, env)) for deb in missing]
     try:
         download(store, wanted, access(env))
@@ -109,46 +109,52 @@ def parse_simulation(text: str) -> tuple[tuple[str, str, str], ...]:
 
 def parse_packages(text: str) -> tuple[LockedDeb, ...]:
     """Return the packages of a Packages file (Debian Policy, chapter 5), sorted by name."""
-    found = {(stanza["Package"], stanza["Version"]): _deb(stanza) for stanza in Deb822.iter_paragraphs(text)}
-    return tuple(found[key] for key in sorted(found))
+    packages = {(stanza["Package"], stanza["Version"]): _deb(stanza) for stanza in Deb822.iter_paragraphs(text)}
+    return tuple(packages[key] for key in sorted(packages))
 
 
-def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
-    """Return the machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else apt's own; none where there is no apt.
+def read_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
+    """Return this machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else those of apt; none without apt.
 
-    Each at its mirror, where mirrors.yaml names one.
+    DebianArchives in mirrors.yaml replace their addresses.
     """
-    found, prefixes = _configured(env), read_substitutes(env).indexes
-    main, security = (tuple(rewritten(root, prefixes) for root in roots) for roots in (found.main, found.security))
-    return found._replace(main=main, security=security)
+    configured = _configured(env)
+    prefixes = read_substitutes(env).indexes
+    return configured._replace(
+        main=tuple(rewritten(root, prefixes) for root in configured.main),
+        security=tuple(rewritten(root, prefixes) for root in configured.security),
+    )
 
 
-def _configured(env: Mapping[str, str]) -> Mirrors:
+def _configured(env: Mapping[str, str]) -> DebianArchives:
     if env.get("DRYDOCK_DEBIAN_MIRROR"):
         main, *rest = (root.rstrip("/") for root in env["DRYDOCK_DEBIAN_MIRROR"].split())
-        return Mirrors((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
+        return DebianArchives((main,), tuple(rest) or (f"{main}-security",), env.get("DRYDOCK_DEBIAN_KEYRING"))
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as empty:
         Path(empty, "partial").mkdir()
         try:
             uris = _apt(["apt-get", "-o", f"Dir::State::lists={empty}", "update", "--print-uris"], FetchError)
         except FetchError:
-            return Mirrors((), ())
+            return DebianArchives((), ())
     mirrors = parse_uris(uris)
     return mirrors._replace(signed_by=_signed_by((*mirrors.main, *mirrors.security)))
 
 
-def parse_uris(text: str) -> Mirrors:
-    """Return the roots of Debian archives among what `apt-get update --print-uris` would fetch."""
-    found = re.findall(r"^'(\S+?)/dists/([\w./-]+?)/InRelease'", text, re.MULTILINE)
-    debian = [(root, release) for root, release in found if re.split(r"[-/]", release)[0] in SUITES]
-    is_security = [(root, release.endswith(("-security", "/updates"))) for root, release in debian]
-    return Mirrors(
-        _unique(r for r, secure in is_security if not secure), _unique(r for r, secure in is_security if secure)
-    )
+def parse_uris(text: str) -> DebianArchives:
+    """Return the roots of the Debian archives in the output of `apt-get update --print-uris`."""
+    main, security = [], []
+    for root, release in re.findall(r"^'(\S+?)/dists/([\w./-]+?)/InRelease'", text, re.MULTILINE):
+        if re.split(r"[-/]", release)[0] not in SUITES:
+            continue
+        if release.endswith(("-security", "/updates")):
+            security.append(root)
+        else:
+            main.append(root)
+    return DebianArchives(_unique(main), _unique(security))
 
 
-def urls(deb: LockedDeb, mirrors: Mirrors, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
-    """Return where a package may be had: every mirror, then the snapshot archives of DRYDOCK_SNAPSHOT_ARCHIVE."""
+def urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the URLs to try for a package: every mirror, then the snapshot archives of DRYDOCK_SNAPSHOT_ARCHIVE."""
     path = quote(deb.filename, safe="/+~:")
     templates = env.get("DRYDOCK_SNAPSHOT_ARCHIVE", "").split()
     return (
@@ -158,7 +164,7 @@ def urls(deb: LockedDeb, mirrors: Mirrors, snapshot: str, env: Mapping[str, str]
 
 
 def access(env: Mapping[str, str] = os.environ) -> Access:
-    """Return how apt reaches its mirrors: proxies, certificates and passwords."""
+    """Return apt's access to mirrors: proxies, certificates and passwords."""
     try:
         options = _options()
     except FetchError:
@@ -185,7 +191,7 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def parse_logins(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield (host, (user, password)) from apt's auth.conf; the scheme and path it may name play no part."""
+    """Yield (host, (user, password)) from apt's auth.conf; scheme and path are ignored."""
     machine = r"machine\s+(?:\w+://)?([^\s/]+)\S*\s+login\s+(\S+)\s+password\s+(\S+)"
     for host, user, password in re.findall(machine, text):
         yield host.partition(":")[0], (user, password)
@@ -212,10 +218,10 @@ def _deb(stanza: Mapping[str, str]) -> LockedDeb:
     )
 
 
-def _isolated(folder: Path, suite: str, platform: str, mirrors: Mirrors) -> tuple[str, ...]:
-    """Make an empty apt root for one suite and architecture; return the options that select it."""
+def _isolated(folder: Path, suite: str, platform: str, mirrors: DebianArchives) -> tuple[str, ...]:
+    """Create an empty apt root for one suite and architecture; return the options that select it."""
     if not mirrors.main:
-        raise FetchError(f"no Debian mirror is configured to resolve {suite} from", hint=MIRROR_HINT)
+        raise FetchError(f"no Debian mirror is configured, so {suite} cannot be resolved", hint=MIRROR_HINT)
     for name in ("lists/partial", "cache/archives/partial", "sources", "empty"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
@@ -238,14 +244,14 @@ def _isolated(folder: Path, suite: str, platform: str, mirrors: Mirrors) -> tupl
         "APT::Get::List-Cleanup": "false",
         "Acquire::Languages": "none",
         "Debug::NoLocking": "true",
-        # apt counts itself as essential otherwise; the image does without.
+        # Otherwise apt counts as essential; the image does not need it.
         "pkgCacheGen::ForceEssential": ",",
         "pkgCacheGen::ForceImportant": ",",
     }
     return tuple(part for key, value in options.items() for part in ("-o", f"{key}={value}"))
 
 
-def _sources(suite: str, mirrors: Mirrors) -> str:
+def _sources(suite: str, mirrors: DebianArchives) -> str:
     stanzas = [(mirrors.main[0], f"{suite} {suite}-updates")]
     stanzas += [(root, f"{suite}-security") for root in mirrors.security[:1]]
     key = mirrors.signed_by or _keyring()
@@ -259,17 +265,21 @@ def _keyring(folder: Path = Path("/usr/share/keyrings")) -> str:
         if (folder / name).is_file():
             return str(folder / name)
     raise FetchError(
-        f"{folder}: no keyring of Debian's archive ({' or '.join(KEYRINGS)}), so nothing could be verified",
+        f"{folder}: no keyring of the Debian archive ({' or '.join(KEYRINGS)}), so signatures cannot be checked",
         hint="install the package debian-archive-keyring",
     )
 
 
 def parse_signed_by(text: str, roots: Sequence[str]) -> str | None:
-    """Return the key that a sources file (either format) names for one of these roots."""
-    one_line = re.findall(r"^deb\s+\[[^]]*?signed-by=([^]\s]+)[^]]*\]\s+(\S+)", text, re.MULTILINE)
-    stanzas = [stanza for stanza in Deb822.iter_paragraphs(text) if "Signed-By" in stanza]
-    keys = [*one_line, *((stanza["Signed-By"], uri) for stanza in stanzas for uri in stanza.get("URIs", "").split())]
-    return next((key for key, uri in keys if uri.rstrip("/") in roots), None)
+    """Return the keyring that a sources file, in either format, names for one of these roots."""
+    keys = re.findall(r"^deb\s+\[[^]]*?signed-by=([^]\s]+)[^]]*\]\s+(\S+)", text, re.MULTILINE)
+    for stanza in Deb822.iter_paragraphs(text):
+        if "Signed-By" in stanza:
+            keys += [(stanza["Signed-By"], uri) for uri in stanza.get("URIs", "").split()]
+    for key, uri in keys:
+        if uri.rstrip("/") in roots:
+            return str(key)
+    return None
 
 
 def _signed_by(roots: Sequence[str]) -> str | None:
@@ -279,8 +289,11 @@ def _signed_by(roots: Sequence[str]) -> str | None:
         *sorted(etc.glob("sources.list.d/*.list")),
         *sorted(etc.glob("sources.list.d/*.sources")),
     )
-    keys = (parse_signed_by(path.read_text(), roots) for path in files if os.access(path, os.R_OK))
-    return next((key for key in keys if key), None)
+    for path in files:
+        key = parse_signed_by(path.read_text(), roots) if os.access(path, os.R_OK) else None
+        if key:
+            return key
+    return None
 
 
 def _options() -> dict[str, str]:
@@ -297,12 +310,12 @@ def _unique(roots: Iterable[str]) -> tuple[str, ...]:
 
 
 def _apt(command: Sequence[str], error: type[DrydockError]) -> str:
-    """Run apt in English; raise what it says, without the passwords of its URLs."""
+    """Run apt in English; raise `error` with apt's message, without the passwords of its URLs."""
     try:
         result = subprocess.run(command, env={**os.environ, "LC_ALL": "C"}, capture_output=True, text=True, check=False)
     except FileNotFoundError as missing:
         raise error(f"{command[0]} is not installed", hint=TOOL_HINT) from missing
     if result.returncode:
-        said = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()
-        raise error(f"{command[0]} failed:\n{said}", hint=MIRROR_HINT if error is FetchError else "")
+        message = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()
+        raise error(f"{command[0]} failed:\n{message}", hint=MIRROR_HINT if error is FetchError else "")
     return result.stdout

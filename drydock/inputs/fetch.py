@@ -1,6 +1,6 @@
-"""Turns a lock into build contexts: everything pinned lies in the store, checked, and is handed to BuildKit. IO.
+"""Turns a lock into build contexts for BuildKit: fetches every pinned file into the store and checks its hash. IO.
 
-What is there already is not fetched again, so a second run, or one without network, works from the store alone.
+A file in the store is not fetched again, so a second run needs no network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
 from drydock.core.paths import ROOT
 from drydock.inputs import debs as apt
-from drydock.inputs import rootfs, sources, supplied
+from drydock.inputs import images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.model.locked import (
@@ -35,7 +35,7 @@ from drydock.oci import layout as oci
 MEGABYTE = 1_000_000
 
 
-def fetch(  # noqa: PLR0913 - four of them have defaults that all callers but tests keep
+def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     variant: Variant,
     lock: Lock,
     platform: str,
@@ -45,11 +45,10 @@ def fetch(  # noqa: PLR0913 - four of them have defaults that all callers but te
     root: Path = ROOT,
     env: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """Bring everything that a lock pins for one platform into the store, and make build contexts of it.
+    """Fetch everything that a lock pins for a platform into the store; return the build contexts by name.
 
-    base, wheels, tools, and one for each source and each context of supplied files; those named in `without` are left
-    out, since something else stands in for them. With `offline`, raises a FetchError that lists everything that would
-    have to be fetched.
+    They are base, wheels, tools, and one for each source and each context of supplied files. Those in `without` are
+    left out because the user replaces them. With `offline`, raises a FetchError that lists what the store lacks.
     """
     pins, store = lock.platforms[platform], default_store(env)
     _refuse_unresolved(variant, pins, without)
@@ -59,13 +58,15 @@ def fetch(  # noqa: PLR0913 - four of them have defaults that all callers but te
     debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
     if offline:
         _refuse_missing((*wheels, *sdists, *debs), store)
-        _refuse_absent([s for s in pins.sources if s.name not in without and not sources.stored(s, store)])
+        needed = [source for source in pins.sources if source.name not in without]
+        _refuse_missing_sources([source for source in needed if not sources.stored(source, store)])
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(debs, pins.base.snapshot, store, env)
     resolve.fetch_wheels(wheels, target, store, env)
+    layers = {**pins.layers, "build": pins.build} if pins.build else pins.layers
     makers: dict[str, Callable[[], Path | str]] = {
         "base": lambda: _base(pins, platform, lock.source_date_epoch, store, env),
-        "wheels": lambda: wheel_folder({**pins.layers, **({"build": pins.build} if pins.build else {})}, store),
+        "wheels": lambda: wheel_folder(layers, store),
         "tools": lambda: tool_folder(pins.tools, root, store),
         **{source.name: partial(sources.folder, source, target, store, env) for source in pins.sources},
         **{item.name: partial(_supplied, item, pins, store) for item in variant.supplied},
@@ -82,26 +83,29 @@ def _supplied(item: Supplied, pins: LockedPlatform, store: Store) -> Path:
 
 
 def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collection[str]) -> None:
-    """Raise a FetchError that names every context that the lock could not pin, why, and what to do."""
+    """Raise UnresolvedError if the lock has no pin for a context."""
     missing = {name: reason for name, reason in pins.unresolved.items() if name not in without}
     if missing:
         raise UnresolvedError(
             *(f"images/{variant.id}/lock.json: {name} is unresolved: {reason}" for name, reason in missing.items()),
-            hint=f"`invoke lock --target {variant.id}` pins it where it can be reached; --allow-unlocked builds with"
-            f" what is there today; --context {next(iter(missing))}=VALUE puts something else in its place",
+            hint=f"run `invoke lock --target {variant.id}` where the servers can be reached; or build what is available"
+            f" today with --allow-unlocked; or replace the context with --context {min(missing)}=VALUE",
         )
 
 
-def _refuse_absent(missing: Sequence[LockedSource]) -> None:
+def _refuse_missing_sources(missing: Sequence[LockedSource]) -> None:
     if missing:
         raise FetchError(
-            *(f"--offline: {source.name} {source.repository}@{source.commit} is not here" for source in missing),
+            *(
+                f"--offline: {source.name} {source.repository}@{source.commit} is not in the store"
+                for source in missing
+            ),
             hint="run `invoke fetch` once with a network, or without --offline",
         )
 
 
 def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: Mapping[str, str] = os.environ) -> None:
-    """Bring wheels that fit this machine's own Python into the store."""
+    """Fetch wheels for this machine's own Python into the store."""
     store = default_store(env)
     if offline:
         _refuse_missing(wheels, store)
@@ -111,7 +115,7 @@ def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: M
 
 
 def wheel_folder(layers: Mapping[str, Sequence[LockedWheel]], store: Store) -> Path:
-    """Return the folder of wheels: <layer>/<file>.whl and <layer>/requirements.txt."""
+    """Return a folder of wheels: <layer>/<file>.whl and <layer>/requirements.txt."""
     files = {f"{layer}/{wheel.filename}": wheel.sha256 for layer, wheels in layers.items() for wheel in wheels}
     lists = {
         f"{layer}/requirements.txt": "".join(sorted(map(_requirement, wheels))).encode()
@@ -121,14 +125,14 @@ def wheel_folder(layers: Mapping[str, Sequence[LockedWheel]], store: Store) -> P
 
 
 def tool_folder(tools: Sequence[LockedWheel], root: Path, store: Store) -> Path:
-    """Return the folder of what builds use: the executable of each tool's wheel, and the scripts of templates/tools."""
+    """Return a folder of build tools: the executable from each tool's wheel, and the scripts of templates/tools."""
     scripts = {path.name: path.read_bytes() for path in sorted((root / "templates" / "tools").glob("*.py"))}
     programs = {tool.name: _program(tool, store) for tool in tools}
     return store.folder(programs, scripts, executable=frozenset(programs))
 
 
 def rootfs_packages(base: LockedDebianBase, platform: str, epoch: int) -> rootfs.Packages:
-    """Return what a locked base is made from."""
+    """Return the packages from which a locked base is made."""
     return rootfs.Packages(base.suite, platform, epoch, base.packages, base.bootstrap)
 
 
@@ -137,7 +141,7 @@ def _requirement(wheel: LockedWheel) -> str:
 
 
 def _program(tool: LockedWheel, store: Store) -> str:
-    """Take the executable of a tool's wheel into the store; return its sha256."""
+    """Add the executable from a tool's wheel to the store; return its sha256."""
     store.verify(tool.sha256)
     with zipfile.ZipFile(store.path(tool.sha256)) as wheel:
         data = wheel.read(f"{tool.name}-{tool.version}.data/scripts/{tool.name}")
@@ -157,23 +161,23 @@ def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Ma
 
 
 def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
-    """Name a base by its digest: here, where a bundle brought it, else at its registry or that one's mirror.
+    """Return the build context of an image base: its layout in the store, from a bundle, else its registry or a mirror.
 
-    One that nobody pinned, which --allow-unlocked lets through, goes by its tag.
+    Without a pinned digest, which only --allow-unlocked permits, it is named by its tag.
     """
     if base.digest and oci.intact(image_folder(base.digest, platform, store)):
         return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
-    reference = mirrors.registry(base.reference, mirrors.read_mirrors(env))
+    reference = images.at_mirror(base.reference, mirrors.read_mirrors(env))
     return f"docker-image://{reference}@{base.digest}" if base.digest else f"docker-image://{reference}"
 
 
 def image_folder(digest: str, platform: str, store: Store) -> Path:
-    """Return where one platform's OCI layout of a base that is an image lies, or would lie."""
+    """Return the path for the OCI layout of an image base for one platform; it need not exist."""
     return store.home / "store" / "images" / platform.replace("/", "-") / digest.removeprefix("sha256:")
 
 
 def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:
-    """Return the packages the base must still be made from: none when it was made before."""
+    """Return the packages needed to make the base; none if it is already made."""
     if not isinstance(pins.base, LockedDebianBase):
         return ()
     source = rootfs_packages(pins.base, platform, epoch)

@@ -1,6 +1,6 @@
-"""Turns the machine's own pip configuration into how uv resolves and how files are fetched. IO; the parsing is pure.
+"""Turns this machine's pip configuration into settings for uv and for downloads. IO; the parsing is pure.
 
-Nothing here names an index: which one serves a file is for pip's configuration to say.
+No index is named here: pip's configuration decides which index serves a file.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from drydock.config.access import Access
 from drydock.config.mirrors import DEFAULT, Mirrors, read_mirrors, rewritten
 from drydock.core.errors import FetchError
-from drydock.inputs.transfer import Access
 
 SECTIONS = ("global", "download", "install", ":env:")
-"""Of pip's configuration, the later wins."""
+"""Sections of pip's configuration; later ones win."""
 
 
 class Indexes(NamedTuple):
-    """Where Python distributions come from. Holds secrets: never print it."""
+    """The sources of Python distributions. Contains secrets: never print it."""
 
     main: str | None
-    """None: the one that pip and uv use by default."""
+    """None for the default index of pip and uv."""
     extra: tuple[str, ...]
     find_links: tuple[str, ...]
     no_index: bool
@@ -37,24 +37,20 @@ class Indexes(NamedTuple):
 
 
 def read_indexes(env: Mapping[str, str] = os.environ) -> Indexes:
-    """Ask pip for its configuration: files, environment and all."""
+    """Return pip's configuration, from its files and environment."""
     command = [sys.executable, "-m", "pip", "config", "list"]
     result = subprocess.run(command, env=dict(env), capture_output=True, text=True, check=False)
     if result.returncode:
-        raise FetchError(
-            f"pip config list failed: {result.stderr.strip().splitlines()[-1:]}",
-            hint="mend the pip configuration it names",
-        )
+        raise FetchError(f"pip config list failed:\n{result.stderr.strip()}", hint="fix pip's configuration")
     return mirrored(parse_config(result.stdout), read_mirrors(env))
 
 
 def parse_config(text: str) -> Indexes:
-    """Turn what `pip config list` prints (section.key='value') into one answer per key."""
+    """Parse the output of `pip config list` (section.key='value')."""
     options = _options(text)
-    extra = _words(options.get("extra-index-url"))
     return Indexes(
         main=options.get("index-url") or None,
-        extra=extra,
+        extra=_words(options.get("extra-index-url")),
         find_links=_words(options.get("find-links")),
         no_index=options.get("no-index", "").lower() in ("1", "true", "yes", "on"),
         trusted_hosts=_words(options.get("trusted-host")),
@@ -66,22 +62,22 @@ def parse_config(text: str) -> Indexes:
 
 
 def mirrored(indexes: Indexes, mirrors: Mirrors) -> Indexes:
-    """Return the same indexes at their mirrors."""
+    """Return the indexes with their URLs replaced by mirrors."""
 
-    def at(url: str) -> str:
+    def mirror_of(url: str) -> str:
         return rewritten(url, mirrors.indexes)
 
     return indexes._replace(
-        main=at(indexes.main) if indexes.main else mirrors.indexes.get(DEFAULT),
-        extra=tuple(map(at, indexes.extra)),
-        find_links=tuple(map(at, indexes.find_links)),
+        main=mirror_of(indexes.main) if indexes.main else mirrors.indexes.get(DEFAULT),
+        extra=tuple(map(mirror_of, indexes.extra)),
+        find_links=tuple(map(mirror_of, indexes.find_links)),
     )
 
 
 def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which uv sees the same indexes as pip, and nothing of uv's own configuration.
+    """Return an environment in which uv uses pip's indexes and ignores its own configuration.
 
-    By the environment and not by arguments, because every user of the machine can read a process's arguments.
+    The indexes are not arguments because every user of the machine can read the arguments of a process.
     """
     kept = {name: value for name, value in env.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
     chosen = {
@@ -99,7 +95,7 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def single(indexes: Indexes) -> tuple[Indexes, ...]:
-    """Return one configuration for each index alone, for files that another index's same version hides."""
+    """Return one configuration for each index alone, to find a file that another index's same version hides."""
     folders = indexes._replace(main=None, extra=(), no_index=True)
     if indexes.no_index:
         return (folders,)
@@ -108,13 +104,13 @@ def single(indexes: Indexes) -> tuple[Indexes, ...]:
 
 
 def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
-    """Return how the files themselves are reached."""
-    found = (_credentials(url) for url in (indexes.main, *indexes.extra, *indexes.find_links) if url)
+    """Return the access settings for downloading files."""
+    logins = (_credentials(url) for url in (indexes.main, *indexes.extra, *indexes.find_links) if url)
     return Access(
         certificates=indexes.certificates or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         client_certificate=indexes.client_certificate,
         proxies={"http": indexes.proxy, "https": indexes.proxy} if indexes.proxy else {},
-        credentials={host: pair for host, pair in found if pair},
+        credentials={host: login for host, login in logins if login},
         insecure_hosts=frozenset(host.partition(":")[0] for host in indexes.trusted_hosts),
         timeout=indexes.timeout,
         mirrors=read_mirrors(env).indexes,

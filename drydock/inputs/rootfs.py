@@ -1,7 +1,7 @@
-"""Turns locked Debian packages into a root file system: the same bytes on any host, any day. IO: the Docker engine.
+"""Makes a reproducible root file system from locked Debian packages. IO: the Docker engine.
 
-mmdebstrap makes it, itself unpacked from locked packages into an image of its own (`bootstrap`), so that neither the
-host's distribution nor its versions matter. Packages go in with that image and the result comes out through a pipe:
+mmdebstrap makes it in a container. Its image (`bootstrap`) is unpacked from locked packages, so the host's distribution
+and versions do not matter. The image also contains the packages to install, and the result comes out through a pipe:
 no folder is shared with the container, so a remote engine works too, and the container has no network.
 """
 
@@ -28,18 +28,18 @@ from drydock.model.locked import LockedDeb
 from drydock.oci.layout import intact, read_digest, write_layout
 
 MERGED = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
-"""Folders that are links into /usr in every Debian since bookworm."""
+"""Folders that are links into /usr in Debian since bookworm."""
 LABEL = "io.drydock.bootstrap"
 REPOSITORY = "repository"
-"""Where the packages lie in the bootstrap image."""
+"""Folder of the packages in the bootstrap image."""
 USERS = {
     "etc/passwd": "root:x:0:0:root:/root:/bin/sh\n_apt:x:42:65534::/nonexistent:/usr/sbin/nologin\n",
     "etc/group": "root:x:0:\nnogroup:x:65534:\n",
 }
 
 CAPABILITIES = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "MKNOD", "SETFCAP", "SETGID", "SETUID", "SYS_CHROOT")
-"""What unpacking and configuring packages in a chroot needs. Without SYS_ADMIN nothing is mounted there: no package
-of a base needs /proc or /sys to be configured."""
+"""Capabilities needed to unpack and configure packages in a chroot. SYS_ADMIN is not among them, so nothing is mounted
+there; no package of a base needs /proc or /sys for its configuration."""
 
 MERGE_USR = 'for d in bin sbin lib lib64; do mkdir -p "$1/usr/$d"; ln -s "usr/$d" "$1/$d"; done'
 COMPILE = (
@@ -47,7 +47,7 @@ COMPILE = (
     'PYTHONHASHSEED=0 chroot "$1" /usr/bin/python3 -s -m compileall -q -f --invalidation-mode unchecked-hash '
     "$(cd \"$1\" && ls -d usr/lib/python3* | sed 's,^,/,'); fi"
 )
-"""The standard library's bytecode: without it every start of an interpreter in a read-only image compiles it anew."""
+"""Compiles the standard library; otherwise every start of Python in a read-only image would compile it again."""
 CLEAN = (
     'rm -rf "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d "$1"/etc/apt/preferences.d '
     '"$1"/var/lib/apt "$1"/var/cache/* "$1"/var/log/* "$1"/etc/resolv.conf "$1"/etc/hostname "$1"/etc/*- '
@@ -55,7 +55,7 @@ CLEAN = (
     ': > "$1/etc/machine-id"'
 )
 UNPRIVILEGE = 'find "$1" -xdev -type f -perm /6000 -exec chmod ug-s {} +'
-"""Takes setuid and setgid away from su, mount, chage and their like: who serves never changes his user."""
+"""Removes setuid and setgid bits from su, mount, chage and others: the server never changes its user."""
 EXCLUDED = (
     "path-exclude=/usr/share/man/*",
     "path-exclude=/usr/share/locale/*",
@@ -66,7 +66,7 @@ EXCLUDED = (
 
 
 class Packages(NamedTuple):
-    """All that a root file system is made from."""
+    """All inputs of a root file system."""
 
     suite: str
     platform: str
@@ -76,16 +76,16 @@ class Packages(NamedTuple):
 
 
 def folder(source: Packages, store: Store) -> Path:
-    """Return where the layout made from these packages, by this recipe, lies or would lie."""
+    """Return the path of the layout for these packages and this recipe; it need not exist."""
     recipe = [*mmdebstrap(source), *CAPABILITIES]
     pins = [(deb.name, deb.sha256) for deb in (*source.packages, *source.bootstrap)]
     return store.home / "bases" / checksum([source.platform, source.epoch, pins, recipe])
 
 
 def make(source: Packages, store: Store) -> Path:
-    """Return the folder of the OCI layout made from packages that are in the store; made once.
+    """Make the OCI layout from packages in the store, unless it exists; return its folder.
 
-    Raises EngineError where the engine or mmdebstrap fails.
+    Raises EngineError if the engine or mmdebstrap fails.
     """
     final = folder(source, store)
     with exclusive(store.home / "bases" / "lock"):
@@ -95,13 +95,14 @@ def make(source: Packages, store: Store) -> Path:
 
 
 def check_digest(layout: Path, expected: str, source: Packages) -> None:
-    """Raise StaleError if the layout is not the locked one."""
-    found = read_digest(layout)
-    if found != expected:
-        version = next((deb.version for deb in source.bootstrap if deb.name == "mmdebstrap"), "of an unknown version")
+    """Raise StaleError if the layout does not have the locked digest."""
+    digest = read_digest(layout)
+    if digest != expected:
+        versions = [deb.version for deb in source.bootstrap if deb.name == "mmdebstrap"]
+        tool = f"mmdebstrap {versions[0] if versions else 'of unknown version'}"
         raise StaleError(
-            f"the root file system of {source.suite} has digest {found}, expected {expected} (mmdebstrap {version})",
-            hint="drydock's recipe for it changed since the lock was written: run `invoke lock`",
+            f"the root file system of {source.suite} has digest {digest}, expected {expected} ({tool})",
+            hint="drydock's recipe for the base changed since the lock was written: run `invoke lock`",
         )
 
 
@@ -118,7 +119,7 @@ def _make(source: Packages, store: Store, final: Path) -> None:
 
 @contextlib.contextmanager
 def _bootstrap_image(source: Packages, store: Store) -> Iterator[str]:
-    """Import an image that holds mmdebstrap and all packages; remove it afterwards, and what killed runs left of it."""
+    """Import an image with mmdebstrap and all packages; remove it afterwards, and leftovers of killed runs before."""
     label = f"{LABEL}={folder(source, store).name}"
     subprocess.run(
         ["docker", "image", "prune", "--force", "--filter", f"label={label}"], capture_output=True, check=False
@@ -128,7 +129,7 @@ def _bootstrap_image(source: Packages, store: Store) -> Iterator[str]:
         try:
             _feed(process, source, store)
         except BaseException:
-            process.kill()  # or the engine would keep half an image
+            process.kill()  # so that the engine does not keep half an image
             raise
         output, errors = process.communicate()
     if process.returncode:
@@ -141,7 +142,7 @@ def _bootstrap_image(source: Packages, store: Store) -> Iterator[str]:
 
 
 def _feed(process: subprocess.Popen[bytes], source: Packages, store: Store) -> None:
-    """Write the image into the engine's pipe; where the engine hung up, its own message says why."""
+    """Write the image into the engine's pipe; if the engine closes it, the engine's own message says why."""
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):
             write_bootstrap(process.stdin, source, store)
@@ -150,13 +151,13 @@ def _feed(process: subprocess.Popen[bytes], source: Packages, store: Store) -> N
 def write_bootstrap(output: IO[bytes], source: Packages, store: Store) -> None:
     """Write the tar file of a root in which mmdebstrap runs, with a repository of the packages to install.
 
-    Packages are unpacked, not configured: nothing in them needs that to run mmdebstrap.
+    Its packages are unpacked, not configured: mmdebstrap runs without that.
     """
     with tarfile.open(fileobj=output, mode="w|") as tar:
         seen = set(_skeleton(tar))
         for deb in source.bootstrap:
             for member, content in _members(store.path(deb.sha256)):
-                name = str(member.name)  # python-debian's own kind of string cannot be hashed
+                name = str(member.name)  # python-debian's string type is not hashable
                 if name not in seen or not member.isdir():
                     seen.add(name)
                     tar.addfile(member, content)
@@ -168,7 +169,7 @@ def write_bootstrap(output: IO[bytes], source: Packages, store: Store) -> None:
 
 
 def packages_index(packages: Sequence[LockedDeb], store: Store) -> str:
-    """Return the Packages file of a flat repository that holds exactly these packages."""
+    """Return the Packages file of a flat repository of exactly these packages."""
     return "\n".join(
         f"{DebFile(store.path(deb.sha256)).debcontrol().dump()}"
         f"Filename: ./{deb.sha256}.deb\nSize: {deb.size}\nSHA256: {deb.sha256}\n"
@@ -177,7 +178,7 @@ def packages_index(packages: Sequence[LockedDeb], store: Store) -> str:
 
 
 def release(suite: str, index: str) -> str:
-    """Return the Release file; its suite lets mmdebstrap find the essential packages."""
+    """Return the Release file; mmdebstrap needs its suite to find the essential packages."""
     data = index.encode()
     digest = hashlib.sha256(data).hexdigest()
     date = "Thu, 01 Jan 1970 00:00:00 UTC"
@@ -191,7 +192,7 @@ def merged(name: str) -> str:
 
 
 def is_merge(member: tarfile.TarInfo) -> bool:
-    """Tell whether a member is what merges /usr, such as /lib → usr/lib: trixie's base-files has these links itself."""
+    """Tell whether a member is a link that merges /usr, such as /lib → usr/lib; base-files of trixie contains them."""
     return member.issym() and member.name.removeprefix("./").strip("/") in MERGED
 
 
@@ -233,12 +234,12 @@ def _run_mmdebstrap(image: str, source: Packages, output: IO[bytes]) -> None:
     command += ["--env", f"SOURCE_DATE_EPOCH={source.epoch}", image, *mmdebstrap(source)]
     result = subprocess.run(command, stdout=output, stderr=subprocess.PIPE, text=True, check=False)
     if result.returncode:
-        last = "\n".join(result.stderr.strip().splitlines()[-15:])
-        raise EngineError(f"mmdebstrap failed in its container:\n{last}", hint=f"the command was {shlex.join(command)}")
+        last_lines = "\n".join(result.stderr.strip().splitlines()[-15:])
+        raise EngineError(f"mmdebstrap failed in its container:\n{last_lines}", hint=f"command: {shlex.join(command)}")
 
 
 def _add_dev(layer: Path, epoch: int) -> None:
-    """Add the empty folder that engines mount devices on, which mmdebstrap leaves out with its device nodes."""
+    """Add the empty folder on which engines mount devices; mmdebstrap omits it together with the device nodes."""
     with tarfile.open(layer, "a", format=tarfile.GNU_FORMAT) as tar:
         directory = tarfile.TarInfo("./dev")
         directory.type, directory.mode, directory.mtime = tarfile.DIRTYPE, 0o755, epoch
@@ -249,7 +250,7 @@ def mmdebstrap(source: Packages) -> list[str]:
     """Return mmdebstrap's command line."""
     return [
         *("/usr/bin/mmdebstrap", "--mode=root", "--variant=essential", "--format=tar"),
-        # No mounts without SYS_ADMIN; no device nodes in the tar, so that rootless engines can unpack it.
+        # Nothing can be mounted without SYS_ADMIN. Rootless engines cannot unpack device nodes.
         "--skip=check/canmount,cleanup/apt,output/dev",
         *(f"--dpkgopt={option}" for option in EXCLUDED),
         f"--include={','.join(deb.name for deb in source.packages)}",

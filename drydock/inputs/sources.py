@@ -1,4 +1,4 @@
-"""Source code by what names it: a git commit, or a source distribution's hash → a folder that is compiled from. IO.
+"""Fetches source code by git commit or by a source distribution's hash, into a folder to compile from. IO.
 
 git's own configuration decides how a repository is reached (`url.<mirror>.insteadOf`, proxies, credentials).
 """
@@ -22,32 +22,32 @@ from drydock.model.locked import LockedSource
 from drydock.model.variant import SourceCode
 
 TIMEOUT = 1800
-"""Seconds for one repository: PyTorch's takes minutes on a slow line."""
-AS_COMMITTED = ("-c", "core.autocrlf=false", "-c", "core.eol=lf", "-c", "core.hooksPath=/dev/null")
-"""What a person's own git configuration may not change: the files are those of the commit, byte for byte."""
-OF_A_REPOSITORY = frozenset(
+"""Seconds for one git command: cloning PyTorch takes minutes on a slow connection."""
+FIXED_SETTINGS = ("-c", "core.autocrlf=false", "-c", "core.eol=lf", "-c", "core.hooksPath=/dev/null")
+"""Settings that the user's git configuration must not change, so that the files are exactly those of the commit."""
+REPOSITORY_VARIABLES = frozenset(
     f"GIT_{name}"
     for name in ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES",
                  "NAMESPACE", "PREFIX", "SHALLOW_FILE", "GRAFT_FILE", "CEILING_DIRECTORIES")
 )  # fmt: skip
-"""Variables that a hook of another repository has set, where git would work in that repository instead."""
+"""Variables that a git hook sets; with them, git would work in the hook's repository."""
 
 
 def resolve_source(
     source: SourceCode, target: Environment, store: Store, env: Mapping[str, str] = os.environ
 ) -> LockedSource:
-    """Pin source code; one that is pinned in the matrix is taken from there. Raises InputError or FetchError."""
+    """Pin source code; a commit in the stack is used as it is. Raises InputError or FetchError."""
     if source.sdist:
         pinned = wheels.resolve_sdist(source.sdist, target, store, env)
         return LockedSource(name=source.name, sdist=pinned, verified=True, source="the index")
     if source.commit:
-        known = _folder(store, source.commit).is_dir()
-        return _git(source, source.commit, verified=known, said=source.source)
-    return _git(source, ask(source, env), verified=True, said="the repository")
+        fetched = _folder(store, source.commit).is_dir()
+        return _locked_git(source, source.commit, verified=fetched, origin=source.source)
+    return _locked_git(source, ask(source, env), verified=True, origin="the repository")
 
 
 def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
-    """Bring source code into the store; return the folder of its files. Raises FetchError."""
+    """Fetch source code into the store; return the folder of its files. Raises FetchError."""
     if source.sdist:
         wheels.fetch_sdists((source.sdist,), target, store, env)
         return _unpacked(source.name, store.path(source.sdist.sha256), store)
@@ -55,29 +55,30 @@ def folder(source: LockedSource, target: Environment, store: Store, env: Mapping
 
 
 def stored(source: LockedSource, store: Store) -> bool:
-    """Tell whether the source code is here already."""
+    """Tell whether the store has the source code."""
     if source.sdist:
         return store.has(source.sdist.sha256, source.sdist.size)
     return _folder(store, str(source.commit)).is_dir()
 
 
-def _git(source: SourceCode, commit: str, *, verified: bool, said: str) -> LockedSource:
-    return LockedSource(name=source.name, repository=source.repository, commit=commit, verified=verified, source=said)
+def _locked_git(source: SourceCode, commit: str, *, verified: bool, origin: str) -> LockedSource:
+    return LockedSource(name=source.name, repository=source.repository, commit=commit, verified=verified, source=origin)
 
 
 def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
-    """Ask the repository what a tag or branch is; a tag's own commit, not the tag object.
+    """Return the commit of a tag or branch in the repository; for an annotated tag, the commit and not the tag object.
 
-    Raises InputError where it has no such ref, FetchError where it cannot be asked.
+    Raises InputError if the repository has no such ref, FetchError if it cannot be reached.
     """
-    lines = _run(["git", "ls-remote", source.repository, source.ref, f"{source.ref}^{{}}"], source.name, env).split(
-        "\n"
-    )
-    found = {name: commit for commit, _, name in (line.partition("\t") for line in lines) if name}
+    output = _run(["git", "ls-remote", source.repository, source.ref, f"{source.ref}^{{}}"], source.name, env)
+    commits: dict[str, str] = {}
+    for line in output.splitlines():
+        commit, _, name = line.partition("\t")
+        commits[name] = commit
     for name in (f"refs/tags/{source.ref}^{{}}", f"refs/tags/{source.ref}", f"refs/heads/{source.ref}"):
-        if name in found:
-            return found[name]
-    raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="mend `ref`, or give a `commit`")
+        if name in commits:
+            return commits[name]
+    raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="fix `ref`, or set `commit`")
 
 
 def _checked_out(source: LockedSource, store: Store, env: Mapping[str, str]) -> Path:
@@ -85,9 +86,9 @@ def _checked_out(source: LockedSource, store: Store, env: Mapping[str, str]) -> 
     if final.is_dir():
         return final
     with whole_folder(final) as temporary:
-        git = ["git", "-C", str(temporary), *AS_COMMITTED]
+        git = ["git", "-C", str(temporary), *FIXED_SETTINGS]
         _run([*git, "init", "--quiet"], source.name, env)
-        _run([*git, "remote", "add", "origin", source.repository], source.name, env)  # submodules may be relative to it
+        _run([*git, "remote", "add", "origin", source.repository], source.name, env)  # for relative submodules
         _run([*git, "fetch", "--quiet", "--depth", "1", "origin", str(source.commit)], source.name, env)
         _run([*git, "checkout", "--quiet", "--detach", "FETCH_HEAD"], source.name, env)
         _run([*git, "submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1"], source.name, env)
@@ -97,7 +98,7 @@ def _checked_out(source: LockedSource, store: Store, env: Mapping[str, str]) -> 
 
 
 def _unpacked(name: str, archive: Path, store: Store) -> Path:
-    """Unpack a source distribution, without the folder that holds all of it."""
+    """Unpack a source distribution, without its top-level folder."""
     final = store.home / "sources" / archive.name
     if final.is_dir():
         return final
@@ -105,7 +106,7 @@ def _unpacked(name: str, archive: Path, store: Store) -> Path:
         try:
             with tarfile.open(archive) as tar:
                 tar.extractall(whole, filter="data")
-        except tarfile.TarError as error:  # also what leads out of the folder, by a path or a link
+        except tarfile.TarError as error:  # also for a path or link that leads out of the folder
             raise FetchError(f"{name}: cannot unpack the source distribution: {error}") from error
         inner = list(Path(whole).iterdir())
         if len(inner) != 1 or not inner[0].is_dir():
@@ -116,7 +117,7 @@ def _unpacked(name: str, archive: Path, store: Store) -> Path:
 
 
 def checkout(source: LockedSource, store: Store) -> Path:
-    """Return where a commit's files lie, or would lie."""
+    """Return the path for the files of a commit; it need not exist."""
     return _folder(store, str(source.commit))
 
 
@@ -125,22 +126,22 @@ def _folder(store: Store, commit: str) -> Path:
 
 
 def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
-    """Run git, never asking for a password; raise FetchError with what it said."""
-    outside = {name: value for name, value in env.items() if name not in OF_A_REPOSITORY}
-    outside |= git_environment(read_mirrors(env), env)
-    quiet = {**outside, "GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
+    """Run git without password prompts; raise FetchError with the last line of its error output."""
+    variables = {name: value for name, value in env.items() if name not in REPOSITORY_VARIABLES}
+    variables |= git_environment(read_mirrors(env), env)
+    variables |= {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            command, env=quiet, capture_output=True, text=True, check=False, timeout=TIMEOUT, umask=0o022
+            command, env=variables, capture_output=True, text=True, check=False, timeout=TIMEOUT, umask=0o022
         )
     except FileNotFoundError as error:
         raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
-        raise FetchError(f"{name}: git gave no answer within {TIMEOUT} s: {' '.join(command[-2:])}") from error
+        raise FetchError(f"{name}: no answer from git within {TIMEOUT} s: {' '.join(command[-2:])}") from error
     if done.returncode:
-        said = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
+        message = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
         raise FetchError(
-            f"{name}: {' '.join(command[-2:])}: {said}",
-            hint="`git` in mirrors.yaml names a mirror; so does git's own url.<mirror>.insteadOf",
+            f"{name}: {' '.join(command[-2:])}: {message}",
+            hint="to use a mirror, set `git` in mirrors.yaml or git's own url.<mirror>.insteadOf",
         )
     return done.stdout

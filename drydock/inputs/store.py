@@ -1,7 +1,6 @@
-"""Keeps every fetched file once, under its sha256, and gives them out as folders of hard links. IO.
+"""The content-addressed store: each fetched file once, under its sha256, and folders of hard links to them. IO.
 
-A file takes its final name only after its bytes were checked, so a name in the store is a promise. What a broken-off
-download left lies in partial/ and is taken up again.
+A file gets its final name only after its hash was checked. Interrupted downloads stay in partial/ and are resumed.
 """
 
 from __future__ import annotations
@@ -24,41 +23,41 @@ from drydock.core.errors import FetchError
 from drydock.core.files import checksum, disk_full, file_sha256
 from drydock.core.paths import cache_home
 
-YOUNG = 60
-"""Seconds in which a temporary folder may not have been locked yet by the run that made it."""
+LOCK_DELAY = 60
+"""Seconds: a temporary folder younger than this may not yet be locked by the run that created it."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of files named by their sha256, and the build contexts made of them."""
+    """A folder of files named by their sha256, and of build contexts made from them."""
 
     home: Path
 
     def path(self, sha256: str) -> Path:
-        """Return where the file with this hash lies, or would lie."""
+        """Return the path of the file with this hash; it need not exist."""
         return self.home / "store" / "sha256" / sha256[:2] / sha256
 
     def has(self, sha256: str, size: int | None = None) -> bool:
-        """Tell whether the file is there; one of another size was damaged on the disk and counts as absent."""
+        """Tell whether the store has the file; a file of another size is damaged and counts as missing."""
         try:
-            found = self.path(sha256).stat().st_size
+            actual = self.path(sha256).stat().st_size
         except FileNotFoundError:
             return False
-        return size is None or found == size
+        return size is None or actual == size
 
     def verify(self, sha256: str) -> None:
-        """Read the file again; drop it and raise FetchError if the disk changed its bytes."""
+        """Check the file's hash again; if it changed on the disk, remove it and raise FetchError."""
         with self.path(sha256).open("rb") as file:
-            found = _sha256(file)
-        if found != sha256:
+            actual = _sha256(file)
+        if actual != sha256:
             self.path(sha256).unlink()
             raise FetchError(
-                f"{self.path(sha256)}: sha256 is {found}, expected {sha256}: the file was changed on the disk",
-                hint="it was removed; run the same command again to fetch it",
+                f"{self.path(sha256)}: sha256 is {actual}, expected {sha256}: the file was changed on the disk",
+                hint="the file was removed; run the same command to fetch it again",
             )
 
     def add(self, chunks: Iterable[bytes], sha256: str, name: str) -> Path:
-        """Keep bytes that come from anywhere but a resumable download; raise FetchError if they are not the pinned."""
+        """Store bytes that are not a resumable download. Raises FetchError if they do not match the hash."""
         with self.receiving(sha256) as file:
             if file is not None:
                 file.truncate(0)
@@ -69,7 +68,7 @@ class Store:
 
     @contextlib.contextmanager
     def receiving(self, sha256: str, size: int | None = None) -> Iterator[BufferedRandom | None]:
-        """Open what there is of a file for appending, alone; yield None if it is whole by now.
+        """Open and lock a partial file for appending; yield None if the store already has the complete file.
 
         Raises DiskFullError.
         """
@@ -80,13 +79,13 @@ class Store:
                 yield None if self.has(sha256, size) else file
 
     def keep(self, file: BufferedRandom, sha256: str, name: str) -> None:
-        """Give a received file its final name; raise FetchError, keeping nothing, if its bytes are wrong."""
+        """Give a received file its final name. If its hash is wrong, empty it and raise FetchError."""
         file.flush()
         file.seek(0)
-        found = _sha256(file)
-        if found != sha256:
+        actual = _sha256(file)
+        if actual != sha256:
             file.truncate(0)
-            raise FetchError(f"{name}: sha256 is {found}, expected {sha256}")
+            raise FetchError(f"{name}: sha256 is {actual}, expected {sha256}")
         os.fchmod(file.fileno(), 0o644)
         os.utime(file.fileno(), (mtime_of(sha256), mtime_of(sha256)))
         os.fsync(file.fileno())
@@ -100,15 +99,15 @@ class Store:
         literals: Mapping[str, bytes] | None = None,
         executable: Collection[str] = (),
     ) -> Path:
-        """Return a folder with the stored files (name → sha256) and some small literal ones, made once.
+        """Return a folder of stored files (name → sha256) and of small files given as bytes; it is made once.
 
-        Raises FetchError if the disk changed a stored file meanwhile.
+        Raises FetchError if a stored file was changed on the disk.
         """
         texts = literals or {}
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
         key = checksum({"files": {**files, **hashes}, "executable": sorted(executable)})
         final = self.home / "contexts" / key
-        if _holds(final, {**files, **hashes}):
+        if _has_exactly(final, {**files, **hashes}):
             return final
         with whole_folder(final, replace=True) as temporary:
             for name, sha256 in files.items():
@@ -119,12 +118,12 @@ class Store:
         return final
 
 
-def _holds(folder: Path, hashes: Mapping[str, str]) -> bool:
-    """Tell whether a folder has exactly these files with these hashes: a disk, or somebody, may have changed it."""
+def _has_exactly(folder: Path, hashes: Mapping[str, str]) -> bool:
+    """Tell whether a folder has exactly these files (name → sha256)."""
     if not folder.is_dir():
         return False
-    found = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return found.keys() == hashes.keys() and all(file_sha256(found[name]) == hashes[name] for name in hashes)
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
+    return files.keys() == hashes.keys() and all(file_sha256(files[name]) == hashes[name] for name in hashes)
 
 
 def default_store(env: Mapping[str, str] = os.environ) -> Store:
@@ -134,16 +133,16 @@ def default_store(env: Mapping[str, str] = os.environ) -> Store:
 
 @contextlib.contextmanager
 def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
-    """Yield a temporary folder that becomes `final` when the block ends well, and vanishes otherwise.
+    """Yield a temporary folder that is renamed to `final` if the block succeeds, and removed otherwise.
 
-    Where another run was faster, its folder stays, unless `replace`. Raises DiskFullError.
+    If another run has made `final` meanwhile, its folder stays, unless `replace` is set. Raises DiskFullError.
     """
     with disk_full(final):
         final.parent.mkdir(parents=True, exist_ok=True)
         _sweep(final)
         temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=_prefix(final)))
         with _open_folder(temporary) as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX)  # shows _sweep that somebody is alive
+            fcntl.flock(handle, fcntl.LOCK_EX)  # tells _sweep that this run is alive
             try:
                 temporary.chmod(0o755)
                 yield temporary
@@ -158,10 +157,10 @@ def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
 
 
 def _sweep(final: Path) -> None:
-    """Remove what runs that were killed left behind on their way to `final`."""
+    """Remove the temporary folders of killed runs."""
     for folder in final.parent.glob(f"{_prefix(final)}*"):
         with contextlib.suppress(OSError), _open_folder(folder) as handle:
-            if time.time() - folder.stat().st_mtime < YOUNG:
+            if time.time() - folder.stat().st_mtime < LOCK_DELAY:
                 continue
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
@@ -182,7 +181,7 @@ def _open_folder(folder: Path) -> Iterator[int]:
 
 @contextlib.contextmanager
 def _locked(partial: Path) -> Iterator[BufferedRandom]:
-    """Open a partial file under its own lock; the process that held it before may have renamed or removed it."""
+    """Open and lock a partial file; try again if the previous holder of the lock renamed or removed it."""
     while True:
         with partial.open("a+b") as file:
             _take_lock(file)
@@ -200,7 +199,7 @@ def _take_lock(file: BufferedRandom) -> None:
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        log(f"another drydock run is fetching {Path(file.name).name[:12]}…; waiting for it")
+        log(f"waiting for another drydock run to fetch {Path(file.name).name[:12]}…")
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
@@ -216,12 +215,12 @@ def _sha256(file: BufferedReader | BufferedRandom) -> str:
 
 
 def mtime_of(sha256: str) -> int:
-    """Derive a time from the content: BuildKit takes a file of the same name, size and time for the same file."""
+    """Derive a modification time from the content: BuildKit identifies a file by name, size and time."""
     return int(sha256[:7], 16)
 
 
 def place(source: Path, target: Path, *, executable: bool) -> None:
-    """Link a stored file, or copy it where it must be executable or lies on another disk."""
+    """Hard-link a stored file; copy it if it must be executable or is on another disk."""
     target.parent.mkdir(parents=True, exist_ok=True)
     if not executable:
         with contextlib.suppress(OSError):

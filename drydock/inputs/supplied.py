@@ -1,4 +1,4 @@
-"""Files that only their vendor may hand out: an operator's folder → pinned files in the store → a build context. IO."""
+"""Files that only their vendor may distribute: from the operator's folder to the store and a build context. IO."""
 
 from __future__ import annotations
 
@@ -15,54 +15,53 @@ CHUNK = 1 << 20
 
 
 def take(item: Supplied, folder: Path, store: Store) -> tuple[LockedFile, ...]:
-    """Take the files that a context asks for out of an operator's folder into the store; return their pins.
+    """Copy the files of a context from the operator's folder into the store; return their pins.
 
-    Raises InputError naming every pattern that matches nothing, or two installers of which one would be run.
+    Raises InputError that names every pattern without a match, or with more than one installer.
     """
     where = f"--context {item.name}={folder}"
     if not folder.is_dir():
         raise InputError(f"{where}: no such folder", hint=item.how)
-    found = {pattern: [path for path in folder.glob(pattern) if path.is_file()] for pattern in item.patterns}
-    problems = [text for pattern, paths in found.items() for text in _wrong(item, pattern, paths)]
+    matches = {pattern: [path for path in folder.glob(pattern) if path.is_file()] for pattern in item.patterns}
+    problems = [problem for pattern, paths in matches.items() for problem in _problems(item, pattern, paths)]
     if problems:
-        raise InputError(*(f"{where}: {text}" for text in problems), hint=item.how)
-    paths = sorted({path for matches in found.values() for path in matches})
-    return tuple(_keep(path, store) for path in paths)
+        raise InputError(*(f"{where}: {problem}" for problem in problems), hint=item.how)
+    files = sorted({path for paths in matches.values() for path in paths})
+    return tuple(_add(path, store) for path in files)
 
 
-def _wrong(item: Supplied, pattern: str, paths: Sequence[Path]) -> Iterator[str]:
-    """Yield what is wrong with the files of one pattern; the Dockerfile's shell reads it as words."""
+def _problems(item: Supplied, pattern: str, paths: Sequence[Path]) -> Iterator[str]:
     if not paths:
-        yield f"no file {pattern}"
+        yield f"no file matches {pattern}"
     if item.install == "run" and len(paths) > 1:
         names = ", ".join(sorted(path.name for path in paths))
         yield f"{len(paths)} files match {pattern}, expected one installer: {names}"
 
 
-def refuse_foreign(variants: Iterable[Variant], brought: Mapping[str, Path]) -> None:
-    """Raise InputError for files that are brought for a context which one of the variants does not take files for."""
+def refuse_foreign(variants: Iterable[Variant], folders: Mapping[str, Path]) -> None:
+    """Raise InputError if the operator supplies files for a context that one of the variants does not have."""
     for variant in variants:
         known = [item.name for item in variant.supplied]
-        for name in sorted(set(brought) - set(known)):
-            hint = nearest(name, known) if known else "`build --context` puts something else in a context's place"
-            raise InputError(f"--context {name}: {variant.id} takes no files of that name", hint=hint)
+        for name in sorted(set(folders) - set(known)):
+            hint = nearest(name, known) if known else "to replace a context, use `build --context`"
+            raise InputError(f"--context {name}: {variant.id} takes no supplied files of that name", hint=hint)
 
 
 def context(item: Supplied, pins: tuple[LockedFile, ...], store: Store) -> Path:
-    """Return the folder of the pinned files. Raises FetchError naming those that the store lacks."""
+    """Return a folder of the pinned files. Raises FetchError that names those missing from the store."""
     missing = [pin.filename for pin in pins if not store.has(pin.sha256, pin.size)]
     if missing:
         raise FetchError(
-            *(f"{item.name}: {name} is pinned and not in the store" for name in missing),
-            hint=f"--context {item.name}=FOLDER takes it from there; {item.how}",
+            *(f"{item.name}: {name} is pinned but not in the store" for name in missing),
+            hint=f"name the folder that contains it with --context {item.name}=FOLDER; {item.how}",
         )
     return store.folder({pin.filename: pin.sha256 for pin in pins})
 
 
 def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> None:
-    """Take pinned files out of an operator's folder into the store.
+    """Copy pinned files from the operator's folder into the store.
 
-    Raises InputError naming those that are not there, FetchError for one that is another file.
+    Raises InputError that names missing files, FetchError for a file that does not match its pin.
     """
     missing = [pin.filename for pin in pins if not (folder / pin.filename).is_file()]
     if missing:
@@ -71,7 +70,7 @@ def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> 
         store.add(_chunks(folder / pin.filename), pin.sha256, f"{folder / pin.filename}")
 
 
-def _keep(path: Path, store: Store) -> LockedFile:
+def _add(path: Path, store: Store) -> LockedFile:
     sha256 = file_sha256(path)
     store.add(_chunks(path), sha256, path.name)
     return LockedFile(filename=path.name, size=path.stat().st_size, sha256=sha256)

@@ -1,49 +1,33 @@
-"""Downloads files into the store: several at once, resumed where they broke off, checked before they count. IO."""
+"""Downloads files into the store: in parallel, with resume, and with a check of each hash. IO."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from io import BufferedRandom
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import requests
 
+from drydock.config.access import RETRIED, Access, redact
 from drydock.config.mirrors import rewritten
 from drydock.core.console import byte_progress
 from drydock.core.errors import FetchError, GoneError
 from drydock.inputs.store import Store
 
 CHUNK = 1 << 16
-"""Bytes read at once; what of a chunk came before a cut is lost."""
+"""Bytes read at once; an incomplete chunk is lost if the connection breaks."""
 WORKERS = 6
 ATTEMPTS = 5
-"""Attempts in a row that bring no byte; one that brings some starts the count again."""
-RETRIED = (408, 425, 429, 500, 502, 503, 504)
-
-
-class Access(NamedTuple):
-    """How the machine's own configuration says that servers are reached. Holds secrets: never print it."""
-
-    certificates: str | None = None
-    client_certificate: str | None = None
-    proxies: Mapping[str, str] = {}
-    credentials: Mapping[str, tuple[str, str]] = {}
-    """Host → user and password."""
-    insecure_hosts: frozenset[str] = frozenset()
-    mirrors: Mapping[str, str] = {}
-    """What a URL begins with → what it begins with instead."""
-    timeout: float = 60.0
-    pause: float = 0.5
-    """Seconds before the second attempt; doubled each time."""
+"""Attempts in a row without a new byte before a download fails."""
 
 
 class Wanted(NamedTuple):
-    """A pinned file and where it may be had, in order of trial."""
+    """A pinned file, and the URLs to try in order."""
 
     name: str
     sha256: str
@@ -51,12 +35,12 @@ class Wanted(NamedTuple):
     urls: tuple[str, ...]
 
 
-class Cut(Exception):  # noqa: N818  (a signal to try again, not an error for people)
-    """The transfer broke off in a way that another attempt may mend."""
+class TransientTransferError(Exception):
+    """An attempt failed, but another one may succeed. Never shown to the user."""
 
 
 class Transfer(NamedTuple):
-    """What all downloads of one run share."""
+    """State shared by all downloads of one run."""
 
     store: Store
     access: Access
@@ -66,25 +50,25 @@ class Transfer(NamedTuple):
 
 
 def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
-    """Fetch what the store lacks; raise one FetchError that names every file that cannot be had.
+    """Fetch the files that the store lacks; raise one FetchError that names every file that failed.
 
-    Raises DiskFullError at once. What did arrive is kept.
+    Raises DiskFullError immediately. Completed files are kept.
     """
-    missing = tuple({w.sha256: w for w in wanted if not store.has(w.sha256, w.size)}.values())
+    missing = tuple({file.sha256: file for file in wanted if not store.has(file.sha256, file.size)}.values())
     if not missing:
         return
-    known = sum(w.size or 0 for w in missing)
+    total = sum(file.size or 0 for file in missing)
     with byte_progress() as bar, requests.Session() as session:
-        task = bar.add_task(f"fetching {len(missing)} files", total=known or None)
+        task = bar.add_task(f"fetching {len(missing)} files", total=total or None)
         transfer = Transfer(store, access, session, lambda count: bar.advance(task, count), threading.Event())
-        problems = _all(transfer, missing)
+        problems = _download_all(transfer, missing)
     if problems:
-        kind = GoneError if all(isinstance(problem, GoneError) for problem in problems) else FetchError
-        raise kind(*(line for problem in problems for line in problem.problems))
+        all_gone = all(isinstance(problem, GoneError) for problem in problems)
+        raise (GoneError if all_gone else FetchError)(*(line for problem in problems for line in problem.problems))
 
 
 def ask_sizes(files: Sequence[tuple[str, str]], access: Access) -> dict[str, int]:
-    """Ask servers for the sizes of files (key and URL), several at once; one that does not tell is left out."""
+    """Ask servers for the sizes of files, given as (key, URL); return key → bytes, without those of unknown size."""
     with ThreadPoolExecutor(WORKERS) as pool:
         sizes = pool.map(lambda file: _ask_size(file[1], access), files)
         return {key: size for (key, _), size in zip(files, sizes, strict=True) if size is not None}
@@ -97,24 +81,19 @@ def _ask_size(original: str, access: Access) -> int | None:
         return path.stat().st_size if path.is_file() else None
     try:
         with requests.Session() as session:
-            response = session.head(url, allow_redirects=True, **_reaching(access, url))
+            response = session.head(url, allow_redirects=True, **_request_options(access, url))
     except requests.RequestException:
-        return None  # the file is fetched then, and says what is wrong with the server
+        return None  # the caller then fetches the file, which reports the error
     size = response.headers.get("Content-Length", "")
-    plain = response.ok and "Content-Encoding" not in response.headers and size.isdigit()
-    return int(size) if plain else None
+    if not response.ok or "Content-Encoding" in response.headers or not size.isdigit():
+        return None
+    return int(size)
 
 
-def redact(url: str) -> str:
-    """Return a URL without user, password, query and fragment, fit for a message."""
-    parts = urlsplit(url)
-    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
-
-
-def _all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
-    """Run the downloads; Ctrl-C and a full disk stop them all at their next chunk."""
+def _download_all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
+    """Run the downloads; Ctrl-C and a full disk stop each of them at its next chunk."""
     with ThreadPoolExecutor(WORKERS) as pool:
-        futures = [pool.submit(_one, transfer, wanted) for wanted in missing]
+        futures = [pool.submit(_download_one, transfer, wanted) for wanted in missing]
         try:
             return _problems(futures)
         except BaseException:
@@ -124,30 +103,30 @@ def _all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
 
 
 def _problems(futures: Sequence[Future[list[FetchError]]]) -> list[FetchError]:
-    """Return what went wrong with single files; raise at once what concerns them all, such as a full disk."""
+    """Return the errors of single files; raise immediately an error that concerns all files, such as a full disk."""
     done, _ = wait(futures, return_when=FIRST_EXCEPTION)
     for future in done:
         future.result()
     return [problem for future in futures for problem in future.result()]
 
 
-def _one(transfer: Transfer, wanted: Wanted) -> list[FetchError]:
-    """Try each URL until the file is in the store; return why none did, or nothing."""
+def _download_one(transfer: Transfer, wanted: Wanted) -> list[FetchError]:
+    """Try each URL until the file is in the store; return the error of each URL if all fail."""
     problems: list[FetchError] = []
     with transfer.store.receiving(wanted.sha256, wanted.size) as file:
         if file is None:
             return []
         for url in (rewritten(url, transfer.access.mirrors) for url in wanted.urls):
             try:
-                _from_url(transfer, wanted, url, file)
+                _download_from(transfer, wanted, url, file)
             except FetchError as error:
                 problems.append(error)
             else:
                 return []
-    return problems or [GoneError(f"{wanted.name}: nothing serves it")]
+    return problems or [GoneError(f"{wanted.name}: no configured server has it")]
 
 
-def _from_url(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
+def _download_from(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
     resumed = file.seek(0, 2) > 0
     _with_retries(transfer, wanted, url, file)
     try:
@@ -155,7 +134,7 @@ def _from_url(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom
     except FetchError:
         if not resumed:
             raise
-        # What lay there may have come from another server's different file: once more, from nothing.
+        # The partial file may have come from a server with other content: start again from an empty file.
         _with_retries(transfer, wanted, url, file)
         transfer.store.keep(file, wanted.sha256, f"{wanted.name} from {redact(url)}")
 
@@ -165,18 +144,18 @@ def _with_retries(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRa
     while True:
         try:
             return _receive(transfer, wanted, url, file)
-        except Cut as cut:
+        except TransientTransferError as error:
             now = file.seek(0, 2)
             failures = 1 if now > have else failures + 1
             have = now
             if failures >= ATTEMPTS:
-                raise FetchError(f"{wanted.name} from {redact(url)}: {cut}") from cut
+                raise FetchError(f"{wanted.name} from {redact(url)}: {error}") from error
         if transfer.stopped.wait(transfer.access.pause * 2 ** (failures - 1)):
             raise FetchError(f"{wanted.name}: stopped")
 
 
 def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
-    """Append what the file lacks; raise Cut if another attempt makes sense, FetchError if not."""
+    """Append the missing bytes. Raises TransientTransferError if a retry may help, else FetchError."""
     have = file.seek(0, 2)
     if wanted.size is not None and have == wanted.size:
         return
@@ -191,16 +170,16 @@ def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom)
             file.truncate(0)
             raise FetchError(f"{wanted.name} from {redact(url)}: longer than the {wanted.size} bytes expected")
     if wanted.size is not None and file.tell() < wanted.size:
-        raise Cut(f"ended after {file.tell()} of {wanted.size} bytes")
+        raise TransientTransferError(f"ended after {file.tell()} of {wanted.size} bytes")
 
 
 def _chunks(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
     if urlsplit(url).scheme == "file":
-        return _local(wanted, url, file)
-    return _http(transfer, wanted, url, file, have)
+        return _read_file(wanted, url, file)
+    return _read_http(transfer, wanted, url, file, have)
 
 
-def _local(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes]:
+def _read_file(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes]:
     path = Path(url2pathname(urlsplit(url).path))
     file.truncate(0)
     try:
@@ -210,14 +189,14 @@ def _local(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes]:
         raise GoneError(f"{wanted.name}: {path}: no such file") from error
 
 
-def _http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
-    """Yield the rest of the file; where the server sends all of it again, forget what there was."""
+def _read_http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
+    """Yield the rest of the file; if the server sends all of it, truncate the file first."""
     try:
         with _get(transfer, url, have) as response:
-            _judge(response, wanted, url, file)
+            _check_response(response, wanted, url, file)
             yield from response.iter_content(CHUNK)
     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-        raise Cut(_reason(error)) from error
+        raise TransientTransferError(_reason(error)) from error
     except requests.RequestException as error:
         raise FetchError(f"{wanted.name} from {redact(url)}: {_reason(error)}") from error
 
@@ -225,12 +204,12 @@ def _http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, ha
 def _get(transfer: Transfer, url: str, have: int) -> requests.Response:
     # identity: a server that compresses on the way would break both ranges and lengths.
     ranged = {"Range": f"bytes={have}-"} if have else {}
-    options = _reaching(transfer.access, url)
+    options = _request_options(transfer.access, url)
     return transfer.session.get(url, stream=True, **{**options, "headers": {**options["headers"], **ranged}})
 
 
-def _reaching(access: Access, url: str) -> dict[str, Any]:
-    """Return how a server is reached, as requests takes it."""
+def _request_options(access: Access, url: str) -> dict[str, Any]:
+    """Return the options of requests for a URL."""
     host = urlsplit(url).hostname or ""
     return {
         "headers": {"Accept-Encoding": "identity"},
@@ -242,16 +221,16 @@ def _reaching(access: Access, url: str) -> dict[str, Any]:
     }
 
 
-def _judge(response: requests.Response, wanted: Wanted, url: str, file: BufferedRandom) -> None:
+def _check_response(response: requests.Response, wanted: Wanted, url: str, file: BufferedRandom) -> None:
     have = file.seek(0, 2)
     if response.status_code == requests.codes.requested_range_not_satisfiable:
         file.truncate(0)
-        raise Cut("the server has less of it than was fetched before")
+        raise TransientTransferError("the server has fewer bytes than were already fetched")
     if response.status_code in RETRIED:
-        raise Cut(f"the server answered {response.status_code} {response.reason}")
+        raise TransientTransferError(f"the server answered {response.status_code} {response.reason}")
     if not response.ok:
-        absent = response.status_code in {requests.codes.not_found, requests.codes.gone}
-        raise (GoneError if absent else FetchError)(
+        gone = response.status_code in {requests.codes.not_found, requests.codes.gone}
+        raise (GoneError if gone else FetchError)(
             f"{wanted.name} from {redact(url)}: the server answered {response.status_code}"
         )
     resumes = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
@@ -260,6 +239,6 @@ def _judge(response: requests.Response, wanted: Wanted, url: str, file: Buffered
 
 
 def _reason(error: Exception) -> str:
-    """Say what went wrong without the URL, which may hold credentials."""
+    """Describe an error without its URL, which may contain credentials."""
     cause = error.__cause__ or error.__context__ or error
     return f"{type(error).__name__} ({type(cause).__name__})"

@@ -1,6 +1,6 @@
-"""Turns requirements into exact wheels for one Python and one platform. IO: uv resolves; choosing among tags is pure.
+"""Resolves requirements to exact wheels for one Python and one platform. IO: uv resolves; the choice by tags is pure.
 
-What is installed on the machine plays no part, and no source distribution is ever built.
+The packages installed on this machine do not matter, and no source distribution is built.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from urllib.parse import unquote, urlsplit
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
+from drydock.config.access import Access
 from drydock.core.errors import GoneError, InputError
 from drydock.inputs.indexes import Indexes, access, read_indexes, single, uv_environment
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, ask_sizes, download
+from drydock.inputs.transfer import Wanted, ask_sizes, download
 from drydock.model.bases import Base, DebianBase
 from drydock.model.locked import LockedWheel
 
@@ -46,48 +47,48 @@ GLIBC = {
     "ubuntu:22.04": 35,
     "ubuntu:24.04": 39,
 }
-"""Minor version of glibc 2.x, by the release's libc6 package."""
+"""Minor version of glibc 2.x in each release, from its libc6 package."""
 OLDEST_GLIBC = {"x86_64": 5}
-"""PEP 600: manylinux begins with 2.5 there, with 2.17 elsewhere."""
+"""The oldest glibc for manylinux (PEP 600); 17 on other machines."""
 LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
 UV_NEWEST_GLIBC = 40
-"""The newest that uv's --python-platform knows."""
+"""The newest glibc that uv's --python-platform accepts."""
 UV_MACHINES = ("x86_64", "aarch64")
 
 INDEX_HINT = (
-    "an index or a folder that holds it must be in pip's configuration "
+    "add an index or a folder that has it to pip's configuration "
     "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
 )
 WHEEL_HINT = (
     "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
-    "wheel, or put a wheel made of it into a folder that pip's find-links names"
+    "wheel, or build a wheel and put it into a folder of pip's find-links"
 )
 
 
 class Environment(NamedTuple):
-    """What wheels must fit."""
+    """The environment that wheels must fit."""
 
     python: str
-    """3.11"""
+    """Such as 3.11."""
     machine: str
-    """x86_64"""
+    """Such as x86_64."""
     glibc: int
-    """36 for glibc 2.36."""
+    """Minor version: 36 for glibc 2.36."""
 
 
-class Request(NamedTuple):
-    """What the resolver starts from."""
+class ResolveRequest(NamedTuple):
+    """Input of the resolver."""
 
     requirements: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     no_deps: bool = False
     sdist: bool = False
-    """Whether one source distribution is wanted, which nobody builds to learn what it depends on."""
+    """Whether to resolve one source distribution, without building it to find its dependencies."""
 
 
 class Candidate(NamedTuple):
-    """A wheel that an index offers."""
+    """A wheel or source distribution that an index offers."""
 
     name: str
     version: str
@@ -98,61 +99,61 @@ class Candidate(NamedTuple):
 
 
 def environment(python: str, platform: str, base: Base) -> Environment:
-    """Return what wheels of an image must fit; raise InputError where the base's glibc is not known."""
+    """Return the environment of an image; raise InputError if the glibc of its base is not known."""
     release = base.suite if isinstance(base, DebianBase) else base.release
     if release not in GLIBC:
         raise InputError(
-            f"base {release!r}: the version of its glibc is not known, known: {', '.join(sorted(GLIBC))}",
+            f"base {release!r}: unknown glibc version; known bases: {', '.join(sorted(GLIBC))}",
             hint="add it to GLIBC in drydock/inputs/wheels.py",
         )
     return Environment(python, MACHINES[platform], GLIBC[release])
 
 
 def native(platform: str) -> bool:
-    """Tell whether this machine runs a platform's programs itself."""
+    """Tell whether this machine runs a platform's programs without emulation."""
     return host.machine() == MACHINES[platform]
 
 
 def resolve_wheels(
-    request: Request, target: Environment, store: Store, env: Mapping[str, str] = os.environ
+    request: ResolveRequest, target: Environment, store: Store, env: Mapping[str, str] = os.environ
 ) -> tuple[LockedWheel, ...]:
-    """Resolve requirements to wheels, and return them sorted by name, with the hashes that the index gives.
+    """Resolve requirements to wheels; return them sorted by name, with the hashes of the index.
 
-    Raises InputError where the resolver fails, FetchError where an index does not deliver what it offers.
+    Raises InputError if the resolver fails, FetchError if an index does not deliver a file that it lists.
     """
     indexes = read_indexes(env)
     chosen = choose(_compile(request, target, indexes, env), target)
     return _pinned(chosen, store, access(indexes, env))
 
 
-def offered(request: Request, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
-    """Return the wheels that requirements mean today, or the source distributions, one each, sorted by name.
+def offered(request: ResolveRequest, target: Environment, env: Mapping[str, str] = os.environ) -> tuple[Candidate, ...]:
+    """Return the wheels, or the source distribution, that requirements resolve to today, sorted by name.
 
-    Nothing is fetched. Raises InputError.
+    Fetches nothing. Raises InputError.
     """
-    found = _compile(request, target, read_indexes(env), env)
+    candidates = _compile(request, target, read_indexes(env), env)
     if request.sdist:
-        return tuple(candidate for candidate in found if candidate.filename.endswith(".tar.gz"))
-    return choose(found, target)
+        return tuple(candidate for candidate in candidates if candidate.filename.endswith(".tar.gz"))
+    return choose(candidates, target)
 
 
 def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapping[str, str]) -> LockedWheel:
-    """Find one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
+    """Resolve one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
     indexes = read_indexes(env)
-    request = Request((requirement,), no_deps=True, sdist=True)
-    found = [c for c in _compile(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
-    if not found:
-        raise InputError(f"{requirement}: no index has a source distribution of it", hint=INDEX_HINT)
-    return _pinned(found[:1], store, access(indexes, env))[0]
+    request = ResolveRequest((requirement,), no_deps=True, sdist=True)
+    sdists = [c for c in _compile(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
+    if not sdists:
+        raise InputError(f"{requirement}: no configured index has a source distribution of it", hint=INDEX_HINT)
+    return _pinned(sdists[:1], store, access(indexes, env))[0]
 
 
 def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
-    """Fetch locked source distributions that the store lacks. Raises GoneError where an index has another file."""
+    """Fetch locked source distributions that the store lacks. Raises GoneError if no index has a file any more."""
     indexes = read_indexes(env)
     for pin in sdists:
         if store.has(pin.sha256, pin.size):
             continue
-        request = Request((f"{pin.name}=={pin.version}",), no_deps=True, sdist=True)
+        request = ResolveRequest((f"{pin.name}=={pin.version}",), no_deps=True, sdist=True)
         urls = [c.url for c in _compile(request, target, indexes, env) if c.sha256 == pin.sha256]
         if not urls:
             raise GoneError(f"{pin.filename} (sha256 {pin.sha256[:12]}…): no configured index has it", hint=INDEX_HINT)
@@ -160,7 +161,7 @@ def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Stor
 
 
 def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
-    """Fetch locked wheels that the store lacks; raise one FetchError that names all that no index has."""
+    """Fetch locked wheels that the store lacks; raise one GoneError that names all that no index has."""
     missing = [wheel for wheel in wheels if not store.has(wheel.sha256, wheel.size)]
     if not missing:
         return
@@ -178,19 +179,20 @@ def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Stor
 def locate(
     wheels: Iterable[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return sha256 → URL for every wheel that some index has: all indexes together, then each alone."""
-    left, urls = {wheel.sha256: wheel for wheel in wheels}, dict[str, str]()
+    """Return sha256 → URL of every wheel that an index has. Asks all indexes together, then each one alone."""
+    missing = {wheel.sha256: wheel for wheel in wheels}
+    urls: dict[str, str] = {}
     for configuration in (indexes, *single(indexes)):
-        for batch in _batches(tuple(left.values()), target, configuration, env):
-            urls |= {c.sha256: c.url for c in batch if c.sha256 in left}
-        left = {sha256: wheel for sha256, wheel in left.items() if sha256 not in urls}
-        if not left:
+        for batch in _batches(tuple(missing.values()), target, configuration, env):
+            urls |= {c.sha256: c.url for c in batch if c.sha256 in missing}
+        missing = {sha256: wheel for sha256, wheel in missing.items() if sha256 not in urls}
+        if not missing:
             break
     return urls
 
 
 def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
-    """Return for each distribution the wheel that fits best, as pip would; sorted by name."""
+    """Return the best wheel of each distribution, chosen as pip does; sorted by name."""
     ranks = {tag: rank for rank, tag in enumerate(tags(target))}
     candidates = tuple(candidate for candidate in candidates if candidate.filename.endswith(".whl"))
     best: dict[str, tuple[int, Candidate]] = {}
@@ -205,7 +207,7 @@ def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candid
 
 
 def tags(target: Environment) -> Iterator[Tag]:
-    """Return the tags that fit, best first."""
+    """Yield the wheel tags that fit, best first."""
     major, minor = (int(part) for part in target.python.split(".")[:2])
     platforms = list(_platforms(target))
     yield from cpython_tags((major, minor), platforms=platforms)
@@ -213,23 +215,26 @@ def tags(target: Environment) -> Iterator[Tag]:
 
 
 def parse_pylock(text: str) -> tuple[Candidate, ...]:
-    """Read the wheels and source distributions out of a pylock.toml (PEP 751)."""
+    """Return the wheels and source distributions of a pylock.toml (PEP 751)."""
     packages = tomllib.loads(text).get("packages", [])
-    return tuple(
-        _candidate(package, file)
-        for package in packages
-        for file in (*package.get("wheels", ()), *([package["sdist"]] if "sdist" in package else []))
-    )
+    candidates = []
+    for package in packages:
+        files = [*package.get("wheels", ())]
+        if "sdist" in package:
+            files.append(package["sdist"])
+        candidates += [_candidate(package, file) for file in files]
+    return tuple(candidates)
 
 
-def _pinned(candidates: Sequence[Candidate], store: Store, reached: Access) -> tuple[LockedWheel, ...]:
-    """Return pins with sizes: as the index says, as the server says, and else by fetching the file."""
+def _pinned(candidates: Sequence[Candidate], store: Store, server_access: Access) -> tuple[LockedWheel, ...]:
+    """Return pins with sizes: from the index, from the store or the server, or else by fetching the file."""
     sizes = {c.sha256: c.size or _stored_size(c, store) for c in candidates}
-    unknown = {c.sha256: c for c in candidates if sizes[c.sha256] is None}
-    asked = ask_sizes(tuple((sha256, c.url) for sha256, c in unknown.items()), reached)
-    rest = [Wanted(c.filename, sha256, None, (c.url,)) for sha256, c in unknown.items() if asked.get(sha256) is None]
-    download(store, rest, reached)
-    return tuple(_locked(c, sizes[c.sha256] or asked.get(c.sha256) or _stored_size(c, store) or 0) for c in candidates)
+    unknown = [c for c in candidates if sizes[c.sha256] is None]
+    sizes |= ask_sizes([(c.sha256, c.url) for c in unknown], server_access)
+    download(
+        store, [Wanted(c.filename, c.sha256, None, (c.url,)) for c in unknown if sizes[c.sha256] is None], server_access
+    )
+    return tuple(_locked(c, sizes[c.sha256] or _stored_size(c, store) or 0) for c in candidates)
 
 
 def _stored_size(candidate: Candidate, store: Store) -> int | None:
@@ -270,10 +275,10 @@ def _platforms(target: Environment) -> Iterator[str]:
 def _batches(
     wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> Iterator[tuple[Candidate, ...]]:
-    """Ask for all pins in one go; where one of them is unknown, which fails them all, by halves."""
+    """Resolve all pins at once. One unknown pin makes that fail, so then resolve each half separately."""
     pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
     try:
-        yield _compile(Request(pins, no_deps=True), target, indexes, env)
+        yield _compile(ResolveRequest(pins, no_deps=True), target, indexes, env)
     except InputError:
         if len(wheels) > 1:
             middle = len(wheels) // 2
@@ -281,10 +286,12 @@ def _batches(
             yield from _batches(wheels[middle:], target, indexes, env)
 
 
-def _compile(request: Request, target: Environment, indexes: Indexes, env: Mapping[str, str]) -> tuple[Candidate, ...]:
-    """Run uv; raise InputError with its reasons."""
+def _compile(
+    request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> tuple[Candidate, ...]:
+    """Run uv; raise InputError with its message."""
     if target.machine not in UV_MACHINES:
-        raise InputError(f"{target.machine}: uv cannot resolve for it; it can for {', '.join(UV_MACHINES)}")
+        raise InputError(f"{target.machine}: uv cannot resolve for this machine, only for {', '.join(UV_MACHINES)}")
     with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
         files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
         for name, lines in files.items():
@@ -294,19 +301,19 @@ def _compile(request: Request, target: Environment, indexes: Indexes, env: Mappi
         command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
         result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
         if result.returncode:
-            said = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()
-            raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{said}", hint=_hint(said))
+            message = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()  # without passwords
+            raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
         return parse_pylock(output.read_text())
 
 
-def _command(folder: Path, output: Path, target: Environment, request: Request) -> list[str]:
+def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:
     platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
     return [
         *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),
         *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
         *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
         *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
-        # As pip does it: the best version of all indexes, whichever has it. Every file is pinned by hash afterwards.
+        # Like pip: the best version of any index. Every file is pinned by hash afterwards.
         *("--index-strategy", "unsafe-best-match", "--no-sources"),
         *(_without_building(folder, request.requirements[0]) if request.sdist else _WHEELS_ONLY),
     ]
@@ -316,19 +323,19 @@ _WHEELS_ONLY = ("--only-binary", ":all:", "--no-config")
 
 
 def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
-    """Tell uv that a source distribution depends on nothing, so that it builds none to find out."""
+    """Return options that declare a source distribution without dependencies, so that uv does not build it."""
     name, _, version = requirement.partition("==")
-    known = {"name": name, "version": version} if version else {"name": name}
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in known.items())
+    fields = {"name": name, "version": version} if version else {"name": name}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
     (folder / "uv.toml").write_text(f"[[dependency-metadata]]\n{lines}requires-dist = []\n")
     return "--no-binary", name, "--config-file", str(folder / "uv.toml")
 
 
 def uv_binary() -> Path:
-    """Return the uv of drydock's own environment."""
+    """Return the path of uv in drydock's own environment."""
     return Path(sys.executable).parent / "uv"
 
 
-def _hint(said: str) -> str:
-    """Tell a distribution that has no fitting wheel from one that no index has."""
-    return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", said) else INDEX_HINT
+def _hint(message: str) -> str:
+    """Return the hint for a distribution without a fitting wheel, or for one that no index has."""
+    return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", message) else INDEX_HINT

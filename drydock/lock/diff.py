@@ -1,4 +1,4 @@
-"""Turns two locks into what differs between them: packages added, removed and changed, with versions and sizes.
+"""Compares two locks: packages added, removed and changed, with versions and sizes.
 
 IO: reads the locks, from the working tree or out of git. Comparing and printing are pure.
 """
@@ -24,8 +24,8 @@ class Pin(NamedTuple):
     sha256: str
 
 
-class Difference(NamedTuple):
-    """What became of one package; None: it is not in that lock."""
+class PackageDifference(NamedTuple):
+    """A package that differs; None: it is not in that lock."""
 
     platform: str
     kind: str
@@ -50,7 +50,7 @@ def diff(root: Path, old: str, new: str, *, json: bool = False) -> str:
 
 
 def load(root: Path, name: str) -> Lock:
-    """Read a lock by what people call it; raise InputError or StaleError."""
+    """Read a lock by variant, file or REVISION:VARIANT. Raises InputError or StaleError."""
     if path_of(root, name).is_file():
         return read_lock(path_of(root, name))
     if Path(name).is_file():
@@ -58,17 +58,17 @@ def load(root: Path, name: str) -> Lock:
     revision, colon, variant = name.partition(":")
     if not colon:
         raise InputError(
-            f"{name!r}: neither a variant with a lock nor a file",
+            f"{name!r}: no such variant or lock file",
             hint="name a variant (cpu-vllm0.32), a lock file, or one of a git revision (HEAD~1:cpu-vllm0.32)",
         )
     return parse_lock(_show(root, revision, variant), name)
 
 
-def compare(old: Lock, new: Lock) -> tuple[Difference, ...]:
+def compare(old: Lock, new: Lock) -> tuple[PackageDifference, ...]:
     """Return the packages that differ, sorted."""
     before, after = dict(_pins(old)), dict(_pins(new))
     keys = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
-    return tuple(Difference(*key, before.get(key), after.get(key)) for key in keys)
+    return tuple(PackageDifference(*key, before.get(key), after.get(key)) for key in keys)
 
 
 def other(old: Lock, new: Lock) -> dict[str, list[Any]]:
@@ -86,7 +86,7 @@ def _show(root: Path, revision: str, variant: str) -> str:
     place = f"{revision}:{path_of(Path(), variant)}"
     result = subprocess.run(["git", "-C", str(root), "show", place], capture_output=True, text=True, check=False)
     if result.returncode:
-        raise InputError(f"git has no {place}: {result.stderr.strip()}")
+        raise InputError(f"{place}: not found in git: {result.stderr.strip()}")
     return result.stdout
 
 
@@ -125,7 +125,7 @@ def _facts(lock: Lock) -> dict[str, Any]:
     return facts
 
 
-def _plain(difference: Difference) -> dict[str, Any]:
+def _plain(difference: PackageDifference) -> dict[str, Any]:
     old, new = difference.old, difference.new
     change = "added" if old is None else "removed" if new is None else "changed"
     return {
@@ -138,13 +138,13 @@ def _plain(difference: Difference) -> dict[str, Any]:
     }
 
 
-def _text(differences: tuple[Difference, ...], fields: Mapping[str, list[Any]]) -> str:
+def _text(differences: tuple[PackageDifference, ...], fields: Mapping[str, list[Any]]) -> str:
     lines = [_line(difference) for difference in differences]
     lines += [f"{key}: {_short(before)} → {_short(after)}" for key, (before, after) in fields.items()]
-    return "".join(f"{line}\n" for line in lines) or "no difference\n"
+    return "".join(f"{line}\n" for line in lines) or "no differences\n"
 
 
-def _line(difference: Difference) -> str:
+def _line(difference: PackageDifference) -> str:
     old, new, where = difference.old, difference.new, f"({difference.kind}, {difference.platform})"
     if old is None and new is not None:
         return f"+ {difference.name} {new.version} {_size(new.size)} {where}"
@@ -152,7 +152,7 @@ def _line(difference: Difference) -> str:
         return f"- {difference.name} {old.version} {_size(old.size)} {where}"
     if old is None or new is None:
         raise ValueError(difference)
-    versions = f"{old.version} → {new.version}" if old.version != new.version else f"{new.version}, another file"
+    versions = f"{old.version} → {new.version}" if old.version != new.version else f"{new.version}, different file"
     return f"~ {difference.name} {versions} {_size(old.size)} → {_size(new.size)} {where}"
 
 

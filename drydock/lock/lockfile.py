@@ -1,6 +1,6 @@
-"""Turns variants into lock.json, the truth about what goes into an image, and tells a lock that no longer holds. IO.
+"""Resolves variants into lock.json, which pins everything that goes into an image, and detects stale locks. IO.
 
-`resolve` asks the network once; afterwards the lock's hashes decide, whichever mirror serves the files.
+Only resolving uses the network. Afterwards the lock's hashes identify each file, whichever mirror serves it.
 """
 
 from __future__ import annotations
@@ -26,35 +26,37 @@ from drydock.model.record import dump
 from drydock.model.variant import Variant
 
 COMPATIBILITY_VERSION = 20
-"""BuildKit's docs/build-repro.md: the exporter of v0.15 to v0.31. Later ones reproduce it when told to; until v0.31 it
-is what they do and cannot be chosen."""
+"""The exporter of BuildKit v0.15 to v0.31, which have no other; later versions can reproduce it.
+Source: BuildKit's docs/build-repro.md."""
 RELOCK = "run `invoke lock`"
 
 
 def path_of(root: Path, variant: str) -> Path:
-    """Return where a variant's lock lies."""
+    """Return the path of a variant's lock."""
     return root / "images" / variant / "lock.json"
 
 
 def read_lock(path: Path) -> Lock:
-    """Read a lock; raise StaleError if it is absent, broken or was edited by hand."""
+    """Read a lock. Raises StaleError if it is missing, invalid or edited by hand."""
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise StaleError(f"{path}: there is no lock", hint=RELOCK) from error
+        raise StaleError(f"{path}: lock not found", hint=RELOCK) from error
     except (OSError, UnicodeDecodeError) as error:
-        raise StaleError(f"{path}: not a lock: {error}", hint=_restore(str(path))) from error
+        raise StaleError(f"{path}: invalid lock: {error}", hint=_restore(str(path))) from error
     return parse_lock(text, str(path))
 
 
 def parse_lock(text: str, name: str) -> Lock:
-    """Turn a lock's text into a record; `name` is what errors call it."""
+    """Parse a lock's text; errors refer to it as `name`. Raises StaleError."""
     try:
         data = json.loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
-        raise StaleError(f"{name}:{error.lineno}:{error.colno}: not JSON: {error.msg}", hint=_restore(name)) from error
+        raise StaleError(
+            f"{name}:{error.lineno}:{error.colno}: invalid JSON: {error.msg}", hint=_restore(name)
+        ) from error
     except (KeyError, RecursionError) as error:
-        raise StaleError(f"{name}: not a lock: {error}", hint=_restore(name)) from error
+        raise StaleError(f"{name}: invalid lock: {error}", hint=_restore(name)) from error
     try:
         lock = Lock.model_validate(data)
     except ValidationError as error:
@@ -70,23 +72,23 @@ def parse_lock(text: str, name: str) -> Lock:
 
 
 def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """Make an object of its members; raises KeyError for a key that stands twice: readers disagree on which counts."""
+    """Return an object as a dict. Raises KeyError for a duplicate key: parsers disagree on which value counts."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
-            raise KeyError(f"the key {key!r} stands twice in one object")
+            raise KeyError(f"duplicate key {key!r}")
         found[key] = value
     return found
 
 
 def write_lock(path: Path, lock: Lock) -> bool:
-    """Write a lock, whole or not at all, with the checksum of its content; return whether the file changed."""
+    """Write a lock atomically, with the checksum of its content; return whether the file changed."""
     sealed = lock.model_copy(update={"content_sha256": content_sha256(lock)})
     return write_atomically(path, dumps(dump(sealed)))
 
 
 def content_sha256(lock: Lock) -> str:
-    """Return the checksum of all that a lock says."""
+    """Return the checksum of a lock's content."""
     return _content_sha256(dump(lock))
 
 
@@ -95,7 +97,7 @@ def _content_sha256(data: Mapping[str, Any]) -> str:
 
 
 def inputs(variant: Variant) -> dict[str, Any]:
-    """Return the part of a variant that resolving depends on; what is only shown or served is not among it."""
+    """Return what resolving depends on, without what is only displayed or used for serving."""
     return {
         "python": variant.python,
         "requirements": list(variant.requirements),
@@ -113,11 +115,11 @@ def inputs(variant: Variant) -> dict[str, Any]:
 
 
 def check(variant: Variant, lock: Lock) -> None:
-    """Raise StaleError if the lock was made from other inputs than the variant's; `read_lock` saw to edits by hand."""
+    """Raise StaleError if the lock was made from other inputs than the variant's (`read_lock` detects manual edits)."""
     if lock.variant == variant.id and lock.inputs_sha256 == checksum(inputs(variant)):
         return
     changes = tuple(_changes(variant, lock)) or (
-        f"images/{variant.id}/lock.json: requirements, overrides, exclusions, layers or base changed since it was made",
+        f"images/{variant.id}/lock.json: requirements, overrides, exclusions, layers or base have changed since",
     )
     raise StaleError(*changes, hint=f"run `invoke lock --target {variant.id}`")
 
@@ -125,11 +127,11 @@ def check(variant: Variant, lock: Lock) -> None:
 def resolve_variant(
     variant: Variant, previous: Lock | None, brought: Brought = NOTHING, env: Mapping[str, str] = os.environ
 ) -> Lock:
-    """Resolve a variant to exact packages, make its base, and return the lock.
+    """Resolve a variant to exact packages, build its base, and return the lock.
 
-    `brought` gives the folders of supplied files by context; files that an earlier lock pinned stay pinned, and so does
-    a base that its registry confirmed and cannot be asked for now. A digest that two builds agreed upon is kept where
-    nothing that it was made from changed.
+    `brought` maps contexts to folders of supplied files. What `previous` pinned is kept where it still applies:
+    supplied files, a base that its registry confirmed before and does not answer for now, and the digest of a verified
+    build if none of its inputs changed.
     """
     old = previous.platforms if previous else {}
     pinned = next((pins.supplied for pins in old.values()), {})
@@ -149,7 +151,7 @@ def resolve_variant(
 
 
 def complete(variant: Variant, lock: Lock, env: Mapping[str, str] = os.environ) -> Lock:
-    """Return a lock, for this build alone, in which all that can be had today is resolved; a base may go by its tag."""
+    """Return a lock for this build only, with all that can be resolved today; a base image may be named by its tag."""
     now = resolve_variant(variant, lock, env=env)
     platforms = {
         platform: pins.model_copy(
@@ -164,7 +166,7 @@ def complete(variant: Variant, lock: Lock, env: Mapping[str, str] = os.environ) 
 def resolve_and_write(
     root: Path, variants: Iterable[Variant], brought: Brought = NOTHING, env: Mapping[str, str] = os.environ
 ) -> list[Path]:
-    """Lock variants anew; return the files that changed. Until a lock is whole the old one stays."""
+    """Lock variants again; return the files that changed. The old lock stays until the new one is complete."""
     variants = tuple(variants)
     supplied.refuse_foreign(variants, brought)
     with exclusive(cache_home(env) / "resolve.lock"):
@@ -172,7 +174,7 @@ def resolve_and_write(
 
 
 def check_all(root: Path, variants: Iterable[Variant]) -> None:
-    """Check every variant's lock; raise one StaleError with all that is wrong."""
+    """Check every variant's lock. Raises one StaleError with all problems."""
     problems = [problem for variant in variants for problem in _problems(root, variant)]
     if problems:
         raise StaleError(*problems, hint=RELOCK)
@@ -188,9 +190,9 @@ def _lock_one(root: Path, variant: Variant, brought: Brought, env: Mapping[str, 
     lock = resolve_variant(variant, previous, brought, env)
     for platform, pins in lock.platforms.items():
         for context, reason in pins.unresolved.items():
-            log(f"{variant.id}: {platform}: {context} stays unresolved: {reason}")
+            log(f"{variant.id}: {platform}: {context} is unresolved: {reason}")
     changed = write_lock(path, lock)
-    log(f"{path}: {'locked' if changed else 'nothing new'} ({time.monotonic() - started:.0f} s)")
+    log(f"{path}: {'locked' if changed else 'unchanged'} ({time.monotonic() - started:.0f} s)")
     return path if changed else None
 
 
@@ -203,10 +205,14 @@ def _problems(root: Path, variant: Variant) -> tuple[str, ...]:
 
 
 def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPlatform:
-    """Keep a registry's word, the snapshot's time while the packages stay, and the image's digest while all does."""
+    """Keep from the old lock what still applies.
+
+    This is a digest that a registry confirmed, the snapshot's time if the packages are the same, and the image's digest
+    if everything is the same.
+    """
     if old is None:
         return pins
-    pins = _keep_fetched(_keep_word(pins, old), old)
+    pins = _keep_fetched(_keep_confirmed(pins, old), old)
     if isinstance(pins.base, LockedDebianBase) and isinstance(old.base, LockedDebianBase):
         same = pins.base.model_copy(update={"snapshot": old.base.snapshot})
         pins = pins.model_copy(update={"base": same}) if same == old.base else pins
@@ -214,20 +220,20 @@ def _keep_history(pins: LockedPlatform, old: LockedPlatform | None) -> LockedPla
     return old if same_pins else pins
 
 
-def _keep_word(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
-    """Keep the digest that a registry once confirmed where it gives no answer now, and say so."""
+def _keep_confirmed(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
+    """Keep the digest that a registry confirmed before if it does not answer now."""
     base, known = pins.base, old.base
     if not (isinstance(base, LockedImageBase) and isinstance(known, LockedImageBase)):
         return pins
     if base.verified or not known.verified or base.reference != known.reference:
         return pins
-    log(f"{known.reference}: {known.source} gave no answer; {known.digest}, which it confirmed before, stays locked")
+    log(f"{known.reference}: {known.source} did not answer; keeping {known.digest}, which it confirmed before")
     unresolved = {name: reason for name, reason in pins.unresolved.items() if name != "base"}
     return pins.model_copy(update={"base": known, "unresolved": unresolved})
 
 
 def _keep_fetched(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
-    """Keep that a commit was fetched once, which this machine's store may not know."""
+    """Keep the mark of commits that were fetched before, possibly on another machine."""
     fetched = {(source.repository, source.commit) for source in old.sources if source.verified and source.commit}
     sources = tuple(
         source.model_copy(update={"verified": source.verified or (source.repository, source.commit) in fetched})
@@ -237,14 +243,14 @@ def _keep_fetched(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
 
 
 def _changes(variant: Variant, lock: Lock) -> Iterator[str]:
-    """Name the inputs that differ, as far as a lock's content shows them."""
+    """Yield the inputs that differ, as far as the lock's content shows."""
     where = f"images/{variant.id}/lock.json"
     if lock.variant != variant.id:
-        yield f"{where}: made for the variant {lock.variant!r}, expected {variant.id!r}"
+        yield f"{where}: locked for variant {lock.variant!r}, expected {variant.id!r}"
     if lock.source_date_epoch != variant.epoch:
         yield f"{where}: source_date_epoch is {lock.source_date_epoch}, matrix.yaml has {variant.epoch}"
     if set(lock.platforms) != set(variant.platforms):
-        yield f"{where}: made for {', '.join(sorted(lock.platforms))}, matrix.yaml has {', '.join(variant.platforms)}"
+        yield f"{where}: locked for {', '.join(sorted(lock.platforms))}, matrix.yaml has {', '.join(variant.platforms)}"
     for platform in sorted(set(lock.platforms) & set(variant.platforms)):
         yield from _platform_changes(variant, lock.platforms[platform], f"{where}: platforms.{platform}")
 
@@ -252,31 +258,31 @@ def _changes(variant: Variant, lock: Lock) -> Iterator[str]:
 def _platform_changes(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
     layers = [layer.name for layer in variant.layers]
     if sorted(pins.layers) != sorted(layers):
-        yield f"{where}.layers: made with {', '.join(sorted(pins.layers))}, the stack has {', '.join(layers)}"
+        yield f"{where}.layers: locked with {', '.join(sorted(pins.layers))}, the stack has {', '.join(layers)}"
     if "wheels" in pins.unresolved:
         return
     locked = {f"{wheel.name}=={wheel.version}" for wheels in pins.layers.values() for wheel in wheels}
     names = {pin.partition("==")[0] for pin in locked}
     for requirement in variant.requirements:
         if "==" in requirement and requirement not in locked:
-            yield f"{where}.layers: {requirement} is required and not in it"
+            yield f"{where}.layers: missing requirement {requirement}"
     for exclusion in variant.exclude:
         if exclusion.name in names:
-            yield f"{where}.layers: {exclusion.name} is excluded and in it"
+            yield f"{where}.layers: contains {exclusion.name}, which is excluded"
     yield from _base_changes(variant, pins, f"{where}.base")
 
 
 def _base_changes(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
     base, locked = variant.base, pins.base
     if base.kind != locked.kind:
-        yield f"{where}.kind: made with {locked.kind!r}, matrix has {base.kind!r}"
+        yield f"{where}.kind: locked with {locked.kind!r}, expected {base.kind!r}"
     elif isinstance(base, DebianBase) and isinstance(locked, LockedDebianBase):
         missing = sorted(set(base.packages) - {deb.name for deb in locked.packages})
         if base.suite != locked.suite:
-            yield f"{where}.suite: made with {locked.suite!r}, matrix has {base.suite!r}"
+            yield f"{where}.suite: locked with {locked.suite!r}, expected {base.suite!r}"
         if missing:
-            yield f"{where}.packages: {', '.join(missing)} required and not in it"
+            yield f"{where}.packages: missing {', '.join(missing)}"
 
 
 def _restore(name: str) -> str:
-    return f"`git checkout {name}` brings the committed one back, `invoke lock` makes a new one"
+    return f"restore it with `git checkout {name}`, or make a new one with `invoke lock`"

@@ -1,4 +1,4 @@
-"""One platform of a variant → exact wheels, packages, commits and digests, or the reason why there is none. IO."""
+"""Pins one platform of a variant: exact wheels, packages, commits and digests, or why one is unresolved. IO."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, InputError
-from drydock.inputs import debs, fetch, rootfs, sources, supplied
+from drydock.inputs import debs, fetch, images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.wheels import Environment
@@ -29,8 +29,8 @@ from drydock.oci import layout as oci
 BOOTSTRAP = ("apt", "mmdebstrap")
 
 
-class Place(NamedTuple):
-    """What everything is resolved for, and into."""
+class ResolveTarget(NamedTuple):
+    """What to resolve for: variant, platform and interpreter; and the store and environment to use."""
 
     variant: Variant
     platform: str
@@ -46,12 +46,12 @@ def resolve_platform(
     pinned: Mapping[str, tuple[LockedFile, ...]],
     env: Mapping[str, str],
 ) -> LockedPlatform:
-    """Pin everything that one platform's image is made from; what cannot be is in `unresolved`, with the reason.
+    """Pin everything that one platform's image is made from; `unresolved` gives the reason for what cannot be pinned.
 
-    Raises InputError or FetchError where a failure is none that the matrix foresees (`elsewhere`, `unresolved`).
+    Raises InputError or FetchError for a failure that the stack does not allow for (`elsewhere`, `unresolved`).
     """
     target = resolve.environment(variant.python, platform, variant.base)
-    place = Place(variant, platform, target, default_store(env), env)
+    place = ResolveTarget(variant, platform, target, default_store(env), env)
     unresolved: dict[str, str] = {}
     log(f"{variant.id}: resolving Python distributions for {platform}")
     wheels, build, tools = _wheels(place, unresolved)
@@ -67,12 +67,12 @@ def resolve_platform(
 
 
 def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[LockedWheel, ...]]:
-    """Distribute wheels over the variant's layers: each where it is named, the rest in the layer that names none."""
+    """Assign wheels to the variant's layers: to the layer that names them, otherwise to the one that names none."""
     named = {name: layer.name for layer in variant.layers for name in layer.distributions}
     rest = next((layer.name for layer in variant.layers if not layer.distributions), "")
     absent = sorted(set(named) - {wheel.name for wheel in wheels}) if wheels else []
     if absent:
-        log(f"{variant.id}: named by a layer and not needed: {', '.join(absent)}")
+        log(f"{variant.id}: a layer names distributions that are not required: {', '.join(absent)}")
     return {
         layer.name: tuple(wheel for wheel in wheels if named.get(wheel.name, rest) == layer.name)
         for layer in variant.layers
@@ -82,15 +82,15 @@ def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[Lo
 # --- wheels ---------------------------------------------------------------------------------------------------------
 
 
-def _wheels(place: Place, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
-    """Return the wheels of the image, of compiling, and of building."""
+def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
+    """Return the wheels of the image, those needed to compile, and the build tools."""
     variant = place.variant
-    request = resolve.Request(
+    request = resolve.ResolveRequest(
         requirements=variant.requirements,
         overrides=tuple(override.requirement for override in variant.overrides),
         exclude=tuple(exclusion.name for exclusion in variant.exclude),
     )
-    requests = (request, resolve.Request(variant.build_requirements), tool_request())
+    requests = (request, resolve.ResolveRequest(variant.build_requirements), tool_request())
     try:
         return tuple(_resolved(place, each) if each.requirements else () for each in requests)
     except InputError:
@@ -100,24 +100,24 @@ def _wheels(place: Place, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel
         return (), (), _tools(place, unresolved)
 
 
-def _tools(place: Place, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
+def _tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
     if place.target.machine in resolve.UV_MACHINES:
         return _resolved(place, tool_request())
     unresolved["tools"] = f"uv resolves for {' and '.join(resolve.UV_MACHINES)} only"
     return ()
 
 
-def tool_request() -> resolve.Request:
-    """Return the request for what builds use: this very uv."""
-    return resolve.Request((f"uv=={importlib.metadata.version('uv')}",))
+def tool_request() -> resolve.ResolveRequest:
+    """Return the request for the build tools: the version of uv that runs here."""
+    return resolve.ResolveRequest((f"uv=={importlib.metadata.version('uv')}",))
 
 
-def _resolved(place: Place, request: resolve.Request) -> tuple[LockedWheel, ...]:
+def _resolved(place: ResolveTarget, request: resolve.ResolveRequest) -> tuple[LockedWheel, ...]:
     return resolve.resolve_wheels(request, place.target, place.store, place.env)
 
 
 def _published(variant: Variant) -> str:
-    """Say where the packages are that no index of this machine had."""
+    """Return where the packages are published that no index of this machine has."""
     where = "; ".join(f"{', '.join(item.packages)}: {item.published}" for item in variant.elsewhere)
     return f"the machine that locked reached no index with all of it ({where})"
 
@@ -125,17 +125,17 @@ def _published(variant: Variant) -> str:
 # --- base -----------------------------------------------------------------------------------------------------------
 
 
-def _base(place: Place, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
+def _base(place: ResolveTarget, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
     base = place.variant.base
     if isinstance(base, DebianBase):
         return _debian(place, base, unresolved)
-    found = oci.resolve_image(base)
+    found = images.resolve_image(base)
     if found.digest is None:
         unresolved["base"] = base.unresolved or "the machine that locked did not reach its registry"
     return found
 
 
-def _debian(place: Place, wanted: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
+def _debian(place: ResolveTarget, wanted: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
     suite, platform, store, env = wanted.suite, place.platform, place.store, place.env
     log(f"{place.variant.id}: resolving Debian packages of {suite} for {platform}")
     base = LockedDebianBase(
@@ -157,7 +157,7 @@ def _debian(place: Place, wanted: DebianBase, unresolved: dict[str, str]) -> Loc
 # --- sources and supplied files -------------------------------------------------------------------------------------
 
 
-def _sources(place: Place, unresolved: dict[str, str]) -> Iterator[LockedSource]:
+def _sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[LockedSource]:
     for source in place.variant.sources:
         try:
             yield sources.resolve_source(source, place.target, place.store, place.env)
@@ -169,7 +169,7 @@ def _sources(place: Place, unresolved: dict[str, str]) -> Iterator[LockedSource]
 
 
 def _supplied(
-    place: Place, brought: Brought, pinned: Mapping[str, tuple[LockedFile, ...]], unresolved: dict[str, str]
+    place: ResolveTarget, brought: Brought, pinned: Mapping[str, tuple[LockedFile, ...]], unresolved: dict[str, str]
 ) -> Iterator[tuple[str, tuple[LockedFile, ...]]]:
     for item in place.variant.supplied:
         if item.name in brought:

@@ -1,4 +1,4 @@
-"""What tests have shown of each variant → images/<variant>/proof.json. Nobody types a proof. IO.
+"""What tests have shown of each variant, in images/<variant>/proof.json. Only tests write it. IO.
 
 A test that shows something carries the marker `proves(variant, tier)`. A tier counts as shown when every test that
 carries it passed in one run, for the digest that was tested.
@@ -25,9 +25,9 @@ class Proof(Record):
     date: str
     """Day of the run, UTC: 2026-11-21."""
     digest: str
-    """Of the image that was tested; empty where only stand-ins were."""
+    """Of the image that was tested; empty if only stand-ins were tested."""
     inputs_sha256: str
-    """The inputs that were tested; other inputs are another image, of which nothing was shown."""
+    """The inputs that were tested; for other inputs nothing has been shown."""
     shown: Mapping[str, tuple[str, ...]]
     """Tier → the tests that showed it, by file and name."""
 
@@ -41,21 +41,21 @@ class Proof(Record):
 
 
 def path_of(root: Path, variant: str) -> Path:
-    """Return where a variant's proof lies."""
+    """Return the path of a variant's proof."""
     return root / "images" / variant / "proof.json"
 
 
 def read_proof(root: Path, variant: str) -> Proof | None:
-    """Return what was shown of a variant; None when no test ever showed anything."""
+    """Return what was shown of a variant; None if nothing was."""
     path = path_of(root, variant)
     try:
         return Proof.model_validate(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
     except ValueError as error:
-        raise StaleError(f"{path}: not what the tests wrote: {error}", hint="invoke test --record") from error
+        raise StaleError(f"{path}: invalid proof: {error}", hint="invoke test --record") from error
 
 
 def write_proof(root: Path, variant: str, proof: Proof) -> bool:
-    """Write what a run of the tests showed; return whether it is news."""
+    """Write what a run of the tests showed; return whether the file changed."""
     return write_atomically(path_of(root, variant), dumps(dump(proof)))
 
 
@@ -74,7 +74,7 @@ def today() -> str:
 
 
 def joined(old: Proof | None, new: Proof, tried: Iterable[str] = ()) -> Proof:
-    """Add to a proof what was shown of the same inputs before, but for the tiers that were tried anew. Pure."""
+    """Add to a proof what was shown of the same inputs before, except for the tiers that were tested again. Pure."""
     again = set(tried)
     same = old if old and old.inputs_sha256 == new.inputs_sha256 and old.digest in ("", new.digest) else None
     kept = {tier: tests for tier, tests in same.shown.items() if tier not in again} if same else {}

@@ -1,4 +1,4 @@
-"""Where an image starts: a root file system made here, or an image of a registry. Pure."""
+"""The base of an image: a root file system made by drydock, or an image from a registry. Pure."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class DebianBase(Record):
     """A root file system that mmdebstrap makes from locked packages; needs no container registry."""
 
     kind: Literal["debian"]
-    """This kind of base."""
+    """Selects this kind of base."""
     suite: str = Field(description="Required: Debian release by code name, such as bookworm.")
-    packages: tuple[str, ...] = Field(description="Required: packages beside the essential ones.")
+    packages: tuple[str, ...] = Field(description="Required: packages to install in addition to the essential ones.")
 
 
 class ImageBase(Record):
-    """An image of a registry, by digest."""
+    """An image from a registry, by digest."""
 
     kind: Literal["image"]
-    """This kind of base."""
+    """Selects this kind of base."""
     reference: str = Field(description="Required: name and tag, without digest, such as ubuntu:24.04.")
-    digest: Digest | None = Field(default=None, description="Optional: a digest somebody published; lock resolves it.")
-    source: str = Field(default="", description="Optional: where the digest was read.")
-    unresolved: str = Field(default="", description="Optional: why there is no digest, when there is none.")
-    release: str = Field(description="Required: the distribution inside, such as ubuntu:22.04; it gives the glibc.")
+    digest: Digest | None = Field(default=None, description="Optional: published digest; the registry's wins.")
+    source: str = Field(default="", description="Optional: where the digest was published.")
+    unresolved: str = Field(default="", description="Optional: why no digest is known.")
+    release: str = Field(description="Required: distribution inside, such as ubuntu:22.04; it determines the glibc.")
     python: str = Field(
-        default="/usr/bin/python3", description="Optional: the interpreter inside that runs vLLM and the entrypoint."
+        default="/usr/bin/python3", description="Optional: interpreter in the image that runs vLLM and the entrypoint."
     )
 
 

@@ -1,4 +1,4 @@
-"""What is kept between starts, as data: which variable names a cache, and how much must be the same to use it. Pure."""
+"""Caches that are kept between starts: the variable that names each, and what must match to reuse it. Pure."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from drydock.model.record import Because, Identifier, Record, Source
 
 
 class Cache(Record):
-    """One place that vLLM or a library writes to, named by an environment variable."""
+    """One cache folder of vLLM or a library, set by an environment variable."""
 
     folder: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]*$")]
-    """Below the cache volume, or below the entry that the scope names."""
+    """Path below the cache volume, or below the entry that the scope selects."""
     scope: Literal["shared", "device", "plan"]
-    """What must be the same to use it: nothing (found by content), image and device, or model and plan as well."""
+    """What must match to reuse it: nothing (found by content), image and device, or also model and plan."""
     value: str = Field(
-        default="{path}", description="Optional: what the variable is set to, where it holds more than {path}: {limit}."
+        default="{path}", description="Optional: value of the variable; {path} is the folder, {limit} the threshold."
     )
-    limit: str = Field(default="", description="Optional: the threshold, in MiB, that {limit} stands for.")
+    limit: str = Field(default="", description="Optional: name of the threshold, in MiB, that replaces {limit}.")
     carry: tuple[Identifier, ...] = Field(
-        default=(), description="Optional: folders in it that hold for any plan; a new plan takes them over."
+        default=(), description="Optional: subfolders that are valid for any plan; a new plan takes them over."
     )
     because: Because
     source: Source
 
 
-Caches = Annotated[Mapping[str, Cache], Field(description="Environment variables that name caches, with each's place.")]
+Caches = Annotated[Mapping[str, Cache], Field(description="Caches, by the environment variable that sets each.")]

@@ -1,4 +1,4 @@
-"""The records of checks and findings: what is compared, what is said, and what mends it. Pure data."""
+"""Records of checks and findings: the condition, the message and the fix. Pure data."""
 
 from __future__ import annotations
 
@@ -20,60 +20,64 @@ Line = Annotated[str, StringConstraints(pattern=r"^[^\n]+$")]
 FindingId = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
 
 Places = Annotated[
-    Mapping[FactPath, str], Field(description="Fact that checks name → the file or tool that tells it in a container.")
+    Mapping[FactPath, str],
+    Field(description="Fact that checks use → the file or tool that provides it in a container."),
 ]
 
 
 class Condition(Record):
-    """A fact compared with an expectation."""
+    """A comparison of a fact with an expected value."""
 
     fact: str
     """A dotted path into the image's facts, such as kernel.governor."""
     operator: Literal[
         "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
     ]
-    """How the fact is compared; version_* compares number by number, 1.9 before 1.10."""
+    """How the fact is compared; version_* compares number by number: 1.9 comes before 1.10."""
     expected: Scalar | tuple[Scalar, ...] | None = None
-    """What it is compared with; nothing for absent and present."""
+    """Expected value; left out for absent and present."""
 
 
 class Command(Record):
-    """A command of the host, for what no file of the kernel says."""
+    """A host command, for settings that are not a file of the kernel."""
 
     run: Line = Field(description="Required: one line of POSIX shell.")
-    unless: Line = Field(description="Required: a command that succeeds where nothing is left to do.")
+    unless: Line = Field(description="Required: a command that succeeds if there is nothing left to do.")
     each_boot: bool = False
-    """Whether a restart undoes it."""
+    """Whether a reboot undoes it."""
 
 
 class Fix(Record):
-    """What mends a setting of the host: `check --fix-script` makes a script of it, for a person to read and run."""
+    """How to fix a host setting; `check --fix-script` turns it into a script for a person to read and run."""
 
     sysctl: Mapping[Knob, int | str] = {}
-    """Name → value: set at once, and at each boot by /etc/sysctl.d."""
+    """Name → value; set immediately, and at each boot by /etc/sysctl.d."""
     write: Mapping[KernelPath, Line] = {}
-    """A file of /sys or /proc, or a pattern of them → value: written at once, and at each boot by /etc/tmpfiles.d."""
+    """File below /sys or /proc, or a pattern → value; written immediately, and at each boot by /etc/tmpfiles.d."""
     commands: tuple[Command, ...] = ()
-    """Run at once, and if need be at each boot."""
+    """Run immediately, and at each boot where `each_boot` is true."""
     parameters: tuple[Word, ...] = ()
-    """Words of the kernel's command line, such as intel_idle.max_cstate=0: they count after a restart."""
-    firmware: str = Field(default="", description="Optional: what to set in the BIOS, which no script can.")
-    caution: str = Field(default="", description="Optional: what else changes with it, for whoever reads the script.")
+    """Kernel command-line parameters, such as intel_idle.max_cstate=0; they take effect after a reboot."""
+    firmware: str = Field(default="", description="Optional: what to set in the BIOS, which no script can do.")
+    caution: str = Field(default="", description="Optional: side effects, for the person who reads the script.")
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic's manual has it
     @property
     def for_good(self) -> str:
-        """Return in words what outlasts a restart; empty where nothing needs to be kept for it."""
+        """Return in words what makes the fix survive a reboot; empty if nothing is needed."""
         words = [f"{name} = {value} in /etc/sysctl.d" for name, value in self.sysctl.items()]
         words += [f"{path} = {value} in /etc/tmpfiles.d" for path, value in self.write.items()]
         words += [f"`{command.run}` in a systemd unit" for command in self.commands if command.each_boot]
-        words += [f"{' '.join(self.parameters)} on the kernel's command line, and a restart"] if self.parameters else []
-        return "; ".join([*words, f"in the BIOS, {self.firmware}"] if self.firmware else words)
+        if self.parameters:
+            words.append(f"{' '.join(self.parameters)} on the kernel's command line, and a restart")
+        if self.firmware:
+            words.append(f"in the BIOS, {self.firmware}")
+        return "; ".join(words)
 
     @model_validator(mode="after")
-    def _mends_something(self) -> Self:
+    def _changes_something(self) -> Self:
         if not (self.sysctl or self.write or self.commands or self.parameters or self.firmware):
-            raise ValueError("names nothing that mends it; leave `fix` out where only a person can")
+            raise ValueError("changes nothing; leave `fix` out if no script can make the change")
         return self
 
 
@@ -81,22 +85,24 @@ class Check(Condition):
     """One tuning check: a condition, and what to say when it is not met."""
 
     id: FindingId
-    """Stable name, such as CPU-001; never used for another check again."""
+    """Stable name, such as CPU-001; never reused for another check."""
     severity: Literal["INFO", "WARN", "FAIL"]
-    """What it is called when the condition is not met."""
+    """Severity of the finding if the condition is not met."""
     scope: Literal["host", "container"]
-    """Who can mend it."""
+    """Where it is fixed: on the host, or in the options of the container."""
     text: str = Field(description="Required: what is checked and why it matters, one or two sentences.")
-    remediation: str = Field(description="Required: the command or setting that mends it.")
+    remediation: str = Field(description="Required: the command or setting that fixes it.")
     source: Source
-    when: tuple[Condition, ...] = Field(default=(), description="Optional: checked only if all of these are met.")
+    when: tuple[Condition, ...] = Field(
+        default=(), description="Optional: checked only if all of these conditions are met."
+    )
     fix: Fix | None = None
-    """The same as data, where a script on the host can mend it."""
+    """The remediation as data, if a script on the host can apply it."""
 
     @model_validator(mode="after")
-    def _is_the_hosts(self) -> Self:
+    def _fix_is_for_the_host(self) -> Self:
         if self.fix and self.scope != "host":
-            raise ValueError("a fix changes the host: scope is host, or the fix goes")
+            raise ValueError("a fix changes the host: set `scope: host`, or remove `fix`")
         return self
 
 
@@ -150,10 +156,10 @@ class Retired(Record):
 
 
 class AnyHost(Record):
-    """templates/host.yaml: what every accelerator takes over, unless it has its own of the same id or name."""
+    """templates/host.yaml: defaults for every accelerator; an entry of the same id or name in accelerator.yaml wins."""
 
     schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
+    """Version of this file's format."""
     facts: Places = {}
     checks: tuple[Check, ...]
     """Tuning checks of any host."""

@@ -1,4 +1,4 @@
-"""What a stack says of Python distributions: which it forces, goes without, spreads over layers and trims. Pure.
+"""What a stack says about Python distributions: overrides, exclusions, layers and trimming. Pure.
 
 Names of distributions are normalised (lower case, hyphens).
 """
@@ -9,40 +9,40 @@ from drydock.model.record import Identifier, Record
 
 
 class Exclusion(Record):
-    """A distribution the resolver wants and the image does without."""
+    """A distribution that the resolver would install and the image leaves out."""
 
     name: str
-    """Of the distribution, normalised."""
+    """Normalised name of the distribution."""
     reason: str
     """Why, in one sentence."""
 
 
 class Override(Record):
-    """A requirement forced upon the resolver."""
+    """A requirement that replaces what distributions ask for."""
 
     requirement: str
-    """As pip writes it, such as numpy==2.3.5."""
+    """In pip's syntax, such as numpy==2.3.5."""
     reason: str
     """Why, in one sentence."""
 
 
 class Layer(Record):
-    """One image layer of Python distributions; the layer without any takes all the others. Order is build order."""
+    """One image layer of Python distributions, in build order. The layer that lists none takes all the others."""
 
     name: Identifier
-    """Of the layer."""
+    """Name of the layer."""
     distributions: tuple[str, ...] = ()
-    """Normalised names; in exactly one layer of a stack there are none."""
+    """Normalised names; exactly one layer of a stack lists none."""
 
 
 class Trim(Record):
-    """What the image does without of a distribution; patterns match paths as its RECORD has them, `*` slashes too."""
+    """Files of a distribution that the image omits. Patterns match paths in its RECORD; `*` matches slashes too."""
 
     distribution: str
     """Normalised name."""
     drop: tuple[str, ...] = ()
-    """Globs of files that are removed."""
+    """Globs of files to remove."""
     strip: tuple[str, ...] = ()
-    """Globs of ELF files that lose symbols and debugging information; what is loaded stays byte for byte."""
+    """Globs of ELF files to strip of symbols and debugging information; what is loaded stays byte for byte the same."""
     reason: str
-    """Why nothing misses it, in one sentence."""
+    """Why it is not needed, in one sentence."""

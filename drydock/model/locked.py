@@ -1,4 +1,4 @@
-"""The records of images/<variant>/lock.json: what goes into an image, by hash. Pure data."""
+"""Records of images/<variant>/lock.json: the inputs of an image, by hash. Pure data."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pydantic import Field
 from drydock.model.record import Digest, Identifier, Platform, Record, Sha256
 
 Brought = Mapping[str, Path]
-"""Context → the folder that an operator brought for it."""
+"""Context → the folder that the operator named for it."""
 NOTHING: Brought = MappingProxyType({})
 
 
@@ -21,7 +21,7 @@ class LockedDeb(Record):
     version: str
     architecture: str
     filename: str
-    """Path below the mirror's root, pool/main/…; which mirror serves it is the machine's own configuration."""
+    """Path below the mirror's root, pool/main/…; each machine configures which mirror serves it."""
     size: int
     sha256: Sha256
 
@@ -38,12 +38,12 @@ class LockedDebianBase(Record):
     kind: Literal["debian"]
     suite: str
     snapshot: str
-    """When it was resolved, as snapshot archives write it: 20261121T041500Z."""
+    """When it was resolved, in the format of snapshot archives: 20261121T041500Z."""
     digest: Digest | None
-    """Manifest of the OCI layout made from the packages; null where no machine of its architecture made it yet."""
+    """Manifest of the OCI layout made from the packages; null until a machine of its architecture has made it."""
     packages: tuple[LockedDeb, ...]
     bootstrap: tuple[LockedDeb, ...]
-    """The packages that mmdebstrap itself runs from, so that its version is pinned too."""
+    """Packages that provide mmdebstrap itself, so that its version is pinned too."""
 
 
 class LockedImageBase(Record):
@@ -51,24 +51,24 @@ class LockedImageBase(Record):
     reference: str
     digest: Digest | None
     verified: bool
-    """Whether the registry itself confirmed the digest."""
+    """Whether the registry confirmed the digest."""
     source: str
 
 
 class LockedSource(Record):
-    """Source code by what it is named by: a git commit, or a source distribution's hash."""
+    """Source code, identified by a git commit or by a source distribution's hash."""
 
     name: Identifier
     repository: str = ""
     commit: str | None = None
     sdist: LockedWheel | None = None
     verified: bool = False
-    """Whether it was fetched, and so is what it claims to be."""
+    """Whether its repository or index confirmed it."""
     source: str
 
 
 class LockedFile(Record):
-    """A file that an operator brought."""
+    """A file that the operator supplied."""
 
     filename: str
     size: int
@@ -76,11 +76,11 @@ class LockedFile(Record):
 
 
 class LockedImage(Record):
-    """The digest that two builds agreed upon, and what made it."""
+    """The digest that two builds agreed on, and the tools that made it."""
 
     digest: Digest
     inputs_sha256: Sha256
-    """Of everything that went in: lock, Dockerfile, profile, entrypoint. Other inputs make another digest."""
+    """Checksum of all inputs: lock, Dockerfile, profile, entrypoint. Other inputs give another digest."""
     buildkit: str
     buildx: str
 
@@ -90,28 +90,28 @@ class LockedPlatform(Record):
     layers: Mapping[str, tuple[LockedWheel, ...]]
     """Layer name → its wheels, sorted by name."""
     tools: tuple[LockedWheel, ...]
-    """Used while building, absent from the image: uv."""
+    """Wheels used only while building: uv."""
     build: tuple[LockedWheel, ...] = ()
-    """What compiling needs and the image does not."""
+    """Wheels needed only to compile."""
     sources: tuple[LockedSource, ...] = ()
-    """What is compiled."""
+    """Source code to compile."""
     supplied: Mapping[str, tuple[LockedFile, ...]] = {}
-    """Context → the files that an operator brought when it was locked."""
+    """Context → the files that the operator supplied when it was locked."""
     unresolved: Mapping[str, str] = {}
-    """Context → why it could not be pinned. `build` refuses, unless told --allow-unlocked."""
+    """Context → why it could not be pinned; `build` then requires --allow-unlocked."""
     image: LockedImage | None = None
 
 
 class Lock(Record):
-    """images/<variant>/lock.json: the truth about what goes into an image."""
+    """images/<variant>/lock.json: all inputs of an image, pinned."""
 
     schema_: Literal[1] = Field(alias="schema")
     variant: Identifier
     inputs_sha256: Sha256
-    """Of the part of the variant that it was resolved from."""
+    """Checksum of the part of the variant that the lock was resolved from."""
     source_date_epoch: int
     compatibility_version: int
-    """BuildKit's exporter behaviour that the digest depends on."""
+    """Version of BuildKit's exporter behaviour, which the digest depends on."""
     platforms: Mapping[Platform, LockedPlatform]
     content_sha256: Sha256
-    """Of everything above, so that an edit by hand is seen."""
+    """Checksum of everything above, to detect edits by hand."""

@@ -1,4 +1,4 @@
-"""What every record of the build side is made of: names, digests, settings with their reasons. Pure."""
+"""The base of all build-side records, and the types they share: names, digests, settings with reasons. Pure."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Platform = Annotated[str, StringConstraints(pattern=r"^linux/(amd64|arm64|s390x|ppc64le|riscv64)$")]
 Scalar = bool | int | float | str
 Because = Annotated[str, Field(description="Why, in one sentence, shown to operators.")]
-Source = Annotated[str, Field(description="Manual, vendor page or measurement that says so.")]
+Source = Annotated[str, Field(description="Manual, vendor page or measurement that supports it.")]
 
 
 class Record(BaseModel):
-    """Immutable, and an unknown key is an error. The text below a field becomes its description in the JSON Schema."""
+    """Immutable; unknown keys are errors. The text below a field becomes its description in the JSON Schema."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -26,16 +26,16 @@ class Setting(Record):
     """A value for one vLLM flag or environment variable, with its reason."""
 
     value: Scalar
-    """For a flag, true means the bare flag and false its absence."""
+    """For a flag, true passes it without a value and false leaves it out."""
     because: Because
     source: Source
 
 
 def part(kind: type[Record], record: Record) -> dict[str, Any]:
-    """Return those fields of a record that it has from one of its bases."""
+    """Return the fields of a record that it inherits from `kind`."""
     return {name: getattr(record, name) for name in kind.model_fields}
 
 
 def dump(record: Record) -> dict[str, Any]:
-    """Turn a record into plain JSON values under the names people write (`schema`, not `schema_`)."""
+    """Turn a record into plain JSON values, under the names used in files (`schema`, not `schema_`)."""
     return record.model_dump(mode="json", by_alias=True)

@@ -1,4 +1,4 @@
-"""The records that say what a container of an accelerator is started with. Pure data."""
+"""Records of the options that a container of an accelerator is started with. Pure data."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from drydock.model.record import Because, Record, Setting, Source
 
 
 class Word(Record):
-    """One word that a container is started with, and why it needs it."""
+    """One option of a container, and why it is needed."""
 
     value: str
-    """Such as SYS_NICE, seccomp=unconfined, video, memlock=-1:-1."""
+    """Value of the option, such as SYS_NICE, seccomp=unconfined, video or memlock=-1:-1."""
     because: Because
     source: Source
     check: str = Field(
-        default="", description="Optional: id of the check that knows when it is missed; else it always is when absent."
+        default="", description="Optional: id of the check that reports its absence; without one, every absence counts."
     )
 
 
@@ -26,21 +26,21 @@ class Ulimit(Word):
     """A resource limit."""
 
     value: Annotated[str, StringConstraints(pattern=r"^[a-z]+=-?\d+(:-?\d+)?$")]
-    """As docker writes it: memlock=-1:-1."""
+    """In docker's syntax: memlock=-1:-1."""
 
 
 class Size(Word):
     """A size."""
 
     value: Annotated[str, StringConstraints(pattern=r"^\d+[kmgt]?b?$")]
-    """As docker writes it: 16g."""
+    """In docker's syntax: 16g."""
 
 
 class Minutes(Word):
-    """A time."""
+    """A duration."""
 
     value: Annotated[str, StringConstraints(pattern=r"^\d+m$")]
-    """As a Dockerfile's HEALTHCHECK writes it: 60m."""
+    """In the syntax of a Dockerfile's HEALTHCHECK: 60m."""
 
 
 class DeviceNode(Record):
@@ -49,9 +49,9 @@ class DeviceNode(Record):
     path: str
     """A path, or a pattern such as /dev/davinci[0-9]* where each card has one."""
     each: bool = False
-    """Whether each card has its own: then only the chosen ones are given."""
+    """Whether each card has its own; if so, only those of the chosen cards are passed."""
     optional: bool = False
-    """Whether some machines rightly lack it: then it is given where it is, such as one kind of card files of two."""
+    """Whether some machines do not have it, such as the file of another kind of card; it is passed if it exists."""
     because: Because
     source: Source
 
@@ -60,49 +60,49 @@ class MountPoint(Record):
     """A file or folder of the host that a container needs, such as the driver's libraries."""
 
     path: str
-    """On the host, and in the container."""
+    """Path on the host and in the container."""
     optional: bool = False
-    """Whether some hosts rightly lack it."""
+    """Whether some hosts do not have it."""
     because: Because
     source: Source
 
 
 class Privileged(Record):
-    """Why nothing less than --privileged does, where that is so."""
+    """Why the container needs --privileged."""
 
     because: Because
     instead: str
-    """What was considered, and why it does not do."""
+    """Which alternatives were considered, and why they are not enough."""
     source: Source
 
 
 class Kubernetes(Record):
-    """What a pod asks for instead of device files."""
+    """What a pod requests instead of device files."""
 
     resource: str
-    """Of the vendor's device plugin, such as habana.ai/gaudi."""
+    """Resource name of the vendor's device plugin, such as habana.ai/gaudi."""
     source: Source
 
 
 class Run(Record):
-    """What a container of this accelerator needs, as docker, compose and Kubernetes each write it; least privilege."""
+    """What a container of this accelerator needs, with least privilege: for docker, Compose and Kubernetes."""
 
     devices: tuple[DeviceNode, ...] = ()
-    """Device files."""
+    """Device files to pass."""
     usual: int = 0
-    """Cards that a machine usually has: what --print assumes where there is none."""
+    """Usual number of cards of a machine; --print assumes it on a machine without any."""
     visible: Word | None = None
-    """The variable that chooses cards and, after an equals sign, what means all: HABANA_VISIBLE_DEVICES=all."""
+    """Variable that selects cards and, after an equals sign, the value for all of them: HABANA_VISIBLE_DEVICES=all."""
     runtime: Word | None = None
-    """Of the container engine, such as habana."""
+    """Runtime of the container engine, such as habana."""
     gpus: Word | None = None
-    """What docker's --gpus is given."""
+    """Value of docker's --gpus."""
     capabilities: tuple[Word, ...] = ()
-    """Without CAP_. Docker gives them to root alone (moby/moby#8460); for others only its system call filter opens."""
+    """Without CAP_. Docker grants them to root only (moby/moby#8460); for others they relax the seccomp filter."""
     security: tuple[Word, ...] = ()
-    """What --security-opt is given."""
+    """Values of --security-opt."""
     groups: tuple[Word, ...] = ()
-    """Supplementary groups, by name on the host; their numbers are looked up there."""
+    """Supplementary groups, by name; their ids are looked up on the host."""
     mounts: tuple[MountPoint, ...] = ()
     """Read-only files and folders of the host."""
     ulimits: tuple[Ulimit, ...] = ()
@@ -110,16 +110,16 @@ class Run(Record):
     shm: Size | None = None
     """Size of /dev/shm."""
     ipc: Word | None = None
-    """host, where the processes of several containers share memory."""
+    """`host` if the processes of several containers share memory."""
     network: Word | None = None
-    """host, where the interconnect needs the host's interfaces."""
+    """`host` if the interconnect needs the host's network interfaces."""
     user: Word | None = None
-    """uid:gid, where the device files are not for everybody."""
+    """uid:gid, if only some users may open the device files."""
     env: Mapping[str, Setting] = {}
-    """Environment variables that must be there before the entrypoint starts."""
+    """Environment variables that must be set before the entrypoint starts."""
     privileged: Privileged | None = None
-    """Only where the vendor leaves no other way."""
+    """Only if the vendor offers no alternative."""
     start: Minutes | None = None
-    """How long a first start may take before its health counts, where ten minutes are too few."""
+    """Time that a first start may take before failed health checks count, if ten minutes are too few."""
     kubernetes: Kubernetes | None = None
-    """The device plugin's resource."""
+    """Resource of the device plugin."""

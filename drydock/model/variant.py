@@ -1,4 +1,4 @@
-"""The build side's records: matrix, variant and profile. Pure data; pydantic gives key paths and JSON Schema.
+"""Records of the matrix, of accelerators, stacks and variants, and of the profile. Pure data.
 
 Names of distributions are normalised (lower case, hyphens). Sizes are bytes, times are Unix seconds.
 """
@@ -17,18 +17,22 @@ from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
 
-# --- what a person writes -------------------------------------------------------------------------------------------
+# --- shared by several files ----------------------------------------------------------------------------------------
 
 
-Env = Annotated[Mapping[str, Setting], Field(description="Environment variables that serve sets unless the user did.")]
-Serve = Annotated[Mapping[str, Setting], Field(description="vLLM flags, with dashes, that serve passes unless set.")]
+Env = Annotated[
+    Mapping[str, Setting], Field(description="Environment variables that serve sets, unless the user does.")
+]
+Serve = Annotated[
+    Mapping[str, Setting], Field(description="vLLM flags, with dashes, that serve passes, unless the user does.")
+]
 
 
 class Threshold(Record):
-    """A number that a decision uses, kept as data so that it can be questioned."""
+    """A number that a decision uses, with its reason."""
 
     value: Scalar | tuple[Scalar, ...]
-    """In the unit that the threshold's name ends in."""
+    """In the unit that ends the threshold's name."""
     because: Because
     source: Source
 
@@ -37,12 +41,12 @@ Thresholds = Annotated[Mapping[str, Threshold], Field(description="Numbers that 
 
 
 class KnownAnswer(Record):
-    """A greedy answer that a right stack gives for one model."""
+    """The greedy answer that a correct stack gives for one model."""
 
-    model: str = Field(description="Required: a name for people.")
+    model: str = Field(description="Required: name of the model, for display.")
     config_sha256: Sha256 = Field(description="Required: sha256 of the model's config.json, which identifies it.")
     prompt: str
-    """What the user says; the model's chat template is applied."""
+    """The user's message; the model's chat template is applied."""
     contains: str = Field(description="Required: text that the answer must contain.")
     max_tokens: int
     """How many tokens to generate."""
@@ -53,18 +57,18 @@ class KnownAnswer(Record):
 
 
 class Accelerator(Record):
-    """templates/<accelerator>/accelerator.yaml: what every stack of one accelerator shares."""
+    """templates/<accelerator>/accelerator.yaml: what all stacks of an accelerator share."""
 
     schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
+    """Version of this file's format."""
     accelerator: Identifier
-    """The name of the folder that the file lies in."""
+    """Name of the folder that contains the file."""
     title: str
-    """Its name for people."""
+    """Name of the accelerator, for display."""
     summary: str
-    """Which devices it means, in one sentence."""
+    """Which devices it covers, in one sentence."""
     base: Base | None = None
-    """Where its images start, unless the stack says otherwise."""
+    """Base of its images, unless the stack sets its own."""
     env: Env = {}
     serve: Serve = {}
     libraries: Mapping[str, Mapping[str, str]] = {}
@@ -73,203 +77,203 @@ class Accelerator(Record):
     thresholds: Thresholds = {}
     facts: Places = {}
     checks: tuple[Check, ...] = ()
-    """Tuning checks of host and container."""
+    """Tuning checks of the host and the container."""
     findings: Findings = {}
     run: Run | None = None
-    """How its containers are started, unless the stack says otherwise."""
+    """How its containers are started, unless the stack sets its own."""
 
 
 class Vllm(Record):
-    """Which vLLM, and whose."""
+    """Which vLLM the image contains, and who builds it."""
 
     version: str
-    """Of vLLM itself, quoted."""
-    distribution: str = Field(description="Required: the distribution that carries the package vllm.")
+    """Version of vLLM itself, quoted."""
+    distribution: str = Field(description="Required: distribution that contains the package vllm.")
     origin: str = Field(description="Required: who builds it.")
 
 
 class Compression(Record):
-    """How the image's layers are compressed; enters the digest."""
+    """How the image's layers are compressed; it affects the digest."""
 
     algorithm: Literal["zstd", "gzip", "uncompressed"]
-    """What every layer is compressed with."""
+    """Algorithm for all layers."""
     level: int
-    """The algorithm's own scale."""
+    """Level, on the algorithm's own scale."""
 
 
 class SourceCode(Record):
     """Source code that is compiled into the image: a named build context."""
 
     name: Identifier
-    """Of the context."""
-    repository: str = Field(default="", description="Optional: URL of the git repository; a sdist has none.")
-    ref: str = Field(default="", description="Optional: tag or branch, for people; the commit decides.")
+    """Name of the context."""
+    repository: str = Field(default="", description="Optional: URL of the git repository; left out for a sdist.")
+    ref: str = Field(default="", description="Optional: tag or branch; `commit` wins over it.")
     commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = None
-    """What is compiled, as git names it; lock asks the repository where it is left out."""
-    sdist: str = Field(default="", description="Optional: a source distribution instead, such as vllm-tpu==0.32.0.")
-    unresolved: str = Field(default="", description="Optional: why there is no commit, when there is none.")
+    """Commit to compile; if left out, lock asks the repository for that of `ref`."""
+    sdist: str = Field(default="", description="Optional: source distribution instead, such as vllm-tpu==0.32.0.")
+    unresolved: str = Field(default="", description="Optional: why no commit is known.")
     source: Source
 
 
 class Build(Record):
-    """One distribution that is compiled from sources, offline, in a stage of its own."""
+    """One distribution to compile from source, offline, in its own stage."""
 
     distribution: str
-    """Normalised name of what comes out."""
+    """Normalised name of the distribution that is built."""
     source: Identifier
-    """Name of the source that it is compiled from."""
+    """Name of the source to compile."""
     version: str = Field(description="Required: its version, since an exported tree has no tags to read it from.")
     folder: str = "."
-    """Where in the source its pyproject.toml or setup.py lies."""
+    """Folder in the source that contains pyproject.toml or setup.py."""
     contexts: tuple[Identifier, ...] = ()
-    """Other sources and files that it needs, each below /sources/: a local CUTLASS, a precompiled wheel."""
+    """Other contexts that it needs, each mounted below /sources/: a local CUTLASS, a precompiled wheel."""
     env: Mapping[str, Setting] = {}
-    """Such as VLLM_TARGET_DEVICE, MAX_JOBS, TORCH_CUDA_ARCH_LIST."""
+    """Environment of the compilation, such as VLLM_TARGET_DEVICE, MAX_JOBS, TORCH_CUDA_ARCH_LIST."""
     existing_torch: bool = False
-    """Whether vLLM's use_existing_torch.py runs first, so that the base's own PyTorch stays."""
+    """Whether to run vLLM's use_existing_torch.py first, which keeps the PyTorch of the base."""
     compiler_cache: Literal["", "ccache", "sccache"] = ""
-    """Keeps compiled objects between builds, in a BuildKit cache mount."""
+    """Compiler cache that keeps objects between builds, in a BuildKit cache mount."""
 
 
 class Supplied(Record):
-    """Files that only their vendor may hand out: the operator brings them as a named build context."""
+    """Files that only their vendor may distribute; the operator supplies them as a named build context."""
 
     name: Identifier
-    """Of the context."""
+    """Name of the context."""
     patterns: tuple[str, ...]
-    """File names, such as TopsRider_i3x_3.5.*.run."""
+    """Globs of file names, such as TopsRider_i3x_3.5.*.run."""
     install: Literal["run", "wheels", "debs", ""] = ""
-    """How the image takes them: a self-extracting installer, wheels, Debian packages, or not by itself."""
+    """How they are installed: by a self-extracting installer, as wheels, as Debian packages, or not automatically."""
     arguments: tuple[str, ...] = ()
-    """What an installer is given."""
+    """Arguments of the installer."""
     how: str
-    """Where an operator gets them."""
+    """Where the operator gets the files."""
     source: Source
 
 
 class Conversion(Record):
-    """One of the vendor's scripts that makes of a model what its devices compute: `docker run IMG convert` runs it."""
+    """A vendor's script that converts a model for its devices; `docker run IMG convert` runs it."""
 
     kind: Identifier
-    """What `--kind` calls it."""
+    """Value of `--kind` that selects it."""
     text: str
     """What it does, in one sentence."""
     context: Identifier
-    """Name of the source that it comes with."""
+    """Name of the source that contains it."""
     files: tuple[str, ...]
-    """Files and folders of that source which the image takes."""
+    """Files and folders of that source to copy into the image."""
     argv: tuple[str, ...]
-    """The command; {python}, {scripts}, {model} and {output} are filled in, and what the user adds is appended."""
+    """The command; {python}, {scripts}, {model} and {output} are replaced, and the user's arguments are appended."""
     takes: Literal["fp8", "images", "any"]
-    """Models that it is chosen for by itself: float8 weights, unquantised ones that take images, or none."""
+    """Models that select it: with float8 weights (fp8), unquantised with image input (images), none (any)."""
     gives: Literal["model", "measurements"]
-    """A folder that is served, or measurements that a model is served with."""
+    """What it writes: a model to serve, or measurements to serve a model with."""
     keep: tuple[str, ...] = ()
-    """What to keep of the folder of scripts, where the script writes its results there."""
+    """Files to keep from the folder of scripts, if the script writes results there."""
     programs: tuple[str, ...] = ()
     """Programs that the script calls."""
     modules: tuple[str, ...] = ()
-    """Python modules that it imports."""
+    """Python modules that the script imports."""
     env: Mapping[str, str] = {}
-    """Its environment, beside the image's."""
+    """Environment variables, in addition to the image's."""
     room: float
-    """Bytes that it writes for each byte of the model's weights, at most."""
+    """Disk space that it needs at most, in bytes per byte of the model's weights."""
     serve: Mapping[str, str] = {}
-    """Variables that its results are served with; {output} is filled in, and a value with * names the file found."""
+    """Environment variables to serve its results with; {output} is replaced, and * stands for the file that matches."""
     source: Source
 
 
 class Elsewhere(Record):
-    """Packages that the usual index lacks; the machine's own configuration decides where they come from."""
+    """Packages that the default index does not have; each machine configures where they come from."""
 
     packages: tuple[str, ...]
-    """Which."""
+    """Names of the packages."""
     published: str
-    """Where their vendor publishes them, in words."""
+    """Where the vendor publishes them, in words."""
     source: Source
 
 
-class Contents(Record):
-    """What goes into an image, as a stack says it and a variant has it."""
+class StackContents(Record):
+    """What goes into an image; shared by stacks and variants."""
 
     requirements: tuple[str, ...] = ()
-    """What the resolver starts from, as pip writes it."""
+    """Requirements of the image, in pip's syntax."""
     overrides: tuple[Override, ...] = ()
-    """Requirements forced upon the resolver."""
+    """Requirements that replace what distributions ask for."""
     exclude: tuple[Exclusion, ...] = ()
-    """Distributions that the resolver wants and the image does without."""
+    """Distributions that the resolver would install and the image leaves out."""
     layers: tuple[Layer, ...] = ()
-    """How its distributions are spread over image layers, in build order; what changes least comes first."""
+    """Image layers of the distributions, in build order; what changes least comes first."""
     trim: tuple[Trim, ...] = ()
-    """What the image does without of its distributions; added to what the stack inherits."""
+    """Files of distributions that the image leaves out; added to what the stack inherits."""
     sources: tuple[SourceCode, ...] = ()
-    """Source code that is compiled."""
+    """Source code to compile."""
     build_requirements: tuple[str, ...] = ()
-    """What compiling needs and the image does not, as pip writes it."""
+    """Requirements that are needed only to compile, in pip's syntax."""
     builds: tuple[Build, ...] = ()
-    """Distributions compiled from the sources, in this order, and installed after the layers."""
+    """Distributions to compile from the sources, in this order; they are installed after the layers."""
     supplied: tuple[Supplied, ...] = ()
-    """Files that an operator brings."""
+    """Files that the operator supplies."""
     elsewhere: tuple[Elsewhere, ...] = ()
-    """Packages that the usual index lacks: where it does, a lock says so instead of failing."""
+    """Packages that the default index does not have; lock records them as unresolved instead of failing."""
     setup: tuple[str, ...] = ()
-    """Shell scripts of the base whose environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
+    """Shell scripts of the base that set the environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
 
 
 class Serving(Record):
-    """What the entrypoint goes by, as a stack says it and a profile has it."""
+    """What the entrypoint uses at run time; shared by stacks and profiles."""
 
     caches: Caches = {}
     thresholds: Thresholds = {}
     known_answers: tuple[KnownAnswer, ...] = ()
-    """What a right stack answers; checked before an image calls itself ready."""
+    """Answers that a correct stack gives; checked before the server reports ready."""
     conversions: tuple[Conversion, ...] = ()
-    """The vendor's scripts that its images can convert models with."""
+    """Vendor scripts with which the image can convert models."""
 
 
-class Stack(Contents, Serving):
-    """templates/<accelerator>/stacks/<stack>.yaml: versions that ship together. It inherits what it leaves out."""
+class Stack(StackContents, Serving):
+    """templates/<accelerator>/stacks/<stack>.yaml: versions that ship together."""
 
     inherits: str | None = None
-    """Another stack of the same accelerator, by its file's name without .yaml: it fills in what this one leaves out."""
+    """Name of another stack of the same accelerator; it provides what this one leaves out."""
     summary: str | None = None
-    """What the stack is, and whose, in one sentence."""
+    """What the stack is and who provides it, in one sentence."""
     vllm: Vllm | None = None
-    """The vLLM that it serves with."""
+    """The vLLM of the stack."""
     python: Annotated[str, StringConstraints(pattern=r"^3\.\d+$")] | None = None
-    """Version of the interpreter that runs vLLM, quoted: "3.11"."""
-    module: str | None = Field(default=None, description="Optional: the module python -m starts as the server.")
+    """Version of the Python that runs vLLM, quoted: "3.11"."""
+    module: str | None = Field(default=None, description="Optional: module that python -m starts as the server.")
     base: Base | None = None
-    """Where its images start; wins over the accelerator's."""
+    """Base of its images; wins over the accelerator's."""
     compression: Compression | None = None
-    """Of the image's layers."""
+    """Compression of the image's layers."""
     env: Env = {}
     serve: Serve = {}
     checks: tuple[Check, ...] = ()
-    """Beside the accelerator's: which drivers, devices and models go with just these versions."""
+    """Checks in addition to the accelerator's: which drivers, devices and models work with these versions."""
     run: Run | None = None
     """How its containers are started; wins over the accelerator's."""
 
 
 class Listed(Record):
-    """How the matrix lists an image."""
+    """How the matrix lists a variant."""
 
-    default: bool = Field(default=False, description="Optional: what the accelerator's name means as a target.")
+    default: bool = Field(default=False, description="Optional: whether the accelerator's name as target means it.")
     platforms: tuple[Platform, ...]
     """OCI platforms, such as linux/amd64."""
     aliases: tuple[Identifier, ...] = ()
-    """Other names for --target."""
+    """Other names that --target accepts."""
     hermetic: bool = True
-    """Whether the build does without the network."""
+    """Whether the build works without a network."""
     not_hermetic_because: str = ""
-    """Why it does not; only with hermetic: false."""
+    """Why the build needs a network; only with hermetic: false."""
 
 
-class Row(Listed):
+class MatrixRow(Listed):
     """One variant of the matrix."""
 
     stack: Identifier
-    """Name of a file templates/<accelerator>/stacks/<stack>.yaml."""
+    """Name of a file templates/<accelerator>/stacks/<stack>.yaml, without .yaml."""
     env: Env = {}
     serve: Serve = {}
 
@@ -278,17 +282,17 @@ class Matrix(Record):
     """matrix.yaml: which images exist."""
 
     schema_: Literal[1] = Field(alias="schema")
-    """Version of this file's layout."""
+    """Version of this file's format."""
     epoch: int = Field(description="Required: SOURCE_DATE_EPOCH of every image, Unix seconds.")
-    variants: Mapping[Identifier, Row]
-    """Images, by id: a stack on platforms."""
+    variants: Mapping[Identifier, MatrixRow]
+    """Variants, by id."""
 
 
-# --- what that expands to -------------------------------------------------------------------------------------------
+# --- what the matrix expands to ------------------------------------------------------------------------------------
 
 
 class ResolvedSetting(Record):
-    """A setting with the layer it came from (default, accelerator, stack or variant)."""
+    """A setting and where it was set: default, accelerator, stack or variant."""
 
     setting: str
     value: Scalar
@@ -298,7 +302,7 @@ class ResolvedSetting(Record):
 
 
 class ResolvedServing(Serving):
-    """What the entrypoint goes by, as a variant and its profile have it: accelerator, stack and row in one."""
+    """What the entrypoint uses at run time, merged from accelerator, stack and matrix, for variants and profiles."""
 
     accelerator: Identifier
     stack: Identifier
@@ -306,14 +310,14 @@ class ResolvedServing(Serving):
     settings: tuple[ResolvedSetting, ...]
     libraries: Mapping[str, Mapping[str, str]]
     facts: Mapping[str, str]
-    """Fact that a check names → where it is read in a container."""
+    """Fact that a check uses → where it is read in a container."""
     checks: tuple[Check, ...]
     findings: Mapping[str, KnownFinding]
     """Findings that code makes, by id: any host's and the accelerator's."""
     run: Run
 
 
-class Variant(Contents, ResolvedServing, Listed):
+class Variant(StackContents, ResolvedServing, Listed):
     """An accelerator with a stack on platforms, every inherited value filled in."""
 
     id: Identifier
@@ -327,26 +331,24 @@ class Variant(Contents, ResolvedServing, Listed):
 
     @property
     def interpreter(self) -> str:
-        """Return the interpreter of the base: it runs the entrypoint."""
+        """Return the path of the interpreter that runs the entrypoint."""
         return self.base.python if self.base.kind == "image" else "/usr/bin/python3"
 
     def trims(self, layer: Layer) -> list[Trim]:
-        """Return what is trimmed of the distributions in a layer."""
-        named = {name for each in self.layers for name in each.distributions}
-        return [
-            trim
-            for trim in self.trim
-            if (trim.distribution in layer.distributions if layer.distributions else trim.distribution not in named)
-        ]
+        """Return the trims that apply to the distributions of a layer."""
+        if layer.distributions:
+            return [trim for trim in self.trim if trim.distribution in layer.distributions]
+        in_other_layers = {name for other in self.layers for name in other.distributions}
+        return [trim for trim in self.trim if trim.distribution not in in_other_layers]
 
     @property
     def installs(self) -> bool:
-        """Tell whether the image adds distributions to its base; else vLLM comes with the base."""
+        """Tell whether the image adds distributions to its base; if not, vLLM comes with the base."""
         return bool(self.layers or self.builds or any(item.install == "wheels" for item in self.supplied))
 
 
 class Profile(ResolvedServing):
-    """profile.json in the image: all that the entrypoint must know about its own image. Compiled from the variant."""
+    """profile.json in the image: what the entrypoint knows about its own image. Rendered from the variant."""
 
     schema_: Literal[1] = Field(alias="schema")
     variant: str

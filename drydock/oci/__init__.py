@@ -1,1 +1,1 @@
-"""What an image is on disk: OCI layouts, layers, references."""
+"""Images on disk: OCI layouts, layers, references."""

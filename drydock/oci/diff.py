@@ -1,4 +1,4 @@
-"""Two OCI layouts → their differences, by layer, path and field. IO (reads only)."""
+"""Compares two OCI layouts by layer, path and field. IO (reads only)."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import zstandard
 from drydock.oci import layout as oci
 
 
-class Difference(NamedTuple):
-    """One thing that differs: in the manifest, in the config, or in a file of a layer."""
+class LayoutDifference(NamedTuple):
+    """One difference: in the manifest, in the config, or in a file of a layer."""
 
     where: str
-    """manifest, config, or layer N (the base counts as 0)."""
+    """manifest, config or layer N; the lowest layer is 0."""
     path: str
     """The file in the layer, or the key path in the manifest or config."""
     field: str
-    """What of it differs: content, mtime, mode, uid, gid, size, type, link, order, or presence."""
+    """What differs: digest, value, content, order, presence, or a key of FIELDS."""
     first: str
     second: str
 
@@ -43,49 +43,55 @@ FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
     "device": lambda entry: f"{entry.devmajor}:{entry.devminor}",
     "attributes": lambda entry: json.dumps(entry.pax_headers, sort_keys=True),
 }
-"""Every field of a tar entry that enters a layer's digest, the content apart."""
+"""The fields of a tar entry that affect a layer's digest, except the content."""
 
 
-def compare(first: Path, second: Path) -> tuple[Difference, ...]:
-    """Return all differences of two layouts that hold one image each; empty if and only if the digests are equal."""
+def compare(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
+    """Return all differences of two layouts of one image each; empty if and only if the digests are equal."""
     digests = [oci.read_digest(layout) for layout in (first, second)]
     if digests[0] == digests[1]:
         return ()
     manifests = oci.read_manifest(first), oci.read_manifest(second)
-    found = [Difference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
-    found += _compare_values("config", oci.read_config(first), oci.read_config(second))
+    differences = [LayoutDifference("manifest", "", "digest", *digests), *_compare_values("manifest", *manifests)]
+    differences += _compare_values("config", oci.read_config(first), oci.read_config(second))
     layers = zip_longest(manifests[0]["layers"], manifests[1]["layers"])
     for number, (one, other) in enumerate(layers):
         if one and other and one["digest"] != other["digest"]:
-            found += _compare_layers(
+            differences += _compare_layers(
                 f"layer {number}", (oci.blob(first, one["digest"]), one), (oci.blob(second, other["digest"]), other)
             )
-    return tuple(found)
+    return tuple(differences)
 
 
 Blob = tuple[Path, Mapping[str, Any]]
 """A blob's file and descriptor."""
 
 
-def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[Difference]:
-    entries = [_entries(path, descriptor["mediaType"]) for path, descriptor in (first, second)]
-    orders = [list(found) for found in entries]
-    for path in sorted({*orders[0], *orders[1]}):
-        yield from _compare_entries(where, path, entries[0].get(path), entries[1].get(path))
-    if orders[0] != orders[1] and set(orders[0]) == set(orders[1]):
-        position = next(i for i, pair in enumerate(zip(*orders, strict=True)) if pair[0] != pair[1])
-        yield Difference(where, orders[0][position], "order", str(position), str(orders[1].index(orders[0][position])))
+def _compare_layers(where: str, first: Blob, second: Blob) -> Iterator[LayoutDifference]:
+    one, other = (_entries(path, descriptor["mediaType"]) for path, descriptor in (first, second))
+    for path in sorted({*one, *other}):
+        yield from _compare_entries(where, path, one.get(path), other.get(path))
+    if one.keys() == other.keys():
+        yield from _compare_order(where, list(one), list(other))
+
+
+def _compare_order(where: str, first: list[str], second: list[str]) -> Iterator[LayoutDifference]:
+    """Yield the first entry that is at another position."""
+    for position, path in enumerate(first):
+        if second[position] != path:
+            yield LayoutDifference(where, path, "order", str(position), str(second.index(path)))
+            return
 
 
 def _compare_entries(
     where: str, path: str, first: Mapping[str, str] | None, second: Mapping[str, str] | None
-) -> Iterator[Difference]:
+) -> Iterator[LayoutDifference]:
     if first is None or second is None:
-        yield Difference(where, path, "presence", _presence(first), _presence(second))
+        yield LayoutDifference(where, path, "presence", _presence(first), _presence(second))
         return
     for field in first:
         if first[field] != second[field]:
-            yield Difference(where, path, field, first[field], second[field])
+            yield LayoutDifference(where, path, field, first[field], second[field])
 
 
 def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
@@ -99,13 +105,13 @@ def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
 
 
 def decompressed(path: Path, media_type: str) -> Any:
-    """Open a layer's blob for reading its tar file."""
+    """Open a layer's blob and return its uncompressed tar stream."""
     if media_type.endswith("+zstd"):
         return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True), 1 << 20)
     return gzip.open(path, "rb") if media_type.endswith("+gzip") else path.open("rb")
 
 
-def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iterator[Difference]:
+def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iterator[LayoutDifference]:
     if isinstance(first, dict) and isinstance(second, dict):
         for key in sorted({*first, *second}):
             yield from _compare_values(where, first.get(key), second.get(key), f"{path}.{key}" if path else key)
@@ -113,7 +119,7 @@ def _compare_values(where: str, first: Any, second: Any, path: str = "") -> Iter
         for number, (one, other) in enumerate(zip_longest(first, second)):
             yield from _compare_values(where, one, other, f"{path}[{number}]")
     elif first != second:
-        yield Difference(where, path, "value", json.dumps(first), json.dumps(second))
+        yield LayoutDifference(where, path, "value", json.dumps(first), json.dumps(second))
 
 
 def _presence(entry: object) -> str:

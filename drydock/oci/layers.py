@@ -1,4 +1,4 @@
-"""An OCI image's layers, entry by entry, and what a container sees of them in the end. IO (reads only).
+"""Reads the layers of an OCI image, entry by entry, and applies whiteouts. IO (reads only).
 
 Source: OCI image specification 1.1, layer.md ("Whiteouts").
 """
@@ -19,34 +19,34 @@ OPAQUE = ".wh..wh..opq"
 
 
 class Entry(NamedTuple):
-    """An entry of a layer, while it is read: its content is to be had before the next one is asked for."""
+    """An entry of a layer. Its content can be read only until the next entry is requested."""
 
     layer: int
     path: str
-    """Without a slash at its beginning; empty for the root."""
+    """Without a leading slash; empty for the root."""
     info: tarfile.TarInfo
     content: Any
-    """A file to be read; None for what is no regular file."""
+    """A readable file; None unless the entry is a regular file."""
 
     @property
     def hides(self) -> bool:
-        """Tell whether it removes something of the layers below."""
+        """Tell whether it is a whiteout, which removes something from the layers below."""
         return posixpath.basename(self.path).startswith(WHITEOUT)
 
 
-class OfLayer(Protocol):
-    """Whatever remembers which layer it came from."""
+class HasLayer(Protocol):
+    """Anything that records which layer it comes from."""
 
     @property
     def layer(self) -> int:
-        """Return the layer's number, the base's first being 0."""
+        """Return the number of the layer; the lowest is 0."""
 
 
-Kept = TypeVar("Kept", bound=OfLayer)
+Item = TypeVar("Item", bound=HasLayer)
 
 
 def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterator[Entry]:
-    """Return every entry of every layer, the lowest layer first, given where the blobs lie."""
+    """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest."""
     for number, descriptor in enumerate(manifest["layers"]):
         with (
             closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
@@ -54,21 +54,20 @@ def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterato
         ):
             for info in archive:
                 path = posixpath.normpath(info.name).lstrip("/")
-                yield Entry(
-                    number, "" if path == "." else path, info, archive.extractfile(info) if info.isreg() else None
-                )
+                content = archive.extractfile(info) if info.isreg() else None
+                yield Entry(number, "" if path == "." else path, info, content)
 
 
-def hide(below: dict[str, Kept], whiteout: Entry) -> None:
-    """Remove what a whiteout hides of those below: one path with all in it, or a folder's whole content."""
+def hide(below: dict[str, Item], whiteout: Entry) -> None:
+    """Remove from `below` what a whiteout hides: a path and everything in it, or the content of a folder."""
     folder, _, name = whiteout.path.rpartition("/")
     opaque = name == OPAQUE
-    gone = folder if opaque else posixpath.join(folder, name.removeprefix(WHITEOUT))
-    for path in [path for path in below if path == gone or path.startswith(f"{gone}/")]:
+    hidden = folder if opaque else posixpath.join(folder, name.removeprefix(WHITEOUT))
+    for path in [path for path in below if path == hidden or path.startswith(f"{hidden}/")]:
         if not opaque or below[path].layer < whiteout.layer:
             del below[path]
 
 
 def target(info: tarfile.TarInfo) -> str:
-    """Return the path that a hard link names."""
+    """Return the path that a hard link points to."""
     return posixpath.normpath(info.linkname).lstrip("/")

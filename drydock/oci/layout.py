@@ -1,4 +1,4 @@
-"""Turns one layer's tar file into an OCI image layout on disk, and references of registries into digests.
+"""Turns one layer's tar file into an OCI image layout on disk, and reads such layouts.
 
 The layout's bytes depend on the tar file and the arguments alone. IO.
 Source of the format: OCI image specification 1.1, image-layout.md, manifest.md, config.md.
@@ -9,26 +9,19 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
-import subprocess
 from pathlib import Path
 from typing import Any
 
-from drydock.config.mirrors import read_mirrors, registry
-from drydock.core.console import log
 from drydock.core.files import file_sha256
-from drydock.model.bases import ImageBase
-from drydock.model.locked import LockedImageBase
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
-REGISTRY_TIMEOUT = 30
-"""Seconds."""
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: str) -> str:
-    """Make the layout of a one-layer image, moving the uncompressed tar file into it; return the manifest's digest."""
+    """Write the layout of a one-layer image, moving the uncompressed tar file into it; return its digest."""
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True)
     layer_sha256 = file_sha256(layer)
@@ -37,48 +30,48 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     config = _blob(blobs, CONFIG, _config(platform, epoch, author, f"sha256:{layer_sha256}"))
     layers = [{"mediaType": LAYER, "digest": f"sha256:{layer_sha256}", "size": size}]
     manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
-    described = _blob(blobs, MANIFEST, manifest)
+    descriptor = _blob(blobs, MANIFEST, manifest)
     (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [described]}))
-    return str(described["digest"])
+    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [descriptor]}))
+    return str(descriptor["digest"])
 
 
 def read_digest(folder: Path) -> str:
-    """Return the digest of a layout's one manifest."""
+    """Return the digest of a layout's only manifest."""
     return str(_entry(folder)["digest"])
 
 
 def _entry(folder: Path) -> dict[str, Any]:
-    """Return the descriptor of a layout's one manifest."""
-    found: dict[str, Any] = json.loads((folder / "index.json").read_text())["manifests"][0]
-    return found
+    """Return the descriptor of a layout's only manifest."""
+    descriptor: dict[str, Any] = json.loads((folder / "index.json").read_text())["manifests"][0]
+    return descriptor
 
 
 def blob(folder: Path, digest: str) -> Path:
-    """Return a blob's file."""
+    """Return the path of a blob."""
     return folder / "blobs" / digest.replace(":", "/")
 
 
 def read_manifest(folder: Path) -> dict[str, Any]:
-    """Return a layout's one manifest."""
-    found: dict[str, Any] = json.loads(blob(folder, read_digest(folder)).read_bytes())
-    return found
+    """Return a layout's only manifest."""
+    manifest: dict[str, Any] = json.loads(blob(folder, read_digest(folder)).read_bytes())
+    return manifest
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config of a layout's one manifest."""
-    found: dict[str, Any] = json.loads(blob(folder, read_manifest(folder)["config"]["digest"]).read_bytes())
-    return found
+    """Return the config of a layout's only manifest."""
+    config: dict[str, Any] = json.loads(blob(folder, read_manifest(folder)["config"]["digest"]).read_bytes())
+    return config
 
 
 def descriptors(folder: Path) -> list[dict[str, Any]]:
-    """Return the descriptors of a layout's manifest, of its config, and of its layers."""
+    """Return the descriptors of a layout's manifest, its config and its layers."""
     manifest = read_manifest(folder)
     return [_entry(folder), manifest["config"], *manifest["layers"]]
 
 
 def sound(folder: Path) -> bool:
-    """Tell whether a layout's manifest, config and layers are there, with the bytes that their names promise."""
+    """Tell whether a layout has its manifest, config and layers, and each matches its digest."""
     try:
         return all(file_sha256(blob(folder, item["digest"])) == item["digest"][7:] for item in descriptors(folder))
     except (OSError, ValueError, LookupError):
@@ -86,37 +79,10 @@ def sound(folder: Path) -> bool:
 
 
 def intact(folder: Path) -> bool:
-    """Tell whether a layout is there whole: its index, and every blob with the bytes that its name promises."""
+    """Tell whether a layout has its index, and every blob in it matches its digest."""
     if not (folder / "index.json").is_file() or not (folder / "oci-layout").is_file():
         return False
     return all(file_sha256(blob) == blob.name for blob in (folder / "blobs" / "sha256").iterdir())
-
-
-def resolve_image(base: ImageBase) -> LockedImageBase:
-    """Return the digest the registry or its mirror names, else the recorded one, marked as unverified, else none."""
-    where = registry(base.reference, read_mirrors())
-    digest, asked = _ask_registry(where), "the registry" if where == base.reference else "a mirror of the registry"
-    return LockedImageBase(
-        kind="image",
-        reference=base.reference,
-        digest=digest or base.digest,
-        verified=digest is not None,
-        source=asked if digest else base.source,
-    )
-
-
-def _ask_registry(reference: str) -> str | None:
-    """Return the digest of a tag; None where its registry cannot be asked."""
-    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", reference]
-    try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=REGISTRY_TIMEOUT)
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
-        log(f"{reference}: the registry was not asked: {error}")
-        return None
-    if result.returncode:
-        log(f"{reference}: the registry did not answer: {result.stderr.strip().splitlines()[-1]}")
-        return None
-    return str(json.loads(result.stdout)["digest"])
 
 
 def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""References to images: host, repository, tag, digest. Pure.
+"""Image references: host, repository, tag, digest. Pure.
 
-Source of the grammar: distribution-spec 1.1 "Pulling manifests" (names, tags), and docker's reference package for the
-host that is left out.
+Source of the grammar: distribution-spec 1.1 "Pulling manifests" (names, tags), and docker's reference package for a
+reference without a host.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
 class Reference(NamedTuple):
-    """What names an image, or with neither tag nor digest a repository."""
+    """A reference to an image, or to a repository if it has neither tag nor digest."""
 
     host: str
     """With its port, such as 127.0.0.1:5000."""
@@ -29,7 +29,7 @@ class Reference(NamedTuple):
     tag: str = ""
     digest: str = ""
     scheme: str = ""
-    """https or http where it was written; else the client chooses."""
+    """https or http if the reference has a scheme; else the client chooses."""
 
     def __str__(self) -> str:
         tag = f":{self.tag}" if self.tag else ""
@@ -38,38 +38,44 @@ class Reference(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return what the API calls it: the digest, which decides, else the tag, else latest."""
+        """Return the name for API requests: the digest, else the tag, else latest."""
         return self.digest or self.tag or "latest"
 
     def at(self, digest: str) -> Reference:
-        """Return the same repository's image of this digest."""
+        """Return a reference to a digest in the same repository."""
         return self._replace(tag="", digest=digest)
 
     def tagged(self, tag: str) -> Reference:
-        """Return the same repository's image of this tag."""
+        """Return a reference to a tag in the same repository."""
         return self._replace(tag=tag, digest="")
 
 
 def parse(text: str) -> Reference:
-    """Return what a reference names; raises InputError with the part that is wrong."""
+    """Parse a reference; raises InputError that names the invalid part."""
     scheme, host, rest = _split(text)
     rest, _, digest = rest.partition("@")
     path, colon, tag = rest.rpartition(":")
     repository, tag = (path, tag) if colon and "/" not in tag else (rest, "")
     if host == DOCKER_HUB and "/" not in repository:
         repository = f"library/{repository}"
-    for what, value, pattern in (("host", host, _HOST), ("repository", repository, _REPOSITORY)):
+    for part, value, pattern in (("host", host, _HOST), ("repository", repository, _REPOSITORY)):
         if not pattern.fullmatch(value):
-            raise InputError(f"{text!r}: {value!r} is no {what}", hint="HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]")
-    if (tag or colon) and tag and not TAG.fullmatch(tag):
-        raise InputError(f"{text!r}: {tag!r} is no tag", hint="letters, digits, '.', '_' and '-', 128 at most")
+            raise InputError(
+                f"{text!r}: invalid {part} {value!r}", hint="expected HOST[:PORT]/REPOSITORY[:TAG][@sha256:…]"
+            )
+    if tag and not TAG.fullmatch(tag):
+        raise InputError(
+            f"{text!r}: invalid tag {tag!r}", hint="a tag has at most 128 letters, digits, '.', '_' and '-'"
+        )
     if "@" in text and not DIGEST.fullmatch(digest):
-        raise InputError(f"{text!r}: {digest!r} is no digest", hint="sha256: and 64 hexadecimal digits, in lower case")
+        raise InputError(
+            f"{text!r}: invalid digest {digest!r}", hint="a digest is sha256: and 64 lower-case hexadecimal digits"
+        )
     return Reference(host, repository, tag, digest, scheme)
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether a host, with or without its port, is this machine itself."""
+    """Tell whether a host, with or without a port, is this machine."""
     bare = host.rpartition(":")[0] if re.search(r":\d+$", host) else host
     try:
         return ipaddress.ip_address(bare.strip("[]")).is_loopback
@@ -78,13 +84,13 @@ def is_loopback(host: str) -> bool:
 
 
 def _split(text: str) -> tuple[str, str, str]:
-    """Cut off scheme and host; a first part without dot, colon or "localhost" is no host but part of Docker Hub's."""
-    scheme, found, bare = text.partition("://")
-    if not found:
+    """Split off scheme and host. A first part without ".", ":" or "[" belongs to a repository of Docker Hub."""
+    scheme, separator, bare = text.partition("://")
+    if not separator:
         scheme, bare = "", text
     elif scheme not in ("http", "https"):
-        raise InputError(f"{text!r}: {scheme!r} is no way to reach a registry", hint="https:// or http://, or neither")
+        raise InputError(f"{text!r}: invalid scheme {scheme!r}", hint="use https:// or http://, or no scheme")
     first, slash, rest = bare.partition("/")
-    if slash and (found or first == "localhost" or {".", ":", "["} & set(first)):
+    if slash and (scheme or first == "localhost" or any(character in first for character in ".:[")):
         return scheme, DOCKER_HUB if first == "index.docker.io" else first, rest
     return scheme, DOCKER_HUB, bare

@@ -1,4 +1,4 @@
-"""From nothing to an answer: builds the CPU image, makes a small real model, serves it and asks it something. IO."""
+"""Build the CPU image, create a small real model, serve it and ask it a question. IO."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import docker
 from docker.models.containers import Container
 
 from drydock.build import build, verify
+from drydock.build.job import Job, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.paths import ROOT
@@ -24,7 +25,7 @@ from drydock.prove import smollm2
 
 TARGET = "cpu"
 QUESTION = "What is the capital city of France? Answer with one word."
-"""Greedy decoding leads by a nat at each token, in bfloat16 and float32 alike: rounding cannot flip the answer."""
+"""The greedy answer leads by a nat at each token, in bfloat16 and float32: rounding cannot change it."""
 EXPECTED = "Paris"
 READY_WITHIN = 600
 STATUS_PORT, API_PORT = "8001/tcp", "8000/tcp"
@@ -33,7 +34,7 @@ STATUS_PORT, API_PORT = "8001/tcp", "8000/tcp"
 def demo(root: Path = ROOT) -> None:
     """Build, serve and ask; print the answer, the digest and the seconds of each phase.
 
-    Raises DrydockError of any stage; BuildError when the server does not become ready or does not say Paris.
+    Raises the DrydockError of any stage, and BuildError if the server does not become ready or does not answer Paris.
     """
     clock = build.Clock()
     job, built = build_or_relock(root)
@@ -52,24 +53,24 @@ def demo(root: Path = ROOT) -> None:
 
 def build_or_relock(
     root: Path,
-    make: Callable[[build.Job], build.Built] = build.build,
+    make: Callable[[Job], build.Built] = build.build,
     relock: Callable[[Path, Sequence[Variant]], object] = lockfile.resolve_and_write,
-) -> tuple[build.Job, build.Built]:
-    """Build as locked; where no mirror has what the lock pins any more, lock anew, loudly."""
-    job = build.prepare(TARGET, root=root)
+) -> tuple[Job, build.Built]:
+    """Build from the lock. If no mirror has a pinned input any more, log a warning, lock again and build."""
+    job = prepare(TARGET, root=root)
     try:
         return job, make(job)
     except GoneError as error:
-        log(f"{error}\n\nLOCKING ANEW, since what the lock pins cannot be had any more. The demo still works, but its")
-        log("image will not have the committed digest. `git checkout images` brings the old lock back.")
+        log(f"{error}\n\nWARNING: locking again, because a locked input is no longer available. The demo still works,")
+        log("but its image will not have the committed digest. Run `git checkout images` to restore the lock.")
     relock(root, [job.variant])
-    job = build.prepare(TARGET, root=root)
+    job = prepare(TARGET, root=root)
     return job, make(job)
 
 
 @contextlib.contextmanager
 def serving(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Container]:
-    """Run an image's `serve` with a model, both ports on free ports of the loopback address; remove it in the end."""
+    """Run an image's `serve` with a model, both ports on free ports of the loopback address; remove it at the end."""
     client = docker.from_env()
     settings = {
         "ports": {API_PORT: ("127.0.0.1", None), STATUS_PORT: ("127.0.0.1", None)},
@@ -85,7 +86,7 @@ def serving(image: str, model: Path, *flags: str, **options: Any) -> Iterator[Co
 
 
 def wait_until_ready(container: Container, seconds: float = READY_WITHIN) -> None:
-    """Wait for /readyz, saying each start-up phase once. Raises BuildError with the container's last lines."""
+    """Wait for /readyz and log each start-up phase once. Raises BuildError with the container's last lines."""
     said = ""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -100,7 +101,7 @@ def wait_until_ready(container: Container, seconds: float = READY_WITHIN) -> Non
             return
         time.sleep(0.5)
     lines = container.logs(tail=15).decode(errors="replace")
-    raise BuildError(f"the server is not ready after {seconds:.0f} seconds or has ended:\n{lines}")
+    raise BuildError(f"the server has exited, or is not ready after {seconds:.0f} seconds:\n{lines}")
 
 
 def ask(container: Container, question: str, max_tokens: int = 32, model: str = "smollm2") -> str:
@@ -122,14 +123,14 @@ def ask(container: Container, question: str, max_tokens: int = 32, model: str = 
 
 
 def address(container: Container, port: str, path: str) -> str:
-    """Return the URL on this host of one of a container's ports; empty while it has none."""
+    """Return the URL on this host of a container's port; empty while the port is not published."""
     bindings = (container.attrs["NetworkSettings"]["Ports"] or {}).get(port)
     number = bindings[0]["HostPort"] if bindings else _own_port(container, port)
     return f"http://127.0.0.1:{number}{path}" if number else ""
 
 
 def _own_port(container: Container, port: str) -> str:
-    """Return the port of a container that is in the host's own network, where nothing is published; else nothing."""
+    """Return the port of a container that uses the host's network, where no port is published; else empty."""
     if container.attrs.get("HostConfig", {}).get("NetworkMode") != "host":
         return ""
     command = container.attrs["Config"]["Cmd"] or []
@@ -138,7 +139,7 @@ def _own_port(container: Container, port: str) -> str:
 
 
 def known_answers(container: Container) -> list[str]:
-    """Return what the server's readiness says of its known answers."""
+    """Return the results of the known-answer test, from /readyz."""
     code, text = status(address(container, STATUS_PORT, "/readyz"))
     notes: list[str] = json.loads(text).get("known_answer", []) if code else []
     return notes
@@ -150,7 +151,7 @@ def _startup_phase(container: Container) -> str:
 
 
 def status(url: str) -> tuple[int, str]:
-    """Return HTTP status and body, or (0, "") as long as nobody listens."""
+    """Return HTTP status and body, or (0, "") if there is no connection."""
     try:
         with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310 - a loopback address
             return response.status, response.read().decode()
@@ -164,7 +165,7 @@ def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
     return {name: seconds for name, seconds in laps.items() if name != "build"}
 
 
-def _report(job: build.Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
+def _report(job: Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
     committed = verify.committed_digest(job.lock, job.platform, built.inputs_sha256)
     same = {None: "no committed digest for these inputs", True: "as committed", False: f"committed: {committed}"}
     lines = {

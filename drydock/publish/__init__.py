@@ -1,1 +1,1 @@
-"""Push an image and its documents to a registry, then its tags."""
+"""Push an image and its attached documents to a registry, and set its tags."""

@@ -1,7 +1,7 @@
-"""Built image in, digest in a registry out: blobs, manifests, index, what refers to them, then tags. IO.
+"""Push a built image to a registry: blobs, manifests, index, attached documents, then tags. IO.
 
-Tags come last: whoever asks for one gets a whole image or none. A blob that the registry has does not travel again, so
-that a publish that broke off goes on when it is run again, and one that is done does nothing.
+Tags are set last, so that a tag always names a complete image. Blobs that the registry already has are not uploaded
+again: an interrupted publish resumes when it is run again, and a completed one does nothing.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drydock.attest import signing
-from drydock.build import build
+from drydock.build.job import BuildOptions, Job, prepare
 from drydock.config import matrix
+from drydock.config.access import Access
 from drydock.core.console import byte_progress, log
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.core.files import disk_full, exclusive, write_atomically
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs import indexes
-from drydock.inputs.transfer import Access
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
@@ -32,40 +32,42 @@ from drydock.oci.reference import Reference, parse
 from drydock.publish import tags
 from drydock.registry.blobs import Blobs, Pushed, check_file
 from drydock.registry.client import Client
-from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifests, made
+from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifests, to_manifest
 
 if TYPE_CHECKING:
     from drydock.attest.documents import Attached
 
 WORKERS = 4
-Said = Mapping[str, "tuple[Attached, ...]"]
-"""Digest → what is attached to it."""
+"""Number of blobs that are pushed at the same time."""
+Documents = Mapping[str, "tuple[Attached, ...]"]
+"""Digest → documents to attach to it."""
 
 
-class Wish(NamedTuple):
-    """What a publish is asked for beside its target."""
+class PublishOptions(NamedTuple):
+    """Options of `publish`."""
 
     registry: str
-    """Host and, where there is one, the path that its repositories begin with: ghcr.io/acme."""
+    """Host and path of the repositories, such as ghcr.io/acme."""
     release: str = ""
     channel: str = ""
     dry_run: bool = False
     insecure: bool = False
     key: str = ""
-    """What cosign signs with."""
+    """Key for cosign."""
     keyless: bool = False
-    """Whether cosign signs with an identity instead."""
+    """Sign with an identity instead of a key."""
     signing_config: str = ""
-    """File that names the authorities that vouch for that identity; those that cosign knows when empty."""
+    """File that names the services for keyless signing; cosign's defaults if empty."""
 
 
 class PublishedTag(Record):
-    """A tag, and what became of it."""
+    """The result for one tag."""
 
     tag: str
     was: str | None
-    """The digest that it named before; null where it is new."""
+    """The digest that the tag named before; null if the tag is new."""
     moves: bool
+    """Whether the tag is set or moved; false if it already names the image."""
 
 
 class Published(Record):
@@ -73,16 +75,16 @@ class Published(Record):
 
     variant: str
     image: str
-    """What to pull: repository@digest."""
+    """Reference to pull: repository@digest."""
     digest: str
     platforms: Mapping[str, str]
-    """Platform → its manifest's digest; one alone is the image's own."""
+    """Platform → its manifest's digest; equal to `digest` if there is only one platform."""
     tags: tuple[PublishedTag, ...]
     blobs: Mapping[str, int]
-    """Number of blobs that were uploaded, mounted, or present before."""
+    """Number of blobs by outcome: uploaded, mounted, present."""
     bytes_sent: int
     referrers: Mapping[str, tuple[str, ...]]
-    """Digest → what is attached to it, by file name."""
+    """Digest → file names of the attached documents."""
     signed: bool
     dry_run: bool
     seconds: float
@@ -91,13 +93,13 @@ class Published(Record):
 class Layout(NamedTuple):
     """A built image for one platform."""
 
-    job: build.Job
+    job: Job
     folder: Path
     manifest: Manifest
 
     @property
     def descriptors(self) -> list[dict[str, Any]]:
-        """Return those of its blobs: the config, then the layers."""
+        """Return the descriptors of its blobs: the config, then the layers."""
         content = self.manifest.content
         return [content["config"], *content["layers"]]
 
@@ -107,7 +109,7 @@ class Layout(NamedTuple):
 
 
 class Repository:
-    """A registry's repository, with what is remembered of earlier pushes to that registry."""
+    """A repository in a registry, and the local state of pushes to that registry."""
 
     def __init__(self, where: Reference, access: Access, *, insecure: bool = False, state: Path | None = None) -> None:
         folder = (state or cache_home()) / "uploads"
@@ -119,18 +121,18 @@ class Repository:
         self._lock = folder / where.host.replace(":", "_") / where.repository / "tags.lock"
 
     def push_blob(self, path: Path, digest: str) -> Pushed:
-        """See that the repository holds a blob: mounted where another repository is known to hold it."""
+        """Push a blob; mount it if another repository of the registry is known to have it."""
         known = self._known / digest.replace(":", "-")
-        elsewhere = known.read_text() if known.is_file() else ""
-        pushed = self.blobs.push(path, digest, elsewhere)
+        mount_from = known.read_text() if known.is_file() else ""
+        pushed = self.blobs.push(path, digest, mount_from)
         write_atomically(known, self.where.repository)
         return pushed
 
     def refer(self, subject: Manifest, media_type: str, data: bytes, name: str) -> Manifest:
-        """Attach a document to a manifest: an OCI artifact that refers to it."""
+        """Attach a document to a manifest, as an OCI artifact, and return the artifact's manifest."""
         contents = {blob: self._push_bytes(blob) for blob in (b"{}", data)}
         layer = {"mediaType": media_type, "annotations": {"org.opencontainers.image.title": name}, **contents[data]}
-        artifact = made(
+        artifact = to_manifest(
             {
                 "schemaVersion": 2,
                 "mediaType": MANIFEST,
@@ -154,104 +156,117 @@ class Repository:
         return {"digest": digest, "size": len(data)}
 
     def tag(self, manifest: Manifest, tag: str) -> PublishedTag:
-        """Let a tag name a manifest; two runs on one machine take turns. Raises TagError for a release that moves."""
+        """Set a tag, and return the result; runs on one machine take turns.
+
+        Raises TagError if it is a release tag that names another digest, before or after it is set: another machine may
+        publish at the same time.
+        """
         with exclusive(self._lock):
             planned = self.plan_tag(manifest.digest, tag)
             if planned.moves:
                 self.manifests.push(manifest, tag)
                 found = self.manifests.digest(tag)
                 if found != manifest.digest and tags.is_release(tag):
-                    raise _moved(self.where.tagged(tag), found, manifest.digest)
+                    raise _release_exists(self.where.tagged(tag), found, manifest.digest)
         return planned
 
     def plan_tag(self, digest: str, tag: str) -> PublishedTag:
-        """Return what tagging would do. Raises TagError for a release tag that names something else."""
+        """Return what setting a tag would do. Raises TagError if it is a release tag that names another digest."""
         was = self.manifests.digest(tag)
         if was and was != digest and tags.is_release(tag):
-            raise _moved(self.where.tagged(tag), was, digest)
+            raise _release_exists(self.where.tagged(tag), was, digest)
         return PublishedTag(tag=tag, was=was, moves=was != digest)
 
 
-def publish(target: str, wish: Wish, *, root: Path = ROOT) -> Published:
-    """Push what was built of a variant, and tag it. Raises InputError, TagError, RegistryError, CredentialsError."""
+def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Published:
+    """Push the built images of a variant, and tag them.
+
+    Raises InputError, TagError, RegistryError or CredentialsError; LicenceError or UntrustedError if the image may not
+    be published.
+    """
     started = time.monotonic()
-    if wish.signing_config and not wish.keyless:
-        raise InputError("--signing-config: says who vouches for an identity, so it wants --keyless")
+    if options.signing_config and not options.keyless:
+        raise InputError("--signing-config requires --keyless")
     variant = matrix.find(matrix.read_matrix(root), target)
     layouts = built(variant, root)
     image = combined(layouts)
-    repository = repository_of(variant, wish)
-    wanted = tags_of(variant, wish)
-    planned = [repository.plan_tag(image.digest, tag) for tag in wanted]
-    said = describe(repository.where, layouts, image, wish)
-    if wish.dry_run:
-        pushed = _missing(repository, layouts)
+    repository = repository_of(variant, options)
+    planned = [repository.plan_tag(image.digest, tag) for tag in tags_of(variant, options)]
+    documents = documents_of(repository.where, layouts, image, options)
+    if options.dry_run:
+        pushed = _plan_blobs(repository, layouts)
     else:
-        pushed, planned = push(repository, layouts, image, said, wish)
+        pushed, planned = push(repository, layouts, image, documents, options)
     return Published(
         variant=variant.id,
         image=str(repository.where.at(image.digest)),
         digest=image.digest,
         platforms={layout.job.platform: layout.manifest.digest for layout in layouts},
         tags=tuple(planned),
-        blobs=_counted(pushed),
+        blobs={how: sum(blob.how == how for blob in pushed) for how in ("uploaded", "mounted", "present")},
         bytes_sent=sum(blob.size for blob in pushed if blob.how == "uploaded"),
-        referrers={digest: tuple(item.name for item in items) for digest, items in said.items()},
-        signed=bool(wish.key or wish.keyless) and not wish.dry_run,
-        dry_run=wish.dry_run,
+        referrers={digest: tuple(item.name for item in items) for digest, items in documents.items()},
+        signed=bool(options.key or options.keyless) and not options.dry_run,
+        dry_run=options.dry_run,
         seconds=round(time.monotonic() - started, 1),
     )
 
 
 def push(
-    repository: Repository, layouts: Sequence[Layout], image: Manifest, said: Said, wish: Wish
+    repository: Repository, layouts: Sequence[Layout], image: Manifest, documents: Documents, options: PublishOptions
 ) -> tuple[list[Pushed], list[PublishedTag]]:
-    """Bring the registry everything in the order in which nothing is ever half there: tags come last."""
+    """Push blobs, manifests and documents, and then set the tags, so that a tag always names a complete image."""
     pushed = push_blobs(repository, layouts)
     push_manifests(repository, layouts, image)
-    attach(repository, [*(layout.manifest for layout in layouts), image], said, wish)
-    return pushed, [repository.tag(image, tag) for tag in tags_of(layouts[0].job.variant, wish)]
+    attach(repository, [*(layout.manifest for layout in layouts), image], documents, options)
+    return pushed, [repository.tag(image, tag) for tag in tags_of(layouts[0].job.variant, options)]
 
 
-def repository_of(variant: Variant, wish: Wish) -> Repository:
-    """Return the accelerator's repository below --registry: its variants share layers there."""
-    where = parse(f"{wish.registry.rstrip('/')}/{variant.accelerator}")
+def repository_of(variant: Variant, options: PublishOptions) -> Repository:
+    """Return the repository of a variant: one per accelerator, so that its variants share layers."""
+    where = parse(f"{options.registry.rstrip('/')}/{variant.accelerator}")
     if where.tag or where.digest:
-        raise InputError(f"--registry {wish.registry}: expected host and path, such as ghcr.io/acme")
-    return Repository(where, indexes.access(indexes.read_indexes(), os.environ), insecure=wish.insecure)
+        raise InputError(f"--registry {options.registry}: expected host and path, such as ghcr.io/acme")
+    return Repository(where, indexes.access(indexes.read_indexes(), os.environ), insecure=options.insecure)
 
 
-def tags_of(variant: Variant, wish: Wish) -> tuple[str, ...]:
-    """Return the tags to set: the release's first, since it may be refused."""
-    release = (tags.release(variant.id, wish.release),) if wish.release else ()
-    channel = wish.channel or ("" if wish.release else tags.EDGE)
-    return release + (tags.channels(variant.id, channel, default=variant.default) if channel else ())
+def tags_of(variant: Variant, options: PublishOptions) -> tuple[str, ...]:
+    """Return the tags to set, the release tag first because it can be refused."""
+    found: tuple[str, ...] = ()
+    channel = options.channel
+    if options.release:
+        found += (tags.release(variant.id, options.release),)
+    elif not channel:
+        channel = tags.EDGE
+    if channel:
+        found += tags.channels(variant.id, channel, default=variant.default)
+    return found
 
 
 def built(variant: Variant, root: Path = ROOT) -> list[Layout]:
-    """Return the newest build of each platform, of just the inputs that are there now. Raises InputError if none is."""
-    jobs = [build.prepare(variant.id, build.Wish(platform=platform), root=root) for platform in variant.platforms]
-    found = [(job, build.kept(job)) for job in jobs]
-    absent = [job.platform for job, folder in found if folder is None]
-    if len(absent) == len(found):
+    """Return the build of each platform from the current inputs. Raises InputError if there is none at all."""
+    jobs = [prepare(variant.id, BuildOptions(platform=platform), root=root) for platform in variant.platforms]
+    found = [(job, job.kept_layout) for job in jobs]
+    missing = [job.platform for job, folder in found if folder is None]
+    if len(missing) == len(found):
         raise InputError(
-            f"{variant.id}: nothing was built of the inputs that are there now",
+            f"{variant.id}: no image was built from the current inputs",
             hint=f"invoke build --target {variant.id}",
         )
-    if absent:
-        log(f"{variant.id}: not built, so not published, for {', '.join(absent)}")
+    if missing:
+        log(f"{variant.id}: skipping platforms that are not built: {', '.join(missing)}")
     return [read_layout(job, folder) for job, folder in found if folder]
 
 
-def read_layout(job: build.Job, folder: Path) -> Layout:
-    """Return a build's layout. Raises RegistryError where the disk changed any of its bytes."""
+def read_layout(job: Job, folder: Path) -> Layout:
+    """Return a build's layout. Raises RegistryError if a blob does not match its digest."""
     digest = oci.read_digest(folder)
     index = json.loads((folder / "index.json").read_bytes())
     data = oci.blob(folder, digest).read_bytes()
     manifest = Manifest(data, index["manifests"][0]["mediaType"])
     if manifest.digest != digest:
         raise RegistryError(
-            f"{folder}: its manifest is {manifest.digest}, expected {digest}: it was changed on the disk",
+            f"{folder}: the manifest is {manifest.digest}, expected {digest}: the file was changed on the disk",
             hint=f"invoke build --target {job.variant.id} --no-cache",
         )
     layout = Layout(job, folder, manifest)
@@ -261,24 +276,24 @@ def read_layout(job: build.Job, folder: Path) -> Layout:
 
 
 def combined(layouts: Sequence[Layout]) -> Manifest:
-    """Return what the image's tags name: the manifest of one platform, or an index of several. Pure."""
+    """Return the manifest that the tags name: that of the only platform, or an index. Pure."""
     if len(layouts) == 1:
         return layouts[0].manifest
     entries = []
     for layout in sorted(layouts, key=lambda layout: layout.job.platform):
         system, _, architecture = layout.job.platform.partition("/")
         entries.append({**layout.manifest.descriptor(), "platform": {"architecture": architecture, "os": system}})
-    return made({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+    return to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
 
 
 def push_blobs(repository: Repository, layouts: Sequence[Layout]) -> list[Pushed]:
-    """Bring the registry the blobs that it lacks, several at once. Ctrl-C ends it after those under way."""
-    wanted = _blobs(layouts)
+    """Push the blobs that the registry does not have. On Ctrl-C, finish only those that are being pushed."""
+    blobs = _blobs(layouts)
     with byte_progress() as bar:
-        task = bar.add_task(f"pushing {len(wanted)} blobs", total=sum(size for _, size in wanted.values()))
+        task = bar.add_task(f"pushing {len(blobs)} blobs", total=sum(size for _, size in blobs.values()))
         repository.blobs.report_to(lambda count: bar.advance(task, count))
         with ThreadPoolExecutor(WORKERS) as pool:
-            futures = [pool.submit(repository.push_blob, path, digest) for digest, (path, _) in wanted.items()]
+            futures = [pool.submit(repository.push_blob, path, digest) for digest, (path, _) in blobs.items()]
             try:
                 return [future.result() for future in futures]
             except BaseException:
@@ -287,46 +302,51 @@ def push_blobs(repository: Repository, layouts: Sequence[Layout]) -> list[Pushed
 
 
 def push_manifests(repository: Repository, layouts: Iterable[Layout], image: Manifest) -> None:
-    """Bring the registry every manifest by its digest; the index after what it points to."""
+    """Push each manifest by its digest, the index last."""
     manifests = {manifest.digest: manifest for manifest in (*(layout.manifest for layout in layouts), image)}
     for digest, manifest in manifests.items():
         if repository.manifests.find(digest) is None:
             repository.manifests.push(manifest)
 
 
-def describe(where: Reference, layouts: Sequence[Layout], image: Manifest, wish: Wish) -> Said:
-    """Return what is said of each digest, before anything is pushed.
+def documents_of(
+    where: Reference, layouts: Sequence[Layout], image: Manifest, options: PublishOptions
+) -> dict[str, tuple[Attached, ...]]:
+    """Return the documents to attach to each digest.
 
-    Raises LicenceError or UntrustedError where an image should not be published.
+    Raises LicenceError or UntrustedError if an image may not be published.
     """
-    from drydock.attest import documents  # noqa: PLC0415 - half a second of import that no other verb needs
+    from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
-    said: dict[str, tuple[Attached, ...]] = {
+    found = {
         layout.manifest.digest: documents.documents(layout.job, layout.folder, layout.manifest, str(where))
         for layout in layouts
     }
-    if wish.release:
-        tag = tags.release(layouts[0].job.variant.id, wish.release)
-        said[image.digest] = (*said.get(image.digest, ()), documents.release(image.digest, where.repository, tag))
-    return said
+    if options.release:
+        tag = tags.release(layouts[0].job.variant.id, options.release)
+        found[image.digest] = (*found.get(image.digest, ()), documents.release(image.digest, where.repository, tag))
+    return found
 
 
-def attach(repository: Repository, manifests: Iterable[Manifest], said: Said, wish: Wish) -> None:
-    """Attach to each digest what is said of it, and sign all of it."""
-    signed: dict[str, None] = {}
+def attach(
+    repository: Repository, manifests: Iterable[Manifest], documents: Documents, options: PublishOptions
+) -> None:
+    """Attach the documents to each manifest; sign manifests and documents."""
+    digests: list[str] = []
     for manifest in {manifest.digest: manifest for manifest in manifests}.values():
         artifacts = [
-            repository.refer(manifest, item.media_type, item.data, item.name) for item in said.get(manifest.digest, ())
+            repository.refer(manifest, item.media_type, item.data, item.name)
+            for item in documents.get(manifest.digest, ())
         ]
-        signed |= dict.fromkeys((manifest.digest, *(artifact.digest for artifact in artifacts)))
-        _see_listed(repository, manifest, artifacts)
-    if wish.key or wish.keyless:
-        signer = signing.Signer("" if wish.keyless else wish.key, wish.insecure, wish.signing_config)
-        signing.sign([repository.where.at(digest) for digest in signed], signer)
+        digests += [manifest.digest, *(artifact.digest for artifact in artifacts)]
+        _restore_referrers(repository, manifest, artifacts)
+    if options.key or options.keyless:
+        signer = signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
+        signing.sign([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
 
 
-def _see_listed(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:
-    """List again what another machine's publish, which wrote the same fallback tag, dropped meanwhile."""
+def _restore_referrers(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:
+    """List artifacts again that a publish on another machine removed by writing the same fallback tag."""
     listed = {item["digest"] for item in repository.manifests.referrers(manifest.digest)}
     for artifact in artifacts:
         if artifact.digest not in listed:
@@ -334,37 +354,38 @@ def _see_listed(repository: Repository, manifest: Manifest, artifacts: Sequence[
 
 
 def report(published: Published) -> str:
-    """Return what people read."""
+    """Return the result as text."""
     lines = [published.image]
-    verb = {True: "would name", False: "names"}[published.dry_run]
     for item in published.tags:
-        was = f"it named {item.was}" if item.was else "new"
-        lines.append(f"{item.tag} {verb} it ({was if item.moves else 'as before'})")
+        if not item.moves:
+            change = "unchanged"
+        elif item.was:
+            change = f"{'would be moved' if published.dry_run else 'moved'} from {item.was}"
+        else:
+            change = "would be set" if published.dry_run else "new"
+        lines.append(f"tag {item.tag}: {change}")
     counts = ", ".join(f"{count} {how}" for how, count in sorted(published.blobs.items()))
     lines.append(f"blobs: {counts}; {published.bytes_sent / 1e6:.1f} MB {'to send' if published.dry_run else 'sent'}")
     return "\n".join(lines) + "\n"
 
 
 def _blobs(layouts: Iterable[Layout]) -> dict[str, tuple[Path, int]]:
+    """Return file and size of each blob, by digest."""
     return {
         item["digest"]: (layout.blob(item["digest"]), item["size"]) for layout in layouts for item in layout.descriptors
     }
 
 
-def _missing(repository: Repository, layouts: Iterable[Layout]) -> list[Pushed]:
-    found = {digest: (size, repository.blobs.has(digest)) for digest, (_, size) in _blobs(layouts).items()}
-    return [Pushed(digest, size, "present" if has else "uploaded") for digest, (size, has) in found.items()]
+def _plan_blobs(repository: Repository, layouts: Iterable[Layout]) -> list[Pushed]:
+    """Return the result that pushing the blobs would have."""
+    return [
+        Pushed(digest, size, "present" if repository.blobs.has(digest) else "uploaded")
+        for digest, (_, size) in _blobs(layouts).items()
+    ]
 
 
-def _counted(pushed: Iterable[Pushed]) -> dict[str, int]:
-    counts = {"uploaded": 0, "mounted": 0, "present": 0}
-    for blob in pushed:
-        counts[blob.how] += 1
-    return counts
-
-
-def _moved(tag: Reference, was: str | None, digest: str) -> TagError:
+def _release_exists(tag: Reference, was: str | None, digest: str) -> TagError:
     return TagError(
-        f"{tag}: names {was} already, not {digest}: a release never moves",
-        hint="publish under the next --release, or under a --channel, which moves",
+        f"{tag}: the release tag already names {was}, cannot move it to {digest}",
+        hint="publish under another --release, or under a --channel, which can move",
     )

@@ -1,4 +1,4 @@
-"""Blobs up and down: only what is missing travels, and what broke off is taken up again. IO.
+"""Pushes and pulls blobs: only what is missing is sent, and interrupted transfers resume. IO.
 
 Source: distribution-spec 1.1, "Pushing blobs", "Pushing a blob in chunks", "Mounting a blob from another repository",
 "Pulling blobs".
@@ -18,30 +18,30 @@ import requests
 
 from drydock.core.errors import RegistryError
 from drydock.core.files import exclusive, write_atomically
-from drydock.registry.client import ATTEMPTS, Asked, Client, Cut, RefusedError, reason
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError, reason
 
 CHUNK = 64 << 20
-"""Bytes of one PATCH. What of a chunk came before a cut is lost at a registry that does not say where it stands."""
+"""Bytes of one PATCH. An interrupted chunk is sent again as a whole unless the registry reports its offset."""
 READ = 1 << 18
 """Bytes read at once."""
-OCTETS = {"Content-Type": "application/octet-stream"}
-LOST = (400, 404, 405, 411, 413, 416, 501)
-"""What registries answer that have lost an upload, or want a blob in one piece."""
-REFUSALS = 3
-"""Times that a registry may refuse to go on with an upload of one blob."""
+OCTET_STREAM = {"Content-Type": "application/octet-stream"}
+RESTART_STATUSES = (400, 404, 405, 411, 413, 416, 501)
+"""Answers of registries that have lost an upload, or accept a blob only in one piece."""
+MAX_RESTARTS = 3
+"""Restarts of the upload of one blob before the registry's refusal is final."""
 
 
 class Pushed(NamedTuple):
-    """What became of one blob."""
+    """The result of pushing one blob."""
 
     digest: str
     size: int
     how: str
-    """present, mounted or uploaded."""
+    """One of present, mounted or uploaded."""
 
 
 class Blobs:
-    """The blobs of one repository; `state` is the folder that remembers uploads that broke off."""
+    """The blobs of one repository; `state` is the folder that records interrupted uploads."""
 
     def __init__(self, client: Client, state: Path, advance: Callable[[int], None] = lambda _: None) -> None:
         self.client = client
@@ -49,21 +49,21 @@ class Blobs:
         self._advance = advance
 
     def report_to(self, advance: Callable[[int], None]) -> None:
-        """Tell this function of every byte that is settled."""
+        """Report progress, in bytes, to this function."""
         self._advance = advance
 
     def has(self, digest: str) -> bool:
-        """Tell whether the registry holds a blob.
+        """Tell whether the registry has a blob.
 
-        One that sends on to a storage holds it; that is not followed, since storages sign a URL for GET alone.
+        A redirect to a storage server counts as yes. It is not followed: such URLs are often signed for GET only.
         """
-        asked = Asked("HEAD", self.client.path(f"blobs/{digest}"))
-        return bool(self.client.request(asked, (200, 302, 303, 307, 308, 404)).ok)
+        request = HttpRequest("HEAD", self.client.path(f"blobs/{digest}"))
+        return bool(self.client.request(request, (200, 302, 303, 307, 308, 404)).ok)
 
     def push(self, path: Path, digest: str, mount_from: str = "") -> Pushed:
-        """See that the registry holds a file under its digest. Two runs on one machine take turns at each blob.
+        """Upload or mount a file unless the registry has it. Two runs on one machine take turns at each blob.
 
-        Raises RegistryError; where the disk changed the file's bytes, before anything is sent.
+        Raises RegistryError; if the file does not match its digest, before anything is sent.
         """
         size = path.stat().st_size
         session = self._state / f"{digest.replace(':', '-')}.json"
@@ -75,9 +75,9 @@ class Blobs:
         return Pushed(digest, size, how)
 
     def pull(self, digest: str) -> Iterator[bytes]:
-        """Yield a blob's bytes, asking on where the connection breaks.
+        """Yield a blob's bytes, and resume if the connection breaks.
 
-        Raises RegistryError, at the end also where the bytes are not the digest's.
+        Raises RegistryError; at the end also if the bytes do not match the digest.
         """
         hasher, received, failures = hashlib.sha256(), 0, 0
         while True:
@@ -87,62 +87,64 @@ class Blobs:
                     received, failures = received + len(chunk), 0
                     yield chunk
                 break
-            except Cut as cut:
+            except TransientRequestError as error:
                 failures += 1
                 if failures >= ATTEMPTS:
-                    raise RegistryError(f"{self.client.where}: {digest}: {cut}, {failures} times in a row") from cut
-                self.client.pause(failures, cut)
+                    raise RegistryError(f"{self.client.where}: {digest}: {error}, {failures} times in a row") from error
+                self.client.pause(failures, error)
         if f"sha256:{hasher.hexdigest()}" != digest:
-            raise RegistryError(f"{self.client.where}: {digest}: the registry sent sha256:{hasher.hexdigest()} for it")
+            raise RegistryError(f"{self.client.where}: {digest}: the registry sent sha256:{hasher.hexdigest()} instead")
 
-    # --- up ---------------------------------------------------------------------------------------------------------
+    # --- push -------------------------------------------------------------------------------------------------------
 
     def _upload(self, path: Path, digest: str, size: int, mount_from: str, session: Path) -> str:
         check_file(path, digest)
         upload = _Upload(self.client, path, digest, size, session, self._advance)
         failures, best = 0, 0
-        if not upload.taken_up() and upload.begin(mount_from) == "mounted":
+        if not upload.resume() and upload.begin(mount_from) == "mounted":
             return "mounted"
         while True:
             try:
                 upload.send()
-            except Cut as cut:
+            except TransientRequestError as error:
                 failures = 1 if upload.offset > best else failures + 1
                 best = max(best, upload.offset)
                 if failures >= ATTEMPTS:
-                    raise RegistryError(f"{self.client.where}: {digest}: {cut}, {failures} times in a row",
-                                        hint="run the same command again: it goes on from here") from cut  # fmt: skip
-                self.client.pause(failures, cut)
-                if self.has(digest):  # the answer was lost, not the blob
+                    raise RegistryError(
+                        f"{self.client.where}: {digest}: {error}, {failures} times in a row",
+                        hint="run the same command to resume",
+                    ) from error
+                self.client.pause(failures, error)
+                if self.has(digest):  # only the answer was lost
                     break
                 upload.recover()
             else:
                 break
         return "uploaded"
 
-    # --- down -------------------------------------------------------------------------------------------------------
+    # --- pull -------------------------------------------------------------------------------------------------------
 
     def _receive(self, digest: str, have: int) -> Iterator[bytes]:
         headers = {"Range": f"bytes={have}-"} if have else {}
-        asked = Asked("GET", self.client.path(f"blobs/{digest}"), headers=headers, stream=True)
-        with self.client.attempt(asked, (200, 206)) as response:
-            skip = have if response.status_code == requests.codes.ok else 0
+        request = HttpRequest("GET", self.client.path(f"blobs/{digest}"), headers=headers, stream=True)
+        with self.client.attempt(request, (200, 206)) as response:
+            skip = have if response.status_code == requests.codes.ok else 0  # the registry ignored the range
             length = int(response.headers.get("Content-Length") or -1)
-            got = 0
+            received = 0
             try:
                 for chunk in response.iter_content(READ):
-                    got += len(chunk)
-                    kept = chunk[max(0, skip - (got - len(chunk))) :]
-                    if kept:
-                        yield kept
+                    new = chunk[max(0, skip - received) :]
+                    received += len(chunk)
+                    if new:
+                        yield new
             except requests.RequestException as error:
-                raise Cut(reason(error)) from error
-        if 0 <= got < length:
-            raise Cut(f"ended after {got} of {length} bytes")
+                raise TransientRequestError(reason(error)) from error
+        if received < length:
+            raise TransientRequestError(f"ended after {received} of {length} bytes")
 
 
 class _Upload:
-    """One blob on its way."""
+    """The upload of one blob."""
 
     def __init__(
         self, client: Client, path: Path, digest: str, size: int, session: Path, advance: Callable[[int], None]
@@ -153,110 +155,114 @@ class _Upload:
         self._session, self._advance = session, advance
         self._location = ""
         self._refusals = 0
-        self._lost = False
-        self._shown = 0
+        self._restarted = False
+        self._reported = 0
         self._chunk = CHUNK if size > CHUNK else 0
-        """0: in one piece."""
+        """Bytes of one PATCH; 0 to upload in one piece."""
 
     def begin(self, mount_from: str = "") -> str:
-        """Open an upload, or have the blob mounted from another repository of the registry."""
-        query, also = "", tuple[str, ...]()
+        """Start an upload, or mount the blob from another repository of the registry; return mounted or opened."""
+        query, scopes = "", tuple[str, ...]()
         if mount_from and mount_from != self._client.where.repository:
             query = f"?mount={self._digest}&from={mount_from}"
-            also = (f"repository:{mount_from}:pull",)
-        asked = Asked("POST", self._client.path(f"blobs/uploads/{query}"), "pull,push", also=also)
-        asked = asked._replace(headers={"Content-Length": "0"})
-        response = self._client.request(asked, (201, 202))
+            scopes = (f"repository:{mount_from}:pull",)
+        url = self._client.path(f"blobs/uploads/{query}")
+        request = HttpRequest("POST", url, "pull,push", {"Content-Length": "0"}, extra_scopes=scopes)
+        response = self._client.request(request, (201, 202))
         if response.status_code == requests.codes.created:
             return "mounted"
-        least = response.headers.get("OCI-Chunk-Min-Length", "")
-        self._chunk = max(self._chunk, int(least)) if self._chunk and least.isdigit() else self._chunk
+        minimum = response.headers.get("OCI-Chunk-Min-Length", "")
+        if self._chunk and minimum.isdigit():
+            self._chunk = max(self._chunk, int(minimum))
         self.offset = 0
-        self._follow(response, asked.url)
+        self._save_location(response, url)
         return "opened"
 
-    def _count(self, sent: int) -> None:
-        self._shown += sent
+    def _report(self, sent: int) -> None:
+        self._reported += sent
         self._advance(sent)
 
-    def taken_up(self) -> bool:
-        """Go on with the upload that an earlier run left, if the registry still knows it and where it stands."""
+    def resume(self) -> bool:
+        """Resume the upload of an earlier run; return False if there is none that the registry still has."""
         try:
-            left = json.loads(self._session.read_text())
-            self._location = str(left["location"])
+            saved = json.loads(self._session.read_text())
+            self._location = str(saved["location"])
         except (OSError, ValueError, KeyError):
             return False
         return self._ask_offset()
 
     def recover(self) -> None:
-        """After a cut: ask how far it came, or start it anew where the registry cannot tell.
+        """After an interruption, ask for the offset, or start again if the registry cannot tell it.
 
-        Where that happens again, chunks are no gain, and each of them a risk: it goes in one piece then.
+        On the second restart the upload goes in one piece: this registry does not resume chunks.
         """
         if not self._ask_offset():
-            self._chunk = 0 if self._lost else self._chunk
-            self._lost = True
+            if self._restarted:
+                self._chunk = 0
+            self._restarted = True
             self.begin()
 
     def send(self) -> None:
-        """Send the rest and close the upload. Raises Cut or RegistryError."""
+        """Send the rest and finish the upload. Raises TransientRequestError or RegistryError."""
         try:
             while self._chunk and self._size - self.offset > self._chunk:
                 self._patch()
             self._put()
         except RefusedError as refused:
             self._refusals += 1
-            if refused.status not in LOST or self._refusals > REFUSALS:
+            if refused.status not in RESTART_STATUSES or self._refusals > MAX_RESTARTS:
                 raise
             self._location = ""
-            raise Cut(f"the registry lost the upload ({refused.status})") from refused
+            raise TransientRequestError(f"the registry lost the upload ({refused.status})") from refused
 
     def _patch(self) -> None:
         end = self.offset + self._chunk
-        headers = {**OCTETS, "Content-Range": f"{self.offset}-{end - 1}", "Content-Length": str(self._chunk)}
-        asked = Asked("PATCH", self._location, "pull,push", headers, self._slice(self.offset, end))
-        response = self._client.attempt(asked, (202,))
-        have = _range_end(response.headers.get("Range", ""))
-        self.offset = end if have is None else have
-        self._follow(response, self._location)
+        headers = {**OCTET_STREAM, "Content-Range": f"{self.offset}-{end - 1}", "Content-Length": str(self._chunk)}
+        request = HttpRequest("PATCH", self._location, "pull,push", headers, self._body(self.offset, end))
+        response = self._client.attempt(request, (202,))
+        received = _range_end(response.headers.get("Range", ""))
+        self.offset = end if received is None else received
+        self._save_location(response, self._location)
 
     def _put(self) -> None:
-        mark = "&" if "?" in self._location else "?"
-        url = f"{self._location}{mark}digest={self._digest}"
-        headers = {**OCTETS, "Content-Length": str(self._size - self.offset)}
+        separator = "&" if "?" in self._location else "?"
+        url = f"{self._location}{separator}digest={self._digest}"
+        headers = {**OCTET_STREAM, "Content-Length": str(self._size - self.offset)}
         if self.offset:
             headers["Content-Range"] = f"{self.offset}-{self._size - 1}"
-        self._client.attempt(Asked("PUT", url, "pull,push", headers, self._slice(self.offset, self._size)), (201, 204))
+        self._client.attempt(
+            HttpRequest("PUT", url, "pull,push", headers, self._body(self.offset, self._size)), (201, 204)
+        )
 
     def _ask_offset(self) -> bool:
         if not self._location:
             return False
         try:
-            response = self._client.request(Asked("GET", self._location, "pull,push"), (204, 202))
+            response = self._client.request(HttpRequest("GET", self._location, "pull,push"), (204, 202))
         except RefusedError:
             return False
-        have = _range_end(response.headers.get("Range", ""))
-        if have is None or have > self._size:
+        received = _range_end(response.headers.get("Range", ""))
+        if received is None or received > self._size:
             return False
-        self.offset = have
-        self._follow(response, self._location)
+        self.offset = received
+        self._save_location(response, self._location)
         return True
 
-    def _follow(self, response: requests.Response, base: str) -> None:
-        """Remember where the upload goes on, also for a run after this one, and set the progress right."""
-        self._count(self.offset - self._shown)
+    def _save_location(self, response: requests.Response, base: str) -> None:
+        """Record where the upload continues, also for a later run, and correct the reported progress."""
+        self._report(self.offset - self._reported)
         location = response.headers.get("Location", "")
         if location:
             self._location = self._client.absolute(location, base)
         if self._chunk:
             write_atomically(self._session, json.dumps({"location": self._location, "offset": self.offset}))
 
-    def _slice(self, start: int, end: int) -> Callable[[], Any]:
-        return lambda: Slice(self._path, start, end, self._count) if end > start else b""
+    def _body(self, start: int, end: int) -> Callable[[], Any]:
+        return lambda: Slice(self._path, start, end, self._report) if end > start else b""
 
 
 class Slice:
-    """Part of a file, as requests sends it: with a length, and telling how far it is."""
+    """Part of a file as a request body: with a length, and reporting progress."""
 
     def __init__(self, path: Path, start: int, end: int, advance: Callable[[int], None]) -> None:
         self._path, self._start, self._end, self._advance = path, start, end, advance
@@ -274,20 +280,20 @@ class Slice:
 
 
 def check_file(path: Path, digest: str) -> None:
-    """Raise RegistryError where a file's bytes are not its digest's."""
+    """Raise RegistryError if a file's bytes do not match its digest."""
     with path.open("rb") as file:
         found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     if found != digest:
         raise RegistryError(
-            f"{path}: is {found}, its name says {digest}: the file was changed on the disk",
+            f"{path}: digest is {found}, expected {digest}: the file was changed on the disk",
             hint="build again with --no-cache",
         )
 
 
 def _range_end(value: str) -> int | None:
-    """Return the number of bytes that an upload's Range header says are there; None where it says nothing.
+    """Return the number of bytes that an upload's Range header reports, or None if it has none.
 
-    "0-0" means one byte, or with many registries none; taken for none, since sending a byte twice is refused loudly.
+    "0-0" means one byte, or none with many registries. It counts as none: a byte sent twice is refused, not lost.
     """
     found = re.fullmatch(r"(?:bytes=)?0-(-?\d+)", value.strip())
     if not found:
@@ -297,5 +303,5 @@ def _range_end(value: str) -> int | None:
 
 
 def default_state(cache: Path) -> Path:
-    """Return the folder below drydock's own that remembers uploads."""
+    """Return the folder, below the cache folder, that records interrupted uploads."""
     return Path(os.fspath(cache)) / "uploads"

@@ -1,7 +1,7 @@
-"""Requests to one registry: how it is reached, who asks, what is tried again. IO.
+"""Requests to one registry: connection, authentication and retries. IO.
 
-Only `Client` speaks HTTP. A failure that another attempt may mend is tried again with growing pauses, or after as long
-as the server says; one that has no such hope is raised with the registry's own words.
+Only `Client` speaks HTTP. A transient failure is retried after growing pauses, or after the time that the server asks
+for; any other failure is raised with the registry's own message.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import email.utils
+import functools
 import os
 import random
 import re
@@ -22,26 +23,27 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 import requests
 import requests.auth
 
+from drydock.config.access import RETRIED, Access, redact
 from drydock.core.console import log
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.inputs.transfer import RETRIED, Access, redact
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
 
 ATTEMPTS = 8
-"""Attempts in a row that bring nothing."""
+"""Attempts in a row without progress before a request fails."""
 LONGEST_PAUSE = 60.0
-"""Seconds, also where a server asks for more."""
+"""Seconds, even if a server asks for more."""
+NOTICEABLE_PAUSE = 5.0
+"""Seconds; a longer pause is logged."""
 CERTIFICATES = Path("/etc/docker/certs.d")
-"""HOST/ca.crt: where docker looks for a private registry's authority
+"""HOST/ca.crt below it is the CA certificate that docker uses for a private registry
 (https://docs.docker.com/engine/security/certificates/)."""
-OFFERS = ("bearer", "basic")
 Body = Callable[[], Any]
-"""Makes what is sent, anew for each attempt."""
+"""Makes the request body, once for each attempt."""
 
 
-class Cut(Exception):  # noqa: N818  (a signal to try again, not an error for people)
-    """An attempt failed in a way that another may mend."""
+class TransientRequestError(Exception):
+    """An attempt failed, but another one may succeed. Never shown to the user."""
 
     def __init__(self, reason: str, pause: float | None = None) -> None:
         super().__init__(reason)
@@ -49,23 +51,23 @@ class Cut(Exception):  # noqa: N818  (a signal to try again, not an error for pe
         """Seconds that the server asked for."""
 
 
-class Asked(NamedTuple):
+class HttpRequest(NamedTuple):
     """One request."""
 
     method: str
     url: str
-    """Whole, or from the registry's root on."""
+    """Absolute, or relative to the registry's root."""
     action: str = "pull"
-    """What the token must allow: pull or pull,push."""
+    """Access that the token must grant: pull or pull,push."""
     headers: Mapping[str, str] = {}
     body: Body | None = None
     stream: bool = False
-    also: tuple[str, ...] = ()
-    """Scopes beside the repository's own, such as that of one to mount from."""
+    extra_scopes: tuple[str, ...] = ()
+    """Scopes in addition to the repository's own, such as that of a repository to mount from."""
 
 
 class _Header(requests.auth.AuthBase):
-    """Sets the header, or nothing; that there is an auth at all keeps requests from reading ~/.netrc."""
+    """Sets the Authorization header, if there is one. Its presence keeps requests from reading ~/.netrc."""
 
     def __init__(self, value: str) -> None:
         self._value = value
@@ -77,7 +79,7 @@ class _Header(requests.auth.AuthBase):
 
 
 class Client:
-    """A registry's repository."""
+    """HTTP access to one repository of a registry."""
 
     def __init__(
         self, where: Reference, access: Access, *, insecure: bool = False, env: Mapping[str, str] = os.environ
@@ -91,204 +93,224 @@ class Client:
         self._local = threading.local()
         self._lock = threading.Lock()
         self._authorization: dict[tuple[str, ...], str] = {}
-        self._credentials: tuple[Credentials | None] | None = None
 
     def path(self, rest: str) -> str:
-        """Return the API's path of something of the repository."""
+        """Return the API path of a resource of the repository."""
         return f"/v2/{self.where.repository}/{rest}"
 
     def absolute(self, location: str, base: str) -> str:
-        """Return the URL that a Location header means.
+        """Return the absolute URL of a Location header.
 
-        A registry behind a proxy that ends TLS often answers with its own http: the scheme stays that of the asking.
+        A registry behind a proxy that terminates TLS often answers with http URLs; they are changed to https.
         """
         parts = urlsplit(urljoin(urljoin(self._root, base), location))
         if self._scheme == "https" and parts.scheme == "http" and not self._insecure:
             parts = parts._replace(scheme="https")
         return urlunsplit(parts)
 
-    def request(self, asked: Asked, expected: tuple[int, ...]) -> requests.Response:
-        """Return the answer to a request that may be made again: one of the expected statuses.
+    def request(self, request: HttpRequest, expected: tuple[int, ...]) -> requests.Response:
+        """Make a request, with retries, and return a response with one of the expected statuses.
 
         Raises RegistryError or CredentialsError.
         """
-        for failures in range(1, ATTEMPTS + 1):
+        for failures in range(1, ATTEMPTS):
             try:
-                return self.attempt(asked, expected)
-            except Cut as cut:
-                reason = cut
-                if failures < ATTEMPTS:
-                    self.pause(failures, cut)
-        raise RegistryError(f"{self._what(asked)}: {reason}, {ATTEMPTS} times in a row", hint="try again later")
+                return self.attempt(request, expected)
+            except TransientRequestError as error:
+                self.pause(failures, error)
+        try:
+            return self.attempt(request, expected)
+        except TransientRequestError as error:
+            raise RegistryError(
+                f"{self._describe(request)}: {error}, {ATTEMPTS} times in a row", hint="try again later"
+            ) from error
 
-    def attempt(self, asked: Asked, expected: tuple[int, ...]) -> requests.Response:
-        """Make a request once, twice where the registry wants to know who asks; raise Cut where it may be repeated."""
-        response = self._send(asked)
-        if response.status_code == requests.codes.unauthorized and self._ours(asked.url):
-            refused = self._authorize(asked, response)
-            response = self._send(asked)
+    def attempt(self, request: HttpRequest, expected: tuple[int, ...]) -> requests.Response:
+        """Make a request without retries, but again with credentials if the registry requires them.
+
+        Raises TransientRequestError if a retry may succeed, otherwise RegistryError or CredentialsError.
+        """
+        response = self._send(request)
+        if response.status_code == requests.codes.unauthorized and self._is_registry(request.url):
+            unchanged = self._authorize(request, response)
+            response = self._send(request)
             if response.status_code == requests.codes.unauthorized:
-                raise self._unauthorized(asked, response, refused=refused)
+                raise self._unauthorized(request, response, unchanged=unchanged)
         if response.status_code in expected:
             return response
         if response.status_code in RETRIED:
-            words = explain(response)
-            raise Cut(
-                f"the registry answered {response.status_code}{f' ({words})' if words else ''}", _retry_after(response)
+            message = explain(response)
+            raise TransientRequestError(
+                f"the registry answered {response.status_code}{f' ({message})' if message else ''}",
+                _retry_after(response),
             )
-        raise self._refused(asked, response)
+        raise self._refused(request, response)
 
-    def pause(self, failures: int, cut: Cut) -> None:
-        """Wait before another attempt: as long as the server asked, else longer each time, never all at once."""
-        seconds = self.access.pause * 2.0 ** (failures - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - spreads load
-        seconds = min(cut.pause if cut.pause is not None else seconds, LONGEST_PAUSE)
-        if seconds > 5:  # noqa: PLR2004 - seconds that people wonder about
-            log(f"{self.where.host}: {cut}; trying again in {seconds:.0f} s")
+    def pause(self, failures: int, error: TransientRequestError) -> None:
+        """Wait before the next attempt: as long as the server asks for, else longer each time, with random jitter."""
+        seconds = self.access.pause * 2.0 ** (failures - 1) * random.uniform(0.5, 1.0)  # noqa: S311 - jitter
+        seconds = min(error.pause if error.pause is not None else seconds, LONGEST_PAUSE)
+        if seconds > NOTICEABLE_PAUSE:
+            log(f"{self.where.host}: {error}; retrying in {seconds:.0f} s")
         time.sleep(seconds)
 
     # --- one request ------------------------------------------------------------------------------------------------
 
-    def _send(self, asked: Asked) -> requests.Response:
-        url = urljoin(self._root, asked.url)
-        ours = self._ours(url)
-        authorization = self._authorization.get(self._scopes(asked), "") if ours else ""
-        return self._call(asked, url, _Header(authorization))
+    def _send(self, request: HttpRequest) -> requests.Response:
+        url = urljoin(self._root, request.url)
+        authorization = self._authorization.get(self._scopes(request), "") if self._is_registry(url) else ""
+        return self._call(request, url, _Header(authorization))
 
-    def _call(self, asked: Asked, url: str, auth: requests.auth.AuthBase) -> requests.Response:
+    def _call(self, request: HttpRequest, url: str, auth: requests.auth.AuthBase) -> requests.Response:
         try:
             response = self._session().request(
-                asked.method,
+                request.method,
                 url,
-                headers={"Accept-Encoding": "identity", **asked.headers},
-                data=asked.body() if asked.body else None,
+                headers={"Accept-Encoding": "identity", **request.headers},
+                data=request.body() if request.body else None,
                 auth=auth,
-                stream=asked.stream,
-                allow_redirects=asked.method == "GET",
+                stream=request.stream,
+                allow_redirects=request.method == "GET",
                 timeout=self.access.timeout,
-                verify=self._authority(),
+                verify=self._ca_certificates(),
                 cert=self.access.client_certificate,
                 proxies={} if is_loopback(self.where.host) else dict(self.access.proxies),
             )
         except requests.exceptions.SSLError as error:
             raise RegistryError(
-                f"{self.where.host}: its certificate is not one that this machine trusts",
-                hint=f"put its authority's certificate into {CERTIFICATES / self.where.host / 'ca.crt'}",
+                f"{self.where.host}: this machine does not trust the registry's certificate",
+                hint=f"copy its CA certificate to {CERTIFICATES / self.where.host / 'ca.crt'}",
             ) from error
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            raise Cut(reason(error)) from error
+            raise TransientRequestError(reason(error)) from error
         except requests.RequestException as error:
-            raise RegistryError(f"{self._what(asked)}: {reason(error)}") from error
-        return self._no_downgrade(response)
+            raise RegistryError(f"{self._describe(request)}: {reason(error)}") from error
+        return self._refuse_downgrade(response)
 
-    def _no_downgrade(self, response: requests.Response) -> requests.Response:
+    def _refuse_downgrade(self, response: requests.Response) -> requests.Response:
         if self._scheme == "https" and urlsplit(response.url).scheme == "http" and not self._insecure:
-            raise RegistryError(f"{self.where.host}: sends on to {redact(response.url)}, without TLS")
+            raise RegistryError(f"{self.where.host}: redirects to {redact(response.url)} without TLS")
         return response
 
     def _session(self) -> requests.Session:
-        """Return this thread's session: sessions are not made to be shared."""
+        """Return this thread's session; sessions are not thread-safe."""
         if not hasattr(self._local, "session"):
             self._local.session = requests.Session()
             self._local.session.trust_env = not is_loopback(self.where.host)
         session: requests.Session = self._local.session
         return session
 
-    def _authority(self) -> str | bool:
+    def _ca_certificates(self) -> str | bool:
+        """Return the file of CA certificates; True for the system's, False to accept any certificate."""
         own = CERTIFICATES / self.where.host / "ca.crt"
         if own.is_file():
             return str(own)
-        bare = self.where.host.partition(":")[0]
-        return bare not in self.access.insecure_hosts and (self.access.certificates or True)
+        if self.where.host.partition(":")[0] in self.access.insecure_hosts:
+            return False
+        return self.access.certificates or True
 
-    def _ours(self, url: str) -> bool:
-        """Tell whether credentials may go there: uploads may lead to another server."""
+    def _is_registry(self, url: str) -> bool:
+        """Tell whether a URL is the registry's own, so that it may receive credentials; uploads may go elsewhere."""
         parts, root = urlsplit(urljoin(self._root, url)), urlsplit(self._root)
         return (parts.scheme, parts.netloc) == (root.scheme, root.netloc)
 
-    # --- who asks ---------------------------------------------------------------------------------------------------
+    # --- authentication ---------------------------------------------------------------------------------------------
 
-    def _scopes(self, asked: Asked) -> tuple[str, ...]:
-        return (f"repository:{self.where.repository}:{asked.action}", *asked.also)
+    def _scopes(self, request: HttpRequest) -> tuple[str, ...]:
+        return (f"repository:{self.where.repository}:{request.action}", *request.extra_scopes)
 
-    def _authorize(self, asked: Asked, response: requests.Response) -> bool:
-        """Get what the registry wants to see; tell whether something that it took before is no longer taken."""
+    def _authorize(self, request: HttpRequest, response: requests.Response) -> bool:
+        """Prepare the Authorization header that a 401 response asks for; return whether it was already the same.
+
+        Raises CredentialsError.
+        """
         challenges = parse_challenges(response.headers.get("WWW-Authenticate", ""))
-        kind = next((kind for kind in OFFERS if kind in challenges), "")
-        if not kind:
-            raise CredentialsError(f"{self.where.host}: wants to know who asks, and not how", hint=self._login())
-        known = self._known()
+        scopes = self._scopes(request)
+        credentials = self._credentials
         with self._lock:
-            had = self._authorization.get(self._scopes(asked))
-            if kind == "basic":
-                if known is None:
-                    raise CredentialsError(f"{self.where.host}: wants credentials", hint=self._login())
-                value = _basic(known)
+            before = self._authorization.get(scopes)
+            if "bearer" in challenges:
+                value = f"Bearer {self._token(challenges['bearer'], scopes, credentials)}"
+            elif "basic" not in challenges:
+                raise CredentialsError(
+                    f"{self.where.host}: registry returned 401 without a supported WWW-Authenticate scheme",
+                    hint=self._login(),
+                )
+            elif credentials is None:
+                raise CredentialsError(f"{self.where.host}: the registry requires credentials", hint=self._login())
             else:
-                value = f"Bearer {self._token(challenges[kind], self._scopes(asked), known)}"
-            self._authorization[self._scopes(asked)] = value
-        return had == value
+                value = _basic(credentials)
+            self._authorization[scopes] = value
+        return before == value
 
-    def _known(self) -> Credentials | None:
-        if self._credentials is None:
-            self._credentials = (read_credentials(self.where.host, self._env),)
-        return self._credentials[0]
+    @functools.cached_property
+    def _credentials(self) -> Credentials | None:
+        return read_credentials(self.where.host, self._env)
 
-    def _token(self, challenge: Mapping[str, str], scopes: tuple[str, ...], known: Credentials | None) -> str:
-        """Ask the registry's token service (https://distribution.github.io/distribution/spec/auth/)."""
+    def _token(self, challenge: Mapping[str, str], scopes: tuple[str, ...], credentials: Credentials | None) -> str:
+        """Get a token from the registry's token service (https://distribution.github.io/distribution/spec/auth/)."""
         realm = challenge.get("realm", "")
         if urlsplit(realm).scheme != "https" and not self._insecure:
-            raise CredentialsError(f"{self.where.host}: wants credentials sent to {redact(realm)}, without TLS")
+            raise CredentialsError(f"{self.where.host}: asks to send credentials to {redact(realm)} without TLS")
         service = {"service": challenge["service"]} if "service" in challenge else {}
-        response = self._ask_token(realm, service, scopes, known)
+        response = self._ask_token(realm, service, scopes, credentials)
+        server = urlsplit(realm).hostname
         if response.status_code in (401, 403):
-            who = "the credentials" if known else "an unnamed user"
+            who = "the credentials" if credentials else "anonymous access"
             raise CredentialsError(
-                f"{self.where.host}: {urlsplit(realm).hostname} does not take {who}: {response.status_code}",
-                hint=self._login(),
+                f"{self.where.host}: {server} rejected {who}: {response.status_code}", hint=self._login()
             )
         if not response.ok:
-            raise Cut(f"{urlsplit(realm).hostname} gave no token: {response.status_code}", _retry_after(response))
+            raise TransientRequestError(
+                f"{server} answered {response.status_code} instead of a token", _retry_after(response)
+            )
         answer = _json(response)
         token = answer.get("token") or answer.get("access_token")
         if not isinstance(token, str):
-            raise CredentialsError(f"{self.where.host}: {urlsplit(realm).hostname} answered without a token")
+            raise CredentialsError(f"{self.where.host}: the answer of {server} contains no token")
         return token
 
     def _ask_token(
-        self, realm: str, service: Mapping[str, str], scopes: tuple[str, ...], known: Credentials | None
+        self, realm: str, service: Mapping[str, str], scopes: tuple[str, ...], credentials: Credentials | None
     ) -> requests.Response:
-        if known and known.token:
-            form = {**service, "grant_type": "refresh_token", "refresh_token": known.token, "client_id": "drydock"}
-            form["scope"] = " ".join(scopes)
-            return self._call(Asked("POST", realm, body=lambda: form), realm, _Header(""))
+        if credentials and credentials.token:
+            form = {**service, "grant_type": "refresh_token", "refresh_token": credentials.token}
+            form |= {"client_id": "drydock", "scope": " ".join(scopes)}
+            return self._call(HttpRequest("POST", realm, body=lambda: form), realm, _Header(""))
         query = urlencode([*service.items(), *(("scope", scope) for scope in scopes)])
-        joined = f"{realm}{'&' if urlsplit(realm).query else '?'}{query}"
-        return self._call(Asked("GET", joined), joined, _Header(_basic(known) if known else ""))
+        url = f"{realm}{'&' if urlsplit(realm).query else '?'}{query}"
+        return self._call(HttpRequest("GET", url), url, _Header(_basic(credentials) if credentials else ""))
 
-    # --- what went wrong --------------------------------------------------------------------------------------------
+    # --- errors -----------------------------------------------------------------------------------------------------
 
-    def _unauthorized(self, asked: Asked, response: requests.Response, *, refused: bool) -> CredentialsError:
-        had = "expired or wrong: it no longer takes them" if refused else "it does not take them"
-        words = explain(response) or "401"
-        who = f"the credentials of {self._known().user!r}" if self._known() else "no credentials"  # type: ignore[union-attr]
-        return CredentialsError(f"{self._what(asked)}: {who}: {had} ({words})", hint=self._login())
+    def _unauthorized(self, request: HttpRequest, response: requests.Response, *, unchanged: bool) -> CredentialsError:
+        message = explain(response) or "401"
+        if self._credentials is None:
+            problem = "the registry rejected anonymous access"
+        elif unchanged:
+            problem = f"the registry no longer accepts the credentials of {self._credentials.user!r}"
+        else:
+            problem = f"the registry rejected the credentials of {self._credentials.user!r}"
+        return CredentialsError(f"{self._describe(request)}: {problem} ({message})", hint=self._login())
 
-    def _refused(self, asked: Asked, response: requests.Response) -> RegistryError:
-        words = explain(response)
-        text = f"{self._what(asked)}: the registry answered {response.status_code}{f': {words}' if words else ''}"
+    def _refused(self, request: HttpRequest, response: requests.Response) -> RegistryError:
+        message = explain(response)
+        text = f"{self._describe(request)}: the registry answered {response.status_code}"
+        if message:
+            text += f": {message}"
         if response.status_code in (401, 403):
             return CredentialsError(text, hint=self._login())
         return RefusedError(text, status=response.status_code)
 
-    def _what(self, asked: Asked) -> str:
-        return f"{self.where.host}: {asked.method} {urlsplit(redact(asked.url)).path}"
+    def _describe(self, request: HttpRequest) -> str:
+        return f"{self.where.host}: {request.method} {urlsplit(redact(request.url)).path}"
 
     def _login(self) -> str:
-        return f"docker login {self.where.host}, with an account that may do this"
+        return f"run `docker login {self.where.host}` with an account that has access"
 
 
 class RefusedError(RegistryError):
-    """The registry answered with a status that no other attempt changes."""
+    """The registry answered with an error status that a retry would not change."""
 
     def __init__(self, *problems: str, hint: str = "", status: int) -> None:
         super().__init__(*problems, hint=hint)
@@ -296,7 +318,7 @@ class RefusedError(RegistryError):
 
 
 def parse_challenges(header: str) -> dict[str, dict[str, str]]:
-    """Turn WWW-Authenticate (RFC 9110, 11.6.1) into scheme in lower case → its parameters. Pure."""
+    """Parse WWW-Authenticate (RFC 9110, 11.6.1) into lower-case scheme → its parameters. Pure."""
     found: dict[str, dict[str, str]] = {}
     parameters: dict[str, str] = {}
     token = re.compile(
@@ -312,17 +334,17 @@ def parse_challenges(header: str) -> dict[str, dict[str, str]]:
 
 
 def explain(response: requests.Response) -> str:
-    """Return what a registry says is wrong (distribution-spec 1.1, "Error codes"), in one line; "" for nothing."""
+    """Return the registry's error messages (distribution-spec 1.1, "Error codes") in one line; "" if there are none."""
     errors = _json(response).get("errors")
-    found = errors if isinstance(errors, list) else []
-    lines = (
-        f"{error.get('code', '')} {error.get('message', '')}".strip() for error in found if isinstance(error, dict)
-    )
-    return "; ".join(" ".join(line.split())[:200] for line in lines if line)
+    if not isinstance(errors, list):
+        return ""
+    texts = [f"{error.get('code', '')} {error.get('message', '')}" for error in errors if isinstance(error, dict)]
+    lines = [" ".join(text.split())[:200] for text in texts]
+    return "; ".join(line for line in lines if line)
 
 
 def reason(error: Exception) -> str:
-    """Say what went wrong without the URL, which may hold credentials."""
+    """Describe an error without its URL, which may contain credentials."""
     cause = error.__cause__ or error.__context__ or error
     return f"{type(error).__name__} ({type(cause).__name__})"
 
@@ -330,18 +352,20 @@ def reason(error: Exception) -> str:
 def _scheme(where: Reference, *, insecure: bool) -> str:
     plain_allowed = insecure or is_loopback(where.host)
     if where.scheme == "http" and not plain_allowed:
-        raise InputError(f"http://{where.host}: without TLS anybody on the way can read and change what is sent",
-                         hint="https, or --insecure where you know the way")  # fmt: skip
+        raise InputError(
+            f"http://{where.host}: without TLS, others on the network can read and change the data",
+            hint="use https, or --insecure if you trust the network",
+        )
     return where.scheme or ("http" if plain_allowed else "https")
 
 
-def _basic(known: Credentials) -> str:
-    """Return the header's value for user and password, in UTF-8 (RFC 7617)."""
-    return f"Basic {base64.b64encode(f'{known.user}:{known.secret}'.encode()).decode()}"
+def _basic(credentials: Credentials) -> str:
+    """Return the Authorization header for a user and password, in UTF-8 (RFC 7617)."""
+    return f"Basic {base64.b64encode(f'{credentials.user}:{credentials.secret}'.encode()).decode()}"
 
 
 def _retry_after(response: requests.Response) -> float | None:
-    """Return the seconds a server asks for: a number, or a date (RFC 9110, 10.2.3)."""
+    """Return the seconds that a Retry-After header asks for; it holds a number or a date (RFC 9110, 10.2.3)."""
     value = response.headers.get("Retry-After", "").strip()
     if value.isdigit():
         return float(value)

@@ -18,16 +18,17 @@ from drydock.core.errors import CredentialsError
 from drydock.oci.reference import DOCKER_HUB
 
 DOCKER_HUB_KEY = "https://index.docker.io/v1/"
-"""What docker login files Docker Hub under."""
+"""The key under which `docker login` stores Docker Hub."""
 HELPER_TIMEOUT = 60
-"""Seconds; a helper may ask a cloud's own service."""
+"""Seconds; a helper may ask a cloud service."""
+LOGIN_HINT = "run `docker login` again; it writes this file"
 TOKEN_USER = "<token>"  # noqa: S105 - the user name that marks an identity token
-ABSENT = ("credentials not found", "no credentials", "could not be found")
-"""What helpers say where they know nothing of a server; they exit as if something was wrong."""
+NOT_FOUND = ("credentials not found", "no credentials", "could not be found")
+"""Messages of helpers that have no credentials for a server; they then exit with an error."""
 
 
 class Credentials(NamedTuple):
-    """A user's, or a token that stands for one. Holds secrets: its text form does not show them."""
+    """A user and password, or a token. Contains secrets, which its text form does not show."""
 
     user: str = ""
     secret: str = ""
@@ -39,29 +40,31 @@ class Credentials(NamedTuple):
 
 
 def read_credentials(host: str, env: Mapping[str, str]) -> Credentials | None:
-    """Return what docker would use for a registry; None where it has nothing. Raises CredentialsError.
+    """Return the credentials that docker would use for a registry, or None. Raises CredentialsError.
 
-    A helper for this very host wins over the general store, and that over the file itself.
+    A credential helper for the host wins over the credential store, which wins over the file itself.
     """
     path = config_path(env)
     config = _read(path)
     helper = config.get("credHelpers", {}).get(host) or config.get("credsStore")
     if helper:
-        found = _ask(str(helper), DOCKER_HUB_KEY if host == DOCKER_HUB else host, env)
-        if found:
-            return found
+        credentials = _ask_helper(str(helper), DOCKER_HUB_KEY if host == DOCKER_HUB else host, env)
+        if credentials:
+            return credentials
     auths = config.get("auths", {})
-    entry = next((auths[key] for key in _keys(host) if key in auths), None)
-    return parse_entry(entry, f"{path}: auths.{host}") if entry else None
+    for key in _keys(host):
+        if key in auths:
+            return parse_entry(auths[key], f"{path}: auths.{host}") if auths[key] else None
+    return None
 
 
 def config_path(env: Mapping[str, str]) -> Path:
-    """Return where docker keeps its configuration."""
+    """Return the path of docker's configuration file."""
     return Path(env.get("DOCKER_CONFIG") or Path(env.get("HOME") or Path.home()) / ".docker") / "config.json"
 
 
 def parse_entry(entry: Mapping[str, Any], where: str) -> Credentials | None:
-    """Turn an entry of `auths` into credentials; None for the empty one that a credential store leaves.
+    """Turn an entry of `auths` into credentials; None for an empty entry, which a credential store leaves.
 
     Raises CredentialsError.
     """
@@ -74,9 +77,9 @@ def parse_entry(entry: Mapping[str, Any], where: str) -> Credentials | None:
     try:
         user, colon, secret = base64.b64decode(str(entry["auth"]), validate=True).decode().partition(":")
     except (binascii.Error, UnicodeDecodeError) as error:
-        raise CredentialsError(f"{where}.auth: not base64 of USER:PASSWORD", hint="docker login writes it") from error
+        raise CredentialsError(f"{where}.auth: expected base64 of USER:PASSWORD", hint=LOGIN_HINT) from error
     if not colon:
-        raise CredentialsError(f"{where}.auth: holds no ':'", hint="docker login writes it")
+        raise CredentialsError(f"{where}.auth: expected base64 of USER:PASSWORD, found no ':'", hint=LOGIN_HINT)
     return Credentials(user, secret.rstrip("\0"))
 
 
@@ -86,18 +89,18 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CredentialsError(f"{path}: not docker's configuration: {type(error).__name__}") from error
+        raise CredentialsError(f"{path}: invalid docker configuration: {type(error).__name__}") from error
     return config if isinstance(config, dict) else {}
 
 
 def _keys(host: str) -> tuple[str, ...]:
-    """Return what docker versions have filed a host under."""
+    """Return the keys under which versions of docker store a host."""
     hub = (DOCKER_HUB_KEY, "index.docker.io") if host == DOCKER_HUB else ()
     return (*hub, host, f"https://{host}", f"http://{host}", f"https://{host}/v1/", f"https://{host}/v2/")
 
 
-def _ask(helper: str, server: str, env: Mapping[str, str]) -> Credentials | None:
-    """Ask a helper for a server's credentials; what it printed is never shown, since that may be the secret."""
+def _ask_helper(helper: str, server: str, env: Mapping[str, str]) -> Credentials | None:
+    """Ask a credential helper for a server's credentials. Its output is never shown: it may contain the secret."""
     program = f"docker-credential-{helper}"
     try:
         done = subprocess.run(
@@ -111,16 +114,16 @@ def _ask(helper: str, server: str, env: Mapping[str, str]) -> Credentials | None
         )
     except FileNotFoundError as error:
         raise CredentialsError(
-            f"{program}: not found on PATH, but docker's configuration names it for {server}",
-            hint=f"install it, or take it out of {config_path(env)}",
+            f"{program}: not found on PATH, but docker's configuration uses it for {server}",
+            hint=f"install it, or remove it from {config_path(env)}",
         ) from error
     except subprocess.TimeoutExpired as error:
         raise CredentialsError(f"{program} get: no answer within {HELPER_TIMEOUT} seconds") from error
     if done.returncode:
-        if any(words in (done.stdout + done.stderr).lower() for words in ABSENT):
+        if any(message in (done.stdout + done.stderr).lower() for message in NOT_FOUND):
             return None
         raise CredentialsError(
-            f"{program} get: exit {done.returncode} for {server}", hint=f"echo {server} | {program} get"
+            f"{program} get: exit {done.returncode} for {server}", hint=f"to see why: echo {server} | {program} get"
         )
     return _parse_answer(done.stdout, program)
 
@@ -130,7 +133,7 @@ def _parse_answer(text: str, program: str) -> Credentials | None:
         answer = json.loads(text)
         user, secret = str(answer["Username"]), str(answer["Secret"])
     except (ValueError, KeyError, TypeError) as error:
-        raise CredentialsError(f"{program} get: answered something else than JSON with Username and Secret") from error
+        raise CredentialsError(f"{program} get: expected JSON with Username and Secret") from error
     if not user and not secret:
         return None
     return Credentials(token=secret) if user == TOKEN_USER else Credentials(user, secret)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from bench import page as benchmarks
 from drydock.config.matrix import read_retired
 from drydock.core.errors import StaleError
 from drydock.core.files import write_atomically
@@ -46,16 +45,14 @@ def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]
 def write(root: Path, variants: Sequence[Variant]) -> list[Path]:
     """Put every table into its page; return the pages that changed. Raises StaleError if a marker is missing."""
     found = pages(root, variants).items()
-    changed = [path for path, tables in found if write_atomically(path, filled(path, tables))]
-    return [*changed, *benchmarks.write(root)]
+    return [path for path, tables in found if write_atomically(path, filled(path, tables))]
 
 
-def check(root: Path, variants: Sequence[Variant]) -> None:
-    """Raise StaleError if a table differs from what the data gives."""
+def check(root: Path, variants: Sequence[Variant], outdated: Sequence[Path] = ()) -> None:
+    """Raise StaleError if a table differs from what the data gives; it also names the other `outdated` files."""
     stale = [page for page, tables in pages(root, variants).items() if filled(page, tables) != page.read_text()]
-    stale += benchmarks.stale(root)
-    if stale:
-        raise StaleError(*(f"{page}: outdated table" for page in stale), hint="run `./inv docs`")
+    if stale or outdated:
+        raise StaleError(*(f"{page}: outdated table" for page in (*stale, *outdated)), hint="run `./inv docs`")
 
 
 def filled(page: Path, tables: Mapping[str, str]) -> str:

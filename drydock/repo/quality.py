@@ -1,4 +1,4 @@
-"""Keeps the repository itself in order: its tests, its linters, its own requirements. IO."""
+"""Run the tests and linters, and lock the requirements of this repository. IO."""
 
 from __future__ import annotations
 
@@ -32,19 +32,21 @@ LINTERS = {
     "ruff check": ("ruff", "check", *PYTHON_FILES),
     "ruff format": ("ruff", "format", "--check", "--quiet", *PYTHON_FILES),
     "mypy": ("mypy",),
+    "codespell": ("codespell_lib",),
 }
-"""What is run as `python -m`, by name."""
+"""Name → arguments of `python -m`."""
 SCHEMAS = {"github": "vendor.github-workflows", "gitlab": "vendor.gitlab-ci"}
-"""What check-jsonschema carries: the schemas that SchemaStore and GitLab publish."""
+"""Schemas built into check-jsonschema: those that SchemaStore and GitLab publish."""
 SCRIPTS = Path(sys.executable).parent
-"""Where this environment's programs lie that are no Python modules."""
+"""Folder of this environment's programs that `python -m` cannot run."""
+IMPORT_LINTER = (str(SCRIPTS / "lint-imports"), "--no-cache", "--no-logo")
+"""Checks the contracts in pyproject.toml: which folder may import which."""
 
 
 def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
-    """Run the linters and all tests, or one kind of tests; each run ends with a count by kind.
+    """Run the linters and all tests, or one kind of tests. Tests that need no engine run on all cores.
 
-    What needs no engine runs on all cores. With `record`, commits what engine tests showed of each image. Raises
-    BuildError when something failed.
+    With `record`, the results of engine tests are written into proof.json. Raises BuildError if a test failed.
     """
     if kind and kind not in KINDS:
         raise InputError(f"--kind: unknown kind {kind!r}", hint=f"known: {', '.join(KINDS)}")
@@ -60,40 +62,41 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
 
 
 def lint(root: Path) -> None:
-    """Run every linter. Raises BuildError naming those that complained."""
+    """Run every linter. Raises BuildError naming those that failed."""
     ran = {name: _succeeds(root, *command) for name, command in LINTERS.items()}
+    ran["import-linter"] = _ends_well(root, IMPORT_LINTER)
     for name, command in {"hadolint": hadolint(root), "zizmor": zizmor(root)}.items():
         if command:
             ran[name] = _ends_well(root, command)
         else:
-            log(f"{name}: not in this environment (it is made for x86_64 and aarch64); its files were not linted")
+            log(f"{name}: skipped: not installed (available for x86_64 and aarch64 only)")
     for kind, path in workflow.PATHS.items():
         if (root / path).is_file():
             ran[f"schema of {kind}"] = _succeeds(root, "check_jsonschema", "--builtin-schema", SCHEMAS[kind], path)
     failed = [name for name, passed in ran.items() if not passed]
     if failed:
-        raise BuildError(f"found something to mend: {', '.join(failed)}")
-    log(f"nothing to mend: {', '.join(ran)}")
+        raise BuildError(f"lint failed: {', '.join(failed)}")
+    log(f"lint passed: {', '.join(ran)}")
 
 
 def hadolint(root: Path, scripts: Path = SCRIPTS) -> list[str]:
-    """Return the command that lints every image's Dockerfile; empty where there is no hadolint or no image."""
+    """Return the command that lints every image's Dockerfile; empty if hadolint is missing or there is no image."""
     program = scripts / "hadolint"
     files = sorted(str(path.relative_to(root)) for path in root.glob("images/*/Dockerfile"))
     return [str(program), "--config", ".hadolint.yaml", *files] if program.is_file() and files else []
 
 
 def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
-    """Return the command that audits GitHub's workflow, offline; empty where there is no zizmor or no workflow."""
+    """Return the command that audits GitHub's workflow, offline; empty if zizmor or the workflow is missing."""
     program, path = scripts / "zizmor", workflow.PATHS["github"]
     found = program.is_file() and (root / path).is_file()
     return [str(program), "--offline", "--quiet", "--no-progress", path] if found else []
 
 
 def requirements(root: Path, *, upgrade: bool) -> bool:
-    """Resolve requirements.in into requirements.txt with hashes; return whether it changed.
+    """Resolve requirements.in to requirements.txt with hashes; return whether it changed.
 
-    Without `upgrade`, what is pinned stays where it can.
+    Without `upgrade`, pinned versions are kept if possible.
     """
     options = (
         "--universal",
@@ -110,10 +113,10 @@ def requirements(root: Path, *, upgrade: bool) -> bool:
         if not upgrade:
             shutil.copy(root / result.name, folder)
         command = (str(uv_binary()), "pip", "compile", "requirements.in", "--output-file", result.name, *options)
-        # an extra index may hold a few of a version's files only, and the hashes of the others would be missing
+        # an extra index may lack some files of a version, and their hashes would be missing
         environment = uv_environment(read_indexes()._replace(extra=(), find_links=()), os.environ)
         if subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL).returncode:
-            raise InputError("requirements.in: uv cannot resolve it; see above")
+            raise InputError("requirements.in: uv could not resolve it; see above")
         return write_atomically(root / result.name, result.read_bytes())
 
 

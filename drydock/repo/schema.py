@@ -56,10 +56,10 @@ def check(root: Path) -> None:
 
 
 class Described(GenerateJsonSchema):
-    """Takes the texts below fields as their descriptions.
+    """Uses the docstrings below fields as their descriptions.
 
-    pydantic can do that itself (use_attribute_docstrings), but reads the sources whenever a record is imported: that
-    is a tenth of a second for every verb.
+    pydantic's use_attribute_docstrings does the same, but reads the sources whenever a record is imported, which costs
+    every task a tenth of a second.
     """
 
     def model_schema(self, schema: ModelSchema) -> JsonSchemaValue:

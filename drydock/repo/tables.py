@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.config.matrix import State, describe
 from drydock.core.errors import DrydockError
 from drydock.lock import lockfile as locks
@@ -35,7 +35,7 @@ def state(root: Path, variant: Variant) -> State:
         return State(locked=not unresolved, unresolved=unresolved, proof="none", date="", digest="")
     shown = read_proof(root, variant.id)
     current = {
-        build.inputs_sha256(build.Job(variant=variant, lock=lock, platform=platform, root=root)): pins
+        Job(variant=variant, lock=lock, platform=platform, root=root).inputs_sha256: pins
         for platform, pins in lock.platforms.items()
     }
     proven = shown if shown and shown.inputs_sha256 in current else None

@@ -1,4 +1,4 @@
-"""What all invoke verbs share: errors as people read them, targets, and a word about what was written."""
+"""Helpers of the invoke tasks: error messages, targets, reports of written files."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from invoke.tasks import task
 
@@ -17,12 +17,15 @@ from drydock.core.errors import DrydockError, InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 
+if TYPE_CHECKING:
+    from drydock.build.job import Job
+
 INTERRUPTED = 130
-"""128 + SIGINT, as shells have it."""
+"""128 + SIGINT, as in shells."""
 
 
 def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
-    """Make a function an invoke task whose errors are shown without a traceback; options are those of invoke's task."""
+    """Make a function an invoke task that prints errors without a traceback. Options are those of invoke's task."""
 
     def decorate(function: Callable[..., None]) -> Any:
         @functools.wraps(function)
@@ -33,7 +36,7 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
                 log(f"error: {error}")
                 sys.exit(error.code)
             except KeyboardInterrupt:
-                log("interrupted; the same command goes on from here")
+                log("interrupted; run the same command to resume")
                 sys.exit(INTERRUPTED)
 
         return task(**options)(run)
@@ -42,13 +45,27 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
 
 
 def chosen(target: str) -> Sequence[Variant]:
-    """Return the variant that --target names, or all of them without one. Raises TargetError."""
+    """Return the variant that --target names, or every variant if it is empty. Raises TargetError."""
     variants = read_matrix(ROOT)
     return [find(variants, target)] if target else variants
 
 
+def resolve_unlocked(job: Job) -> Job:
+    """Return the job with what its lock could not pin resolved now, for this build only: the lock file is not changed.
+
+    Nothing is resolved if every unresolved context is overridden. Raises InputError or FetchError.
+    """
+    from dataclasses import replace
+
+    from drydock.lock import lockfile
+
+    if set(job.pins.unresolved) <= set(job.context_overrides):
+        return job
+    return replace(job, lock=lockfile.complete(job.variant, job.lock))
+
+
 def report(written: Iterable[Path]) -> None:
-    """Say which files were written."""
+    """Print which files were written."""
     log("\n".join(f"wrote {path.relative_to(ROOT)}" for path in written) or "nothing to do")
 
 
@@ -57,10 +74,10 @@ def words_of(option: str, text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:
-        raise InputError(f"{option} {text}: {error}", hint="or write the words after --, as they are") from error
+        raise InputError(f"{option} {text}: {error}", hint="or pass the arguments after --") from error
 
 
 def after_dashes(argv: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Return the words after `--` as the shell gave them; invoke joins them, which loses spaces within words."""
+    """Return the arguments after `--`. Unlike invoke, which joins them, this keeps spaces within an argument."""
     words = sys.argv if argv is None else argv
     return tuple(words[words.index("--") + 1 :]) if "--" in words else ()

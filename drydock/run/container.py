@@ -1,7 +1,7 @@
 """A variant's run record, a machine and a model → the container that serves it. Pure, given the machine.
 
-Least privilege: no capability, no new privileges, a read-only root file system, and then what the record asks for, each
-word with its reason. How docker, compose and Kubernetes write that is in drydock/run/docker.py.
+Least privilege: no capabilities, no new privileges, a read-only root file system, and in addition only what the record
+lists, with a reason each. drydock/run/docker.py and drydock/run/kubernetes.py write the result.
 """
 
 from __future__ import annotations
@@ -20,33 +20,33 @@ from drydock.run.machine import Machine, assumed, is_pattern, pick
 API_PORT, STATUS_PORT, LAST_PORT = 8000, 8001, 65535
 LOOPBACK = "127.0.0.1"
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
-"""Variables that a download from the hub needs: passed by name, so that no secret is printed or kept."""
+"""Variables for downloads from the hub, passed by name, so that no secret is printed or stored."""
 MODELS = "/models"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
-"""The variable by which caches are keyed by image; else the entrypoint goes by the image's distributions."""
+"""Variable with the image's digest, which the entrypoint uses as cache key. Without it, the installed versions are."""
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
 
-class Request(Record):
-    """What the user asked for."""
+class RunRequest(Record):
+    """The user's options."""
 
     model: str
     """A folder, or a hub id."""
     devices: str = ""
-    """Numbers of cards, such as 0,1 or 0-3; all of them when empty."""
+    """Device numbers, such as 0,1 or 0-3. Empty: all."""
     port: int = API_PORT
-    """On the host; the status port is the next one, on loopback."""
+    """On the host. The status port is the next one, on loopback."""
     address: str = ""
-    """Of the host, where the port is published; all of them when empty."""
+    """The host's address to publish the port on. Empty: every address."""
     cache: str = ""
-    """A volume's name, or a folder with a slash in it."""
+    """A volume's name, or a folder's path, with a slash."""
     image: str = ""
     name: str = ""
     arguments: tuple[str, ...] = ()
-    """vLLM's and the entrypoint's own flags, as they are."""
+    """Flags for the entrypoint and vLLM, unchanged."""
 
 
 class Bind(Record):
@@ -57,7 +57,7 @@ class Bind(Record):
 
 
 class Container(Record):
-    """What one container is started with, in the words of docker."""
+    """The options of one container, in docker's terms."""
 
     name: str
     image: str
@@ -68,19 +68,19 @@ class Container(Record):
     port: int
     devices: tuple[str, ...]
     count: int
-    """Cards."""
+    """Number of devices."""
     resource: str
-    """Of the device plugin, for Kubernetes; empty where there is none."""
+    """Resource name of the Kubernetes device plugin; empty if there is none."""
     visible: Mapping[str, str]
-    """The variable that chooses cards, where one does; a device plugin sets its own."""
+    """The environment variable that selects devices; empty if there is none. In Kubernetes the plugin sets it."""
     runtime: str
     gpus: str
-    """What --gpus is given: all, or device=0,1."""
+    """Value of --gpus: all, or device=0,1."""
     privileged: bool
     capabilities: tuple[str, ...]
     security: tuple[str, ...]
     groups: tuple[str, ...]
-    """Numbers; names where this machine does not know them."""
+    """Numbers, or names of groups that this machine does not have."""
     mounts: tuple[Bind, ...]
     ulimits: tuple[str, ...]
     shm: str
@@ -91,15 +91,15 @@ class Container(Record):
     hub: bool
     """Whether the model comes from the hub."""
     native: bool
-    """Whether this machine is one of the accelerator's."""
+    """Whether this machine has the accelerator."""
     notes: tuple[str, ...]
-    """Why each word is there, for people."""
+    """The reason for each option."""
     missing: tuple[str, ...]
-    """What this machine lacks of what the container needs: it would not start here."""
+    """What the container needs and this machine lacks."""
 
 
-def container(variant: Variant, request: Request, machine: Machine) -> Container:
-    """Say what the container is started with. Raises InputError for what the user got wrong."""
+def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
+    """Return the container's options. Raises InputError for invalid user options."""
     run = variant.run
     native = is_native(run, machine)
     wanted = parse_numbers(request.devices) if request.devices else None
@@ -141,7 +141,7 @@ def container(variant: Variant, request: Request, machine: Machine) -> Container
 
 
 def is_native(run: Run, machine: Machine) -> bool:
-    """Tell whether this machine has anything that the record names: else it is not one of that accelerator's."""
+    """Return whether this machine has the accelerator: any of the device files and mounts in the record."""
     named = [*(node.path for node in run.devices), *(mount.path for mount in run.mounts)]
     return not named or any(machine.matches(path) for path in named)
 
@@ -158,14 +158,14 @@ def parse_numbers(text: str) -> tuple[int, ...]:
 
 
 def parse_port(text: str) -> int:
-    """Parse a port that leaves room for the status port, the next one. Raises InputError."""
+    """Parse a port number; the next one must be valid too, for the status port. Raises InputError."""
     if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < LAST_PORT:
         raise InputError(f"--port {text}: expected a number from 1 to {LAST_PORT - 1}; the status port is the next one")
     return int(text)
 
 
 def name_of(text: str) -> str:
-    """Return a name that docker and Kubernetes both take: lower case, digits, hyphens. Raises InputError."""
+    """Convert to a name that docker and Kubernetes accept: lower case, digits, hyphens. Raises InputError."""
     if not _NAME.fullmatch(text):
         raise InputError(f"--name {text}: expected letters, digits and hyphens")
     name = re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
@@ -178,7 +178,7 @@ def name_of(text: str) -> str:
 def _devices(
     run: Run, machine: Machine, wanted: Sequence[int] | None, *, native: bool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the device files to give, and what this machine lacks of them, unless a runtime gives them itself."""
+    """Return the device files to pass, and those that are missing. A container runtime may pass some itself."""
     nodes = [node for node in run.devices if not run.gpus and not (node.each and run.runtime)]
     if not native:
         numbers = wanted if wanted is not None else range(run.usual or 1)
@@ -194,7 +194,7 @@ def _devices(
 
 
 def _look(node: DeviceNode, found: Sequence[str], wanted: Sequence[int] | None) -> tuple[Sequence[str], list[str]]:
-    """Return which of a record's device files to give, given those that are there, and what is missing of them."""
+    """Return which of the existing device files to pass, and what is missing."""
     if node.each and found and wanted is not None:
         picked, without = pick(found, wanted)
         return tuple(picked.values()), [f"no device {number} among {node.path}" for number in without]
@@ -203,19 +203,19 @@ def _look(node: DeviceNode, found: Sequence[str], wanted: Sequence[int] | None) 
 
 
 def _cards_of(run: Run, machine: Machine) -> list[tuple[str, ...]]:
-    """Return the files of each kind that every card has one of."""
+    """Return the device files of each kind of which every card has one."""
     return [machine.matches(node.path) for node in run.devices if node.each]
 
 
 def _cards(run: Run, machine: Machine, wanted: Sequence[int] | None) -> Sequence[int]:
-    """Return the cards' numbers: the chosen ones, else as many as this machine has, else as many as usual."""
+    """Return the numbers of the chosen cards, else of this machine's cards, else of as many as usual."""
     if wanted is not None:
         return wanted
     return range(max(map(len, _cards_of(run, machine)), default=0) or run.usual or 1)
 
 
 def _visible(run: Run, wanted: Sequence[int] | None, cards: Sequence[int]) -> dict[str, str]:
-    """Return the variable that chooses cards; device files that choose already are numbered anew inside."""
+    """Return the variable that selects cards; empty if device files select them, which are renumbered inside."""
     given = any(node.each for node in run.devices) and not run.privileged and not run.runtime
     if not run.visible or run.gpus or given:
         return {}
@@ -235,7 +235,7 @@ def _gpus(run: Run, wanted: Sequence[int] | None) -> str:
 
 
 def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ...], list[str]]:
-    """Return the mounts to give, optional ones only where they are, and the required ones that are not there."""
+    """Return the mounts, including optional ones that exist, and the missing required ones."""
     absent = [mount for mount in run.mounts if not machine.has(mount.path)]
     given = [mount for mount in run.mounts if not native or not (mount.optional and mount in absent)]
     binds = tuple(Bind(source=mount.path, target=mount.path) for mount in given)
@@ -243,27 +243,27 @@ def _mounts(run: Run, machine: Machine, *, native: bool) -> tuple[tuple[Bind, ..
 
 
 def _model(text: str) -> tuple[Bind | None, str]:
-    """Return the mount of a folder, and how the container names the model. Raises InputError."""
+    """Return the mount of a model folder, and the value of the container's --model. Raises InputError."""
     path = _expanded(text)
-    if text and (os.path.isdir(path) or path.is_absolute()):  # noqa: PTH112 - pathlib's raises for a name too long
+    if text and (os.path.isdir(path) or path.is_absolute()):  # noqa: PTH112 - Path.is_dir raises for a too long name
         whole = path.resolve()
         target = f"{MODELS}/{whole.name or 'model'}"
         return Bind(source=str(whole), target=target), target
     if text.startswith((".", "~")) or not _HUB_ID.fullmatch(text):
-        raise InputError(f"--model {text}: no such folder, and no hub id such as Qwen/Qwen3-8B")
+        raise InputError(f"--model {text}: expected an existing folder or a hub id such as Qwen/Qwen3-8B")
     return None, text
 
 
 def _expanded(text: str) -> Path:
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises for an unknown user
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path.expanduser raises for an unknown user
 
 
 def _cache(text: str) -> str:
-    """Return a volume's name as it is, and a folder as an absolute path. Raises InputError."""
+    """Return a volume's name, or a folder's absolute path. Raises InputError."""
     if "/" in text:
         return str(_expanded(text).absolute())
     if not _NAME.fullmatch(text):
-        raise InputError(f"--cache {text}: found neither a volume's name nor a path", hint="a folder has a slash in it")
+        raise InputError(f"--cache {text}: expected a volume name, or a path with a slash", hint=f"./{text} is a path")
     return text
 
 
@@ -274,7 +274,7 @@ def _image(text: str) -> str:
 
 
 def _digest(image: str) -> dict[str, str]:
-    """Return the digest that a reference pins; a tag tells none, and one looked up now is wrong once the tag moves."""
+    """Return the digest in a reference. A tag's current digest is not looked up, because the tag may move."""
     _, _, digest = image.partition("@")
     return {DIGEST: digest} if digest else {}
 
@@ -283,8 +283,8 @@ def _no_folder(model: Bind | None) -> list[str]:
     return [f"no folder {model.source}"] if model and not Path(model.source).is_dir() else []
 
 
-def _arguments(run: Run, request: Request, reference: str) -> tuple[str, ...]:
-    """Return what the entrypoint is told; in the host's own network the ports are told too."""
+def _arguments(run: Run, request: RunRequest, reference: str) -> tuple[str, ...]:
+    """Return the entrypoint's arguments, including the ports if the container uses the host's network."""
     ports = ("--port", str(request.port), "--status-port", str(request.port + 1))
     moved = ports if run.network and request.port != API_PORT else ()
     return ("serve", "--model", reference, *moved, *request.arguments)
@@ -304,16 +304,16 @@ def _text(value: object) -> str:
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-# --- why ------------------------------------------------------------------------------------------------------------
+# --- reasons --------------------------------------------------------------------------------------------------------
 
 
 def _notes(run: Run) -> Iterable[str]:
-    """Yield each word with its reason."""
+    """Yield each option with its reason."""
     return (f"{option}: {because}" for option, because, _ in words(run))
 
 
 def words(run: Run) -> Iterable[tuple[str, str, str]]:
-    """Yield what a container is started with as docker's options, each with its reason and source."""
+    """Yield the docker options of a container, each with its reason and source."""
     if run.privileged:
         yield "--privileged", f"{run.privileged.because} {run.privileged.instead}", run.privileged.source
     yield from _option("--runtime", run.runtime)
@@ -339,7 +339,7 @@ def _option(option: str, *values: Word | None) -> Iterable[tuple[str, str, str]]
 
 def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
     return (
-        f"group {name}: its number is not known here; write the one that the target's /etc/group gives it"
+        f"group {name}: unknown on this machine; replace it by its number in the target's /etc/group"
         for name, number in groups.items()
         if not number
     )
@@ -347,4 +347,4 @@ def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
 
 def _elsewhere(run: Run, *, native: bool) -> Iterable[str]:
     if not native:
-        yield f"this machine has none of these devices: {run.usual or 1} of them and the usual files are assumed"
+        yield f"this machine has none of these devices; assuming {run.usual or 1} with the usual device files"

@@ -1,4 +1,4 @@
-"""A container → how docker, compose and Kubernetes write it. Pure."""
+"""A container → a docker command or a compose file. Pure."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from drydock.core.errors import InputError
 from drydock.run.container import API_PORT, FROM_THE_SHELL, LOOPBACK, STATUS_PORT, Bind, Container
 
 STOP_SECONDS = 30
-"""Between SIGTERM and SIGKILL: the entrypoint drains for 25 s, and docker's own 10 s would cut that short."""
+"""Between SIGTERM and SIGKILL. The entrypoint drains for 25 s; docker's default is 10 s."""
 START_SECONDS = 3600
-"""Until Kubernetes gives a start up: a first start downloads weights and compiles."""
+"""Until Kubernetes considers a start failed. A first start downloads weights and compiles."""
 ASK_EVERY = 10
 """Seconds between two probes."""
 TMP = "/tmp"  # noqa: S108 - the container's own
 CACHE = "/cache"
 QUOTE = '"'
 CSV = frozenset(f"{QUOTE},\r\n")
-"""Characters for which a field is quoted (RFC 4180)."""
+"""Characters that require quotes around a field (RFC 4180)."""
 USER = 10001
-"""The image's own user; it is in group 0."""
+"""The image's user, in group 0."""
 
 
 # --- docker ---------------------------------------------------------------------------------------------------------
 
 
 def docker_options(container: Container) -> list[tuple[str, ...]]:
-    """Return docker run's options, each with its value, in the order people read them."""
+    """Return the options of `docker run`, each with its value."""
     flags: dict[str, tuple[str, ...]] = {
         "--name": (container.name,),
         "--runtime": _one(container.runtime),
@@ -61,20 +61,20 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
 
 
 def docker_argv(container: Container, *, lifetime: Sequence[str] = ("--rm",), command: Sequence[str] = ()) -> list[str]:
-    """Return the whole command; with another `command` than serving, no port is published."""
+    """Return the whole command. If `command` replaces serving, no port is published."""
     left_out = ("--publish",) if command else ()
     options = [word for option in docker_options(container) if option[0] not in left_out for word in option]
     return ["docker", "run", *lifetime, *options, container.image, *(command or container.arguments)]
 
 
 def docker_text(container: Container) -> str:
-    """Format the command for a shell, an option a line."""
+    """Format the command for a shell, one option per line."""
     lines = ["docker run", "--rm", *map(join, docker_options(container)), container.image, join(container.arguments)]
     return " \\\n  ".join(lines) + "\n"
 
 
 def _csv(*fields: str) -> str:
-    """Join what --mount is given as Go's encoding/csv reads it."""
+    """Join the fields of --mount as CSV, which docker parses with Go's encoding/csv."""
     return ",".join(f'"{field.replace(QUOTE, QUOTE * 2)}"' if set(field) & CSV else field for field in fields)
 
 
@@ -146,7 +146,7 @@ def _service(container: Container) -> dict[str, Any]:
 
 
 def _with_colon(option: str) -> str:
-    """Return a security option as compose writes it: seccomp:unconfined, no-new-privileges:true."""
+    """Return a security option in compose's syntax: seccomp:unconfined, no-new-privileges:true."""
     return "no-new-privileges:true" if option == "no-new-privileges" else option.replace("=", ":", 1)
 
 
@@ -179,7 +179,7 @@ def _reservation(container: Container) -> dict[str, Any]:
 
 
 def _without_interpolation(value: Any) -> Any:
-    """Double every dollar sign: compose would replace what follows one."""
+    """Double every dollar sign, because compose interpolates variables."""
     if isinstance(value, str):
         return value.replace("$", "$$")
     if isinstance(value, list):
@@ -187,13 +187,13 @@ def _without_interpolation(value: Any) -> Any:
     return {key: _without_interpolation(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
-# --- what both write ------------------------------------------------------------------------------------------------
+# --- comments -------------------------------------------------------------------------------------------------------
 
 
 def _commented(container: Container) -> str:
-    """Return what whoever edits the file must know, as comments."""
+    """Return comments about what the reader must edit."""
     names = [name for name in container.groups if not name.isdigit()]
-    return "".join(f"# group {name}: write the number that the target's /etc/group gives it\n" for name in names)
+    return "".join(f"# group {name}: replace it by its number in the target's /etc/group\n" for name in names)
 
 
 def _yaml(*documents: Mapping[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""A container → a Kubernetes Deployment, its Service and the claim of its cache. Pure.
+"""A container → a Kubernetes Deployment, its Service and the PersistentVolumeClaim of its cache. Pure.
 
-Devices come from the vendor's device plugin. What a pod cannot say (ulimits, device files without a plugin, which
+Devices come from the vendor's device plugin. What a pod cannot request (ulimits, device files without a plugin, the
 container runtime) is returned as remarks.
 """
 
@@ -15,10 +15,10 @@ from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER
 
 CACHE_SIZE = "200Gi"
-"""Room for one large model and its compiled code; the claim's only number that nobody could derive."""
+"""Enough for one large model and its compiled code. Adapt it to the model."""
 SECRET, TOKEN = "huggingface", "HF_TOKEN"
 _ESCALATES = "SYS_ADMIN"
-"""The API refuses allowPrivilegeEscalation: false beside it, as beside privileged: true."""
+"""The API rejects allowPrivilegeEscalation: false together with this capability or privileged: true."""
 
 
 def kubernetes_text(container: Container) -> str:
@@ -28,20 +28,20 @@ def kubernetes_text(container: Container) -> str:
 
 
 def remarks(container: Container) -> Iterable[str]:
-    """Yield what the manifest leaves to the cluster."""
+    """Yield what must be set up in the cluster, outside the manifest."""
     if container.image.startswith("drydock/"):
-        yield f"image {container.image} is this machine's own: push it, and name it with --image"
+        yield f"image {container.image} exists on this machine only: push it and pass --image"
     if container.runtime:
-        yield f"runtime {container.runtime}: make it the nodes' default, or add a runtimeClassName of the cluster's"
+        yield f"runtime {container.runtime}: make it the nodes' default, or set runtimeClassName"
     if container.ulimits:
-        yield f"ulimits {', '.join(container.ulimits)}: no pod can ask for them; the nodes' container runtime sets them"
+        yield f"ulimits {', '.join(container.ulimits)}: a pod cannot set them; configure the nodes' container runtime"
     if container.devices and not container.resource:
-        yield f"devices {', '.join(container.devices)}: a pod gets them from a device plugin only; none is known here"
+        yield f"devices {', '.join(container.devices)}: a pod needs a device plugin for them; none is known"
     if container.model:
-        yield f"model {container.model.source}: must be there on the node; or put a claim of yours in place of hostPath"
+        yield f"model {container.model.source}: must exist on the node, or replace hostPath by a volume claim"
     for name in container.groups:
         if not name.isdigit():
-            yield f"group {name}: left out, since its number on the nodes is not known here"
+            yield f"group {name}: left out, because its number on the nodes is unknown"
 
 
 def _named(kind: str, version: str, container: Container, **fields: Any) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _deployment(container: Container) -> dict[str, Any]:
     template = {"metadata": {"labels": _labels(container)}, "spec": _pod(container)}
     spec = {
         "replicas": 1,
-        "strategy": {"type": "Recreate"},  # two pods would share neither the devices nor the claim
+        "strategy": {"type": "Recreate"},  # a second pod could get neither the devices nor the claim
         "selector": {"matchLabels": _labels(container)},
         "template": template,
     }
@@ -84,7 +84,7 @@ def _pod(container: Container) -> dict[str, Any]:
         **{key: value for key, value in host.items() if value},
         "terminationGracePeriodSeconds": STOP_SECONDS,
         "automountServiceAccountToken": False,
-        "enableServiceLinks": False,  # a service named vllm would set VLLM_PORT, which vLLM reads
+        "enableServiceLinks": False,  # else a service named vllm sets VLLM_PORT, which vLLM reads
         "securityContext": _pod_security(container),
         "containers": [_container(container)],
         "volumes": list(_volumes(container)),
@@ -128,12 +128,12 @@ def _container(container: Container) -> dict[str, Any]:
 
 
 def _literal(text: str) -> str:
-    """Double every dollar sign: a pod's args and env replace $(NAME), with a secret's value too."""
+    """Double every dollar sign, because Kubernetes expands $(NAME) in args and env, also for secrets."""
     return text.replace("$", "$$")
 
 
 def _port(container: Container, usual: int) -> int:
-    """Return the port inside: in the host's own network the one that was asked for."""
+    """Return the port inside the container: with the host's network, the requested one."""
     return usual - API_PORT + container.port if container.network else usual
 
 
@@ -190,7 +190,7 @@ def _volume_mounts(container: Container) -> Iterable[Mapping[str, Any]]:
 
 
 def quantity(size: str) -> str:
-    """Return a docker size (16g, 512m) as Kubernetes writes it (16Gi, 512Mi)."""
+    """Convert a docker size (16g, 512m) to a Kubernetes quantity (16Gi, 512Mi)."""
     number = size.rstrip("bBkKmMgGtT")
     unit = size[len(number) :].lower().removesuffix("b")
     return f"{number}{unit.upper()}i" if unit else number

@@ -1,4 +1,4 @@
-"""What a machine has of that which containers are given: device files, driver files, groups. Read-only IO."""
+"""A machine's device files, driver files and groups, which containers may get. Read-only IO."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PLACEHOLDER = re.compile(r"\[0-9\]\*|\[0-9\]|\*|\?")
 
 
 class Machine:
-    """The files below `root`, so that tests and other machines' records can stand in for this one."""
+    """The machine whose files are below `root`: tests use other roots."""
 
     def __init__(self, root: Path = Path("/")) -> None:
         self.root = root
@@ -26,11 +26,11 @@ class Machine:
         return tuple(sorted((f"/{path.relative_to(self.root)}" for path in found), key=natural))
 
     def has(self, path: str) -> bool:
-        """Tell whether a file or folder is there."""
+        """Return whether a file or folder exists."""
         return (self.root / path.lstrip("/")).exists()
 
     def group(self, name: str) -> str:
-        """Return a group's number as text; empty where this machine has no such group in /etc/group."""
+        """Return a group's number as text; empty if /etc/group has no such group."""
         path = self.root / "etc" / "group"
         lines = path.read_text(errors="replace").splitlines() if path.is_file() else []
         fields = (line.split(":") for line in lines)
@@ -43,12 +43,12 @@ def natural(path: str) -> list[str]:
 
 
 def is_pattern(path: str) -> bool:
-    """Tell whether a path stands for several."""
+    """Return whether a path is a pattern."""
     return bool(_PLACEHOLDER.search(path))
 
 
 def assumed(node: DeviceNode, numbers: Sequence[int]) -> tuple[str, ...]:
-    """Return the device files that a machine of this kind usually has, where there is none to look at."""
+    """Return the device files that a machine with this accelerator usually has."""
     if not is_pattern(node.path):
         return (node.path,)
     if not node.each:
@@ -58,10 +58,10 @@ def assumed(node: DeviceNode, numbers: Sequence[int]) -> tuple[str, ...]:
 
 
 def pick(paths: Sequence[str], wanted: Sequence[int]) -> tuple[dict[int, str], list[int]]:
-    """Choose device files by number; return them and the numbers that there are none for.
+    """Choose device files by number; return number → file, and the numbers without a file.
 
-    A file's number is the last one in its name where they count from 0 (from 128 for render nodes), since drivers keep
-    it when a card is missing; else, as for VFIO groups, it is the file's place.
+    A file's number is the last number in its name if these start at 0 (128 for render nodes), because drivers keep it
+    when a card is missing. Otherwise, as for VFIO groups, it is the file's position.
     """
     ends = [int(found[-1]) if (found := re.findall(r"\d+", path)) else -1 for path in paths]
     first = FIRST_RENDER_NODE if any("renderD" in path for path in paths) else 0

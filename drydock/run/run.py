@@ -1,7 +1,7 @@
-"""Starts an image on this machine, or prints how docker, compose or Kubernetes starts it. IO.
+"""Start an image on this machine, or print the docker command, compose file or Kubernetes manifest. IO.
 
-drydock/run/container.py decides, from data, what the container is started with. Standard output carries only the
-command or the manifest; reasons and remarks go to standard error.
+drydock/run/container.py decides the container's options. The command or manifest goes to standard output, reasons and
+remarks to standard error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drydock.core.errors import EngineError, HostError, InputError, nearest
 from drydock.core.paths import ROOT
 from drydock.run import docker as manifests
 from drydock.run import kubernetes
-from drydock.run.container import DIGEST, Container, Request, container
+from drydock.run.container import DIGEST, Container, RunRequest, container
 from drydock.run.machine import Machine
 from entrypoints.core.redact import redact_argv
 
@@ -28,43 +28,43 @@ WRITERS: dict[str, Callable[[Container], str]] = {
     "compose": manifests.compose_text,
     "k8s": kubernetes.kubernetes_text,
 }
-"""Format → what writes it."""
+"""Format → the function that writes it."""
 
 
 class Here:
-    """The seams to this machine: its files, its engine's images, and becoming docker."""
+    """Access to this machine: its files, the engine's images, and running docker. Tests replace it."""
 
     machine = Machine()
 
     def digest(self, image: str) -> str:
-        """Return the digest of an image that the engine holds, else nothing. Raises EngineError when none answers.
+        """Return the digest of an image in the engine; empty if there is no such image. Raises EngineError.
 
-        With Docker's older image store an image that came from no registry has none; its id then serves as well.
+        In Docker's older image store, images that came from no registry have no digest: return their id.
         """
         try:
             found = docker.from_env().images.get(image)
         except docker.errors.ImageNotFound:
             return ""
         except docker.errors.DockerException as error:
-            raise EngineError(f"no Docker engine answers: {error}", hint="invoke engine") from error
+            raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
         digests = [name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()]
         return str(digests[0] if digests else found.id)
 
     def become(self, argv: Sequence[str]) -> None:
-        """Become another program: its output and exit code are ours, and signals reach it directly."""
+        """Replace this process by another program, which then gets signals directly."""
         try:
             os.execvp(argv[0], [*argv])  # noqa: S606 - a list, no shell
         except FileNotFoundError as error:
-            raise EngineError(f"{argv[0]}: not found on PATH", hint="invoke engine") from error
+            raise EngineError(f"{argv[0]}: not found on PATH", hint="run `./inv engine`") from error
 
 
 def run(
-    target: str, request: Request, *, form: str = "docker", only_print: bool = False, root: Path = ROOT, here: Here
+    target: str, request: RunRequest, *, form: str = "docker", only_print: bool = False, root: Path = ROOT, here: Here
 ) -> None:
-    """Print how a target is started, or start it with docker, attached: Ctrl-C ends it as SIGINT ends the entrypoint.
+    """Start a target with docker in the foreground, or print its command or manifest.
 
-    Formats other than docker are printed only. Raises TargetError, InputError; and when it is to be started HostError
-    for what this machine lacks, EngineError.
+    Formats other than docker are only printed. Raises TargetError, InputError; before a start also EngineError, and
+    HostError for what this machine lacks.
     """
     if form not in WRITERS:
         raise InputError(f"--format {form}: unknown format", hint=nearest(form, WRITERS))
@@ -81,18 +81,18 @@ def run(
 
 
 def require(wanted: Container, target: str, here: Here) -> Container:
-    """See that this machine has what the container needs, and return the container with its image's digest told.
+    """Check that this machine has what the container needs; return the container with its image's digest set.
 
     Raises HostError with everything that is missing.
     """
     if wanted.missing:
         found = (f"{text} on this machine" for text in wanted.missing)
-        raise HostError(*found, hint="load the driver; --print shows what would be started")
+        raise HostError(*found, hint="load the driver; use --print to see the command")
     digest = here.digest(wanted.image)
     if wanted.image.startswith("drydock/") and not digest:
-        raise HostError(f"{wanted.image}: the engine has no such image", hint=f"invoke build --target {target}")
-    told = {DIGEST: digest} if digest else {}
-    return wanted.model_copy(update={"env": {**told, **wanted.env}})
+        raise HostError(f"{wanted.image}: image not found", hint=f"run `./inv build --target {target}`")
+    known = {DIGEST: digest} if digest else {}
+    return wanted.model_copy(update={"env": {**known, **wanted.env}})
 
 
 def _say(lines: Sequence[str]) -> None:

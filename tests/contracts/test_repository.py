@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from jinja2 import Environment, nodes
 
-from drydock.build import build, render
+from drydock.build import render
+from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile, proof
@@ -57,12 +58,14 @@ def test_what_runs_before_any_package_is_there_imports_the_standard_library(path
     assert {module.partition(".")[0] for module in imports(path)} <= set(sys.stdlib_module_names)
 
 
-@for_each(sorted(ROOT.glob("drydock/**/*.py")), name)
-def test_of_the_image_side_the_build_side_imports_what_both_must_do_alike_only(path: Path) -> None:
-    shared = {"entrypoints.core.cascade", "entrypoints.core.redact"}
-    if path.parent.name == "bench":  # a benchmark calls what it measures
-        shared |= {"entrypoints.decide.shapes.buckets", "entrypoints.decide.shapes.histogram"}
-    assert {module for module in imports(path) if module.startswith("entrypoints")} <= shared
+def test_a_class_name_means_one_thing() -> None:
+    places: dict[str, list[str]] = {}
+    for path in (*ROOT.glob("drydock/**/*.py"), *ROOT.glob("bench/**/*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(f"{name(path)}:{node.lineno}")
+    assert len(places) > 100
+    assert {class_name: found for class_name, found in places.items() if len(found) > 1} == {}
 
 
 def test_verbs_are_short() -> None:
@@ -131,9 +134,9 @@ def test_each_dockerfile_and_profile_is_the_generated_one(variant: Variant) -> N
 @pytest.mark.golden
 @for_each(read_matrix(ROOT), lambda variant: variant.id)
 def test_each_committed_digest_and_proof_is_of_these_inputs(variant: Variant) -> None:
-    job = build.prepare(variant.id)
-    current = build.inputs_sha256(job)
-    image, shown = job.lock.platforms[job.platform].image, proof.read_proof(ROOT, variant.id)
+    job = prepare(variant.id)
+    current = job.inputs_sha256
+    image, shown = job.pins.image, proof.read_proof(ROOT, variant.id)
     assert image is None or image.inputs_sha256 == current, "invoke verify --record"
     assert shown is None or shown.inputs_sha256 == current, "invoke test --record"
     assert not (shown and image) or shown.digest in ("", image.digest), "invoke test --record"

@@ -9,6 +9,7 @@ import pytest
 from docker.models.containers import Container
 
 from drydock.build import build
+from drydock.build.job import Job, prepare
 from drydock.core.paths import ROOT
 from drydock.prove import demo, smollm2
 from tests.support import caches
@@ -24,13 +25,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def job() -> build.Job:
+def job() -> Job:
     """The CPU variant, as committed."""
-    return build.prepare("cpu")
+    return prepare("cpu")
 
 
 @pytest.fixture(scope="session")
-def built(job: build.Job) -> build.Built:
+def built(job: Job) -> build.Built:
     """The CPU image, in the engine."""
     return build.build(job)
 

@@ -18,6 +18,7 @@ import docker
 import pytest
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import BuildError, DiskFullError, EngineError, StaleError
 from drydock.oci.diff import compare
 from tests.support.small_disk import small_disk
@@ -25,8 +26,8 @@ from tests.support.small_image import VARIANT, Small
 
 
 @pytest.fixture(scope="module")
-def small(job: build.Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
-    build.inputs(job)  # its base is the real one
+def small(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
+    build.fetch_contexts(job)  # its base is the real one
     return Small(tmp_path_factory.mktemp("small"), job.lock)
 
 
@@ -57,7 +58,7 @@ def test_two_builds_at_once_take_turns(small: Small, undisturbed: dict[str, Any]
 
     assert [process.returncode for process in both] == [0, 0]
     assert all(undisturbed["digest"] in stdout for stdout, _ in said)
-    assert sum("waiting for it" in stderr for _, stderr in said) == 1
+    assert sum("waiting for another drydock run" in stderr for _, stderr in said) == 1
 
 
 def test_an_interrupted_build_says_so_and_leaves_no_traceback(small: Small) -> None:

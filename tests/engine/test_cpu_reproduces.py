@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.oci.layout import read_digest
@@ -58,9 +59,9 @@ def bake(*options: str, plan: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_stock_buildx_runs_the_plan_to_the_same_digest(job: build.Job, built: build.Built, tmp_path: Path) -> None:
+def test_stock_buildx_runs_the_plan_to_the_same_digest(job: Job, built: build.Built, tmp_path: Path) -> None:
     plan = tmp_path / "docker-bake.json"
-    plan.write_text(dumps(build.bake_file(job, build.inputs(job), tmp_path / "out")))
+    plan.write_text(dumps(build.bake_file(job, build.fetch_contexts(job), tmp_path / "out")))
     done = bake("--allow=fs=/", plan=plan)
 
     assert done.returncode == 0, done.stderr[-2000:]
@@ -68,9 +69,9 @@ def test_stock_buildx_runs_the_plan_to_the_same_digest(job: build.Job, built: bu
 
 
 @pytest.mark.proves("cpu-vllm0.32", "rendered")
-def test_the_dockerfile_passes_buildkits_own_checks(job: build.Job, tmp_path: Path) -> None:
+def test_the_dockerfile_passes_buildkits_own_checks(job: Job, tmp_path: Path) -> None:
     plan = tmp_path / "docker-bake.json"
-    plan.write_text(dumps(build.bake_file(job, build.inputs(job), tmp_path / "out")))
+    plan.write_text(dumps(build.bake_file(job, build.fetch_contexts(job), tmp_path / "out")))
     done = bake("--call", "check", "--allow=fs=/", plan=plan)
 
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,12 +14,12 @@ import pytest
 
 from drydock.attest.signing import Trust
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.bundle.create import create
 from drydock.core.paths import ROOT
-from drydock.examine.trust import Wish as Wanted
-from drydock.examine.trust import verify_reference
+from drydock.examine.trust import VerifyOptions, verify_reference
 from drydock.prove import demo
-from drydock.publish.push import Published, Wish, publish
+from drydock.publish.push import Published, PublishOptions, publish
 from tests.support.cut_off import CutOff
 from tests.support.keys import key_pair
 from tests.support.servers import Registry
@@ -49,22 +49,22 @@ def signer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def sent(
-    built: build.Built, job: build.Job, signer: Path, tmp_path_factory: pytest.TempPathFactory
+    built: build.Built, job: Job, signer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Sent]]:
     """The CPU image and two stand-ins, published and signed, in a registry that goes when the tests are done."""
     folder = tmp_path_factory.mktemp("travels")
     registry = Registry(folder / "registry")
     registry.start()
-    wish = Wish(registry.host, release=RELEASE, key=str(signer))
+    options = PublishOptions(registry.host, release=RELEASE, key=str(signer))
     try:
-        found = {job.variant.id: Sent(registry, publish(built.variant, wish), ROOT)}
-        build.inputs(job)  # the base of the small ones
+        found = {job.variant.id: Sent(registry, publish(built.variant, options), ROOT)}
+        build.fetch_contexts(job)  # the base of the small ones
         for row in STAND_INS:
             small = Small(folder / row, job.lock, row)
             small.build()
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("DRYDOCK_CACHE", str(small.cache))
-                found[row] = Sent(registry, publish(VARIANT, wish, root=small.root), small.root)
+                found[row] = Sent(registry, publish(VARIANT, options, root=small.root), small.root)
         yield found
     finally:
         registry.stop()
@@ -79,7 +79,7 @@ def test_an_empty_engine_pulls_it_by_its_digest_and_answers_rightly(
     engine = CutOff()
     try:
         assert engine.docker("images", "--quiet") == ""
-        with engine.beside(sent[built.variant].registry):
+        with engine.serving_registry(sent[built.variant].registry):
             engine.docker("pull", "--quiet", image)
         with engine.serving(image, model) as container:
             assert demo.EXPECTED in engine.ask(container, demo.QUESTION)
@@ -92,7 +92,7 @@ def test_whoever_has_the_public_key_verifies_signatures_provenance_and_tag(
     row: str, sent: dict[str, Sent], signer: Path
 ) -> None:
     trust = Trust(key=str(signer.with_suffix(".pub")))
-    found = verify_reference(sent[row].release, Wanted(trust, rebuild=False), root=sent[row].root)
+    found = verify_reference(sent[row].release, VerifyOptions(trust, rebuild=False), root=sent[row].root)
     digest = sent[row].done.digest
     assert found.digest == digest
     assert f"signature of the image ({digest})" in found.shown

@@ -11,6 +11,7 @@ import docker
 import pytest
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Trim
 
@@ -41,7 +42,7 @@ Records = dict[str, dict[str, dict[str, bool]]]
 
 
 @pytest.fixture(scope="module")
-def records(job: build.Job, built: build.Built) -> Records:
+def records(job: Job, built: build.Built) -> Records:
     """What RECORD says of each trimmed distribution, and whether that is so."""
     names = [trim.distribution for trim in job.variant.trim]
     command = ["-c", LOOK, *names]
@@ -52,20 +53,20 @@ def records(job: build.Job, built: build.Built) -> Records:
     return found
 
 
-def test_dropped_files_are_in_neither_record_nor_image(job: build.Job, records: Records) -> None:
+def test_dropped_files_are_in_neither_record_nor_image(job: Job, records: Records) -> None:
     for trim in job.variant.trim:
         assert [path for path in records[trim.distribution] if _matches(path, trim.drop)] == []
 
 
-def test_stripped_files_have_no_symbols_and_record_has_their_new_hash(job: build.Job, records: Records) -> None:
+def test_stripped_files_have_no_symbols_and_record_has_their_new_hash(job: Job, records: Records) -> None:
     for trim in job.variant.trim:
         record = records[trim.distribution]
         assert [path for path, of in record.items() if not of["true"]] == []
         assert [path for path, of in record.items() if _matches(path, trim.strip) and of["symbols"]] == []
 
 
-def test_every_pattern_matches_something_in_the_wheel(job: build.Job) -> None:
-    wheels = {wheel.name: wheel for layer in job.lock.platforms[job.platform].layers.values() for wheel in layer}
+def test_every_pattern_matches_something_in_the_wheel(job: Job) -> None:
+    wheels = {wheel.name: wheel for layer in job.pins.layers.values() for wheel in layer}
     for trim in job.variant.trim:
         with zipfile.ZipFile(default_store().path(wheels[trim.distribution].sha256)) as archive:
             assert _idle(trim, [_recorded(name) for name in archive.namelist()]) == []

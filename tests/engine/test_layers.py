@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from drydock.build import build, buildx, plan, render
+from drydock.build.job import Job
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store
 from drydock.model.distributions import Layer
@@ -13,7 +14,7 @@ from drydock.oci import layout
 from tests.support.small_image import locked, stub_vllm
 
 
-def blobs(job: build.Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder: Path) -> list[str]:
+def blobs(job: Job, contexts: Mapping[str, str], layers: Sequence[Layer], folder: Path) -> list[str]:
     """Build the variant with its layers in this order, from nothing; return their digests, the base's first."""
     variant = job.variant.model_copy(update={"layers": tuple(layers), "trim": ()})
     files = folder / "images" / variant.id
@@ -26,13 +27,13 @@ def blobs(job: build.Job, contexts: Mapping[str, str], layers: Sequence[Layer], 
     return [layer["digest"] for layer in layout.read_manifest(output)["layers"]]
 
 
-def test_a_layer_is_the_same_blob_whatever_lies_below_it(job: build.Job, tmp_path: Path) -> None:
+def test_a_layer_is_the_same_blob_whatever_lies_below_it(job: Job, tmp_path: Path) -> None:
     """Also where wheels of several layers put files into one folder, and beside a layer that has none."""
     names = ("one", "two", "none")
     wheels = {name: (locked(f"tiny-{name}", "1.0", {f"tiny/{name}.py": "A = 'a'\n"}),) for name in ("one", "two")}
     stub = locked(job.variant.vllm.distribution, job.variant.vllm.version, stub_vllm())
     folder = fetch.wheel_folder({**wheels, "none": (), "vllm": (stub,)}, default_store())
-    contexts = {**build.inputs(job), "wheels": str(folder)}
+    contexts = {**build.fetch_contexts(job), "wheels": str(folder)}
     layers = [Layer(name=name) for name in (*names, "vllm")]
 
     first = blobs(job, contexts, layers, tmp_path / "first")

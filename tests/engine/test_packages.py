@@ -17,6 +17,7 @@ import docker
 import pytest
 
 from drydock.build import build
+from drydock.build.job import BuildOptions, prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile
@@ -61,7 +62,7 @@ def variant(request: pytest.FixtureRequest) -> Variant:
 @pytest.fixture(scope="module")
 def image(variant: Variant) -> Iterator[build.Built]:
     """Build a variant's image; remove it again, and what BuildKit kept of just this build."""
-    before, job = cached(), build.prepare(variant.id, build.Wish(platform="linux/amd64"))
+    before, job = cached(), prepare(variant.id, BuildOptions(platform="linux/amd64"))
     try:
         built = build.build(job)
         yield built
@@ -69,7 +70,7 @@ def image(variant: Variant) -> Iterator[build.Built]:
             images = docker.from_env().images
             images.remove(images.get(built.image).id, force=True)  # by id: `latest` names it too
             shutil.rmtree(built.layout)
-            shutil.rmtree(build.foundation_of(job), ignore_errors=True)  # not there where the image was kept
+            shutil.rmtree(job.foundation, ignore_errors=True)  # not there where the image was kept
     finally:
         forget(cached() - before)
 

@@ -13,6 +13,7 @@ import docker
 import pytest
 
 from drydock.build import build, buildx
+from drydock.build.job import BuildOptions, Job, prepare
 from drydock.core.errors import EngineError
 from drydock.engine import loading
 from drydock.inputs.store import default_store
@@ -36,8 +37,8 @@ class Rebuilds:
         self.small, self.folder = small, folder
 
     @property
-    def job(self) -> build.Job:
-        return build.prepare(VARIANT, build.Wish(offline=True), root=self.small.root)
+    def job(self) -> Job:
+        return prepare(VARIANT, BuildOptions(offline=True), root=self.small.root)
 
     def build(self, name: str, *, no_cache: bool = False) -> Rebuilt:
         """Build, with the entrypoints as they are."""
@@ -51,8 +52,8 @@ class Rebuilds:
 
 
 @pytest.fixture(scope="module")
-def rebuilds(job: build.Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rebuilds]:
-    build.inputs(job)  # the small image's base is the real one
+def rebuilds(job: Job, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rebuilds]:
+    build.fetch_contexts(job)  # the small image's base is the real one
     small = Small(tmp_path_factory.mktemp("small"), job.lock)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRYDOCK_CACHE", str(small.cache))
@@ -121,7 +122,7 @@ def test_the_image_is_the_one_that_a_whole_build_makes_and_stock_buildx_too(
 ) -> None:
     in_one_go = rebuilds.folder / "in one go"
     in_one_go.mkdir()
-    buildx.bake(build.bake_file(rebuilds.job, build.inputs(rebuilds.job), in_one_go))
+    buildx.bake(build.bake_file(rebuilds.job, build.fetch_contexts(rebuilds.job), in_one_go))
     whole = rebuilds.build("whole", no_cache=True)
 
     assert "foundation" in whole.said.phases
@@ -148,7 +149,7 @@ def test_on_a_foundation_nothing_is_built_of_wheels(rebuilds: Rebuilds, second: 
 
 
 def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, second: Rebuilt) -> None:
-    below = build.foundation_of(rebuilds.job)
+    below = rebuilds.job.foundation
     blob = oci.blob(below, layers(below)[-1])
     content = blob.read_bytes()
     blob.unlink()  # other layouts have the same file

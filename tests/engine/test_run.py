@@ -11,10 +11,11 @@ import pytest
 from docker.models.containers import Container as Running
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.engine import daemon
 from drydock.prove import demo, prove
 from drydock.run import docker
-from drydock.run.container import Container, Request
+from drydock.run.container import Container, RunRequest
 from drydock.run.run import Here, require
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
@@ -23,10 +24,10 @@ ENTRYPOINT = ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"]
 
 
 @pytest.fixture(scope="module")
-def wanted(job: build.Job, built: build.Built, model: Path) -> Iterator[Container]:
+def wanted(job: Job, built: build.Built, model: Path) -> Iterator[Container]:
     """The container that `prove` starts, with a cache of its own."""
     cache = f"drydock-test-{os.getpid()}"
-    yield prove.what_to_start(job, built, Request(model=str(model), cache=cache), Here())
+    yield prove.what_to_start(job, built, RunRequest(model=str(model), cache=cache), Here())
     daemon.run(["docker", "volume", "rm", cache])
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from drydock.config.matrix import find
 from drydock.model.record import Record
-from drydock.run.container import Request, container
+from drydock.run.container import RunRequest, container
 from drydock.run.docker import docker_argv
 from drydock.run.machine import Machine
 from entrypoints.core.cascade import COMMAND_LINE, ENVIRONMENT
@@ -289,7 +289,7 @@ def _setting_line(
 def compare_start(row: Start) -> list[Line]:
     """Compare every option of a docker run with ours."""
     variant = find(expect.VARIANTS, row.target)
-    ours = container(variant, Request(model="org/model"), Machine(NOWHERE))
+    ours = container(variant, RunRequest(model="org/model"), Machine(NOWHERE))
     words = words_of(row.command)
     theirs = sorted(options(words[words.index("run") + 1 :]))
     texts = {"": ours.notes} | {item["setting"]: (item["because"],) for item in _profile(row.target)["settings"]}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.keys import key_pair
-from tests.support.local_registry import Shelf
+from tests.support.local_registry import LocalRepository
 from tests.support.servers import Registry
 
 
@@ -38,10 +38,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shelf:
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRepository:
     """A repository with built images for two platforms, in a cache of its own."""
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
-    return Shelf(tmp_path)
+    return LocalRepository(tmp_path)
 
 
 @pytest.fixture(scope="session")

@@ -19,22 +19,21 @@ from typing import NamedTuple
 import pytest
 
 from drydock.attest import signing
-from drydock.build import build
+from drydock.build.job import BuildOptions, prepare
 from drydock.bundle import load as loading
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import BUNDLE, DEB, INPUTS, WHEEL, artifact, blob
 from drydock.bundle.create import Created, create
-from drydock.bundle.load import Wish, load, report
+from drydock.bundle.load import LoadOptions, load, report
 from drydock.core.errors import DiskFullError, FetchError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import dumps
 from drydock.engine import debian
 from drydock.examine.pulled import open_image
 from drydock.model.locked import LockedFile
 from drydock.model.record import dump
-from drydock.publish.push import Wish as PublishWish
-from drydock.publish.push import publish
+from drydock.publish.push import PublishOptions, publish
 from drydock.registry.manifests import Manifest
-from tests.support.filled_registry import Stocked
+from tests.support.filled_registry import StockedRepository
 from tests.support.keys import key_pair
 from tests.support.local_registry import PLATFORMS, VARIANT
 from tests.support.servers import Registry
@@ -45,7 +44,7 @@ class Carried:
     """A bundle, and where it was made."""
 
     def __init__(self, folder: Path) -> None:
-        self.here = Stocked(folder / "here", platforms=PLATFORMS)
+        self.here = StockedRepository(folder / "here", platforms=PLATFORMS)
         self.file = folder / "all.tar"
         self.created: Created = create([VARIANT], self.file, root=self.here.root)
 
@@ -106,7 +105,7 @@ def test_what_was_loaded_is_published_with_what_was_said_where_it_was_built(
 ) -> None:
     load(carried.file, root=carried.here.root)
     monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
-    done = publish(VARIANT, PublishWish(f"{registry.host}/bundled", release="1.0.0"), root=carried.here.root)
+    done = publish(VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0"), root=carried.here.root)
     assert done.platforms == carried.created.images[VARIANT]
     image = open_image(done.image)
     kinds = {"application/vnd.in-toto+json": ""}
@@ -148,7 +147,7 @@ def test_a_damaged_archive_is_named_and_what_was_whole_stays(carried: Carried, t
     places = [found.start() for found in re.finditer(rb"bash 5\S+bash", data)] or [len(data) // 2]
     data[places[0]] ^= 1
     (tmp_path / "damaged.tar").write_bytes(data)
-    with pytest.raises(FetchError, match=r"the archive was damaged"):
+    with pytest.raises(FetchError, match="damaged archive"):
         load(tmp_path / "damaged.tar", root=carried.here.root)
     whole(there)
     assert load(carried.file, root=carried.here.root).bundle == carried.created.bundle
@@ -159,7 +158,7 @@ def test_a_disk_that_is_too_small_is_said_first(
 ) -> None:
     with small_disk(tmp_path / "disk", "1m") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
-        with pytest.raises(DiskFullError, match=r"MB are needed, 1 MB are free"):
+        with pytest.raises(DiskFullError, match=r"MB needed, 1 MB free"):
             load(carried.file, root=carried.here.root)
         assert list(disk.iterdir()) == []
 
@@ -167,7 +166,7 @@ def test_a_disk_that_is_too_small_is_said_first(
 def test_a_disk_that_fills_up_meanwhile_leaves_the_store_intact(
     carried: Carried, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, "refuse_too_little_room", lambda *_: None)
+    monkeypatch.setattr(loading, "check_free_space", lambda *_: None)
     with small_disk(tmp_path / "disk", "64k") as disk:
         monkeypatch.setenv("DRYDOCK_CACHE", str(disk / "cache"))
         with pytest.raises(DiskFullError, match="no space left"):
@@ -179,38 +178,38 @@ def test_a_disk_that_fills_up_meanwhile_leaves_the_store_intact(
 
 
 def test_of_another_commit_it_says_which(carried: Carried, there: Path, tmp_path: Path) -> None:
-    other = Stocked(tmp_path / "other", salt="other")
+    other = StockedRepository(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(there)
     loaded = load(carried.file, root=other.root)
     assert [image.rebuildable for image in loaded.images] == [False, False]
-    assert "not at the state that it was made from: commit unknown" in report(loaded)
+    assert "the bundle was made from commit unknown, which differs" in report(loaded)
 
 
 def test_a_build_here_that_gave_something_else_is_said_before_anything_is_written(
     carried: Carried, there: Path
 ) -> None:
     load(carried.file, root=carried.here.root)
-    layout = build.kept(build.prepare(VARIANT, build.Wish(platform=PLATFORMS[0]), root=carried.here.root))
+    layout = prepare(VARIANT, BuildOptions(platform=PLATFORMS[0]), root=carried.here.root).kept_layout
     assert layout
     index = json.loads((layout / "index.json").read_text())
     index["manifests"][0]["digest"] = f"sha256:{'0' * 64}"
     (layout / "index.json").write_text(json.dumps(index))
     shutil.rmtree(there / "store")
-    with pytest.raises(NotReproducibleError, match="was built here as sha256:000"):
+    with pytest.raises(NotReproducibleError, match="this machine built sha256:000"):
         load(carried.file, root=carried.here.root)
     assert not (there / "store").exists()
 
 
 @pytest.mark.usefixtures("there")
 def test_another_bundle_is_not_the_one_that_was_asked_for(carried: Carried) -> None:
-    assert load(carried.file, Wish(digest=carried.created.bundle), root=carried.here.root).files_new
-    with pytest.raises(UntrustedError, match="it is another bundle"):
-        load(carried.file, Wish(digest=f"sha256:{'0' * 64}"), root=carried.here.root)
+    assert load(carried.file, LoadOptions(digest=carried.created.bundle), root=carried.here.root).files_new
+    with pytest.raises(UntrustedError, match="expected sha256:000"):
+        load(carried.file, LoadOptions(digest=f"sha256:{'0' * 64}"), root=carried.here.root)
 
 
 @pytest.mark.usefixtures("there")
 def test_what_was_not_built_is_not_bundled(carried: Carried, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="nothing was built of the inputs that are there now"):
+    with pytest.raises(InputError, match="no image was built from the current inputs"):
         create([VARIANT], tmp_path / "a.tar", root=carried.here.root)
     assert not (tmp_path / "a.tar").exists()
 
@@ -232,14 +231,14 @@ def resigned(signed: Path, output: Path, index: bytes = b"", signature: bytes = 
     with tarfile.open(signed) as tar:
         names = [name for name in tar.getnames() if name.startswith("blobs")]
         blobs = [blob(tar.extractfile(name).read()) for name in names]  # type: ignore[union-attr] - all are files
-    write(output, index or archive.indexed, blobs, signature)
+    write(output, index or archive.index_bytes, blobs, signature)
     return output
 
 
 def test_who_made_it_is_asked_by_his_key(carried: Carried, signed: Path, key: Path, there: Path) -> None:
-    loaded = load(signed, Wish(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+    loaded = load(signed, LoadOptions(key=str(key.with_suffix(".pub"))), root=carried.here.root)
     assert loaded.signed
-    assert "signed by the key's owner" in report(loaded)
+    assert "(signature verified)" in report(loaded)
     assert loaded.files_new == whole(there)
 
 
@@ -248,7 +247,7 @@ def test_a_signed_one_is_loaded_without_a_key_and_nothing_is_claimed(
 ) -> None:
     loaded = load(signed, root=carried.here.root)
     assert not loaded.signed
-    assert "signed" not in report(loaded)
+    assert "signature" not in report(loaded)
     assert loaded.files_new == whole(there)
 
 
@@ -261,7 +260,7 @@ class Forgery(NamedTuple):
 
 
 def other_key(archive: Archive, folder: Path) -> bytes:
-    return signing.sign_data(archive.indexed, str(key_pair(folder)))
+    return signing.sign_data(archive.index_bytes, str(key_pair(folder)))
 
 
 def without_one(archive: Archive) -> bytes:
@@ -270,14 +269,14 @@ def without_one(archive: Archive) -> bytes:
 
 
 FORGERIES = {
-    "stripped": Forgery(lambda archive: archive.indexed, lambda *_: b"", "carries no signature, and --key"),
+    "stripped": Forgery(lambda archive: archive.index_bytes, lambda *_: b"", "not signed, but --key"),
     "of somebody else": Forgery(
-        lambda archive: archive.indexed, other_key, "no signature that counts: .*invalid signature"
+        lambda archive: archive.index_bytes, other_key, "no valid signature: .*invalid signature"
     ),
     "of another index": Forgery(
-        without_one, lambda archive, _: archive.signature, "no signature that counts: .*invalid signature"
+        without_one, lambda archive, _: archive.signature, "no valid signature: .*invalid signature"
     ),
-    "no signature": Forgery(lambda archive: archive.indexed, lambda *_: b"{}", "no signature that counts"),
+    "no signature": Forgery(lambda archive: archive.index_bytes, lambda *_: b"{}", "no valid signature"),
 }
 
 
@@ -289,7 +288,7 @@ def test_a_forged_one_is_refused_with_the_reason_before_anything_is_written(
     forged = resigned(signed, tmp_path / "f.tar", forgery.index(archive), forgery.signature(archive, tmp_path))
     before = contents(there)
     with pytest.raises(UntrustedError, match=rf"f\.tar: {forgery.said}"):
-        load(forged, Wish(key=str(key.with_suffix(".pub"))), root=carried.here.root)
+        load(forged, LoadOptions(key=str(key.with_suffix(".pub"))), root=carried.here.root)
     assert contents(there) == before
 
 
@@ -311,7 +310,7 @@ def vendored(carried: Carried, there: Path, tmp_path: Path) -> Path:
     pin = LockedFile(filename="installer.run", size=7, sha256=hashlib.sha256(b"install").hexdigest())
     images = tuple(image.model_copy(update={"supplied": {"vendor": (pin,)}}) for image in bundle.images)
     config = blob(dumps(dump(bundle.model_copy(update={"images": images}))).encode())
-    own = artifact(BUNDLE, [], config=config.described(BUNDLE))
+    own = artifact(BUNDLE, [], config=config.descriptor(BUNDLE))
     entries = {item["digest"]: item for item in archive.index()["manifests"] if item.get("artifactType") != BUNDLE}
     entries[own.digest] = {**own.descriptor(), "artifactType": BUNDLE}
     with tarfile.open(carried.file) as tar:
@@ -327,18 +326,18 @@ def test_vendors_files_stay_behind_and_are_brought_by_their_hashes(
 ) -> None:
     root, folder = carried.here.root, tmp_path / "vendor"
     folder.mkdir()
-    assert "bring it yourself to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 " in report(
+    assert "supply it to rebuild: cpu-vllm0.32: --context vendor=FOLDER with installer.run (sha256 " in report(
         load(vendored, root=root)
     )
     with pytest.raises(InputError, match=r"no file installer\.run"):
-        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+        load(vendored, LoadOptions(contexts={"vendor": str(folder)}), root=root)
     with pytest.raises(InputError, match="did you mean 'vendor'"):
-        load(vendored, Wish(contexts={"vendr": str(folder)}), root=root)
+        load(vendored, LoadOptions(contexts={"vendr": str(folder)}), root=root)
     (folder / "installer.run").write_bytes(b"another")
     with pytest.raises(FetchError, match=r"installer\.run: sha256 is"):
-        load(vendored, Wish(contexts={"vendor": str(folder)}), root=root)
+        load(vendored, LoadOptions(contexts={"vendor": str(folder)}), root=root)
     (folder / "installer.run").write_bytes(b"install")
-    assert load(vendored, Wish(contexts={"vendor": str(folder)}), root=root).not_included == ()
+    assert load(vendored, LoadOptions(contexts={"vendor": str(folder)}), root=root).not_included == ()
     assert load(vendored, root=root).not_included == ()
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
-from drydock.inputs import fetch, rootfs
+from drydock.build.job import Job, prepare
+from drydock.config.access import Access
+from drydock.inputs import fetch, images, rootfs
 from drydock.inputs.store import default_store
-from drydock.inputs.transfer import Access
 from drydock.lock import lockfile
-from drydock.lock.drift.ask import Machine
+from drydock.lock.drift.ask import LiveUpstream
 from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
 from drydock.oci import layout as oci
@@ -68,19 +69,19 @@ def cut_off() -> Iterator[CutOff]:
 
 
 @pytest.fixture(scope="module")
-def real() -> build.Job:
-    job = build.prepare("cpu")
-    build.inputs(job)  # the small one's base is the real one
+def real() -> Job:
+    job = prepare("cpu")
+    build.fetch_contexts(job)  # the small one's base is the real one
     return job
 
 
 @pytest.fixture(scope="module")
-def on_debian(real: build.Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
+def on_debian(real: Job, tmp_path_factory: pytest.TempPathFactory) -> Small:
     return Small(tmp_path_factory.mktemp("debian"), real.lock)
 
 
 @pytest.fixture(scope="module")
-def on_image(real: build.Job, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> OnImage:
+def on_image(real: Job, registry: Registry, tmp_path_factory: pytest.TempPathFactory) -> OnImage:
     layout = base_of(real)
     repository = Repository(parse(f"{registry.host}/mirror/bases/debian"), Access())
     digest = oci.read_digest(layout)
@@ -91,8 +92,8 @@ def on_image(real: build.Job, registry: Registry, tmp_path_factory: pytest.TempP
     return OnImage(tmp_path_factory.mktemp("image"), real.lock, layout, f"{registry.host}/mirror")
 
 
-def base_of(job: build.Job) -> Path:
-    base = job.lock.platforms[job.platform].base
+def base_of(job: Job) -> Path:
+    base = job.pins.base
     assert isinstance(base, LockedDebianBase)
     return rootfs.folder(fetch.rootfs_packages(base, job.platform, job.lock.source_date_epoch), default_store())
 
@@ -141,10 +142,10 @@ def test_load_rebuild_the_same_digest_run(
 
 def test_a_tag_is_asked_at_the_mirror_and_the_lock_says_so(on_image: OnImage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_MIRRORS", str(on_image.mirrors))
-    found = oci.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
+    found = images.resolve_image(ImageBase(kind="image", reference=REFERENCE, release="bookworm"))
     assert (found.digest, found.verified) == (oci.read_digest(on_image.base), True)
     assert (found.reference, found.source) == (REFERENCE, "a mirror of the registry")
-    assert Machine().tag(REFERENCE, "linux/amd64").digest == found.digest
+    assert LiveUpstream().tag(REFERENCE, "linux/amd64").digest == found.digest
 
 
 def test_a_mirror_leaves_no_trace_in_lock_or_image(on_image: OnImage, registry: Registry) -> None:

@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.repo.ci import workflow
 from drydock.repo.ci.release import PASSWORD, USER
 from tests.support.servers import PASSWORD as RIGHT
@@ -53,8 +54,8 @@ def git(root: Path, *words: str) -> str:
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Small]:
     """The small repository, committed twice: its entrypoint changed in between."""
-    job = build.prepare("cpu")
-    build.inputs(job)  # its base is the real one
+    job = prepare("cpu")
+    build.fetch_contexts(job)  # its base is the real one
     found = Small(tmp_path, job.lock)
     (found.root / "inv").write_text(f'#!/bin/sh\nexec {sys.executable} -m invoke "$@"\n')
     (found.root / "inv").chmod(0o755)

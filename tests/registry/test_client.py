@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, RegistryError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
 from drydock.registry.client import Client
-from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, fallback_tag, made
+from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, fallback_tag, to_manifest
 from tests.support.servers import PASSWORD, FaultyProxy, Registry
 
 QUICK = Access(pause=0.01, timeout=10)
@@ -47,7 +47,7 @@ def image(made_blobs: Blobs, folder: Path, seed: int = 0) -> Manifest:
         path, digest = a_blob(folder, 100 + number, seed * 2 + number)
         made_blobs.push(path, digest)
         descriptors.append({"mediaType": f"application/vnd.oci.image.{kind}", "digest": digest, "size": 100 + number})
-    return made({"schemaVersion": 2, "mediaType": MANIFEST, "config": descriptors[0], "layers": descriptors[1:]})
+    return to_manifest({"schemaVersion": 2, "mediaType": MANIFEST, "config": descriptors[0], "layers": descriptors[1:]})
 
 
 def referrer(made_blobs: Blobs, folder: Path, subject: Manifest, text: str) -> Manifest:
@@ -55,7 +55,7 @@ def referrer(made_blobs: Blobs, folder: Path, subject: Manifest, text: str) -> M
     made_blobs.push(folder / "empty", digest_of(b"{}"))
     empty = {"mediaType": EMPTY, "digest": digest_of(b"{}"), "size": 2}
     content = {"schemaVersion": 2, "mediaType": MANIFEST, "artifactType": "application/x-test", "config": empty}
-    return made({**content, "layers": [empty], "subject": subject.descriptor(), "annotations": {"text": text}})
+    return to_manifest({**content, "layers": [empty], "subject": subject.descriptor(), "annotations": {"text": text}})
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 1000, 5 << 20])
@@ -141,7 +141,7 @@ def test_manifests_by_digest_and_tag(registry: Registry, tmp_path: Path) -> None
 
 def test_a_manifest_without_its_blobs_is_refused_with_the_registrys_words(registry: Registry, tmp_path: Path) -> None:
     absent = {"mediaType": EMPTY, "digest": digest_of(b"absent"), "size": 6}
-    manifest = made({"schemaVersion": 2, "mediaType": MANIFEST, "config": absent, "layers": []})
+    manifest = to_manifest({"schemaVersion": 2, "mediaType": MANIFEST, "config": absent, "layers": []})
     with pytest.raises(RegistryError, match="MANIFEST_BLOB_UNKNOWN"):
         manifests(registry.host, tmp_path).push(manifest)
 
@@ -200,9 +200,9 @@ def test_wrong_credentials_are_said_and_not_shown(guarded: Registry, tmp_path: P
     assert (caught.value.code, "docker login" in caught.value.hint) == (11, True)
 
 
-def test_no_credentials_are_asked_for(guarded: Registry, tmp_path: Path) -> None:
+def test_missing_credentials_are_an_error(guarded: Registry, tmp_path: Path) -> None:
     client = Client(parse(f"{guarded.host}/some/image"), QUICK, env={"DOCKER_CONFIG": str(tmp_path)})
-    with pytest.raises(CredentialsError, match="wants credentials"):
+    with pytest.raises(CredentialsError, match="requires credentials"):
         Blobs(client, tmp_path / "state").has(digest_of(b""))
 
 

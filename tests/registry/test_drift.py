@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import GoneError, RegistryError
-from drydock.lock.drift.ask import Machine, Tag
-from drydock.registry.manifests import INDEX, Manifest, made
+from drydock.lock.drift.ask import LiveUpstream, Tag
+from drydock.registry.manifests import INDEX, Manifest, to_manifest
 from tests.registry.test_client import blobs, image, manifests
 from tests.support.servers import Registry, free_port
 
@@ -22,7 +22,7 @@ def push(registry: Registry, folder: Path, *, seed: int) -> Manifest:
     manifest = image(blobs(registry.host, folder, "drift/base"), folder, seed)
     there.push(manifest)
     entries = [{**manifest.descriptor(), "platform": {"os": "linux", "architecture": "amd64"}}]
-    there.push(made({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}), "base")
+    there.push(to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries}), "base")
     return manifest
 
 
@@ -36,26 +36,26 @@ def test_a_tag_names_an_index_and_the_layers_are_the_platforms(
 ) -> None:
     reference = f"{registry.host}/drift/base:base"
     first = push(registry, tmp_path, seed=1)
-    before = Machine(env).tag(reference, AMD64)
+    before = LiveUpstream(env).tag(reference, AMD64)
     assert before.layers == tuple(layer["digest"] for layer in first.content["layers"])
     assert before.digest == manifests(registry.host, tmp_path, "drift/base").digest("base") != first.digest
-    assert Machine(env).tag(reference, AMD64) == before
+    assert LiveUpstream(env).tag(reference, AMD64) == before
 
     push(registry, tmp_path, seed=2)
-    after = Machine(env).tag(reference, AMD64)
+    after = LiveUpstream(env).tag(reference, AMD64)
     assert after.digest != before.digest
     assert after.layers != before.layers
-    assert Machine(env).tag(f"{reference}@{before.digest}", AMD64) == Tag(before.digest, before.layers)
+    assert LiveUpstream(env).tag(f"{reference}@{before.digest}", AMD64) == Tag(before.digest, before.layers)
 
 
 def test_a_tag_that_is_not_there_is_gone(registry: Registry, tmp_path: Path, env: dict[str, str]) -> None:
     push(registry, tmp_path, seed=1)
     with pytest.raises(GoneError, match="the registry has no such image"):
-        Machine(env).tag(f"{registry.host}/drift/base:never", AMD64)
+        LiveUpstream(env).tag(f"{registry.host}/drift/base:never", AMD64)
 
 
 def test_a_registry_that_is_away_costs_one_wait(env: dict[str, str]) -> None:
-    machine, host = Machine(env), f"127.0.0.1:{free_port()}"
+    machine, host = LiveUpstream(env), f"127.0.0.1:{free_port()}"
     started = time.monotonic()
     for number in range(20):
         with pytest.raises(RegistryError, match="8 times in a row"):

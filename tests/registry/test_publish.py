@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
-from drydock.publish.push import Published, Repository, Wish, built, publish, push_blobs
+from drydock.publish.push import Published, PublishOptions, Repository, built, publish, push_blobs
 from drydock.registry import client
 from drydock.registry.manifests import INDEX
-from tests.support.local_registry import VARIANT, Shelf
+from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.servers import FaultyProxy, Registry
 from tests.support.small_disk import small_disk
 
@@ -31,8 +31,10 @@ def repository(registry: Registry, path: str, state: Path) -> Repository:
     return Repository(parse(f"{registry.host}/{path}"), QUICK, state=state)
 
 
-def test_blobs_then_manifests_then_tags(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    done = publish(VARIANT, Wish(f"{registry.host}/first", release="1.0.0", channel="stable"), root=shelf.root)
+def test_blobs_then_manifests_then_tags(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
+    done = publish(
+        VARIANT, PublishOptions(f"{registry.host}/first", release="1.0.0", channel="stable"), root=local.root
+    )
     there = repository(registry, "first/cpu", tmp_path).manifests
     assert set(done.platforms) == {"linux/amd64", "linux/arm64"}
     assert {tag: there.digest(tag) for tag in (f"{VARIANT}-1.0.0", f"{VARIANT}-stable", "stable")} == dict.fromkeys(
@@ -48,39 +50,39 @@ def test_blobs_then_manifests_then_tags(registry: Registry, shelf: Shelf, tmp_pa
     assert all(there.find(digest) for digest in done.platforms.values())
 
 
-def test_a_second_time_nothing_travels_and_nothing_moves(registry: Registry, shelf: Shelf) -> None:
-    wish = Wish(f"{registry.host}/second", release="1.0.0")
-    first, again = (publish(VARIANT, wish, root=shelf.root) for _ in range(2))
+def test_a_second_time_nothing_travels_and_nothing_moves(registry: Registry, local: LocalRepository) -> None:
+    options = PublishOptions(f"{registry.host}/second", release="1.0.0")
+    first, again = (publish(VARIANT, options, root=local.root) for _ in range(2))
     assert first.bytes_sent > 0
     assert (again.bytes_sent, again.blobs["uploaded"], again.digest) == (0, 0, first.digest)
     assert [tag.moves for tag in again.tags] == [False]
 
 
-def test_what_another_repository_holds_is_mounted(registry: Registry, shelf: Shelf) -> None:
-    publish(VARIANT, Wish(f"{registry.host}/mounts/a"), root=shelf.root)
-    done = publish(VARIANT, Wish(f"{registry.host}/mounts/b"), root=shelf.root)
+def test_what_another_repository_holds_is_mounted(registry: Registry, local: LocalRepository) -> None:
+    publish(VARIANT, PublishOptions(f"{registry.host}/mounts/a"), root=local.root)
+    done = publish(VARIANT, PublishOptions(f"{registry.host}/mounts/b"), root=local.root)
     assert (done.bytes_sent, done.blobs["uploaded"]) == (0, 0)
     assert done.blobs["mounted"] > 0
 
 
-def test_a_dry_run_changes_nothing(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    wish = Wish(f"{registry.host}/dry", release="1.0.0", dry_run=True)
-    done = publish(VARIANT, wish, root=shelf.root)
+def test_a_dry_run_changes_nothing(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
+    options = PublishOptions(f"{registry.host}/dry", release="1.0.0", dry_run=True)
+    done = publish(VARIANT, options, root=local.root)
     assert (done.dry_run, done.blobs["present"], done.bytes_sent > 0) == (True, 0, True)
     assert repository(registry, "dry/cpu", tmp_path).manifests.tags() == ()
 
 
-def test_a_release_never_moves_and_a_channel_does(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
+def test_a_release_never_moves_and_a_channel_does(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     where = f"{registry.host}/moving"
-    first = publish(VARIANT, Wish(where, release="1.0.0", channel="edge"), root=shelf.root)
-    other = Shelf(tmp_path / "other", salt="other")
+    first = publish(VARIANT, PublishOptions(where, release="1.0.0", channel="edge"), root=local.root)
+    other = LocalRepository(tmp_path / "other", salt="other")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    with pytest.raises(TagError, match=f"names {first.digest} already") as caught:
-        publish(VARIANT, Wish(where, release="1.0.0", channel="edge"), root=other.root)
+    with pytest.raises(TagError, match=f"already names {first.digest}") as caught:
+        publish(VARIANT, PublishOptions(where, release="1.0.0", channel="edge"), root=other.root)
     assert caught.value.code == 12
     there = repository(registry, "moving/cpu", tmp_path).manifests
     assert there.digest("edge") == first.digest
-    second = publish(VARIANT, Wish(where, release="1.0.1", channel="edge"), root=other.root)
+    second = publish(VARIANT, PublishOptions(where, release="1.0.1", channel="edge"), root=other.root)
     assert {tag.tag: tag.was for tag in second.tags} == {
         f"{VARIANT}-1.0.1": None,
         f"{VARIANT}-edge": first.digest,
@@ -90,33 +92,37 @@ def test_a_release_never_moves_and_a_channel_does(registry: Registry, shelf: She
     assert there.digest(f"{VARIANT}-1.0.0") == first.digest
 
 
-def test_what_was_not_built_is_not_published(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
+def test_what_was_not_built_is_not_published(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     os.environ["DRYDOCK_CACHE"] = str(tmp_path / "empty")
-    with pytest.raises(InputError, match="nothing was built"):
-        publish(VARIANT, Wish(registry.host), root=shelf.root)
+    with pytest.raises(InputError, match="no image was built"):
+        publish(VARIANT, PublishOptions(registry.host), root=local.root)
 
 
-def test_a_changed_manifest_is_not_published(shelf: Shelf) -> None:
-    layout = shelf.layout("linux/amd64")
+def test_a_changed_manifest_is_not_published(local: LocalRepository) -> None:
+    layout = local.layout("linux/amd64")
     digest = json.loads((layout / "index.json").read_text())["manifests"][0]["digest"]
     with (layout / "blobs" / digest.replace(":", "/")).open("ab") as file:
         file.write(b" ")
     with pytest.raises(RegistryError, match="changed on the disk"):
-        built(shelf.variant, shelf.root)
+        built(local.variant, local.root)
 
 
-def test_a_changed_layer_is_not_published_and_no_tag_is_set(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    layer = max((shelf.layout("linux/arm64") / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
+def test_a_changed_layer_is_not_published_and_no_tag_is_set(
+    registry: Registry, local: LocalRepository, tmp_path: Path
+) -> None:
+    layer = max((local.layout("linux/arm64") / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     layer.write_bytes(b"x" + layer.read_bytes()[1:])
     with pytest.raises(RegistryError, match="changed on the disk"):
-        publish(VARIANT, Wish(f"{registry.host}/damaged"), root=shelf.root)
+        publish(VARIANT, PublishOptions(f"{registry.host}/damaged"), root=local.root)
     assert repository(registry, "damaged/cpu", tmp_path).manifests.tags() == ()
 
 
-def test_expired_credentials_are_said_before_anything_is_done(guarded: Registry, shelf: Shelf, tmp_path: Path) -> None:
+def test_expired_credentials_are_said_before_anything_is_done(
+    guarded: Registry, local: LocalRepository, tmp_path: Path
+) -> None:
     auth = base64.b64encode(b"someone:expired-secret").decode()
     (tmp_path / "config.json").write_text(json.dumps({"auths": {guarded.host: {"auth": auth}}}))
-    process = verb(shelf, f"{guarded.host}/mine", DOCKER_CONFIG=str(tmp_path))
+    process = verb(local, f"{guarded.host}/mine", DOCKER_CONFIG=str(tmp_path))
     stdout, stderr = process.communicate(timeout=120)
     assert (process.returncode, stdout) == (11, "")
     assert f"docker login {guarded.host}" in stderr
@@ -134,13 +140,15 @@ def fill(folder: Path) -> None:
             pass
 
 
-def test_a_full_disk_here_is_said_and_what_was_built_stays(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    before = layouts(shelf.cache)
+def test_a_full_disk_here_is_said_and_what_was_built_stays(
+    registry: Registry, local: LocalRepository, tmp_path: Path
+) -> None:
+    before = layouts(local.cache)
     with small_disk(tmp_path / "disk", "8m") as disk:
-        shutil.copytree(shelf.cache, disk / "cache")
+        shutil.copytree(local.cache, disk / "cache")
         fill(disk)
         where, changes = f"{registry.host}/full", {"DRYDOCK_CACHE": str(disk / "cache"), "TMPDIR": str(disk)}
-        process = verb(shelf, where, "--release", "1.0.0", **changes)
+        process = verb(local, where, "--release", "1.0.0", **changes)
         stdout, stderr = process.communicate(timeout=120)
         assert (process.returncode, stdout) == (8, ""), stderr[-2000:]
         assert "no space left" in stderr
@@ -149,7 +157,7 @@ def test_a_full_disk_here_is_said_and_what_was_built_stays(registry: Registry, s
         there = repository(registry, "full/cpu", tmp_path / "state").manifests
         assert there.tags() == ()
         (disk / "filler").unlink()
-        assert finished(verb(shelf, where, "--release", "1.0.0", **changes)).tags[0].was is None
+        assert finished(verb(local, where, "--release", "1.0.0", **changes)).tags[0].was is None
 
 
 def layouts(cache: Path) -> dict[str, str]:
@@ -159,15 +167,15 @@ def layouts(cache: Path) -> dict[str, str]:
 
 
 def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    shelf = Shelf(tmp_path, platforms=("linux/amd64",), salt="full", size=8 << 20)
+    local = LocalRepository(tmp_path, platforms=("linux/amd64",), salt="full", size=8 << 20)
     with small_disk(tmp_path / "disk", "4m") as disk:
         full = Registry(disk / "registry")
         full.start()
         try:
             monkeypatch.setattr(client, "ATTEMPTS", 2)
-            monkeypatch.setenv("DRYDOCK_CACHE", str(shelf.cache))
+            monkeypatch.setenv("DRYDOCK_CACHE", str(local.cache))
             with pytest.raises(RegistryError, match="the registry answered 5") as caught:
-                publish(VARIANT, Wish(f"{full.host}/full", release="1.0.0"), root=shelf.root)
+                publish(VARIANT, PublishOptions(f"{full.host}/full", release="1.0.0"), root=local.root)
             assert caught.value.code == 10
             assert repository(full, "full/cpu", tmp_path / "state").manifests.tags() == ()
         finally:
@@ -177,8 +185,8 @@ def test_a_full_disk_of_the_registry_is_said_and_no_tag_is_set(tmp_path: Path, m
 # --- in spite of everything -----------------------------------------------------------------------------------------
 
 
-def verb(shelf: Shelf, where: str, *options: str, **changes: str) -> subprocess.Popen[str]:
-    return shelf.start("publish", "--target", VARIANT, "--registry", where, "--json", *options, **changes)
+def verb(local: LocalRepository, where: str, *options: str, **changes: str) -> subprocess.Popen[str]:
+    return local.start("publish", "--target", VARIANT, "--registry", where, "--json", *options, **changes)
 
 
 def finished(process: subprocess.Popen[str]) -> Published:
@@ -187,36 +195,38 @@ def finished(process: subprocess.Popen[str]) -> Published:
     return Published.model_validate(json.loads(stdout))
 
 
-def test_two_publishes_at_once(registry: Registry, shelf: Shelf) -> None:
-    processes = [verb(shelf, f"{registry.host}/twice", "--release", "1.0.0") for _ in range(2)]
+def test_two_publishes_at_once(registry: Registry, local: LocalRepository) -> None:
+    processes = [verb(local, f"{registry.host}/twice", "--release", "1.0.0") for _ in range(2)]
     first, second = (finished(process) for process in processes)
     assert first.digest == second.digest
     assert first.blobs["uploaded"] + second.blobs["uploaded"] == sum(first.blobs.values())
 
 
-def test_two_machines_at_once(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    shutil.copytree(shelf.cache, tmp_path / "another machine")
-    caches = [str(shelf.cache), str(tmp_path / "another machine")]
+def test_two_machines_at_once(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
+    shutil.copytree(local.cache, tmp_path / "another machine")
+    caches = [str(local.cache), str(tmp_path / "another machine")]
     where = f"{registry.host}/machines"
-    processes = [verb(shelf, where, "--release", "1.0.0", DRYDOCK_CACHE=cache) for cache in caches]
+    processes = [verb(local, where, "--release", "1.0.0", DRYDOCK_CACHE=cache) for cache in caches]
     first, second = (finished(process) for process in processes)
     assert first.digest == second.digest
     there = repository(registry, "machines/cpu", tmp_path / "state").manifests
     assert {len(there.referrers(digest)) for digest in first.platforms.values()} == {5}
 
 
-def test_of_two_different_images_at_once_one_gets_the_release(registry: Registry, shelf: Shelf, tmp_path: Path) -> None:
-    other = Shelf(tmp_path / "other", salt="other")
-    os.environ["DRYDOCK_CACHE"] = str(shelf.cache)
-    changes = {"DRYDOCK_CACHE": str(shelf.cache)}
+def test_of_two_different_images_at_once_one_gets_the_release(
+    registry: Registry, local: LocalRepository, tmp_path: Path
+) -> None:
+    other = LocalRepository(tmp_path / "other", salt="other")
+    os.environ["DRYDOCK_CACHE"] = str(local.cache)
+    changes = {"DRYDOCK_CACHE": str(local.cache)}
     arguments = ("publish", "--target", VARIANT, "--registry", f"{registry.host}/race", "--release", "1.0.0", "--json")
-    (other.root.parent / "cache" / "images").rename(shelf.cache / "images-other")
+    (other.root.parent / "cache" / "images").rename(local.cache / "images-other")
     (other.cache).rmdir()
-    other.cache.symlink_to(shelf.cache)
-    for platform in (shelf.cache / "images-other" / VARIANT).iterdir():
+    other.cache.symlink_to(local.cache)
+    for platform in (local.cache / "images-other" / VARIANT).iterdir():
         for layout in platform.iterdir():
-            layout.rename(shelf.cache / "images" / VARIANT / platform.name / layout.name)
-    processes = [one.start(*arguments, **changes) for one in (shelf, other)]
+            layout.rename(local.cache / "images" / VARIANT / platform.name / layout.name)
+    processes = [one.start(*arguments, **changes) for one in (local, other)]
     codes = []
     for process in processes:
         process.communicate(timeout=120)
@@ -225,26 +235,28 @@ def test_of_two_different_images_at_once_one_gets_the_release(registry: Registry
 
 
 def test_killed_at_any_moment_it_is_simply_run_again(registry: Registry, tmp_path: Path) -> None:
-    shelf = Shelf(tmp_path, platforms=("linux/amd64",), salt="killed", size=8 << 20)
+    local = LocalRepository(tmp_path, platforms=("linux/amd64",), salt="killed", size=8 << 20)
     chance = random.Random(11)  # noqa: S311 - moments to kill at, the same each run
     where = f"{registry.host}/killed"
     there = repository(registry, "killed/cpu", tmp_path / "state").manifests
     for _ in range(8):
-        process = verb(shelf, where, "--release", "1.0.0")
+        process = verb(local, where, "--release", "1.0.0")
         time.sleep(chance.uniform(0.3, 1.5))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         named = there.digest(f"{VARIANT}-1.0.0")
         assert named is None or there.find(named)
-    done = finished(verb(shelf, where, "--release", "1.0.0"))
+    done = finished(verb(local, where, "--release", "1.0.0"))
     assert there.digest(f"{VARIANT}-1.0.0") == done.digest
-    assert list((shelf.cache / "uploads").rglob("*.json")) == []
+    assert list((local.cache / "uploads").rglob("*.json")) == []
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_through_faults_every_blob_arrives_once(registry: Registry, shelf: Shelf, tmp_path: Path, seed: int) -> None:
+def test_through_faults_every_blob_arrives_once(
+    registry: Registry, local: LocalRepository, tmp_path: Path, seed: int
+) -> None:
     proxy = FaultyProxy(registry.port, 0.3, seed)
-    layouts = built(shelf.variant, shelf.root)
+    layouts = built(local.variant, local.root)
     through = Repository(parse(f"{proxy.host}/through/{seed}"), QUICK, state=tmp_path / "state")
     pushed = push_blobs(through, layouts)
     assert {blob.digest for blob in pushed} == {item["digest"] for layout in layouts for item in layout.descriptors}

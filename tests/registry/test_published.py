@@ -12,17 +12,17 @@ import pytest
 
 from drydock.attest import bom, documents
 from drydock.attest.signing import Trust
+from drydock.config.access import Access
 from drydock.core.errors import UntrustedError
 from drydock.examine import diff, trust
 from drydock.examine import image as inspection
 from drydock.examine.pulled import open_image
-from drydock.inputs.transfer import Access
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
 from drydock.oci.reference import parse
-from drydock.publish.push import Published, Repository, Wish, publish
-from drydock.registry.manifests import INDEX, fallback_tag, made
-from tests.support.local_registry import VARIANT, Shelf
+from drydock.publish.push import Published, PublishOptions, Repository, publish
+from drydock.registry.manifests import INDEX, fallback_tag, to_manifest
+from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.servers import Registry
 from tests.support.sigstore import ISSUER, Sigstore, token
 
@@ -32,12 +32,12 @@ AMD64 = "linux/amd64"
 class Signed:
     """A published, signed image, and the public key."""
 
-    def __init__(self, registry: Registry, shelf: Shelf, key: Path, path: str) -> None:
-        self.registry, self.shelf, self.public = registry, shelf, str(key.with_suffix(".pub"))
+    def __init__(self, registry: Registry, local: LocalRepository, key: Path, path: str) -> None:
+        self.registry, self.local, self.public = registry, local, str(key.with_suffix(".pub"))
         self.where = f"{registry.host}/{path}/cpu"
-        wish = Wish(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
-        self.done: Published = publish(VARIANT, wish, root=shelf.root)
-        self.repository = Repository(parse(self.where), Access(), state=shelf.cache / "tests")
+        options = PublishOptions(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
+        self.done: Published = publish(VARIANT, options, root=local.root)
+        self.repository = Repository(parse(self.where), Access(), state=local.cache / "tests")
 
     @property
     def image(self) -> str:
@@ -49,12 +49,12 @@ class Signed:
         return self.done.platforms[AMD64]
 
     def verify(self, reference: str = "") -> trust.Trusted:
-        wish = trust.Wish(Trust(key=self.public), rebuild=False)
-        return trust.verify_reference(reference or self.image, wish, root=self.shelf.root)
+        options = trust.VerifyOptions(Trust(key=self.public), rebuild=False)
+        return trust.verify_reference(reference or self.image, options, root=self.local.root)
 
     def documents(self) -> dict[str, Any]:
         image = open_image(self.image)
-        return {item.media_type: item for item in image.documents(self.digest, documents.KINDS)}
+        return {item.media_type: item for item in image.documents(self.digest, documents.FILE_NAMES)}
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +65,8 @@ def once(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Iterator[Signed
     registry.start()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DRYDOCK_CACHE", str(folder / "now" / "cache"))
-        shelf = Shelf(folder / "now", platforms=(AMD64,), salt="signed")
-        found = Signed(registry, shelf, key, "published")
+        local = LocalRepository(folder / "now", platforms=(AMD64,), salt="signed")
+        found = Signed(registry, local, key, "published")
     for name in CHANGED:
         shutil.copytree(folder / "now" / name, folder / "then" / name)
     yield found
@@ -83,7 +83,7 @@ def signed(once: Signed, monkeypatch: pytest.MonkeyPatch) -> Signed:
     for name in CHANGED:
         shutil.rmtree(now / name)
         shutil.copytree(now.parent / "then" / name, now / name)
-    monkeypatch.setenv("DRYDOCK_CACHE", str(once.shelf.cache))
+    monkeypatch.setenv("DRYDOCK_CACHE", str(once.local.cache))
     monkeypatch.setattr(once, "public", once.public)
     return once
 
@@ -91,38 +91,41 @@ def signed(once: Signed, monkeypatch: pytest.MonkeyPatch) -> Signed:
 def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
     found = signed.verify()
     assert (found.digest, found.variant) == (signed.done.digest, VARIANT)
-    assert any("the tag cpu-vllm0.32-1.0.0 was published with this digest" in line for line in found.shown)
-    assert any("bills of materials agree" in line for line in found.shown)
-    assert found.not_shown == ("rebuilding: --registry-only",)
+    assert any("tag cpu-vllm0.32-1.0.0 was published with this digest" in line for line in found.shown)
+    assert any("bill of materials matches the layers" in line for line in found.shown)
+    assert found.not_shown == ("rebuild: skipped by --registry-only",)
 
 
 def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:
     before = {item.manifest for item in signed.documents().values()}
-    publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0"), root=signed.shelf.root)
+    publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"), root=signed.local.root)
     image = open_image(signed.image)
-    assert {item.manifest for item in image.documents(signed.digest, documents.KINDS)} >= before
-    assert len(image.documents(signed.digest, documents.KINDS)) == len(before)
+    assert {item.manifest for item in image.documents(signed.digest, documents.FILE_NAMES)} >= before
+    assert len(image.documents(signed.digest, documents.FILE_NAMES)) == len(before)
     signed.verify()
 
 
 def test_a_digest_that_was_recorded_later_makes_no_liar_of_the_first_lock(signed: Signed, key: Path) -> None:
-    path = lockfile.path_of(signed.shelf.root, VARIANT)
-    pins = signed.shelf.lock.platforms[AMD64]
+    path = lockfile.path_of(signed.local.root, VARIANT)
+    pins = signed.local.lock.platforms[AMD64]
     image = LockedImage(digest=signed.digest, inputs_sha256="a" * 64, buildkit="1", buildx="1")
     platforms = {AMD64: pins.model_copy(update={"image": image})}
-    lockfile.write_lock(path, signed.shelf.lock.model_copy(update={"platforms": platforms}))
-    publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.shelf.root)
+    lockfile.write_lock(path, signed.local.lock.model_copy(update={"platforms": platforms}))
+    publish(
+        VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0", key=str(key)), root=signed.local.root
+    )
     found = open_image(signed.image).documents(signed.digest, {documents.LOCK: ""})
     assert len(found) == 2
     assert signed.verify().digest == signed.digest
 
 
-def test_documents_are_valid_and_agree(signed: Signed) -> None:
+def test_the_bill_of_materials_is_valid_and_matches_the_lock(signed: Signed) -> None:
     found = signed.documents()
-    cyclonedx, spdx = (found[kind].data.decode() for kind in (documents.CYCLONEDX, documents.SPDX))
-    assert (bom.cyclonedx_problems(cyclonedx), bom.spdx_problems(spdx)) == ((), ())
-    packages = bom.cyclonedx_packages(json.loads(cyclonedx))
-    pins = signed.shelf.lock.platforms[AMD64]
+    assert "application/vnd.cyclonedx+json" not in found
+    text = found[documents.BOM].data.decode()
+    assert bom.problems(text) == ()
+    packages = bom.packages(json.loads(text))
+    pins = signed.local.lock.platforms[AMD64]
     wheels = [wheel for layer in pins.layers.values() for wheel in layer]
     hashes = {wheel.sha256 for wheel in wheels} | {deb.sha256 for deb in pins.base.packages}  # type: ignore[union-attr]
     assert {sha256 for _, sha256 in packages} == hashes
@@ -147,20 +150,20 @@ def test_a_changed_byte_in_a_layer_is_refused(signed: Signed) -> None:
 
 
 def test_a_swapped_tag_is_refused(signed: Signed, tmp_path: Path, key: Path) -> None:
-    other = Shelf(tmp_path / "other", platforms=(AMD64,), salt="another")
+    other = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    wish = Wish(signed.where.rpartition("/")[0], release="1.0.1", key=str(key))
-    later = publish(VARIANT, wish, root=other.root)
+    options = PublishOptions(signed.where.rpartition("/")[0], release="1.0.1", key=str(key))
+    later = publish(VARIANT, options, root=other.root)
     manifest = signed.repository.manifests.find(later.digest)
     assert manifest
     signed.repository.manifests.push(manifest, f"{VARIANT}-1.0.0")
-    assert "nothing binds this tag" in refused(signed)
+    assert "no release.json binds this tag" in refused(signed)
     assert signed.verify(f"{signed.where}:{VARIANT}-1.0.1").digest == later.digest
 
 
 def test_a_stripped_signature_is_refused(signed: Signed) -> None:
-    _rewrite(signed, lambda item: item.get("artifactType") in documents.KINDS)
-    assert "no signature that counts" in refused(signed)
+    _rewrite(signed, lambda item: item.get("artifactType") in documents.FILE_NAMES)
+    assert "no valid signature" in refused(signed)
 
 
 def test_a_stripped_document_is_refused(signed: Signed) -> None:
@@ -176,14 +179,14 @@ def test_a_forged_provenance_is_refused(signed: Signed) -> None:
     forged = signed.repository.refer(manifest, documents.PROVENANCE, json.dumps(statement).encode(), "p.json")
     found = refused(signed)
     assert forged.digest in found
-    assert "no signature that counts" in found
+    assert "no valid signature" in found
 
 
 def test_another_key_is_refused(signed: Signed, tmp_path: Path) -> None:
     environment = {**os.environ, "COSIGN_PASSWORD": ""}
     subprocess.run(["cosign", "generate-key-pair"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     signed.public = str(tmp_path / "cosign.pub")
-    assert "no signature that counts" in refused(signed)
+    assert "no valid signature" in refused(signed)
 
 
 # --- with an identity -----------------------------------------------------------------------------------------------
@@ -202,16 +205,16 @@ def sigstore(key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
 
 
 def test_an_identity_signs_and_is_verified_without_the_services(
-    registry: Registry, shelf: Shelf, sigstore: Sigstore, tmp_path: Path
+    registry: Registry, local: LocalRepository, sigstore: Sigstore, tmp_path: Path
 ) -> None:
-    wish = Wish(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
-    done = publish(VARIANT, wish, root=shelf.root)
+    options = PublishOptions(f"{registry.host}/keyless", release="1.0.0", keyless=True, signing_config=sigstore.config)
+    done = publish(VARIANT, options, root=local.root)
     sigstore.stop()
     image = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
 
     def verify(who: str, issuer: str = ISSUER, root: str = sigstore.root) -> trust.Trusted:
         wanted = Trust(identity=who, issuer=issuer, root=root)
-        return trust.verify_reference(image, trust.Wish(wanted, rebuild=False), root=shelf.root)
+        return trust.verify_reference(image, trust.VerifyOptions(wanted, rebuild=False), root=local.root)
 
     assert verify("release@example.com").digest == done.digest
     another = Sigstore(tmp_path / "another")
@@ -220,20 +223,20 @@ def test_an_identity_signs_and_is_verified_without_the_services(
         ("release@example.com", "https://somebody.else"),
         ("release@example.com", ISSUER, another.root),
     ):
-        with pytest.raises(UntrustedError, match="no signature that counts"):
+        with pytest.raises(UntrustedError, match="no valid signature"):
             verify(*arguments)
 
 
 def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:
-    found = trust.verify_reference(signed.image, trust.Wish(rebuild=False), root=signed.shelf.root)
-    assert any("signatures: neither" in line for line in found.not_shown)
+    found = trust.verify_reference(signed.image, trust.VerifyOptions(rebuild=False), root=signed.local.root)
+    assert any("signatures: no --key" in line for line in found.not_shown)
 
 
 def _rewrite(signed: Signed, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Write the list of what refers to the image anew, as somebody with the registry's password could."""
     there = signed.repository.manifests
     listed = [item for item in there.referrers(signed.digest) if keep(item)]
-    index = made({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
+    index = to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
     there.push(index, fallback_tag(signed.digest))
 
 
@@ -248,7 +251,6 @@ def test_inspect(signed: Signed) -> None:
         "lock.json",
         "licences.json",
         "provenance.json",
-        "sbom.cdx.json",
         "sbom.spdx.json",
     }
     assert platform.signatures >= 1
@@ -259,9 +261,9 @@ def test_inspect(signed: Signed) -> None:
 
 
 def test_diff(signed: Signed, tmp_path: Path) -> None:
-    other = Shelf(tmp_path / "other", platforms=(AMD64,), salt="another")
+    other = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
     os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    later = publish(VARIANT, Wish(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
+    later = publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.1"), root=other.root)
     found = diff.diff(signed.image, f"{signed.where}:{VARIANT}-1.0.1")
     assert (found.old, found.new, found.same) == (signed.done.digest, later.digest, False)
     assert {change.name.rpartition("/")[2] for change in found.files} >= {"tiny_torch.py", "vllm_cpu.py"}

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.core.errors import NotReproducibleError
 from drydock.examine import audit
-from drydock.examine.trust import Wish as Wanted
-from drydock.examine.trust import verify_reference
+from drydock.examine.trust import VerifyOptions, verify_reference
 from drydock.model.locked import Lock
 from drydock.prove import demo
-from drydock.publish.push import Published, Wish, publish
+from drydock.publish.push import Published, PublishOptions, publish
 from tests.engine.test_standins import MODEL, run
 from tests.support.sample import write_model
 from tests.support.servers import Registry
@@ -29,8 +29,8 @@ from tests.support.standin_contexts import SERVED
 @pytest.fixture(scope="module")
 def real() -> Lock:
     """The CPU variant's lock, whose base is in the store."""
-    job = build.prepare("cpu")
-    build.inputs(job)
+    job = prepare("cpu")
+    build.fetch_contexts(job)
     return job.lock
 
 
@@ -44,7 +44,7 @@ def small(tmp_path_factory: pytest.TempPathFactory, real: Lock) -> Small:
 @pytest.fixture
 def done(registry: Registry, small: Small, monkeypatch: pytest.MonkeyPatch) -> Published:
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    return publish(VARIANT, Wish(f"{registry.host}/small", release="1.0.0"), root=small.root)
+    return publish(VARIANT, PublishOptions(f"{registry.host}/small", release="1.0.0"), root=small.root)
 
 
 @contextlib.contextmanager
@@ -84,7 +84,7 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
     small = Small(tmp_path / "small", real, row)
     small.build()
     monkeypatch.setenv("DRYDOCK_CACHE", str(small.cache))
-    done = publish(VARIANT, Wish(f"{registry.host}/stand-ins", release="1.0.0"), root=small.root)
+    done = publish(VARIANT, PublishOptions(f"{registry.host}/stand-ins", release="1.0.0"), root=small.root)
     with pulled(done.image) as image:
         ran = run(image, write_model(tmp_path / "model"), "serve", "--root", f"/hosts/{STAND_INS[row]}", "--exec",
                   "--model", MODEL)  # fmt: skip
@@ -92,12 +92,12 @@ def test_a_stand_in_variant_is_published_pulled_started_verified_and_audited(
         argv = json.loads(ran.stdout.splitlines()[-1])["argv"]
         assert argv[argv.index("--model") + 1] == MODEL
     tag = f"{done.image.partition('@')[0]}:{VARIANT}-1.0.0"
-    assert verify_reference(tag, Wanted(), root=small.root).rebuilt == done.digest
-    assert audit.audit(build.prepare(VARIANT, root=small.root)).findings == ()
+    assert verify_reference(tag, VerifyOptions(), root=small.root).rebuilt == done.digest
+    assert audit.audit(prepare(VARIANT, root=small.root)).findings == ()
 
 
 def test_a_third_party_builds_the_same_digest(done: Published, small: Small, registry: Registry) -> None:
-    found = verify_reference(f"{registry.host}/small/cpu:{VARIANT}-1.0.0", Wanted(), root=small.root)
+    found = verify_reference(f"{registry.host}/small/cpu:{VARIANT}-1.0.0", VerifyOptions(), root=small.root)
     assert found.rebuilt == done.digest
 
 
@@ -109,7 +109,7 @@ def test_another_entrypoint_is_another_digest_and_the_difference_is_named(
     module.write_text(f"{text}# changed\n")
     try:
         with pytest.raises(NotReproducibleError, match=r"entrypoints/errors\.py: content"):
-            verify_reference(f"{registry.host}/small/cpu@{done.digest}", Wanted(), root=small.root)
+            verify_reference(f"{registry.host}/small/cpu@{done.digest}", VerifyOptions(), root=small.root)
     finally:
         module.write_text(text)
     assert json.loads((small.root / "images" / VARIANT / "lock.json").read_text())["variant"] == VARIANT

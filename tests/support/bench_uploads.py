@@ -1,9 +1,10 @@
-"""Counts what becomes of work that is killed and disturbed: `python tests/support/bench_uploads.py [TRIALS]`.
+"""Kill and disturb publishes, fetches, builds and bundles: `python tests/support/bench_uploads.py [TRIALS]`.
 
-Of ten trials four publish to a fresh repository of a real registry, three fetch, two write and load a bundle, and one
-builds. Publishes and fetches go through a proxy that drops, delays, truncates, loses answers and answers 429, 500 and
-503. Each is killed with SIGKILL at a random moment; it is seen whether a name stands for anything that is not whole
-(a tag, a file in a store, a kept image, an archive); and it is run again to its end. Prints one JSON object.
+Of ten trials, four publish to a fresh repository of a real registry, three fetch, two write and load a bundle, and one
+builds. Publishes and fetches go through a proxy that drops, delays and truncates requests, loses answers, and answers
+429, 500 and 503. Each trial is killed with SIGKILL at a random moment. Then it is checked whether incomplete content
+has a name (a tag, a file in a store, a kept image, an archive), and the work is run again until it completes. Prints
+one JSON object.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent.parent))
 
 from drydock.build import build
+from drydock.build.job import prepare
 from drydock.registry import blobs as blobs_module
 from tests.support.faulty_client import (
     RACED,
@@ -47,12 +49,12 @@ ORDER = ("publish", "fetch", "bundle", "publish", "fetch", "build", "publish", "
 
 
 def main(trials: int) -> None:
-    """Run the trials and print what they showed."""
+    """Run the trials and print the results."""
     blobs_module.CHUNK = CHUNK
     with tempfile.TemporaryDirectory(prefix="drydock-trials-") as name:
         folder = Path(name)
-        job = build.prepare("cpu")
-        build.inputs(job)  # the small one's base is the real one
+        job = prepare("cpu")
+        build.fetch_contexts(job)  # the small image uses the real base
         small = Small(folder / "small", job.lock)
         undisturbed = small.build()
         made = Made(folder, PROBABILITY)
@@ -65,17 +67,17 @@ def main(trials: int) -> None:
             "build": lambda _: Building(small, undisturbed["digest"], undisturbed["seconds"]),
         }
         try:
-            found = _all(kinds, trials, str(made.shelf.cache))
-            sys.stdout.write(json.dumps(found, indent=2) + "\n")
+            results = _run(kinds, trials, str(made.local.cache))
+            sys.stdout.write(json.dumps(results, indent=2) + "\n")
         finally:
             registry.stop()
 
 
-def _all(kinds: dict[str, Callable[[int], Trial]], trials: int, cache: str) -> dict[str, object]:
+def _run(kinds: dict[str, Callable[[int], Trial]], trials: int, cache: str) -> dict[str, object]:
     found: dict[str, Counter[str]] = {kind: Counter() for kind in kinds}
     faults: Counter[str] = Counter()
     repeats: Counter[str] = Counter()
-    chance = random.Random(2026)  # noqa: S311 - the same moments each run
+    chance = random.Random(2026)  # noqa: S311 - reproducible moments
     started = time.monotonic()
     for number in range(trials):
         kind = ORDER[number % len(ORDER)]
@@ -100,9 +102,9 @@ def _all(kinds: dict[str, Callable[[int], Trial]], trials: int, cache: str) -> d
 
 
 def _server() -> Loopback:
-    """Return a server of 24 files of up to 400 kB."""
+    """Return a server with 24 files of up to 400 kB."""
     server = Loopback()
-    chance = random.Random(1)  # noqa: S311 - the same files each run
+    chance = random.Random(1)  # noqa: S311 - reproducible files
     server.files = {f"/{number}.whl": chance.randbytes(chance.randrange(1, 400_000)) for number in range(24)}
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server

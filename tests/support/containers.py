@@ -10,7 +10,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
 from drydock.model.running import Run
 from drydock.model.variant import Variant
-from drydock.run.container import Container, Request, container
+from drydock.run.container import Container, RunRequest, container
 from drydock.run.machine import Machine
 
 
@@ -79,4 +79,4 @@ def machine(folder: Path, files: Iterable[str] = (), groups: str = "") -> Machin
 
 def made(run: Run, here: Machine, **request: Any) -> Container:
     """Return what a container with such a record is started with."""
-    return container(variant(run), Request(**{"model": "org/model", **request}), here)
+    return container(variant(run), RunRequest(**{"model": "org/model", **request}), here)

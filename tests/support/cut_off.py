@@ -1,8 +1,8 @@
-"""A machine without a network: an engine with a data root of its own, and commands, all in empty network namespaces.
+"""A machine without a network: a second engine and commands, each in an empty network namespace.
 
-In such a namespace there is no interface but a loopback that is down: every connect fails, even one to this machine.
-The engine's socket is a file, and so is reached all the same. Nor may it be outside of one: an engine that is told
---bridge=none removes the machine's docker0, and so takes the network of another engine's containers.
+In such a namespace the only interface is a loopback that is down: every connection fails, even to this machine. The
+engine can still be reached, because its socket is a file. It must run in a namespace: with --bridge=none, an engine
+removes the docker0 interface, which would disconnect the containers of the machine's own engine.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ PYTHON = ("/usr/bin/python3", "-I")
 HEALTH = (*PYTHON, "-S", "/opt/drydock/entrypoints", "health")
 ASK = """
 import json, sys, urllib.request
-said = {"model": "smollm2", "messages": [{"role": "user", "content": sys.argv[1]}], "temperature": 0, "max_tokens": 32}
-where, kind = "http://127.0.0.1:8000/v1/chat/completions", {"Content-Type": "application/json"}
-with urllib.request.urlopen(urllib.request.Request(where, json.dumps(said).encode(), kind), timeout=120) as answer:
+body = {"model": "smollm2", "messages": [{"role": "user", "content": sys.argv[1]}], "temperature": 0, "max_tokens": 32}
+url, headers = "http://127.0.0.1:8000/v1/chat/completions", {"Content-Type": "application/json"}
+with urllib.request.urlopen(urllib.request.Request(url, json.dumps(body).encode(), headers), timeout=120) as answer:
     print(json.load(answer)["choices"][0]["message"]["content"])
 """
-"""A request from inside a container: those of such an engine have no network, and so no port outside."""
+"""Sends a request from inside a container: this engine's containers have no network and no published ports."""
 
 
 class CutOff:
-    """The second engine, which holds no image; skips the test where namespaces may not be made."""
+    """The second engine, without images; skips the test if namespaces cannot be created."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-"))  # short: sockets' paths have 107 bytes at most
+        self.folder = Path(tempfile.mkdtemp(prefix="drydock-cut-"))  # short: a socket's path has at most 107 bytes
         if os.geteuid() != 0 or subprocess.run([*CUT, "true"], check=False).returncode:
             pytest.skip("only root can make a network namespace and start a second engine")
         (self.folder / "daemon.json").write_text(dumps(SETTINGS))
@@ -59,21 +59,21 @@ class CutOff:
         return f"unix://{self.folder / 'engine.sock'}"
 
     def run(self, *command: str, cwd: Path, env: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Run a command without network, with this engine."""
+        """Run a command without network that uses this engine."""
         environment = {**env, "DOCKER_HOST": self.host}
         return subprocess.run(
             [*CUT, *command], cwd=cwd, env=environment, capture_output=True, text=True, check=False, timeout=900
         )
 
     def docker(self, *arguments: str) -> str:
-        """Return what a docker command prints."""
+        """Return the output of a docker command."""
         done = self.run("docker", *arguments, cwd=self.folder, env=os.environ)
         assert done.returncode == 0, done.stderr[-2000:]
         return done.stdout.strip()
 
     @contextlib.contextmanager
-    def beside(self, registry: Registry) -> Iterator[None]:
-        """Serve what a registry holds on the engine's own loopback too, under the same address: all that it reaches."""
+    def serving_registry(self, registry: Registry) -> Iterator[None]:
+        """Also run a registry on the engine's loopback, with the same content and address."""
         inside = ("nsenter", f"--net=/proc/{self._process.pid}/ns/net")
         subprocess.run([*inside, "ip", "link", "set", "lo", "up"], check=True)
         answers = [*inside, sys.executable, "-c", PROBE.format(port=registry.port)]
@@ -86,14 +86,14 @@ class CutOff:
 
     @contextlib.contextmanager
     def serving(self, image: str, model: Path) -> Iterator[str]:
-        """Serve a model in a container without any network; yield the container's id when it is ready."""
+        """Serve a model in a container without network; yield the container's id once it is ready."""
         serve = ("serve", "--model", "/models/smollm2", "--served-model-name", "smollm2")
         folder = f"--volume={model}:/models/smollm2:ro"
         container = self.docker(
             "run", "--detach", "--network=none", "--read-only", "--tmpfs=/tmp", folder, image, *serve
         )
         try:
-            ready = wait_for(lambda: self._ends_well(container, *HEALTH) or not self._runs(container), 300)
+            ready = wait_for(lambda: self._succeeds(container, *HEALTH) or not self._runs(container), 300)
             assert ready, self.docker("logs", "--tail=20", container)
             assert self._runs(container), self.run("docker", "logs", container, cwd=model, env=os.environ).stderr[
                 -3000:
@@ -103,10 +103,10 @@ class CutOff:
             self.docker("rm", "--force", "--volumes", container)
 
     def ask(self, container: str, question: str) -> str:
-        """Return the greedy answer of what `serving` serves."""
+        """Return the greedy answer of a container started by `serving`."""
         return self.docker("exec", container, *PYTHON, "-c", ASK, question)
 
-    def _ends_well(self, container: str, *command: str) -> bool:
+    def _succeeds(self, container: str, *command: str) -> bool:
         done = self.run("docker", "exec", container, *command, cwd=self.folder, env=os.environ)
         return done.returncode == 0
 
@@ -114,7 +114,7 @@ class CutOff:
         return self.docker("inspect", "--format={{.State.Running}}", container) == "true"
 
     def stop(self) -> None:
-        """End it by its pid, and remove its images."""
+        """Stop the engine by its pid and remove its data."""
         self._process.terminate()
         self._process.wait(timeout=60)
         shutil.rmtree(self.folder, ignore_errors=True)

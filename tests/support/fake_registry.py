@@ -1,4 +1,4 @@
-"""A registry that answers what the test says, and notes what it was asked."""
+"""A registry whose answers the test defines, and that records its requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Answer(NamedTuple):
 
 
 class Fake(ThreadingHTTPServer):
-    """Gives each request to `answer`."""
+    """Calls `answer` for each request and records it in `seen`."""
 
     daemon_threads = True
 
@@ -61,4 +61,4 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = answer  # noqa: N815 - http.server's names
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Do not log."""

@@ -1,4 +1,4 @@
-"""A shelf whose store holds everything that its lock pins, in a few kilobytes: what a bundle takes along."""
+"""A `LocalRepository` whose store contains everything that its lock pins, in a few kilobytes, as a bundle needs it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 from drydock.inputs.store import Store
 from drydock.model.locked import Lock, LockedDeb, LockedDebianBase, LockedWheel
-from tests.support.local_registry import PLATFORMS, Shelf
+from tests.support.local_registry import PLATFORMS, LocalRepository
 
 
-class Stocked(Shelf):
-    """The repository, its cache folder, its layouts and its store."""
+class StockedRepository(LocalRepository):
+    """The repository, its cache folder, its images and its store."""
 
     def __init__(
         self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS[:1], salt: str = "", size: int = 0

@@ -1,4 +1,4 @@
-"""Keys to sign with."""
+"""Signing keys."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drydock.engine import debian
 
 
 def key_pair(folder: Path) -> Path:
-    """Make a key pair of cosign's, which is installed where it is missing; return the private key's file."""
+    """Create a cosign key pair and return the private key's file; install cosign if needed."""
     if not shutil.which("cosign"):
         debian.install("cosign", minimum={"cosign": (2, 6)})
     environment = {**os.environ, "COSIGN_PASSWORD": ""}

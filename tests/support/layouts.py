@@ -1,4 +1,4 @@
-"""OCI layouts of a few kilobytes, as the tests of what reads images want them."""
+"""Small OCI layouts for tests of code that reads images."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ COMPRESSIONS: Mapping[str, Callable[[bytes], bytes]] = {
     "+gzip": lambda data: gzip.compress(data, mtime=0),
     "+zstd": zstandard.ZstdCompressor().compress,
 }
-"""End of a layer's media type → what compresses it."""
+"""Suffix of a layer's media type → the function that compresses it."""
 
 
 def tar(entries: Iterable[tuple[str, bytes, Mapping[str, Any]]]) -> bytes:
-    """Return a tar file of names, contents, and what else tarfile knows of an entry (mode, type, …)."""
+    """Return a tar file of entries: name, content and other fields of TarInfo (mode, type, …)."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
         for name, content, fields in entries:
@@ -35,14 +35,14 @@ def tar(entries: Iterable[tuple[str, bytes, Mapping[str, Any]]]) -> bytes:
 
 
 def write(folder: Path, *layers: bytes, config: Mapping[str, Any] | None = None, suffix: str = "+zstd") -> Path:
-    """Write the layout of an image of such layers, the lowest first; return its folder."""
+    """Write the layout of an image with these layers, the lowest first; return its folder."""
     media_type, compress = f"application/vnd.oci.image.layer.v1.tar{suffix}", COMPRESSIONS[suffix]
-    described = [{"mediaType": media_type, **put(folder, compress(layer))} for layer in layers]
-    return name(folder, {"config": put(folder, dumped(config or {})), "layers": described})
+    descriptors = [{"mediaType": media_type, **put(folder, compress(layer))} for layer in layers]
+    return name(folder, {"config": put(folder, dumped(config or {})), "layers": descriptors})
 
 
 def name(folder: Path, manifest: Mapping[str, Any]) -> Path:
-    """Write a manifest, and let the layout's index name it alone; return the layout's folder."""
+    """Write a manifest, and an index that names only it; return the layout's folder."""
     index = {"schemaVersion": 2, "manifests": [put(folder, json.dumps(manifest, indent=2).encode())]}
     (folder / "index.json").write_bytes(dumped(index))
     (folder / "oci-layout").write_bytes(dumped({"imageLayoutVersion": "1.0.0"}))
@@ -50,7 +50,7 @@ def name(folder: Path, manifest: Mapping[str, Any]) -> Path:
 
 
 def put(folder: Path, data: bytes) -> dict[str, Any]:
-    """Write a blob; return what a descriptor says of its bytes."""
+    """Write a blob; return the digest and size for its descriptor."""
     sha256 = hashlib.sha256(data).hexdigest()
     blobs = folder / "blobs" / "sha256"
     blobs.mkdir(parents=True, exist_ok=True)
@@ -59,5 +59,5 @@ def put(folder: Path, data: bytes) -> dict[str, Any]:
 
 
 def dumped(value: Any) -> bytes:
-    """Return JSON as BuildKit writes a config: without spaces."""
+    """Return JSON without spaces, as BuildKit writes a config."""
     return json.dumps(value, separators=(",", ":")).encode()

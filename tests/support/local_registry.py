@@ -1,7 +1,7 @@
-"""A repository whose one CPU variant was "built" by hand: layouts of a few kilobytes that agree with their lock.
+"""A copy of this repository with hand-made images of its CPU variant, a few kilobytes each, that match their lock.
 
-Publishing needs no engine, so neither do its tests. The images hold what real ones hold in small: a Debian root with
-its package database, an environment with wheels, drydock's own files.
+The images contain what real ones contain: a Debian root with its package database, an environment with wheels,
+drydock's own files. So tests of `publish` need no engine.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 
 import zstandard
 
-from drydock.build import build, render
+from drydock.build import render
+from drydock.build.job import BuildOptions, entrypoint_files, prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
@@ -39,8 +40,11 @@ FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
 COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
 
 
-class Shelf:
-    """The repository, its cache folder, and its layouts; `salt` makes other digests."""
+class LocalRepository:
+    """The repository, its cache folder, and its images.
+
+    `salt` changes the digests; `size` adds that many bytes to a layer.
+    """
 
     def __init__(self, folder: Path, *, platforms: tuple[str, ...] = PLATFORMS, salt: str = "", size: int = 0) -> None:
         self.root, self.cache, self._salt, self._size = folder / "repository", folder / "cache", salt, size
@@ -52,15 +56,15 @@ class Shelf:
         self.lock = lockfile.read_lock(path)
         render.write(self.root, self.variant, self.lock)
         for platform in platforms:
-            self.shelve(platform)
+            self.write_build(platform)
 
     @property
     def environment(self) -> dict[str, str]:
-        """What its processes run with."""
+        """The environment for commands in the repository."""
         return {**os.environ, "DRYDOCK_CACHE": str(self.cache), "PYTHONPATH": str(self.root)}
 
     def start(self, *command: str, **changes: str) -> subprocess.Popen[str]:
-        """Start an invoke verb in a process group of its own."""
+        """Start an invoke verb in its own process group."""
         return subprocess.Popen(
             [sys.executable, "-m", "invoke", *command],
             cwd=self.root,
@@ -72,18 +76,18 @@ class Shelf:
         )
 
     def layout(self, platform: str) -> Path:
-        """Return where a platform's layout lies."""
-        found = build.kept(build.prepare(VARIANT, build.Wish(platform=platform), root=self.root))
+        """Return the layout of a platform's image."""
+        found = prepare(VARIANT, BuildOptions(platform=platform), root=self.root).kept_layout
         assert found
         return found
 
-    def shelve(self, platform: str) -> None:
-        """Put a layout where the build keeps them."""
-        job = build.prepare(VARIANT, build.Wish(platform=platform), root=self.root)
-        folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / build.inputs_sha256(job)
+    def write_build(self, platform: str) -> None:
+        """Write an image to the folder in which the build keeps it."""
+        job = prepare(VARIANT, BuildOptions(platform=platform), root=self.root)
+        folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / job.inputs_sha256
         write_layout(folder, self._layers(job.lock.platforms[platform]), platform, render.labels(self.variant))
 
-    # --- how it is made ---------------------------------------------------------------------------------------------
+    # --- how the repository is made ---------------------------------------------------------------------------------
 
     def _copy(self, platforms: tuple[str, ...]) -> None:
         for name in FOLDERS:
@@ -110,8 +114,8 @@ class Shelf:
         layers = {layer: (_pin(*found),) for layer, found in self.wheels.items()}
         base = pins.base
         assert isinstance(base, LockedDebianBase)
-        wanted = {*self.variant.base.packages, "libc6"}  # type: ignore[union-attr] - Debian's, as just seen
-        packages = tuple(deb for deb in base.packages if deb.name in wanted)
+        names = {*self.variant.base.packages, "libc6"}  # type: ignore[union-attr] - a Debian base, asserted above
+        packages = tuple(deb for deb in base.packages if deb.name in names)
         base = base.model_copy(update={"packages": packages, "digest": f"sha256:{'b' * 64}"})
         small = pins.model_copy(update={"layers": layers, "image": None, "base": base})
         update = {
@@ -126,13 +130,13 @@ class Shelf:
             with zipfile.ZipFile(io.BytesIO(data)) as archive:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
         profile = (self.root / "images" / VARIANT / "profile.json").read_bytes()
-        own = {f"opt/drydock/entrypoints/{name}": data for name, data in build.entrypoint_files(self.root).items()}
+        own = {f"opt/drydock/entrypoints/{name}": data for name, data in entrypoint_files(self.root).items()}
         filler = {"var/lib/filler": hashlib.shake_128(self._salt.encode()).digest(self._size)} if self._size else {}
         return [_debian(pins), site, {**own, "opt/drydock/profile.json": profile, **filler}]
 
 
 def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, labels: Mapping[str, str]) -> None:
-    """Write an OCI layout as BuildKit does, of layers given as path → content."""
+    """Write an OCI layout as BuildKit does; each layer is given as path → content."""
     fields = {"mtime": EPOCH, "mode": 0o644}
     tars = [layouts.tar((name, data, fields) for name, data in files.items()) for files in layers]
     system, _, architecture = platform.partition("/")
@@ -172,6 +176,6 @@ def _pin(filename: str, data: bytes) -> LockedWheel:
     return LockedWheel(name=name.replace("_", "-"), version=version, filename=filename, size=len(data), sha256=sha256)
 
 
-def other_variant(shelf: Shelf) -> Variant:
-    """Return the variant under another id."""
-    return shelf.variant.model_copy(update={"id": "cpu-other", "default": False})
+def other_variant(local: LocalRepository) -> Variant:
+    """Return the variant with another id."""
+    return local.variant.model_copy(update={"id": "cpu-other", "default": False})

@@ -1,4 +1,4 @@
-"""A web server on the loopback address that can misbehave."""
+"""A web server on the loopback address that can inject faults."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Loopback(ThreadingHTTPServer):
-    """Serves `files`; each request for a path first uses up one of its `faults`."""
+    """Serves `files`. Each request for a path consumes one of its `faults`."""
 
     daemon_threads = True
 
@@ -24,10 +24,10 @@ class Loopback(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def ranges(self, path: str) -> list[str | None]:
-        return [wanted for asked, wanted, _ in self.requests if asked == path]
+        return [requested_range for requested, requested_range, _ in self.requests if requested == path]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that was killed is part of the tests."""
+        """Ignore errors: tests kill clients."""
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -70,4 +70,4 @@ class Handler(BaseHTTPRequestHandler):
                 threading.Event().wait(0.02)
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Do not log."""

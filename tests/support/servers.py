@@ -1,4 +1,4 @@
-"""The real Debian docker-registry on the loopback address, and a proxy before it that misbehaves."""
+"""The real Debian docker-registry on the loopback address, and a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import requests
 
 from drydock.engine import debian
 
-PASSWORD = "correct horse"  # noqa: S105 - of the tests' own registry
+PASSWORD = "correct horse"  # noqa: S105 - of the test registry
 HTPASSWD = "someone:$2b$05$DFZoaI09KhcoJu5hF4S5Qu/sErKKszCJXlzPIs77k0ICrVaZKcs72\n"
-"""PASSWORD with bcrypt, as `htpasswd -B` makes it."""
+"""PASSWORD, encrypted with bcrypt by `htpasswd -B`."""
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -29,14 +29,14 @@ def free_port() -> int:
 
 
 def program() -> str:
-    """Return the registry's program; on Debian, as root, install it where it is missing, and say so."""
+    """Return the registry's program; as root on Debian, install it if it is missing."""
     if not shutil.which("docker-registry"):
         debian.install("docker-registry")
     return shutil.which("docker-registry") or "docker-registry"
 
 
 class Registry:
-    """A registry with an empty folder of its own; `users` makes it ask who comes."""
+    """A registry with its own empty folder; with `users` it requires credentials."""
 
     def __init__(self, folder: Path, *, users: bool = False) -> None:
         self.folder, self.port = folder, free_port()
@@ -57,7 +57,7 @@ class Registry:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """What serves its folder."""
+        """The command that serves its folder."""
         return (program(), "serve", str(self._config))
 
     def start(self) -> None:
@@ -74,14 +74,14 @@ class Registry:
         raise TimeoutError((self.folder / "log").read_text())
 
     def stop(self) -> None:
-        """End it."""
+        """Stop it."""
         if self._process:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def blob_file(self, digest: str) -> Path:
-        """Return where the registry keeps a blob's bytes."""
+        """Return the file in which the registry stores a blob."""
         hexadecimal = digest.removeprefix("sha256:")
         return self.folder / "data/docker/registry/v2/blobs/sha256" / hexadecimal[:2] / hexadecimal / "data"
 
@@ -93,28 +93,28 @@ class Answered(NamedTuple):
     """Method and path."""
     status: int
     began: float
-    """When it was taken from the client, in seconds of the monotonic clock."""
+    """When the client sent it, in seconds of the monotonic clock."""
     ended: float
 
 
 class FaultyProxy:
-    """Forwards TCP to a registry; with the given probability it cuts, delays, truncates, or answers trouble itself.
+    """Forwards TCP to a registry; with the given probability it drops, delays, truncates or answers an error itself.
 
-    Each connection carries one request: the proxy asks both sides to close it, so that faults meet all requests alike.
+    Each connection carries one request: the proxy asks both sides to close it, so that every request can have a fault.
     """
 
     def __init__(self, target: int, probability: float, seed: int) -> None:
         self.probability, self._target, self._random = probability, target, random.Random(seed)  # noqa: S311 - repeatable
         self.faults: dict[str, int] = {}
         self.journal: list[Answered] = []
-        """What the registry answered, in order, whether or not the client was there to hear it."""
+        """The registry's answers in order, including those that did not reach the client."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self.host = f"127.0.0.1:{self.port}"
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Stop accepting connections."""
         self._listener.close()
 
     def _serve(self) -> None:
@@ -123,15 +123,15 @@ class FaultyProxy:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            threading.Thread(target=self._one, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._handle, args=(connection,), daemon=True).start()
 
-    def _one(self, client: socket.socket) -> None:
+    def _handle(self, client: socket.socket) -> None:
         try:
             with client:
                 client.settimeout(20)
                 self._request(client)
         except OSError:
-            return  # one of the two sides went away, as they do
+            return  # the client or the registry closed the connection
 
     def _request(self, client: socket.socket) -> None:
         head, rest = self._head(client)
@@ -152,13 +152,13 @@ class FaultyProxy:
             time.sleep(self._random.uniform(0.01, 0.1))
         with socket.create_connection(("127.0.0.1", self._target), timeout=20) as server:
             answer = self._forward(client, server, head, rest, fault)
-        self._note(head, answer, began)
-        if answer and fault != "lose":  # done over there, and nobody hears of it
+        self._record(head, answer, began)
+        if answer and fault != "lose":  # lose: the registry has answered, but the client gets nothing
             cut = fault == "truncate" and not self._length(head)
             client.sendall(answer[: len(answer) // 2] if cut else answer)
 
     def _forward(self, client: socket.socket, server: socket.socket, head: bytes, rest: bytes, fault: str) -> bytes:
-        """Bring a request to the registry and return its answer; empty where the request was cut."""
+        """Forward a request to the registry and return its answer; empty if the request was truncated."""
         length = self._length(head)
         server.sendall(head)
         sent, cut = 0, self._random.randrange(length) if fault == "truncate" and length else length
@@ -170,13 +170,13 @@ class FaultyProxy:
             server.sendall(chunk[: cut - sent])
             sent += len(chunk)
         if sent < length or (cut < length):
-            return b""  # half of a body, then nothing
+            return b""  # only a part of the body was sent
         answer = b""
         while chunk := server.recv(1 << 16):
             answer += chunk
         return answer
 
-    def _note(self, head: bytes, answer: bytes, began: float) -> None:
+    def _record(self, head: bytes, answer: bytes, began: float) -> None:
         if answer:
             request = b" ".join(head.split(b" ", 2)[:2]).decode()
             self.journal.append(Answered(request, int(answer.split(b" ", 2)[1]), began, time.monotonic()))

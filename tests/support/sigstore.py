@@ -1,7 +1,8 @@
-"""The two services that signing with an identity needs, on the loopback address and with an authority of their own.
+"""The two services that keyless signing needs, on a loopback address.
 
-A certificate authority that believes every token (Fulcio's API: https://github.com/sigstore/fulcio, fulcio.proto,
-CreateSigningCertificate) and a timestamp authority (RFC 3161); both are openssl's work. There is no transparency log.
+A certificate authority that accepts every token (Fulcio's API: https://github.com/sigstore/fulcio, fulcio.proto,
+CreateSigningCertificate) and a timestamp authority (RFC 3161), both implemented with openssl. There is no transparency
+log.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ ISSUER = "https://issuer.example"
 SINCE = "start-time=2024-01-01T00:00:00Z"
 CURVE = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 AUTHORITY = ("basicConstraints=critical,CA:TRUE", "keyUsage=critical,keyCertSign,cRLSign")
-STAMPS = "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
-STAMPING = """[tsa]
+STAMP_EXTENSIONS = "keyUsage=critical,digitalSignature\nextendedKeyUsage=critical,timeStamping\n"
+STAMP_CONFIG = """[tsa]
 default_tsa=authority
 [authority]
 serial=serial
@@ -32,23 +33,23 @@ ess_cert_id_alg=sha256
 
 
 class Sigstore:
-    """Both services; `config` and `root` are the files that cosign wants of those who sign and who verify."""
+    """Both services; cosign needs the file `config` to sign and the file `root` to verify."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir()
         self._authorities()
-        self._one_at_a_time = threading.Lock()
+        self._lock = threading.Lock()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._describe(f"http://127.0.0.1:{self._server.server_port}")
         self.config, self.root = str(folder / "config.json"), str(folder / "root.json")
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start the server."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
-        """Answer no more."""
+        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
@@ -61,9 +62,9 @@ class Sigstore:
         self.openssl("req", "-x509", *CURVE, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/O=tests",
                      *extensions)  # fmt: skip
         self.openssl("req", *CURVE, "-keyout", "stamps.key", "-out", "stamps.csr", "-subj", "/O=tests/CN=stamps")
-        self._write("stamps.ext", STAMPS)
+        self._write("stamps.ext", STAMP_EXTENSIONS)
         self._issue("-req", "-in", "stamps.csr", "-extfile", "stamps.ext", "-out", "stamps.pem")
-        self._write("stamping.cnf", STAMPING)
+        self._write("stamping.cnf", STAMP_CONFIG)
         self._write("serial", "01\n")
         self._write("chain.pem", self._read("stamps.pem") + self._read("ca.pem"))
 
@@ -85,7 +86,7 @@ class Sigstore:
         subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
 
     def certificate(self, token: str, request: dict[str, Any]) -> bytes:
-        """Return a certificate of the requested key for whom the token says it is."""
+        """Return a certificate for the requested key and the identity in the token."""
         claims = json.loads(base64.urlsafe_b64decode(f"{token.split('.')[1]}=="))
         self._write("leaf.pub", request["publicKeyRequest"]["publicKey"]["content"])
         self._write(
@@ -106,7 +107,7 @@ class Sigstore:
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:
         def answer(path: str, token: str, body: bytes) -> bytes:
-            with self._one_at_a_time:
+            with self._lock:
                 return self.stamp(body) if path == "/stamps" else self.certificate(token, json.loads(body))
 
         class Handler(BaseHTTPRequestHandler):
@@ -121,7 +122,7 @@ class Sigstore:
                 self.wfile.write(data)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Do not log."""
 
         return Handler
 
@@ -133,7 +134,7 @@ class Sigstore:
 
 
 def token(email: str) -> str:
-    """Return what an identity provider would say of somebody; its signature is nobody's."""
+    """Return an identity token with an empty signature."""
     claims = {"iss": ISSUER, "sub": email, "email": email, "email_verified": True, "aud": "sigstore"}
     claims |= {"iat": int(time.time()), "exp": int(time.time()) + 600}
     return ".".join(_part(value) for value in ({"alg": "RS256", "typ": "JWT"}, claims, {}))

@@ -18,7 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from drydock.build import build, plan
+from drydock.build import plan
+from drydock.build.job import Job, entrypoint_files, prepare
+from drydock.core.paths import ROOT
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store
 from drydock.lock import lockfile
@@ -135,20 +137,20 @@ class StandIn:
 
     def targets(self) -> dict[str, Any]:
         """Return the bake targets: the base's stand-in, and the variant's own as `invoke plan` makes it."""
-        pins = lockfile.read_lock(lockfile.path_of(build.ROOT, self.variant.id))
-        job = build.Job(variant=self.variant, lock=pins, platform=PLATFORM)
-        context = build.ROOT / "images" / self.variant.id
+        pins = lockfile.read_lock(lockfile.path_of(ROOT, self.variant.id))
+        job = Job(variant=self.variant, lock=pins, platform=PLATFORM)
+        context = ROOT / "images" / self.variant.id
         base = f"base_{self._base_key()}"
         made = plan.plan(self.variant, pins, PLATFORM, self._contexts(job, base), context, self.folder)
         target = made["target"][plan.bake_name(self.variant.id)]
         target |= {"output": [f"type=image,name={self.image},unpack=true"]}
         return {base: self._base_target(), plan.bake_name(self.variant.id): target}
 
-    def _contexts(self, job: build.Job, base: str) -> dict[str, str]:
+    def _contexts(self, job: Job, base: str) -> dict[str, str]:
         sources = {item.name: str(self._tree(item.name)) for item in self.variant.sources}
         supplied = {item.name: str(self._brought(item)) for item in self.variant.supplied}
         own = {"wheels": str(self._wheels()), "tools": _tools(), "base": f"target:{base}"}
-        entrypoints = str(default_store().folder({}, build.entrypoint_files(job.root)))
+        entrypoints = str(default_store().folder({}, entrypoint_files(job.root)))
         return {**own, **sources, **supplied, "entrypoints": entrypoints}
 
     # --- base -------------------------------------------------------------------------------------------------------
@@ -278,13 +280,13 @@ def _carries(pattern: str, variant: Variant, number: int) -> bool:
 
 
 def _tools() -> str:
-    job = build.prepare("cpu")
+    job = prepare("cpu")
     return fetch.fetch(job.variant, job.lock, PLATFORM, without={"base", "wheels"})["tools"]
 
 
 def root_context() -> str:
     """Return the small Debian root, as a context: the CPU variant's own base."""
-    job = build.prepare("cpu")
+    job = prepare("cpu")
     return fetch.fetch(job.variant, job.lock, PLATFORM, without={"wheels", "tools"})["base"]
 
 

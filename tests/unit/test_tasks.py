@@ -1,4 +1,4 @@
-"""The command line as invoke reads it: every command that a page shows is one that exists."""
+"""The command line as invoke parses it: every command in pages and modules exists."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from invoke.parser import Parser, ParserContext
 import tasks
 from drydock.core.paths import ROOT
 
-PAGES = (*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), *sorted(ROOT.glob("drydock/*.py")))
-"""And the modules, whose hints name commands too."""
+PATTERNS = ("*.md", "docs/*.md", "drydock/**/*.py", "bench/*.py")
+PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern))]
+"""Pages, and modules, whose hints contain commands."""
 COMMAND = re.compile(r"""(?:\./inv|\bin/invoke|["`]invoke|    invoke) ([a-z][^`\n|#";:]*)""")
-"""Up to the end of the code span or the line, a pipe or a comment."""
+"""A command ends with the code span, the line, a pipe or a comment."""
 
 
 def contexts() -> dict[str, ParserContext]:
-    """Return what each verb takes, by its name as pages write it; `./inv` says `lock diff` for invoke's lock.diff."""
+    """Return the parameters of each task, by its name in pages: `lock diff` is invoke's `lock.diff`."""
     return {
         str(name).replace(".", " "): verb
         for verb in tasks.namespace.to_contexts()
@@ -29,13 +30,13 @@ def contexts() -> dict[str, ParserContext]:
 
 
 def read(words: str) -> dict[str, object]:
-    """Return what a command line gives each argument of its verb. Raises ParseError."""
+    """Parse a command line; return argument → value. Raises ParseError."""
     (context,) = Parser(contexts=tasks.namespace.to_contexts()).parse_argv(shlex.split(words))
     return {name: argument.value for name, argument in context.args.items()}
 
 
 def wrong(command: str) -> Iterator[str]:
-    """Yield what is unknown in a command: its verb, or flags of it. Pages also name a verb without what it needs."""
+    """Yield unknown tasks and flags in a command. Required flags may be missing, as in pages."""
     own, known = command.partition(" -- ")[0].split(), contexts()
     verbs = [name for name in (" ".join(own[:2]), own[0].replace(".", " ")) if name in known]
     if not verbs:
@@ -45,13 +46,13 @@ def wrong(command: str) -> Iterator[str]:
             yield f"{verbs[0]} {flag}"
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_command_that_a_page_shows_exists(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_in_a_page_exists(page: Path) -> None:
     commands = COMMAND.findall(page.read_text())
     assert [unknown for command in commands for unknown in wrong(command)] == []
 
 
-def test_a_command_that_does_not_exist_is_noticed() -> None:
+def test_an_unknown_command_is_found() -> None:
     assert [
         *wrong("biuld --target cpu"),
         *wrong("build --taget cpu"),
@@ -64,6 +65,6 @@ def test_a_command_that_does_not_exist_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("verb", ["lock --target cpu", "fetch -t cpu", "plan -t cpu", "build -t cpu"])
-def test_contexts_arrive_whole_and_as_often_as_given(verb: str) -> None:
+def test_context_may_be_repeated_and_contain_spaces(verb: str) -> None:
     assert read(verb)["context"] == []
     assert read(f"{verb} --context base=/a --context 'wheels=/b c'")["context"] == ["base=/a", "wheels=/b c"]

@@ -1,6 +1,6 @@
-"""Who is asked what is newest: pip's indexes through uv, Debian's mirrors through apt, registries, git hosts. IO.
+"""Looks up the newest versions: pip's indexes through uv, Debian's mirrors through apt, registries, git hosts. IO.
 
-Nothing is fetched but lists. Each answer is asked for once, however many variants want it, and so is each failure.
+Only lists are downloaded. Answers and failures are remembered, so each is asked for once for all variants.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 
-from drydock.config.mirrors import read_mirrors, registry
+from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import DrydockError, GoneError, InputError
 from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
+from drydock.inputs.images import at_mirror
 from drydock.inputs.indexes import Indexes
-from drydock.inputs.wheels import Candidate, Environment, Request
+from drydock.inputs.wheels import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
 from drydock.oci.reference import Reference, parse
@@ -26,13 +27,13 @@ from drydock.registry.client import Client
 from drydock.registry.manifests import Manifest, Manifests
 
 PATIENCE = 15.0
-"""Seconds that a registry has for an answer; there are many, and a nightly check asks again tomorrow."""
+"""Seconds to wait for a registry; short, since there are many and a nightly check runs again tomorrow."""
 PAUSE = 0.05
 """Seconds before a registry is asked again; doubled each time."""
 ABSENT = re.compile(
     r"[Bb]ecause (?:all versions of |only \S+ is available and )?([\w.-]+)\S* (?:was not found|has no )"
 )
-"""How uv names a distribution that no index has, or has no fitting wheel of."""
+"""How uv names a distribution that no index has, or for which no wheel fits."""
 
 T = TypeVar("T")
 
@@ -53,14 +54,14 @@ class Tag(NamedTuple):
     """Digests of the layers of one platform, the lowest first."""
 
 
-class World(Protocol):
-    """Everybody who is asked. Each raises a DrydockError where there is no answer, GoneError where the answer is no."""
+class Upstream(Protocol):
+    """Where the newest versions come from. Raises DrydockError if there is no answer, GoneError if nothing exists."""
 
-    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+    def allowed(self, request: ResolveRequest, target: Environment) -> Mapping[str, Offer]:
         """Return what requirements mean today, by name."""
 
     def newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool = False) -> Mapping[str, Offer]:
-        """Return the newest of each distribution that some index has, whatever else wants of it."""
+        """Return the newest of each distribution that an index has, without regard to what else requires."""
 
     def debs(self, suite: str, packages: tuple[str, ...], platform: str) -> tuple[LockedDeb, ...]:
         """Return a suite's packages today, with what they depend on."""
@@ -72,19 +73,19 @@ class World(Protocol):
         """Return the commit of a tag or branch."""
 
 
-class Machine:
-    """The world as this machine's configuration reaches it."""
+class LiveUpstream:
+    """Upstream sources as this machine's configuration reaches them."""
 
     def __init__(self, env: Mapping[str, str] = os.environ) -> None:
         self._env = env
         self._known: dict[Any, Any] = {}
 
-    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+    def allowed(self, request: ResolveRequest, target: Environment) -> Mapping[str, Offer]:
         """Return what requirements mean today, by name. Raises InputError."""
         return self._once((request, target), lambda: self._offers(request, target))
 
     def newest(self, names: tuple[str, ...], target: Environment, *, sdist: bool = False) -> Mapping[str, Offer]:
-        """Return the newest of each distribution; one that no index has is not among them. Raises InputError."""
+        """Return the newest of each distribution, without those that no index has. Raises InputError."""
         return self._once((names, target, sdist), lambda: self._newest(names, target, sdist=sdist))
 
     def debs(self, suite: str, packages: tuple[str, ...], platform: str) -> tuple[LockedDeb, ...]:
@@ -95,18 +96,18 @@ class Machine:
     def tag(self, reference: str, platform: str) -> Tag:
         """Return what a reference names today.
 
-        Raises RegistryError, at once for a host that did not answer before; GoneError where there is no such image.
+        Raises RegistryError, at once for a host that did not answer before; GoneError if the image does not exist.
         """
-        where = parse(registry(reference, read_mirrors(self._env)))
+        where = parse(at_mirror(reference, read_mirrors(self._env)))
         self._once(("host", where.host), lambda: self._reach(where))
         return self._once((reference, platform), lambda: self._tag(where, platform))
 
     def commit(self, source: SourceCode) -> str:
-        """Return the commit of a tag or branch. Raises FetchError; GoneError where there is no such ref."""
+        """Return the commit of a tag or branch. Raises FetchError; GoneError if the ref does not exist."""
         return self._once((source.repository, source.ref), lambda: self._commit(source))
 
     def _once(self, key: Any, ask: Callable[[], T]) -> T:
-        """Ask once; a failure is the same for everybody who asks again."""
+        """Return the remembered answer, or ask; raise the remembered failure again."""
         if key not in self._known:
             try:
                 self._known[key] = ask()
@@ -119,7 +120,7 @@ class Machine:
 
     # --- indexes ----------------------------------------------------------------------------------------------------
 
-    def _offers(self, request: Request, target: Environment) -> dict[str, Offer]:
+    def _offers(self, request: ResolveRequest, target: Environment) -> dict[str, Offer]:
         configured = indexes.read_indexes(self._env)
         found = wheels.offered(request, target, self._env)
         return {item.name: Offer(item.version, item.sha256, origin(item, configured)) for item in found}
@@ -128,7 +129,7 @@ class Machine:
         left = names
         while left:
             try:
-                return self._offers(Request(left, no_deps=True, sdist=sdist), target)
+                return self._offers(ResolveRequest(left, no_deps=True, sdist=sdist), target)
             except InputError as error:
                 fewer = tuple(name for name in left if canonicalize_name(name) not in absent(str(error)))
                 if fewer == left:
@@ -145,7 +146,7 @@ class Machine:
     # --- registries -------------------------------------------------------------------------------------------------
 
     def _reach(self, where: Reference) -> bool:
-        """Ask a host once for anything, so that a dozen images of a registry that is away cost one wait."""
+        """Ask a host once, so that many images of an unreachable registry cost one wait."""
         self._manifests(where).find(where.name)
         return True
 
@@ -171,12 +172,12 @@ class Machine:
 
 
 def absent(said: str) -> set[str]:
-    """Return the distributions of which uv says that no index has a fitting file. Pure."""
+    """Return the distributions for which, as uv reports, no index has a matching file. Pure."""
     return {canonicalize_name(name) for name in ABSENT.findall(" ".join(said.split()))}
 
 
 def origin(candidate: Candidate, configured: Indexes) -> str:
-    """Say which of pip's indexes a file is of, without naming a host: the one whose address its own is most like."""
+    """Return which of pip's indexes a file comes from, without its host: the one with the most similar address."""
     named = [(f"find-links {number}", url) for number, url in enumerate(configured.find_links, 1)]
     named += [(f"extra index {number}", url) for number, url in enumerate(configured.extra, 1)]
     best = max(((_alike(url, candidate.url), name) for name, url in named), default=(0, ""))

@@ -1,4 +1,4 @@
-"""Variants and their locks → what has drifted, asking a `World`. IO through it alone."""
+"""Compares locks with what an `Upstream` has today. All IO goes through it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from drydock.core.console import emit, log
 from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
 from drydock.core.files import dumps
 from drydock.inputs import wheels as resolve
-from drydock.inputs.wheels import Environment, Request
+from drydock.inputs.wheels import Environment, ResolveRequest
 from drydock.lock import lockfile
-from drydock.lock.drift.ask import Machine, Offer, World
-from drydock.lock.drift.record import Change, Drift, NotAsked, text
+from drydock.lock.drift.ask import LiveUpstream, Offer, Upstream
+from drydock.lock.drift.record import Drift, DriftedPin, NotAsked, text
 from drydock.lock.pin import BOOTSTRAP
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedDeb, LockedPlatform, LockedSource, LockedWheel
@@ -31,33 +31,33 @@ Pins = Mapping[str, tuple[str, str]]
 
 
 def outdated(root: Path, variants: Iterable[Variant], *, json: bool) -> None:
-    """Print what has drifted, as text or JSON; raises what `settle` raises, and StaleError for a lock that is stale."""
-    found = find(root, variants, Machine())
+    """Print what has drifted, as text or JSON. Raises StaleError for a stale lock, and what `settle` raises."""
+    found = find(root, variants, LiveUpstream())
     emit(dumps(dump(found)) if json else text(found))
     settle(found)
 
 
 def settle(drift: Drift) -> None:
-    """Raise DriftError where something drifted, else NotAskedError where something could not be asked."""
+    """Raise DriftError if something drifted, else NotAskedError if a source could not be reached."""
     if drift.drifted:
         commands = dict.fromkeys(change.command for change in drift.drifted)
         raise DriftError(f"{len(drift.drifted)} pins have drifted", hint="; ".join(commands))
     if drift.not_asked:
         raise NotAskedError(
-            f"nothing that could be asked has drifted, and {len(drift.not_asked)} sources could not be asked",
-            hint="see above for each; on a machine that reaches them, run it again",
+            f"no drift found, but {len(drift.not_asked)} sources could not be reached",
+            hint="see above for each; run it again where they can be reached",
         )
 
 
-def find(root: Path, variants: Iterable[Variant], world: World) -> Drift:
-    """Compare each variant's lock with the world. Raises StaleError for a lock that does not hold."""
+def find(root: Path, variants: Iterable[Variant], upstream: Upstream) -> Drift:
+    """Compare each variant's lock with what is upstream today. Raises StaleError for a stale lock."""
     notes = Notes()
     for variant in variants:
         pins = lockfile.read_lock(lockfile.path_of(root, variant.id))
         lockfile.check(variant, pins)
         for platform in variant.platforms:
-            log(f"{variant.id}: asking what is newest for {platform}")
-            _Platform(variant, platform, pins.platforms[platform], world, notes).look()
+            log(f"{variant.id}: looking up the newest versions for {platform}")
+            _Platform(variant, platform, pins.platforms[platform], upstream, notes).compare_all()
     return Drift(
         drifted=tuple(notes.drifted), beyond=tuple(notes.beyond), not_asked=tuple(notes.not_asked), asked=notes.asked
     )
@@ -67,20 +67,20 @@ class Notes:
     """What was found so far."""
 
     def __init__(self) -> None:
-        self.drifted: list[Change] = []
-        self.beyond: list[Change] = []
+        self.drifted: list[DriftedPin] = []
+        self.beyond: list[DriftedPin] = []
         self.not_asked: list[NotAsked] = []
         self.asked = 0
 
 
 class _Platform:
-    """One platform of one variant, being looked at."""
+    """Compares one platform of one variant."""
 
-    def __init__(self, variant: Variant, platform: str, pins: LockedPlatform, world: World, notes: Notes) -> None:
-        self.variant, self.platform, self.pins, self.world, self.notes = variant, platform, pins, world, notes
+    def __init__(self, variant: Variant, platform: str, pins: LockedPlatform, upstream: Upstream, notes: Notes) -> None:
+        self.variant, self.platform, self.pins, self.upstream, self.notes = variant, platform, pins, upstream, notes
 
-    def look(self) -> None:
-        """Ask about everything that was pinned, and everything that could not be."""
+    def compare_all(self) -> None:
+        """Look up everything that is pinned, and everything that could not be pinned."""
         self._wheels()
         self._base()
         for source in self.variant.sources:
@@ -90,7 +90,7 @@ class _Platform:
 
     def _wheels(self) -> None:
         variant = self.variant
-        request = Request(
+        request = ResolveRequest(
             variant.requirements,
             tuple(override.requirement for override in variant.overrides),
             tuple(exclusion.name for exclusion in variant.exclude),
@@ -101,14 +101,14 @@ class _Platform:
             return
         for kind, wanted, wheels in (
             ("wheel", request, locked),
-            ("build", Request(variant.build_requirements), self.pins.build),
+            ("build", ResolveRequest(variant.build_requirements), self.pins.build),
         ):
             if wanted.requirements:
                 self._distributions(kind, wanted, wheels)
 
-    def _unpinned(self, request: Request) -> None:
-        """Note wheels that no machine could pin when it was locked, and that can be now."""
-        found = self._ask("wheels within the stack's bounds", lambda: self.world.allowed(request, self._target))
+    def _unpinned(self, request: ResolveRequest) -> None:
+        """Note wheels that could not be pinned before and can be now."""
+        found = self._ask("wheels within the stack's bounds", lambda: self.upstream.allowed(request, self._target))
         if found:
             self._note("wheel", "all of them", None, f"{len(found)} distributions", UNPINNED)
 
@@ -116,14 +116,14 @@ class _Platform:
     def _target(self) -> Environment:
         return resolve.environment(self.variant.python, self.platform, self.variant.base)
 
-    def _distributions(self, kind: str, request: Request, wheels: tuple[LockedWheel, ...]) -> None:
+    def _distributions(self, kind: str, request: ResolveRequest, wheels: tuple[LockedWheel, ...]) -> None:
         target = self._target
         old = {wheel.name: (wheel.version, wheel.sha256) for wheel in wheels}
-        allowed = self._ask(f"{kind}s within the stack's bounds", lambda: self.world.allowed(request, target))
+        allowed = self._ask(f"{kind}s within the stack's bounds", lambda: self.upstream.allowed(request, target))
         if allowed is not None:
             self._compare(kind, old, {name: (o.version, o.sha256) for name, o in allowed.items()}, allowed)
         names = tuple(sorted(old))
-        newest = self._ask(f"the newest {kind}s", lambda: self.world.newest(names, target)) if names else None
+        newest = self._ask(f"the newest {kind}s", lambda: self.upstream.newest(names, target)) if names else None
         if newest is not None:
             self._newer(kind, {**old, **{n: (o.version, o.sha256) for n, o in (allowed or {}).items()}}, newest)
 
@@ -153,14 +153,14 @@ class _Platform:
 
     def _debs(self, kind: str, suite: str, packages: tuple[str, ...], locked: tuple[LockedDeb, ...]) -> None:
         said = f"Debian's {suite}"
-        found = self._ask(said, lambda: self.world.debs(suite, packages, self.platform))
+        found = self._ask(said, lambda: self.upstream.debs(suite, packages, self.platform))
         if found is not None:
             self._compare(kind, _debs_of(locked), _debs_of(found), {})
 
     def _image(self, base: ImageBase) -> None:
         old = self.pins.base.digest
         try:
-            found = self._ask(base.reference, lambda: self.world.tag(base.reference, self.platform))
+            found = self._ask(base.reference, lambda: self.upstream.tag(base.reference, self.platform))
         except GoneError as error:
             self._note("base", base.reference, old, None, reason(error), f"name another base in {self._stack}")
             return
@@ -169,12 +169,12 @@ class _Platform:
             self._note("base", base.reference, old, found.digest, detail)
 
     def _prefix(self, base: ImageBase, old: str | None, layers: tuple[str, ...]) -> str:
-        """Say how many of the first layers are still the same: all of the old ones, and the tag only grew."""
+        """Return how many of the first layers are still the same; if all are, layers were only added."""
         bare = f"{base.reference.partition('@')[0]}@{old}"
         try:
-            before = self.world.tag(bare, self.platform).layers
+            before = self.upstream.tag(bare, self.platform).layers
         except DrydockError as error:
-            return f"what it named before cannot be asked for: {error.problems[0]}"
+            return f"the locked image cannot be looked up: {error.problems[0]}"
         same = next((n for n, pair in enumerate(zip(before, layers, strict=False)) if len(set(pair)) > 1), None)
         count = min(len(before), len(layers)) if same is None else same
         return f"the first {count} of {len(before)} layers are the same"
@@ -188,14 +188,13 @@ class _Platform:
         elif source.ref and not COMMIT.fullmatch(source.ref):
             self._ref(source, locked.commit if locked else None)
         else:
-            self._unasked(source.name, "the matrix names a commit and neither tag nor branch to follow")
+            self._unasked(source.name, "the stack names a commit, and no tag or branch to follow")
 
     def _ref(self, source: SourceCode, old: str | None) -> None:
-        command = (
-            f"look why, mend the commit of {source.name} in {self._stack}, then {self._relock}" if source.commit else ""
-        )
+        correct = f"find out why, correct the commit of {source.name} in {self._stack}, then {self._relock}"
+        command = correct if source.commit else ""
         try:
-            found = self._ask(f"{source.name} {source.ref}", lambda: self.world.commit(source))
+            found = self._ask(f"{source.name} {source.ref}", lambda: self.upstream.commit(source))
         except GoneError as error:
             self._note("source", source.name, old, None, reason(error), command)
             return
@@ -204,7 +203,7 @@ class _Platform:
 
     def _sdist(self, source: SourceCode, locked: LockedSource | None) -> None:
         name, _, version = source.sdist.partition("==")
-        found = self._ask(f"{name}, its source", lambda: self.world.newest((name,), self._target, sdist=True))
+        found = self._ask(f"{name}, its source", lambda: self.upstream.newest((name,), self._target, sdist=True))
         if found is not None and locked is None:
             self._note("sdist", name, None, version)
         offer = next(iter((found or {}).values()), None)
@@ -222,9 +221,9 @@ class _Platform:
         return f"./inv lock --target {self.variant.id}"
 
     def _ask(self, source: str, ask: Callable[[], T]) -> T | None:
-        """Return the answer, or None where there is none, which is noted with the reason.
+        """Return the answer, or None if there is none, after noting the reason.
 
-        Raises GoneError, which is an answer too: what a reference named is no longer there.
+        Raises GoneError, which is an answer too: the reference no longer exists.
         """
         try:
             answer = ask()
@@ -248,7 +247,7 @@ class _Platform:
             same_version = before and now and before[0] == now[0]
             change = self._change(kind, name, before and before[0], now and now[0])
             update = {"origin": offers[name].origin if name in offers else ""}
-            update |= {"detail": "another file"} if same_version else {}
+            update |= {"detail": "different file"} if same_version else {}
             self.notes.drifted.append(change.model_copy(update=update))
 
     def _note(
@@ -258,8 +257,8 @@ class _Platform:
         update = {"detail": detail, "command": command or change.command}
         self.notes.drifted.append(change.model_copy(update=update))
 
-    def _change(self, kind: str, name: str, old: str | None, new: str | None) -> Change:
-        return Change(
+    def _change(self, kind: str, name: str, old: str | None, new: str | None) -> DriftedPin:
+        return DriftedPin(
             variant=self.variant.id,
             platform=self.platform,
             kind=kind,
@@ -271,7 +270,7 @@ class _Platform:
 
 
 def reason(error: DrydockError) -> str:
-    """Return why there was no answer in one line: the innermost cause that a tool gives."""
+    """Return in one line why there was no answer: the innermost cause that a tool reports."""
     lines = [line.strip() for line in "\n".join(error.problems).splitlines() if line.strip()]
     causes = [line.removeprefix("cause: ") for line in lines if line.startswith("cause: ")]
     return " ".join((causes[-1] if causes else lines[0] if lines else type(error).__name__).split())[:300]

@@ -1,4 +1,4 @@
-"""What `lock --outdated` finds. Pure data, and how it reads."""
+"""What `lock --outdated` finds, as data and as text. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from drydock.model.record import Record
 
 
-class Change(Record):
-    """Something newer, or elsewhere, than what a lock pins."""
+class DriftedPin(Record):
+    """A pin that is no longer what would be locked today, or not the newest."""
 
     variant: str
     platform: str
@@ -16,18 +16,18 @@ class Change(Record):
     """wheel, build, tool, deb, bootstrap, base, source or sdist."""
     name: str
     old: str | None
-    """Version, digest or commit in the lock; null: it is not in it."""
+    """Version, digest or commit in the lock; null: not in the lock."""
     new: str | None
-    """The same today; null: it would no longer be in it."""
+    """The same today; null: locking again would remove it."""
     origin: str = ""
-    """Which of pip's indexes has it, where that is a matter of one."""
+    """Which of pip's indexes has it, for a Python distribution."""
     detail: str = ""
     command: str
-    """What takes it over."""
+    """The command that updates the lock."""
 
 
 class NotAsked(Record):
-    """A source that gave no answer: nothing is known of it, also not that nothing has drifted."""
+    """A source that did not answer, so that its pins may or may not have drifted."""
 
     variant: str
     platform: str
@@ -38,17 +38,17 @@ class NotAsked(Record):
 class Drift(Record):
     """What `lock --outdated --json` prints."""
 
-    drifted: tuple[Change, ...]
-    """What locking anew would change."""
-    beyond: tuple[Change, ...]
-    """Newer than the stack's bounds allow: no drift, since a stack is what ships together."""
+    drifted: tuple[DriftedPin, ...]
+    """What locking again would change."""
+    beyond: tuple[DriftedPin, ...]
+    """Newer than the stack's bounds allow. This is not drift: a stack sets the versions that ship together."""
     not_asked: tuple[NotAsked, ...]
     asked: int
     """Number of sources that gave an answer."""
 
 
 def text(drift: Drift) -> str:
-    """Return what people read: a paragraph for each variant, with the commands under what they mend."""
+    """Return a paragraph for each variant, with the command to run below each group of changes."""
     lines = [line for name in _variants(drift) for line in _paragraph(name, drift)]
     lines.append(
         f"{len(drift.drifted)} drifted, {len(drift.beyond)} newer beyond the stack's bounds, "
@@ -72,7 +72,7 @@ def _paragraph(variant: str, drift: Drift) -> Iterator[str]:
     yield ""
 
 
-def _changes(title: str, changes: Iterable[Change]) -> Iterator[str]:
+def _changes(title: str, changes: Iterable[DriftedPin]) -> Iterator[str]:
     commands: dict[str, list[str]] = {}
     for change in changes:
         commands.setdefault(change.command, []).append(_line(change))
@@ -82,12 +82,12 @@ def _changes(title: str, changes: Iterable[Change]) -> Iterator[str]:
         yield f"    → {command}"
 
 
-def _line(change: Change) -> str:
+def _line(change: DriftedPin) -> str:
     where = ", ".join(filter(None, (change.kind, change.platform, change.origin, change.detail)))
     return f"    {change.name} {short(change.old) or '(new)'} → {short(change.new) or '(gone)'} ({where})"
 
 
 def short(value: str | None) -> str:
-    """Return a version as it is, a digest or a commit by its first twelve digits, and nothing for none."""
+    """Return a version unchanged, a digest or commit cut to twelve digits, and an empty text for None."""
     bare = (value or "").removeprefix("sha256:")
     return bare[:12] if len(bare) in (40, 64) and not set(bare) - set("0123456789abcdef") else (value or "")

@@ -1,1 +1,1 @@
-"""CI servers: workflows rendered from the matrix, and the verbs that they call."""
+"""CI: workflows rendered from the matrix, and the tasks that they run."""

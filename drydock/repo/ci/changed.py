@@ -1,7 +1,7 @@
-"""Which variants changed since a commit, by the checksum of what goes into their images. IO: git.
+"""Which variants changed since a commit, by the checksum of their image's inputs. IO: git.
 
-The checksum is what `verify` and proofs go by: lock, Dockerfile, profile, entrypoint, tools, compression. A comment in
-a stack, a test or a page changes no image, and a changed entrypoint changes all of them.
+It is the checksum that `verify` and proofs use: lock, Dockerfile, profile, entrypoint, tools, compression. A comment in
+a stack, a test or a page changes no image; a change to the entrypoint changes every image.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, FetchError, InputError
@@ -23,17 +23,17 @@ from drydock.core.files import dumps
 from drydock.lock import lockfile
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import LeftOut, Row, rows
+from drydock.repo.ci.rows import CiRow, LeftOut, rows
 
 FOLDERS = ("matrix.yaml", "templates", "entrypoints", "images")
-"""What the checksums are of."""
+"""What the checksums cover."""
 CHANGED, ALL = "changed", "all"
-NOBODY = "0" * 40
-"""What CI servers give for the commit before the first one."""
+NO_COMMIT = "0" * 40
+"""What CI servers pass as the parent of the first commit."""
 
 
-class Changed(Record):
-    """A row that is to be built."""
+class ChangedVariant(Record):
+    """A variant to build, and why."""
 
     variant: str
     platform: str
@@ -42,28 +42,28 @@ class Changed(Record):
 
 
 class Changes(Record):
-    """What `ci.changed --json` prints."""
+    """The output of `ci.changed --json`."""
 
     since: str
-    changed: tuple[Changed, ...]
+    changed: tuple[ChangedVariant, ...]
     unchanged: tuple[str, ...]
     left_out: tuple[LeftOut, ...]
 
 
-class Asked(NamedTuple):
-    """What is asked for beside a commit."""
+class Selection(NamedTuple):
+    """Which variants to report."""
 
     target: str = ""
-    """One variant of all."""
+    """Consider this variant only."""
     only: str = CHANGED
-    """changed, all, or a variant that is built whether it changed or not."""
+    """changed, all, or a variant to build whether it changed or not."""
 
 
-def report(root: Path, since: str, asked: Asked, *, json: bool, github: bool) -> str:
-    """Return what changed: variants a line each, a JSON object, or what a step of GitHub's writes into its output."""
+def report(root: Path, since: str, selection: Selection, *, json: bool, github: bool) -> str:
+    """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT."""
     variants = read_matrix(root)
-    one = asked.target or (asked.only if asked.only not in (CHANGED, ALL) else "")
-    found = changes(root, [find(variants, one)] if one else variants, "" if asked.only != CHANGED else since)
+    one = selection.target or (selection.only if selection.only not in (CHANGED, ALL) else "")
+    found = changes(root, [find(variants, one)] if one else variants, since if selection.only == CHANGED else "")
     for row in found.changed:
         log(f"{row.variant}: {row.why}")
     if github:
@@ -72,18 +72,20 @@ def report(root: Path, since: str, asked: Asked, *, json: bool, github: bool) ->
 
 
 def changes(root: Path, variants: Sequence[Variant], since: str) -> Changes:
-    """Compare every variant that CI builds with how it was at a commit."""
+    """Compare every variant that CI builds with its state at a commit."""
     built, left_out = rows(root, variants)
     known = {variant.id: variant for variant in variants}
     try:
-        old, reason = _at(root, since), "new, or its earlier inputs are not whole"
+        old, reason = _at(root, since), "new, or its earlier inputs are incomplete"
     except DrydockError as error:
-        old, reason = {}, f"nothing is known of before: {error.problems[0]}"
+        old, reason = {}, f"cannot compare with an earlier commit: {error.problems[0]}"
     found = [(row, why(old.get(row.variant, ""), sums(root, known[row.variant], row), reason)) for row in built]
     return Changes(
         since=since,
         changed=tuple(
-            Changed(variant=row.variant, platform=row.platform, arch=row.arch, why=text) for row, text in found if text
+            ChangedVariant(variant=row.variant, platform=row.platform, arch=row.arch, why=text)
+            for row, text in found
+            if text
         ),
         unchanged=tuple(row.variant for row, text in found if not text),
         left_out=left_out,
@@ -91,22 +93,22 @@ def changes(root: Path, variants: Sequence[Variant], since: str) -> Changes:
 
 
 def why(old: str, new: str, unknown: str) -> str:
-    """Say why a variant is to be built; nothing where it is what it was. Pure."""
+    """Return why a variant must be built; empty if it has not changed. Pure."""
     if old == new:
         return ""
-    return f"its inputs were {old[:12]}, now {new[:12]}" if old else unknown
+    return f"inputs changed from {old[:12]} to {new[:12]}" if old else unknown
 
 
-def sums(root: Path, variant: Variant, row: Row) -> str:
-    """Return the checksum of all that goes into a variant's image."""
+def sums(root: Path, variant: Variant, row: CiRow) -> str:
+    """Return the checksum of the inputs of a variant's image."""
     pins = lockfile.read_lock(lockfile.path_of(root, variant.id))
-    return build.inputs_sha256(build.Job(variant=variant, lock=pins, platform=row.platform, root=root))
+    return Job(variant=variant, lock=pins, platform=row.platform, root=root).inputs_sha256
 
 
 def _at(root: Path, since: str) -> Mapping[str, str]:
-    """Return variant → checksum at a commit, for those that were built then. Raises FetchError or InputError."""
-    if since in ("", NOBODY):
-        raise InputError("no earlier commit was named")
+    """Return variant → checksum at a commit, for variants that CI built then. Raises FetchError or InputError."""
+    if since in ("", NO_COMMIT):
+        raise InputError("no earlier commit was given")
     with tempfile.TemporaryDirectory(prefix="drydock-since-") as folder:
         _unpack(root, since, Path(folder))
         variants = read_matrix(Path(folder))
@@ -114,12 +116,12 @@ def _at(root: Path, since: str) -> Mapping[str, str]:
 
 
 def _old(folder: Path, variant: Variant) -> list[tuple[str, str]]:
-    """Return one variant's checksum at the commit; none where its files were not whole, or were not of one piece."""
+    """Return one variant's checksum at the commit; empty if its files were incomplete or did not match."""
     try:
         built, _ = rows(folder, [variant])
         return [(row.variant, sums(folder, variant, row)) for row in built]
     except (DrydockError, OSError):
-        return []  # it is built then, and `why` says so
+        return []  # so it is built, and `why` says so
 
 
 def _unpack(root: Path, since: str, folder: Path) -> None:

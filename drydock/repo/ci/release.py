@@ -1,4 +1,4 @@
-"""What a CI server publishes: a ref → release and channel; a login that shows its password to nobody. IO."""
+"""Publishing from CI: a git ref → release and channel; log in to the registry. IO."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections.abc import Mapping
 from drydock.core.errors import CredentialsError, InputError
 from drydock.oci.reference import parse
 from drydock.publish import push
-from drydock.publish.push import Published, Wish
+from drydock.publish.push import Published, PublishOptions
 from drydock.repo.ci.workflow import BRANCH
 
 USER, PASSWORD = "DRYDOCK_REGISTRY_USER", "DRYDOCK_REGISTRY_PASSWORD"
 SECRET = (PASSWORD, "CI_REGISTRY_PASSWORD")
-"""What docker's own process is not told."""
+"""Variables removed from the environment of `docker login`."""
 STABLE, EDGE, CANDIDATE = "stable", "edge", "rc"
 REFS = f"refs/heads/{BRANCH} is published as {EDGE}, refs/tags/v1.4.0 as release 1.4.0 and {STABLE}"
 
 
 def tags_of(ref: str) -> tuple[str, str]:
-    """Return the release and the channel that a git ref is published under. Raises InputError for any other. Pure."""
+    """Return the release and the channel of a git ref. Raises InputError if the ref is not published. Pure."""
     if ref == f"refs/heads/{BRANCH}":
         return "", EDGE
     found = re.fullmatch(r"refs/tags/v(\d+\.\d+\.\d+(-rc\.\d+)?)", ref)
@@ -31,20 +31,20 @@ def tags_of(ref: str) -> tuple[str, str]:
 
 
 def release(target: str, registry: str, ref: str, key: str, env: Mapping[str, str] = os.environ) -> Published:
-    """Log in where the environment has credentials, publish what was built, and sign it.
+    """Log in if the environment has credentials, publish the built image, and sign it.
 
-    With `key`, else the one that DRYDOCK_COSIGN_KEY names, else with the identity that the CI server vouches for.
+    Signs with `key`, else with the key in DRYDOCK_COSIGN_KEY, else with the CI job's OIDC identity.
     """
     version, channel = tags_of(ref)
     key = key or env.get("DRYDOCK_COSIGN_KEY", "")
     login(registry, env)
-    return push.publish(target, Wish(registry.lower(), version, channel, key=key, keyless=not key))
+    return push.publish(target, PublishOptions(registry.lower(), version, channel, key=key, keyless=not key))
 
 
 def login(registry: str, env: Mapping[str, str] = os.environ) -> bool:
-    """Log docker in with what the environment holds; return whether it held anything. The password goes by a pipe.
+    """Log docker in with credentials from the environment; return whether there were any.
 
-    Raises CredentialsError where the registry does not take it.
+    The password is written to standard input. Raises CredentialsError if the registry rejects it.
     """
     host = parse(f"{registry.lower()}/x").host
     user, password = credentials(host, env)
@@ -55,12 +55,12 @@ def login(registry: str, env: Mapping[str, str] = os.environ) -> bool:
     done = subprocess.run(command, input=password, env=outside, capture_output=True, text=True, check=False)
     if done.returncode:
         said = next(iter(done.stderr.strip().splitlines()[-1:]), "").replace(password, "***")
-        raise CredentialsError(f"docker login {host}: exit {done.returncode}: {said}", hint=f"mend {USER}, {PASSWORD}")
+        raise CredentialsError(f"docker login {host}: exit {done.returncode}: {said}", hint=f"check {USER}, {PASSWORD}")
     return True
 
 
 def credentials(host: str, env: Mapping[str, str]) -> tuple[str, str]:
-    """Return user and password for a registry: drydock's own variables, else GitLab's for GitLab's registry. Pure."""
+    """Return user and password for a registry: drydock's variables, else GitLab's, for GitLab's registry only. Pure."""
     if env.get(USER) and env.get(PASSWORD):
         return env[USER], env[PASSWORD]
     if host == env.get("CI_REGISTRY"):

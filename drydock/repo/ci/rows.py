@@ -10,17 +10,17 @@ from drydock.model.record import Record
 from drydock.model.variant import Variant
 
 ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
-"""Platforms that hosted runners have."""
+"""Platforms of hosted runners."""
 
 
-class Row(Record):
+class CiRow(Record):
     """A variant that CI builds."""
 
     variant: str
     accelerator: str
     platform: str
     arch: str
-    """amd64 or arm64: which runner builds it."""
+    """amd64 or arm64: the runner that builds it."""
 
 
 class LeftOut(Record):
@@ -30,35 +30,37 @@ class LeftOut(Record):
     why: str
 
 
-def rows(root: Path, variants: Iterable[Variant]) -> tuple[tuple[Row, ...], tuple[LeftOut, ...]]:
+def rows(root: Path, variants: Iterable[Variant]) -> tuple[tuple[CiRow, ...], tuple[LeftOut, ...]]:
     """Return what CI builds and what it leaves out, in the order of the matrix. Raises StaleError."""
     found = [_row(root, variant) for variant in variants]
-    return tuple(row for row in found if isinstance(row, Row)), tuple(row for row in found if isinstance(row, LeftOut))
+    return tuple(row for row in found if isinstance(row, CiRow)), tuple(
+        row for row in found if isinstance(row, LeftOut)
+    )
 
 
-def _row(root: Path, variant: Variant) -> Row | LeftOut:
-    why = _hindrance(root, variant)
+def _row(root: Path, variant: Variant) -> CiRow | LeftOut:
+    why = _why_not(root, variant)
     if why:
         return LeftOut(variant=variant.id, why=why)
     (platform,) = variant.platforms
     arch = ARCHITECTURES[platform]
-    return Row(variant=variant.id, accelerator=variant.accelerator, platform=platform, arch=arch)
+    return CiRow(variant=variant.id, accelerator=variant.accelerator, platform=platform, arch=arch)
 
 
-def _hindrance(root: Path, variant: Variant) -> str:
-    """Say why a variant is not built, or nothing."""
+def _why_not(root: Path, variant: Variant) -> str:
+    """Return why CI does not build a variant; empty if it does."""
     if not variant.hermetic:
         return f"not hermetic: {variant.not_hermetic_because}"
     path = lockfile.path_of(root, variant.id)
     if not path.is_file():
-        return "not locked: there is no lock"
+        return "not locked"
     pins = lockfile.read_lock(path)
     lockfile.check(variant, pins)
     unresolved = {name for platform in pins.platforms.values() for name in platform.unresolved}
     if unresolved:
         return f"not locked: {', '.join(sorted(unresolved))}"
     if len(variant.platforms) > 1:
-        return "for several platforms: their index is published from one machine that built them all"
+        return "several platforms: their index must be published from one machine that has built all of them"
     if variant.platforms[0] not in ARCHITECTURES:
-        return f"no hosted runner is a {variant.platforms[0]}"
+        return f"no hosted runner for {variant.platforms[0]}"
     return ""

@@ -1,4 +1,4 @@
-"""`ci` and its parts as invoke verbs."""
+"""The invoke tasks `ci`, `ci.changed`, `ci.publish` and `ci.propose`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from drydock.model.record import dump
 from drydock.repo.verbs import report, verb
 
 JSON = {"json": "print the result as JSON on standard output"}
-FORMAT = {"format": "github or gitlab; both when left out"}
+FORMAT = {"format": "github or gitlab [default: both]"}
 
 
-@verb(name="render", default=True, help=FORMAT | {"check": "write nothing; fail where something is stale"})
+@verb(name="render", default=True, help=FORMAT | {"check": "write nothing; fail if a file is outdated"})
 def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002 - the option's name
-    """Write the CI server's workflow from the matrix: test, build what changed, verify, publish, look for drift."""
+    """Write the CI workflows from the matrix: test, build what changed, verify, publish, check for drift."""
     from drydock.repo.ci import workflow
 
     variants = read_matrix(ROOT)
@@ -28,7 +28,7 @@ def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002
         report(workflow.write(ROOT, variants, format))
 
 
-SINCE = {"since": "a commit; an empty one, or one that git lacks, means that everything changed"}
+SINCE = {"since": "compare with this commit; if it is empty or unknown, everything counts as changed"}
 ONLY = {"only": "changed, all, or a variant to build whether it changed or not"}
 
 
@@ -38,18 +38,18 @@ ONLY = {"only": "changed, all, or a variant to build whether it changed or not"}
     | SINCE
     | ONLY
     | {
-        "target": "variant id, alias or accelerator; every variant when left out",
-        "github": "print what a step of GitHub's writes into its output",
+        "target": "variant id, alias or accelerator [default: every variant]",
+        "github": "print a line for $GITHUB_OUTPUT",
     },
 )
 def ci_changed(
     _: Context, since: str, target: str = "", only: str = "changed", json: bool = False, github: bool = False
 ) -> None:
-    """Print the variants that CI builds whose inputs changed since a commit, by their checksum."""
+    """Print the variants whose inputs changed since a commit, of those that CI builds."""
     from drydock.repo.ci import changed
 
-    asked = changed.Asked(target, only)
-    emit(changed.report(ROOT, since, asked, json=json, github=github))
+    selection = changed.Selection(target, only)
+    emit(changed.report(ROOT, since, selection, json=json, github=github))
 
 
 @verb(
@@ -57,13 +57,13 @@ def ci_changed(
     help={"target": "variant id, alias or accelerator"}
     | JSON
     | {
-        "registry": "host and path that the repositories lie below",
-        "ref": "refs/heads/main or refs/tags/vN.N.N: says under which tags",
-        "key": "what cosign signs with; DRYDOCK_COSIGN_KEY, else an identity, when left out",
+        "registry": "host and path of the repositories",
+        "ref": "refs/heads/main or refs/tags/vN.N.N; decides the tags",
+        "key": "sign with this cosign key [default: DRYDOCK_COSIGN_KEY, else keyless]",
     },
 )
 def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", json: bool = False) -> None:
-    """Log in with what the environment holds, publish what was built under the tags of a git ref, and sign it."""
+    """Log in with credentials from the environment, publish the built image under a git ref's tags and sign it."""
     from drydock.publish import push
     from drydock.repo.ci import release
 
@@ -73,7 +73,7 @@ def ci_publish(_: Context, target: str, registry: str, ref: str, key: str = "", 
 
 @verb(name="propose", help={"format": "github or gitlab"})
 def ci_propose(_: Context, format: str) -> None:  # noqa: A002 - the option's name
-    """Lock anew what has drifted of the variants that CI builds, push that as a branch, and ask for its merge."""
+    """Lock the variants that have drifted, push a branch and open a pull or merge request."""
     from drydock.repo.ci import proposal
 
     emit(proposal.propose(ROOT, proposal.server(format)))

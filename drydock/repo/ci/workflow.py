@@ -1,6 +1,6 @@
 """matrix.yaml and its locks → .github/workflows/drydock.yml and .gitlab-ci.yml. Pure, but for the files.
 
-The templates' marks are [[ ]] and [% %], since ${{ }} is GitHub's own.
+The templates use [[ ]] and [% %], because ${{ }} is GitHub's own syntax.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from drydock.core.errors import InputError, StaleError, nearest
 from drydock.core.files import write_atomically
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import LeftOut, Row, rows
+from drydock.repo.ci.rows import CiRow, LeftOut, rows
 
 PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
 BRANCH = "main"
-"""Whose commits are published."""
+"""The branch whose commits are published."""
 
 
 class Action(NamedTuple):
-    """Somebody else's code that a workflow runs, by the commit that was read."""
+    """A third-party action, pinned by the commit that was reviewed."""
 
     name: str
     commit: str
@@ -37,11 +37,11 @@ ACTIONS = {
     "docker": Action("docker/setup-docker-action", "77e84dbf09b47d1e29270283c22f16145aa85ca1", "v5.4.0"),
     "cosign": Action("sigstore/cosign-installer", "6f9f17788090df1f26f669e9d70d6ae9567deba6", "v4.1.2"),
 }
-"""The commits are those that the tags named in the projects' own repositories, read from stored copies of July 2026."""
+"""The commits that these tags pointed to in the projects' repositories in July 2026."""
 
 
-def render(form: str, built: Sequence[Row], left_out: Sequence[LeftOut]) -> str:
-    """Return one workflow. Raises InputError for a form that is not known."""
+def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> str:
+    """Return one workflow. Raises InputError for an unknown format."""
     if form not in PATHS:
         raise InputError(f"--format {form}: unknown", hint=nearest(form, PATHS))
     environment = Environment(  # noqa: S701 (no HTML)
@@ -62,7 +62,7 @@ def render(form: str, built: Sequence[Row], left_out: Sequence[LeftOut]) -> str:
 
 
 def workflows(root: Path, variants: Sequence[Variant], form: str = "") -> dict[Path, str]:
-    """Return path → text of one workflow, or of all."""
+    """Return path → text of one workflow, or of every workflow."""
     built, left_out = rows(root, variants)
     return {root / PATHS.get(name, name): render(name, built, left_out) for name in ([form] if form else PATHS)}
 
@@ -73,11 +73,11 @@ def write(root: Path, variants: Sequence[Variant], form: str = "") -> list[Path]
 
 
 def check(root: Path, variants: Sequence[Variant], form: str = "") -> None:
-    """Raise StaleError unless the committed workflows are what the matrix gives."""
+    """Raise StaleError if a committed workflow differs from what the matrix gives."""
     stale = [
-        f"{path.relative_to(root)}: is not what the matrix gives"
+        f"{path.relative_to(root)}: outdated"
         for path, text in workflows(root, variants, form).items()
         if not path.is_file() or path.read_text(encoding="utf-8", errors="replace") != text
     ]
     if stale:
-        raise StaleError(*stale, hint="run `invoke ci`")
+        raise StaleError(*stale, hint="run `./inv ci`")

@@ -1,4 +1,4 @@
-"""What is read of images that are measured, and the plain image beside ours."""
+"""Reading the measured images, and the plain image."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from bench import building, images, page, plain_image, run, serve, ship, size
 from bench.servers import right
-from drydock.build.build import prepare
+from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile
@@ -48,7 +48,7 @@ def test_a_layer_is_read_with_its_sizes_and_whether_vllm_is_in_it(layout: Path) 
     assert config.unpacked == 0
 
 
-def test_the_plain_image_is_locked_with_our_wheels_and_what_pip_brings_beside_them() -> None:
+def test_the_plain_image_has_the_same_wheels_and_what_pip_adds() -> None:
     ours = {
         wheel.name: wheel
         for wheels in prepare("cpu").lock.platforms[plain_image.PLATFORM].layers.values()
@@ -57,7 +57,7 @@ def test_the_plain_image_is_locked_with_our_wheels_and_what_pip_brings_beside_th
     theirs = {wheel.name: wheel for wheel in plain_image.wheels(plain_image.pinned())}
 
     assert theirs.items() >= ours.items()
-    left_out = {exclusion.name for exclusion in prepare("cpu").variant.exclude} - set(plain_image.NOBODY_HAS)
+    left_out = {exclusion.name for exclusion in prepare("cpu").variant.exclude} - set(plain_image.UNAVAILABLE)
     assert theirs.keys() - ours.keys() >= left_out >= {"triton"}
 
 
@@ -75,7 +75,7 @@ def test_the_plain_build_is_stock_buildx() -> None:
     assert command[-2:] == ["--load", "somewhere"]
 
 
-def test_an_edit_changes_one_file_and_no_other_edit_is_the_same(tmp_path: Path) -> None:
+def test_an_edit_changes_one_file_and_each_edit_is_different(tmp_path: Path) -> None:
     first, second = images.edited(tmp_path, 1), images.edited(tmp_path, 2)
     of = {path.name: path.read_bytes() for path in first.glob("*.py")}
 
@@ -101,7 +101,7 @@ def test_layers_in_several_variants_count_as_shared() -> None:
     assert "one variant only" not in twice.note
 
 
-def test_a_layer_is_another_blob_with_other_bytecode_and_its_wheels_bound_what_can_be_shared() -> None:
+def test_a_layer_depends_on_its_python_version_and_wheels_limit_sharing() -> None:
     (one,) = (variant for variant in read_matrix(ROOT) if variant.id == "cpu-vllm0.32")
     pins = lockfile.read_lock(lockfile.path_of(ROOT, one.id)).platforms[size.PLATFORM]
     mine, newer = size.held(one, pins), size.held(one.model_copy(update={"python": "3.12"}), pins)
@@ -115,7 +115,7 @@ def test_a_layer_is_another_blob_with_other_bytecode_and_its_wheels_bound_what_c
     assert [after.blobs[key] for key in changed] == [pins.layers["vllm"][0].size], "a vLLM bump changes its layer alone"
 
 
-def test_a_registry_holds_what_was_stored(tmp_path: Path) -> None:
+def test_stored_bytes_are_counted_in_a_registrys_folder(tmp_path: Path) -> None:
     blob = tmp_path / "data" / "docker" / "registry" / "v2" / "blobs" / "sha256" / "ab" / "abc" / "data"
     blob.parent.mkdir(parents=True)
     blob.write_bytes(bytes(300))
@@ -127,12 +127,12 @@ def test_every_part_of_the_page_can_be_measured() -> None:
     assert set(building.NOTES) == {building.EMPTY, building.FIRST, building.EDITED, building.NOTHING, building.PROCESS}
 
 
-def test_clients_have_enough_prompts_and_no_two_are_alike() -> None:
+def test_there_are_enough_prompts_and_all_differ() -> None:
     assert len(set(serve.PROMPTS)) == len(serve.PROMPTS) >= max(serve.REQUESTS.values())
     assert QUESTION not in serve.PROMPTS
 
 
-def test_only_the_answer_that_transformers_gives_is_right() -> None:
+def test_only_the_answer_that_transformers_gives_is_correct() -> None:
     assert right("The capital city of France is Paris.")
     assert not right("L'Étoile, la Marseillaise")
 
@@ -141,7 +141,7 @@ def test_visits_become_rows_with_medians_and_answers() -> None:
     ours = serve.Visit("ours", ("a", "b"), {1: 30.0, 8: 200.0, 32: 600.0})
     eager = serve.Visit("plain eager", ("a", "c"), {1: 20.0, 8: 100.0, 32: 500.0})
     default = serve.Visit("plain default", ("a", "b"), {1: 30.0, 8: 100.0, 32: 500.0})
-    rows = serve.told([ours, eager, default, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
+    rows = serve.rows_of([ours, eager, default, ours._replace(speeds={1: 40.0, 8: 200.0, 32: 600.0})])
 
     assert [(row.what.split(", ")[1], row.against, row.met) for row in rows[:4]] == [
         ("1 client", "plain eager", True),

@@ -1,4 +1,4 @@
-"""Figures become a page and pictures; what is committed is what they give."""
+"""Figures → page and pictures; the committed ones match the committed figures."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from bench import page, plot, run
-from bench.records import Figure, Goal, Machine, Part, Phase, Report, Row
+from bench.records import BenchmarkMachine, Figure, Goal, MeasuredPart, Measurement, Phase, Report
 from drydock.core.errors import InputError, StaleError
 from drydock.core.paths import ROOT
 
 HALF = Goal(compares="ratio", sense="at most", limit=0.5)
-MACHINE = Machine(
+MACHINE = BenchmarkMachine(
     processor="Xeon", cpus=2, memory=24 << 30, kernel="6.1", system="Debian", python="3.11.7", engine="", load=0.5
 )
 
 
-def row(ours: tuple[float, ...], theirs: tuple[float, ...], goal: Goal = HALF) -> Row:
-    return Row(
+def row(ours: tuple[float, ...], theirs: tuple[float, ...], goal: Goal = HALF) -> Measurement:
+    return Measurement(
         what="a < b",
         against="plain",
         goal=goal,
@@ -30,9 +30,9 @@ def row(ours: tuple[float, ...], theirs: tuple[float, ...], goal: Goal = HALF) -
     )
 
 
-def part(*rows: Row) -> Part:
+def part(*rows: Measurement) -> MeasuredPart:
     phases = (Phase(process="engine", phase="import & start", begin=0.5, seconds=8),)
-    return Part(
+    return MeasuredPart(
         commit="abc", date="2026-11-21", machine=MACHINE, rounds=3, seconds=90, rows=rows, profile={"ours": phases}
     )
 
@@ -55,7 +55,7 @@ def test_a_goal_is_met_or_not(goal: Goal, ours: tuple[float, ...], met: bool) ->
     assert row(ours, (4.0,), goal).met is met
 
 
-def test_one_odd_measurement_does_not_decide() -> None:
+def test_one_outlier_does_not_decide() -> None:
     assert row((1, 1, 90), (4, 4, 4)).value == 0.25
 
 
@@ -78,12 +78,12 @@ def test_bytes_are_shown_in_megabytes() -> None:
     assert page.goal(limit, Figure(unit="B", values=(1,))) == "≤ 0.200 MB"
 
 
-def test_a_row_without_a_peer_has_no_ratio() -> None:
+def test_a_row_without_comparison_has_no_ratio() -> None:
     alone = row((1,), (1,)).model_copy(update={"theirs": None, "goal": Goal(compares="ours", sense="at most", limit=1)})
     assert page.cells(alone)[3:] == ("", "", "≤ 1 s", "yes")
 
 
-def test_page_and_pictures_stand_beside_the_figures(tmp_path: Path) -> None:
+def test_page_and_pictures_are_written_with_the_figures(tmp_path: Path) -> None:
     written = page.record(tmp_path, REPORT.parts)
 
     assert [str(path.relative_to(tmp_path)) for path in written] == [
@@ -99,7 +99,7 @@ def test_page_and_pictures_stand_beside_the_figures(tmp_path: Path) -> None:
     assert "Xeon, 2 CPUs, 24 GiB" in text
 
 
-def test_a_part_is_recorded_beside_the_others(tmp_path: Path) -> None:
+def test_recording_a_part_keeps_the_others(tmp_path: Path) -> None:
     page.record(tmp_path, REPORT.parts)
     page.record(tmp_path, {"size": part(row((1,), (2,)))})
 
@@ -120,7 +120,7 @@ def test_a_broken_record_is_named(tmp_path: Path) -> None:
         page.read(tmp_path)
 
 
-def test_pictures_are_drawings_that_name_what_they_show() -> None:
+def test_pictures_are_svg_with_titles() -> None:
     for svg in (
         plot.bars("Tool", REPORT.parts["tool"].rows),
         plot.timeline("ours", REPORT.parts["tool"].profile["ours"]),
@@ -139,7 +139,7 @@ def test_longer_is_drawn_longer() -> None:
     assert widths[plot.THEIRS] == pytest.approx(4 * widths[plot.OURS], rel=0.01)
 
 
-def test_an_unknown_part_is_refused() -> None:
+def test_an_unknown_part_is_an_error() -> None:
     with pytest.raises(InputError, match="unknown part 'tol'"):
         run.run("tol", 1, {})
 
@@ -157,7 +157,7 @@ def test_what_was_measured_before_a_part_failed_is_kept(monkeypatch: pytest.Monk
     benches = {"size": run.Bench(lambda _: run.Measured([]), 3), "ship": run.Bench(fails, 1)}
     monkeypatch.setattr(run, "BENCHES", benches)
     monkeypatch.setattr("bench.plain_image.forget", lambda: None)
-    parts: dict[str, Part] = {}
+    parts: dict[str, MeasuredPart] = {}
     with pytest.raises(InputError, match="no room"):
         run.run("", 0, parts)
     assert [(name, part.rounds) for name, part in parts.items()] == [("size", 3)]

@@ -1,4 +1,4 @@
-"""What a process did when is told from what it held and used."""
+"""The phases of a process, from the files it maps and its CPU use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.profile import IMPORTS, PYTHON, WAITS, WEIGHTS, WORKS, Look
 
 
 def looks(pid: int, title: str, *steps: tuple[float, bool, bool]) -> list[Look]:
-    """Return looks a second apart; each step is the processor's share of the second before, PyTorch, weights."""
+    """Return samples one second apart; a step is (CPU share of the second before, PyTorch mapped, weights mapped)."""
     used, found = 0.0, []
     for second, (share, torch, weights) in enumerate(steps):
         used += share
@@ -30,7 +30,7 @@ API = looks(
 
 
 def test_a_server_starts_imports_waits_and_works() -> None:
-    assert [(phase.phase, phase.begin, phase.seconds) for phase in profile.told(API)] == [
+    assert [(phase.phase, phase.begin, phase.seconds) for phase in profile.phases_of(API)] == [
         (PYTHON, 0, 1),
         (IMPORTS, 1, 2),
         (WAITS, 3, 1),
@@ -38,17 +38,17 @@ def test_a_server_starts_imports_waits_and_works() -> None:
     ]
 
 
-def test_a_process_that_would_compute_if_it_could_does_not_wait() -> None:
+def test_a_process_that_waits_for_a_cpu_counts_as_computing() -> None:
     starved = [look._replace(ready=True) for look in looks(7, "VLLM::EngineCore", (0, True, False), (0, True, False))]
-    assert [phase.phase for phase in profile.told(starved)] == [IMPORTS]
+    assert [phase.phase for phase in profile.phases_of(starved)] == [IMPORTS]
 
 
 def test_a_process_that_maps_weights_reads_them() -> None:
     engine = looks(8, "VLLM::EngineCore", (0, True, False), (1, True, False), (1, True, True), (1, True, False))
-    assert [phase.phase for phase in profile.told(engine)] == [IMPORTS, WEIGHTS, WORKS]
+    assert [phase.phase for phase in profile.phases_of(engine)] == [IMPORTS, WEIGHTS, WORKS]
 
 
-def test_processes_have_lanes_and_those_nobody_asks_for_have_none() -> None:
+def test_each_process_has_a_lane_except_ignored_ones() -> None:
     steps = ((0.0, False, False), (1.0, False, False))
     seen = [
         *looks(1, "/usr/bin/python3 -I -S /opt/drydock/entrypoints serve", *steps),
@@ -58,20 +58,25 @@ def test_processes_have_lanes_and_those_nobody_asks_for_have_none() -> None:
         *looks(5, "vllm.model_executor.models.registry", *steps),
         *looks(6, "cc1plus", *steps[:1]),
     ]
-    assert [phase.process for phase in profile.told(seen)] == ["entrypoint", "worker", "worker 2", "model inspection"]
+    assert [phase.process for phase in profile.phases_of(seen)] == [
+        "entrypoint",
+        "worker",
+        "worker 2",
+        "model inspection",
+    ]
 
 
-def test_a_process_is_called_by_its_last_title() -> None:
+def test_a_process_is_named_by_its_last_title() -> None:
     seen = [*looks(1, "python3 -c spawn_main", (0, False, False)), *looks(1, "VLLM::EngineCore", (0, True, False))]
     assert profile.label(seen) == "engine core"
 
 
-def test_the_entrypoints_own_phases_follow_each_other() -> None:
+def test_the_entrypoints_phases_are_consecutive() -> None:
     phases = profile.in_a_row({"plan": 0.1, "import": 9.0, "load": 1.5})
     assert [(phase.phase, phase.begin) for phase in phases] == [("plan", 0), ("import", 0.1), ("load", 9.1)]
 
 
-def test_a_family_is_a_process_with_all_below_it() -> None:
+def test_a_family_is_a_process_and_its_descendants() -> None:
     assert profile.family(2, {1: 0, 2: 1, 3: 2, 4: 3, 5: 1}) == [2, 3, 4]
     assert profile.family(9, {1: 0}) == []
     assert os.getpid() in profile.family(os.getppid(), profile.parents())

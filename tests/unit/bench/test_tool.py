@@ -1,4 +1,4 @@
-"""What the benchmark of the tool itself measures is the real thing."""
+"""The benchmark of drydock itself measures the real matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drydock.core.paths import ROOT
 from entrypoints.decide.shapes.buckets import Range, linear
 
 
-def test_the_plan_holds_every_variant_for_every_platform() -> None:
+def test_the_plan_contains_every_variant_for_every_platform() -> None:
     variants = read_matrix(ROOT)
     plan = plans.whole(ROOT, variants)
 
@@ -23,7 +23,7 @@ def test_the_plan_holds_every_variant_for_every_platform() -> None:
     assert plan["target"]["cpu-vllm0_32_linux_amd64"]["network"] == "none"
 
 
-def test_made_up_variants_are_as_full_as_the_real_one(tmp_path: Path) -> None:
+def test_synthetic_variants_are_as_large_as_the_real_one(tmp_path: Path) -> None:
     synthetic.write_root(tmp_path, 3)
     real = next(variant for variant in read_matrix(ROOT) if variant.id == (tmp_path / "REAL").read_text())
     found = read_matrix(tmp_path)
@@ -33,7 +33,7 @@ def test_made_up_variants_are_as_full_as_the_real_one(tmp_path: Path) -> None:
     assert synthetic.measured(tmp_path).keys() == {"load", "render", "plan", "bytes"}
 
 
-def test_measures_take_turns_and_change_places() -> None:
+def test_measures_alternate_and_reverse_their_order() -> None:
     order: list[str] = []
     measures = {name: lambda name=name: float(len(order.append(name) or order)) for name in ("ours", "theirs")}
     figures = turns.in_turns(measures, 2, "s")
@@ -50,7 +50,7 @@ def test_processor_time_is_that_of_the_child() -> None:
 
 
 @pytest.mark.parametrize("count", [4, 14, 40])
-def test_evenly_spaced_buckets_are_as_many_as_can_be(count: int) -> None:
+def test_evenly_spaced_buckets_use_the_smallest_step(count: int) -> None:
     spread = Range(128, 128, 14080)
     found = buckets.evenly(spread, count)
 
@@ -60,7 +60,7 @@ def test_evenly_spaced_buckets_are_as_many_as_can_be(count: int) -> None:
     assert step == 0 or len(linear(Range(step, step, -(-spread.last // step) * step))) > count
 
 
-def test_every_trace_is_compared_with_every_way() -> None:
+def test_every_trace_is_compared_with_every_method() -> None:
     rows = buckets.rows()
 
     assert len(rows) == len(buckets.TRACES) * 3

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest.contents import Contents, read_contents
+from drydock.attest.contents import ImageContents, read_contents
 from drydock.oci import layout as oci
 from tests.support import layouts
 
@@ -48,17 +48,17 @@ def layer(files: Mapping[str, bytes], links: Mapping[str, str] | None = None) ->
     return layouts.tar([*linked, *((f"./{name}", data, {}) for name, data in files.items())])
 
 
-def contents(folder: Path, *layers: bytes) -> Contents:
+def contents(folder: Path, *layers: bytes) -> ImageContents:
     layout = layouts.write(folder, *layers)
     return read_contents(oci.read_manifest(layout), lambda digest: oci.blob(layout, digest))
 
 
 @pytest.fixture
-def found(tmp_path: Path) -> Contents:
+def found(tmp_path: Path) -> ImageContents:
     return contents(tmp_path, layer(FILES, {"bin": "usr/bin", "usr/bin/awk": "/etc/alternatives/awk"}))
 
 
-def test_packages_are_those_installed(found: Contents) -> None:
+def test_only_installed_packages_are_listed(found: ImageContents) -> None:
     assert [(package.kind, package.name, package.version, package.within) for package in found.packages] == [
         ("deb", "bash", "5.2-1", ""),
         ("pypi", "big", "1.0", ""),
@@ -67,7 +67,7 @@ def test_packages_are_those_installed(found: Contents) -> None:
     assert found.packages[0].fields["License"] == ("GPL-3+",)
 
 
-def test_every_file_has_an_owner_or_is_named(found: Contents) -> None:
+def test_every_file_has_an_owner_or_is_unaccounted(found: ImageContents) -> None:
     assert {path: found.owners[path] for path in ("usr/bin/bash", "opt/venv/bin/big", "opt/venv/bin/activate")} == {
         "usr/bin/bash": "deb:bash",
         "opt/venv/bin/big": "pypi:big",
@@ -79,7 +79,7 @@ def test_every_file_has_an_owner_or_is_named(found: Contents) -> None:
     assert found.unaccounted() == (f"{SITE}/big/_vendor/small-2.0.dist-info/RECORD", "usr/lib/stray")
 
 
-def test_later_layers_hide_and_replace(tmp_path: Path) -> None:
+def test_later_layers_hide_and_replace_files(tmp_path: Path) -> None:
     first = layer({"a/one": b"1", "a/two": b"2", "b/three": b"3", "c": b"old"})
     second = layer({"a/.wh.one": b"", "b/.wh..wh..opq": b"", "b/four": b"4", "c": b"new"})
     found = contents(tmp_path, first, second)
@@ -87,7 +87,7 @@ def test_later_layers_hide_and_replace(tmp_path: Path) -> None:
     assert (found.files["c"].layer, found.files["c"].size) == (1, 3)
 
 
-def test_a_package_that_a_later_layer_removes_is_gone(tmp_path: Path) -> None:
+def test_a_package_that_a_later_layer_removes_is_not_listed(tmp_path: Path) -> None:
     gone = layer({f"{SITE}/.wh.big-1.0.dist-info": b""})
     found = contents(tmp_path, layer(FILES), gone)
     assert [package.name for package in found.packages if package.kind == "pypi"] == ["small"]

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from drydock.attest.contents import Contents, Package
-from drydock.attest.licences import Policy, expression, inventory, is_spdx, read_policy, settle
+from drydock.attest.contents import ImageContents, Package
+from drydock.attest.licences import LicencePolicy, enforce, expression, inventory, is_spdx, read_policy
 from drydock.core.errors import LicenceError
 from drydock.core.paths import ROOT
 
@@ -17,8 +17,8 @@ def package(name: str = "a", kind: str = "pypi", **fields: str) -> Package:
     return Package(kind, name, "1", "", "", named)
 
 
-def holding(*packages: Package) -> Contents:
-    return Contents({}, packages, {}, {})
+def image(*packages: Package) -> ImageContents:
+    return ImageContents({}, packages, {}, {})
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def holding(*packages: Package) -> Contents:
         ({}, ""),
     ],
 )
-def test_metadata_amounts_to_an_expression(fields: dict[str, str], expected: str) -> None:
+def test_expression_from_metadata(fields: dict[str, str], expected: str) -> None:
     assert expression(package(**fields), POLICY.names) == expected
 
 
@@ -50,42 +50,42 @@ def test_metadata_amounts_to_an_expression(fields: dict[str, str], expected: str
     ],
 )
 def test_verdicts(licence: str, verdict: str) -> None:
-    found = inventory("x", holding(package(License_Expression=licence)), POLICY)
+    found = inventory("x", image(package(License_Expression=licence)), POLICY)
     assert found.packages[0].verdict == verdict
     assert found.packages[0].because
 
 
-def test_debians_packages_are_judged_by_their_origin() -> None:
-    assert inventory("x", holding(package(kind="deb")), POLICY).packages[0].verdict == "allowed"
+def test_debian_packages_get_the_verdict_of_their_origin() -> None:
+    assert inventory("x", image(package(kind="deb")), POLICY).packages[0].verdict == "allowed"
 
 
-def test_what_is_told_of_a_package_wins() -> None:
-    assert inventory("x", holding(package("setuptools")), POLICY).packages[0].licence == "MIT"
+def test_an_override_takes_precedence_over_metadata() -> None:
+    assert inventory("x", image(package("setuptools")), POLICY).packages[0].licence == "MIT"
 
 
-def test_what_is_denied_stops_and_what_is_unknown_only_where_the_policy_says_so() -> None:
-    denied, unknown = holding(package(License="AGPL-3.0-only")), holding(package())
-    strict: Policy = POLICY.model_copy(update={"unknown": "refuse"})
+def test_denied_licences_are_refused_and_unknown_ones_only_if_the_policy_says_so() -> None:
+    denied, unknown = image(package(License="AGPL-3.0-only")), image(package())
+    strict: LicencePolicy = POLICY.model_copy(update={"unknown": "refuse"})
     with pytest.raises(LicenceError, match=r"a 1: AGPL-3\.0-only") as caught:
-        settle(inventory("x", denied, POLICY), POLICY)
+        enforce(inventory("x", denied, POLICY), POLICY)
     assert caught.value.code == 14
-    settle(inventory("x", unknown, POLICY), POLICY)
+    enforce(inventory("x", unknown, POLICY), POLICY)
     with pytest.raises(LicenceError, match="no known licence"):
-        settle(inventory("x", unknown, strict), strict)
+        enforce(inventory("x", unknown, strict), strict)
 
 
-def test_every_identifier_of_the_policy_is_one() -> None:
-    said = (
+def test_the_policy_contains_only_valid_identifiers() -> None:
+    licences = (
         *POLICY.allow,
         *POLICY.names.values(),
         *(item.licence for item in (*POLICY.deny, *POLICY.packages.values())),
     )
-    assert [licence for licence in said if not licence.startswith("LicenseRef-") and not is_spdx(licence)] == []
-    meant = {licence for licence in POLICY.names.values() if licence.startswith("LicenseRef-")}
-    assert meant <= set(POLICY.allow)
+    assert [licence for licence in licences if not licence.startswith("LicenseRef-") and not is_spdx(licence)] == []
+    unlisted = {licence for licence in POLICY.names.values() if licence.startswith("LicenseRef-")}
+    assert unlisted <= set(POLICY.allow)
 
 
-def test_a_licence_of_neither_list_is_said_with_what_is_known_of_it() -> None:
-    licensed = inventory("i", holding(package("intel-openmp")), POLICY).packages[0]
+def test_a_licence_on_neither_list_is_unknown_and_has_the_reason_of_its_override() -> None:
+    licensed = inventory("i", image(package("intel-openmp")), POLICY).packages[0]
     assert (licensed.verdict, licensed.licence) == ("unknown", "LicenseRef-Intel-EULA-developer-tools")
     assert "redist.txt" in licensed.because

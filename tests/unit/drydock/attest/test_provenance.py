@@ -2,22 +2,23 @@ from __future__ import annotations
 
 import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from drydock.attest import provenance
-from drydock.build import build
+from drydock.build.job import Job, prepare
 from drydock.core.paths import ROOT
 from drydock.model.locked import LockedSource
 
 
 @pytest.fixture(scope="module")
-def job() -> build.Job:
-    return build.prepare("cpu-vllm0.32")
+def job() -> Job:
+    return prepare("cpu-vllm0.32")
 
 
-def test_a_statement_is_of_the_digest_and_of_all_that_went_in(job: build.Job, tmp_path: Path) -> None:
+def test_the_statement_names_the_digest_and_all_inputs(job: Job, tmp_path: Path) -> None:
     (tmp_path / "index.json").write_text("{}")
     os.utime(tmp_path / "index.json", (1795219200, 1795219200))
     found = provenance.statement(job, tmp_path, f"sha256:{'a' * 64}", "r.example/cpu", {})
@@ -25,7 +26,7 @@ def test_a_statement_is_of_the_digest_and_of_all_that_went_in(job: build.Job, tm
     assert found["predicate"]["runDetails"]["metadata"]["finishedOn"] == "2026-11-21T00:00:00Z"
     dependencies = found["predicate"]["buildDefinition"]["resolvedDependencies"]
     hashes = {item["digest"].get("sha256") for item in dependencies}
-    pins = job.lock.platforms[job.platform]
+    pins = job.pins
     assert {wheel.sha256 for wheels in pins.layers.values() for wheel in wheels} <= hashes
     assert {deb.sha256 for deb in pins.base.packages} <= hashes  # type: ignore[union-attr] - Debian's
     uris = {item.get("uri") for item in dependencies}
@@ -37,11 +38,11 @@ def test_a_statement_is_of_the_digest_and_of_all_that_went_in(job: build.Job, tm
     } <= uris
 
 
-def test_source_trees_are_named_by_their_commit(job: build.Job) -> None:
+def test_source_trees_are_identified_by_their_commit(job: Job) -> None:
     source = LockedSource(name="vllm", repository="https://git.example/vllm", commit="c" * 40, source="x")
-    pins = job.lock.platforms[job.platform].model_copy(update={"sources": (source,)})
+    pins = job.pins.model_copy(update={"sources": (source,)})
     changed = job.lock.model_copy(update={"platforms": {job.platform: pins}})
-    found = provenance.dependencies(job.model_copy(update={"lock": changed}), provenance.Origin("", "", dirty=False))
+    found = provenance.dependencies(replace(job, lock=changed), provenance.Checkout("", "", dirty=False))
     expected = {"uri": f"git+https://git.example/vllm@{'c' * 40}", "digest": {"gitCommit": "c" * 40}}
     assert expected in found
 
@@ -57,11 +58,11 @@ def test_source_trees_are_named_by_their_commit(job: build.Job) -> None:
          "https://gitlab.com/o/r//.gitlab-ci.yml@refs/heads/main"),
     ],
 )  # fmt: skip
-def test_builders(env: dict[str, str], expected: str) -> None:
+def test_builder_from_environment(env: dict[str, str], expected: str) -> None:
     assert provenance.builder(env) == expected
 
 
-def test_a_remotes_credentials_stay_out(tmp_path: Path) -> None:
+def test_credentials_of_a_remote_are_removed(tmp_path: Path) -> None:
     for command in (
         ("init", "-q"),
         ("remote", "add", "origin", "https://user:secret@git.example/r.git"),
@@ -72,6 +73,6 @@ def test_a_remotes_credentials_stay_out(tmp_path: Path) -> None:
     assert (found.repository, len(found.commit), found.dirty) == ("https://git.example/r.git", 40, False)
 
 
-def test_no_repository_is_no_commit(tmp_path: Path) -> None:
+def test_outside_a_repository_there_is_no_commit(tmp_path: Path) -> None:
     assert tmp_path != ROOT
     assert provenance.read_origin(tmp_path).commit == ""

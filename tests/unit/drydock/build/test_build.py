@@ -1,41 +1,8 @@
-"""Which platform is built, and what a build takes in."""
+"""How the seconds of a build are counted."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pytest
-
 from drydock.build import build
-from drydock.core.errors import InputError
-from drydock.core.paths import ROOT
-
-
-def test_the_only_platform_is_built_wherever_the_host_stands() -> None:
-    variant = build.prepare("cpu").variant
-
-    assert build.choose_platform(variant, None, machine="aarch64") == "linux/amd64"
-
-
-def test_the_hosts_own_platform_is_preferred() -> None:
-    variant = build.prepare("cpu").variant.model_copy(update={"platforms": ("linux/amd64", "linux/arm64")})
-
-    assert build.choose_platform(variant, None, machine="aarch64") == "linux/arm64"
-    assert build.choose_platform(variant, "linux/amd64", machine="aarch64") == "linux/amd64"
-
-
-def test_a_platform_the_variant_lacks_is_refused_with_those_it_has() -> None:
-    with pytest.raises(InputError, match=r"linux/s390x: cpu-vllm0\.32 is built for linux/amd64"):
-        build.prepare("cpu", build.Wish(platform="linux/s390x"))
-
-
-def test_only_modules_of_the_entrypoint_go_in(tmp_path: Path) -> None:
-    for name in ("a.py", "b/c.py", "b/__pycache__/c.cpython-311.pyc", "notes.txt"):
-        path = tmp_path / "entrypoints" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(name)
-
-    assert build.entrypoint_files(tmp_path) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
 
 
 def test_the_clock_names_its_laps() -> None:
@@ -45,25 +12,3 @@ def test_the_clock_names_its_laps() -> None:
 
     assert list(clock.laps) == ["fetch", "build"]
     assert clock.total() >= 0
-
-
-def test_the_inputs_checksum_needs_neither_store_nor_network() -> None:
-    job = build.prepare("cpu", root=ROOT)
-
-    assert build.inputs_sha256(job) == build.inputs_sha256(job)
-
-
-def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tmp_path: Path) -> None:
-    job = build.prepare("cpu", root=ROOT)
-    (tmp_path / "Dockerfile").write_text("FROM scratch")
-
-    def below(**contexts: str) -> Path:
-        return build.foundation_of(job.model_copy(update={"contexts": contexts}))
-
-    assert below() == below(entrypoints=str(tmp_path))
-    assert below() != below(wheels=str(tmp_path))
-    assert build.inputs_sha256(job) != below().name
-    newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
-    assert below() != build.foundation_of(job.model_copy(update={"lock": newer}))
-    text = build.prepare("cpu-text", root=ROOT)
-    assert build.foundation_of(text).parent != below().parent

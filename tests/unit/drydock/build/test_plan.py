@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from drydock.build import build, plan
+from drydock.build import plan
+from drydock.build.job import prepare
 
 PLAN = {
     "target": {
@@ -35,7 +36,7 @@ def test_an_export_is_reproducible_and_goes_to_a_folder() -> None:
 
 
 def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> None:
-    job = build.prepare("cpu")
+    job = prepare("cpu")
     contexts = {"base": "oci-layout:///b@sha256:0"}
     target = plan.plan(job.variant, job.lock, job.platform, contexts, Path("/c"), Path("/o"))["target"]["cpu-vllm0_32"]
 
@@ -46,9 +47,9 @@ def test_the_plan_of_the_committed_lock_has_no_network_and_no_attestation() -> N
 
 
 def test_every_input_enters_the_checksum() -> None:
-    job = build.prepare("cpu")
+    job = prepare("cpu")
     files = {"Dockerfile": "a"}
-    pins = job.lock.platforms[job.platform]
+    pins = job.pins
     other_base = pins.base.model_copy(update={"digest": "sha256:" + "1" * 64})
     other_tools = pins.tools[0].model_copy(update={"sha256": "2" * 64})
     locks = [

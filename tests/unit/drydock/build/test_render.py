@@ -97,7 +97,7 @@ def test_the_profile_holds_what_the_entrypoint_needs(variant: Variant) -> None:
             "j2:4: 'verison'",
         ),
         ("FROM base\n{% if %}\n", "templates/cpu/Dockerfile.j2:2: "),
-        ('{% extends "bse.Dockerfile.j2" %}', "templates/bse.Dockerfile.j2: no such template"),
+        ('{% extends "bse.Dockerfile.j2" %}', "templates/bse.Dockerfile.j2: template not found"),
         (
             "{{ variant.vlm }}",
             "templates/cpu/Dockerfile.j2:1: 'drydock.model.variant.Variant object' has no attribute 'vlm'",
@@ -134,7 +134,7 @@ def test_a_missing_file_is_named(root: Path, variant: Variant) -> None:
     lock = lock_of(variant)
     render.write(root, variant, lock)
     (root / "images" / variant.id / "profile.json").unlink()
-    with pytest.raises(StaleError, match=r"profile\.json: does not exist"):
+    with pytest.raises(StaleError, match=r"profile\.json: file not found"):
         render.check(root, variant, lock)
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from drydock.build import build, verify
+from drydock.build import verify
+from drydock.build.job import Job, prepare
 from drydock.core.errors import NotReproducibleError
 from drydock.model.locked import LockedImage
-from drydock.oci.diff import Difference
+from drydock.oci.diff import LayoutDifference
 
 DIGEST = "sha256:" + "a" * 64
 
 
-def job_with(image: LockedImage | None) -> build.Job:
-    job = build.prepare("cpu")
-    pins = job.lock.platforms[job.platform].model_copy(update={"image": image})
-    return job.model_copy(update={"lock": job.lock.model_copy(update={"platforms": {job.platform: pins}})})
+def job_with(image: LockedImage | None) -> Job:
+    job = prepare("cpu")
+    pins = job.pins.model_copy(update={"image": image})
+    return replace(job, lock=job.lock.model_copy(update={"platforms": {job.platform: pins}}))
 
 
 def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
@@ -29,7 +32,7 @@ def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
 
 @pytest.mark.parametrize("recording", [False, True])
 def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recording: bool) -> None:
-    difference = Difference("layer 3", "opt/file", "mtime", "1", "2")
+    difference = LayoutDifference("layer 3", "opt/file", "mtime", "1", "2")
     verified = verify.Verified(
         reproducible=False,
         first=DIGEST,
@@ -40,7 +43,7 @@ def test_a_digest_that_did_not_reproduce_is_an_error_and_never_recorded(recordin
     )
 
     with pytest.raises(NotReproducibleError, match="layer 3: opt/file: mtime: 1 → 2"):
-        verify.settle(build.prepare("cpu"), verified, recording=recording)
+        verify.settle(prepare("cpu"), verified, recording=recording)
 
 
 def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -> None:
@@ -54,10 +57,10 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -
     )
 
     with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
-        verify.settle(build.prepare("cpu"), verified, recording=False)
+        verify.settle(prepare("cpu"), verified, recording=False)
 
 
 def test_a_difference_reads_as_one_line() -> None:
-    said = verify.describe(Difference("layer 3", "opt/file", "mtime", "1", "2"))
+    said = verify.describe(LayoutDifference("layer 3", "opt/file", "mtime", "1", "2"))
 
     assert said == "layer 3: opt/file: mtime: 1 → 2"

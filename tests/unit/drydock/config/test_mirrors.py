@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drydock.config.mirrors import NONE, Mirrors, git_environment, read_mirrors, registry, rewritten
+from drydock.config.access import Access
+from drydock.config.mirrors import NONE, Mirrors, git_environment, read_mirrors, rewritten
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import debs, indexes
 from drydock.inputs.fetch import _image
 from drydock.inputs.sources import _run
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, download
+from drydock.inputs.transfer import Wanted, download
 from drydock.model.locked import LockedImageBase
 from drydock.oci import layout
 
@@ -43,7 +44,6 @@ def env(tmp_path: Path) -> dict[str, str]:
 
 def test_without_a_file_nothing_changes(tmp_path: Path) -> None:
     assert read_mirrors({"HOME": str(tmp_path)}) == NONE
-    assert registry("registry.example/a:1", NONE) == "registry.example/a:1"
     assert git_environment(NONE, {}) == {}
 
 
@@ -70,19 +70,6 @@ def test_a_prefix_ends_where_a_part_of_the_path_does(env: dict[str, str], url: s
 
 def test_the_longest_prefix_counts() -> None:
     assert rewritten("https://a/b/c", {"https://a": "https://short", "https://a/b": "https://long"}) == "https://long/c"
-
-
-@pytest.mark.parametrize(
-    ("reference", "expected"),
-    [
-        ("debian:bookworm", "mirror.example/hub/library/debian:bookworm"),
-        ("docker.io/a/b:1@sha256:" + "a" * 64, "mirror.example/hub/a/b:1@sha256:" + "a" * 64),
-        ("registry.example/vendor/sdk:1", "mirror.example:5000/vendor/sdk:1"),
-        ("registry.example/other/sdk:1", "registry.example/other/sdk:1"),
-    ],
-)
-def test_registries(env: dict[str, str], reference: str, expected: str) -> None:
-    assert registry(reference, read_mirrors(env)) == expected
 
 
 def test_a_base_is_named_at_its_mirror_and_its_digest_stays(env: dict[str, str], tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""JSON as it is committed."""
+"""The JSON of committed files."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ VALUES = st.recursive(SCALARS, lambda inner: st.one_of(st.lists(inner), st.dicti
 
 
 @given(VALUES)
-def test_json_says_what_it_was_made_of(value: object) -> None:
+def test_json_round_trips(value: object) -> None:
     assert json.loads(dumps(value)) == value
 
 
 @given(st.dictionaries(KEYS, st.integers(0, 9)))
-def test_the_order_of_keys_changes_nothing(value: dict[str, int]) -> None:
+def test_the_order_of_keys_does_not_matter(value: dict[str, int]) -> None:
     assert dumps(value) == dumps(dict(reversed(value.items())))
 
 
@@ -37,6 +37,6 @@ def test_it_is_sorted_indented_and_ends_with_a_newline() -> None:
 
 
 @pytest.mark.parametrize("value", [{"a": {1, 2}}, {1: "a"}, "\ud800"])
-def test_what_is_no_json_is_refused(value: object) -> None:
+def test_values_that_json_cannot_express_are_refused(value: object) -> None:
     with pytest.raises(TypeError):
         dumps(value)

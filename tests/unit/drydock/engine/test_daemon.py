@@ -1,4 +1,4 @@
-"""What an engine must be able to do."""
+"""Requirements of the Docker engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_current_engine_lacks_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "status", "buildx", "said"),
+    ("version", "status", "buildx", "problem"),
     [
         ("20.10.24", SNAPSHOTTER, "0.29.1", "docker engine: found 20.10.24, expected 25.0 or newer"),
         ("28.5.2", SNAPSHOTTER, "", "docker buildx: found none, expected 0.13 or newer"),
@@ -38,21 +38,19 @@ def test_a_current_engine_lacks_nothing() -> None:
         ("28.5.2", [["Backing Filesystem", "extfs"]], "0.29.1", "found the classic image store"),
     ],
 )
-def test_each_shortcoming_says_found_and_expected(
-    version: str, status: list[list[str]], buildx: str, said: str
-) -> None:
+def test_each_problem_says_found_and_expected(version: str, status: list[list[str]], buildx: str, problem: str) -> None:
     problems = daemon.shortcomings(version, status, buildx)
 
     assert len(problems) == 1
-    assert said in problems[0]
+    assert problem in problems[0]
 
 
-def test_a_command_that_is_not_there_is_an_engine_error() -> None:
+def test_a_missing_command_is_an_engine_error() -> None:
     with pytest.raises(daemon.EngineError, match="no-such-docker: not found on PATH"):
         daemon.run(["no-such-docker", "info"])
 
 
-def test_a_command_that_fails_is_quoted_with_its_last_line() -> None:
+def test_the_error_of_a_failing_command_has_its_last_line() -> None:
     with pytest.raises(daemon.EngineError, match="exit 3: the reason"):
         daemon.run(["sh", "-c", "echo noise >&2; echo the reason >&2; exit 3"])
 

@@ -1,4 +1,4 @@
-"""Each thing that must not be in an image, planted into one of a few kilobytes: found, named, and nothing else is."""
+"""Violations of the hardening policy, planted into images of a few kilobytes: each is found, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from drydock.build import build
+from drydock.build.job import Job, prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.errors import HardeningError, InputError
 from drydock.core.paths import ROOT
@@ -32,7 +32,7 @@ FOLDER = "folder"
 
 
 class Put(NamedTuple):
-    """An entry of a layer."""
+    """A file or folder in a layer."""
 
     path: str
     text: str = ""
@@ -59,8 +59,8 @@ CONFIG = {"config": {"User": "10001:0", "Env": ["PATH=/usr/bin", "HOME=/cache/ho
 
 
 @pytest.fixture(scope="session")
-def job() -> build.Job:
-    return build.prepare("cpu")
+def job() -> Job:
+    return prepare("cpu")
 
 
 def image(folder: Path, *layers: list[Put], config: Mapping[str, Any] = CONFIG) -> Path:
@@ -76,63 +76,63 @@ def fields(put: Put) -> dict[str, Any]:
     return {"mode": put.mode, "type": put.kind, "uid": uid, "gid": gid, "pax_headers": dict(put.attributes)}
 
 
-def look(job: build.Job, folder: Path, *planted: Put, **changes: Any) -> Audited:
+def look(job: Job, folder: Path, *planted: Put, **changes: Any) -> Audited:
     return audit.examine(job, image(folder / "layout", BASE, list(planted), **changes))
 
 
-def test_what_is_as_it_should_be_is_not_complained_of(job: build.Job, tmp_path: Path) -> None:
+def test_an_image_without_violations_passes(job: Job, tmp_path: Path) -> None:
     found = look(job, tmp_path)
     assert found.findings == ()
     assert [(item.path, bool(item.because)) for item in found.allowed] == [(f"{SITE}/ninja-1.13.0.dist-info", True)]
-    audit.settle(found)
-    assert "nothing to mend" in audit.report(found)
+    audit.enforce(found)
+    assert "no findings" in audit.report(found)
 
 
 PLANTED = {
     "a private key": (Put("opt/app/key", KEY), "secrets: opt/app/key: private key (layer 1)"),
     "a key in JSON": (Put("opt/a.json", json.dumps({"k": KEY})), "secrets: opt/a.json: private key (layer 1)"),
     "pip's configuration": (
-        Put("etc/pip.conf", "[global]"), "secrets: etc/pip.conf: indexes, with their passwords (layer 1)",
+        Put("etc/pip.conf", "[global]"), "secrets: etc/pip.conf: package indexes with passwords (layer 1)",
     ),
     "netrc": (Put("root/.netrc"), "secrets: root/.netrc: passwords (layer 1)"),
-    "a token": (Put("opt/t", f"x = hf_{'b' * 34} "), "secrets: opt/t: token of the model hub (layer 1)"),
-    "a password in an address": (
+    "a token": (Put("opt/t", f"x = hf_{'b' * 34} "), "secrets: opt/t: Hugging Face token (layer 1)"),
+    "a password in a URL": (
         Put("etc/apt/sources.list", "deb https://me:hidden@mirror.example/debian x"),
-        "secrets: etc/apt/sources.list: password in an address (layer 1)",
+        "secrets: etc/apt/sources.list: password in a URL (layer 1)",
     ),
     "a compiler": (
-        Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "gcc-12")), "tools: deb gcc-12: a compiler",
+        Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "gcc-12")), "tools: deb gcc-12: compiler",
     ),
     "headers": (
-        Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "libc6-dev")), "tools: deb libc6-dev: a compiler",
+        Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "libc6-dev")), "tools: deb libc6-dev: compiler",
     ),
-    "a linker": (Put("usr/local/bin/ld", mode=0o755), "tools: usr/local/bin/ld: a compiler (layer 1)"),
+    "a linker": (Put("usr/local/bin/ld", mode=0o755), "tools: usr/local/bin/ld: compiler (layer 1)"),
     "pip": (
-        Put(f"{SITE}/pip-24.dist-info/METADATA"), f"tools: {SITE}/pip-24.dist-info: a package manager (layer 1)",
+        Put(f"{SITE}/pip-24.dist-info/METADATA"), f"tools: {SITE}/pip-24.dist-info: package manager (layer 1)",
     ),
     "lists of packages": (
-        Put("var/lib/apt/lists/a"), "tools: var/lib/apt/lists/a: what a package manager left (layer 1)",
+        Put("var/lib/apt/lists/a"), "tools: var/lib/apt/lists/a: package manager leftovers (layer 1)",
     ),
     "setuid": (
         Put("opt/x", "x", mode=0o4755), "rights: opt/x: runs as its owner 0:0: mode 4755 (layer 1)",
     ),
     "a capability": (
-        Put("opt/x", attributes={hardening.CAPABILITY: "x"}), "rights: opt/x: has capabilities of its own (layer 1)",
+        Put("opt/x", attributes={hardening.CAPABILITY: "x"}), "rights: opt/x: has capabilities (layer 1)",
     ),
-    "a device": (Put("opt/null", kind=tarfile.CHRTYPE), "rights: opt/null: a device in a layer (layer 1)"),
-    "a path for everybody": (
-        Put("opt/x", mode=0o666), "writable: opt/x: everybody may write to it: 0:0, mode 0666 (layer 1)",
+    "a device": (Put("opt/null", kind=tarfile.CHRTYPE), "rights: opt/null: is a device (layer 1)"),
+    "a path writable by everyone": (
+        Put("opt/x", mode=0o666), "writable: opt/x: writable by everyone: 0:0, mode 0666 (layer 1)",
     ),
     "tmp without its sticky bit": (
         Put("tmp", mode=0o777, kind=tarfile.DIRTYPE),
-        "writable: tmp: everybody may write to it: 0:0, mode 0777 (layer 1)",
+        "writable: tmp: writable by everyone: 0:0, mode 0777 (layer 1)",
     ),
-    "a path for the image's user": (
-        Put("opt/x", mode=0o664), "writable: opt/x: the image's user 10001:0 may write to it: 0:0, mode 0664 (layer 1)",
+    "a path writable by the image's user": (
+        Put("opt/x", mode=0o664), "writable: opt/x: writable by the image's user 10001:0: 0:0, mode 0664 (layer 1)",
     ),
-    "somebody unknown": (
+    "an unknown owner": (
         Put("opt/x", owner=(1234, 0)),
-        "user: opt/x: belongs to 1234:0, which no line of passwd or group names (layer 1)",
+        "user: opt/x: its owner 1234:0 is not in passwd or group (layer 1)",
     ),
     "an account without a password": (
         Put("etc/passwd", PASSWD.replace("root:*", "root:")), "user: etc/passwd: root has an empty password",
@@ -146,83 +146,83 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("case", PLANTED)
-def test_what_is_planted_is_found(case: str, job: build.Job, tmp_path: Path) -> None:
-    planted, said = PLANTED[case]
+def test_each_violation_is_reported(case: str, job: Job, tmp_path: Path) -> None:
+    planted, problem = PLANTED[case]
     with pytest.raises(HardeningError) as caught:
-        audit.settle(look(job, tmp_path, planted))
-    assert caught.value.problems == (said,)
+        audit.enforce(look(job, tmp_path, planted))
+    assert caught.value.problems == (problem,)
     assert (caught.value.code, FILE in caught.value.hint) == (17, True)
 
 
-def test_a_secret_that_a_later_layer_removes_is_still_there_for_who_pulls(job: build.Job, tmp_path: Path) -> None:
+def test_a_secret_that_a_later_layer_removes_is_reported(job: Job, tmp_path: Path) -> None:
     layout = image(tmp_path, BASE, [Put("opt/key", KEY)], [Put("opt/.wh.key")])
     assert [(item.path, item.layer) for item in audit.examine(job, layout).findings] == [("opt/key", 1)]
 
 
-def test_a_tool_that_a_later_layer_removes_is_gone(job: build.Job, tmp_path: Path) -> None:
+def test_a_tool_that_a_later_layer_removes_is_not_reported(job: Job, tmp_path: Path) -> None:
     layout = image(tmp_path, BASE, [Put("usr/bin/gcc")], [Put("usr/bin/.wh.gcc")])
     assert audit.examine(job, layout).findings == ()
 
 
-def test_a_secret_across_two_pieces_is_found(job: build.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_secret_across_two_pieces_is_found(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit, "READ", 4096)
     found = look(job, tmp_path, Put("opt/x", f"{'.' * 4060}{KEY}"))
     assert [item.found for item in found.findings] == ["private key"]
 
 
 @pytest.mark.parametrize(
-    ("config", "said"),
+    ("config", "problem"),
     [
         ({"User": ""}, "user: USER: root, expected 10001:0"),
         ({"Env": ["HTTPS_PROXY=http://proxy:3128"]}, "secrets: ENV HTTPS_PROXY: is set in the image"),
         ({"Env": ["HF_TOKEN=x"]}, "secrets: ENV HF_TOKEN: is set in the image"),
-        ({"Labels": {"a": "https://me:hidden@host"}}, "secrets: LABEL: password in an address"),
+        ({"Labels": {"a": "https://me:hidden@host"}}, "secrets: LABEL: password in a URL"),
     ],
 )  # fmt: skip
-def test_the_configuration_is_looked_at(job: build.Job, tmp_path: Path, config: dict[str, Any], said: str) -> None:
+def test_the_configuration_is_audited(job: Job, tmp_path: Path, config: dict[str, Any], problem: str) -> None:
     changed = {**CONFIG, "config": {**CONFIG["config"], **config}}  # type: ignore[dict-item] - a JSON value
     with pytest.raises(HardeningError) as caught:
-        audit.settle(look(job, tmp_path, config=changed))
-    assert caught.value.problems == (said,)
+        audit.enforce(look(job, tmp_path, config=changed))
+    assert caught.value.problems == (problem,)
 
 
-def test_a_build_argument_in_the_history_is_found(job: build.Job, tmp_path: Path) -> None:
+def test_a_build_argument_in_the_history_is_found(job: Job, tmp_path: Path) -> None:
     history = [{"created_by": f"ARG TOKEN=ghp_{'a' * 36}"}]
     found = look(job, tmp_path, config={**CONFIG, "history": history})
-    assert [(item.path, item.found) for item in found.findings] == [("history", "token of GitHub")]
+    assert [(item.path, item.found) for item in found.findings] == [("history", "GitHub token")]
 
 
-def test_what_only_this_machine_knows_is_not_in_an_image(job: build.Job, tmp_path: Path) -> None:
+def test_an_address_of_this_machine_is_reported(job: Job, tmp_path: Path) -> None:
     env = {"https_proxy": "http://me:hidden@proxy.corp.example:3128", "PIP_CONFIG_FILE": "/dev/null"}
-    mine = audit.own(env)
+    patterns = audit.machine_patterns(env)
     layout = image(tmp_path / "layout", BASE, [Put("opt/log", "by way of me:hidden@proxy.corp.example:3128/")])
-    found = audit.examine(job, layout, mine)
-    assert [(item.path, item.found) for item in found.findings] == [("opt/log", "an address of the build machine's")]
+    found = audit.examine(job, layout, patterns)
+    assert [(item.path, item.found) for item in found.findings] == [("opt/log", "an address of the build machine")]
     assert "hidden" not in json.dumps(dump(found))
-    assert audit.own({"PIP_CONFIG_FILE": "/dev/null"}) == ()
+    assert audit.machine_patterns({"PIP_CONFIG_FILE": "/dev/null"}) == ()
 
 
-def test_nothing_built_is_said(job: build.Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_image_that_is_not_built(job: Job, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
-    with pytest.raises(InputError, match="nothing was built"):
+    with pytest.raises(InputError, match="no image was built"):
         audit.audit(job)
 
 
-# --- what a row asks for, and what its base brings ------------------------------------------------------------------
+# --- base images ----------------------------------------------------------------------------------------------------
 
 
-def of(accelerator: str, kind: str) -> build.Job:
+def of(accelerator: str, kind: str) -> Job:
     variants = read_matrix(ROOT)
-    fits = (item for item in variants if item.accelerator == accelerator and item.base.kind == kind)
-    return build.prepare(next(fits).id)
+    found = [item for item in variants if item.accelerator == accelerator and item.base.kind == kind]
+    return prepare(found[0].id)
 
 
-def test_a_row_that_compiles_when_it_runs_keeps_its_compiler(tmp_path: Path) -> None:
+def test_a_variant_that_compiles_at_run_time_may_contain_a_compiler(tmp_path: Path) -> None:
     gcc = Put("var/lib/dpkg/status", STATUS.replace("gcc-12-base", "g++-12"))
     assert look(of("cuda", "debian"), tmp_path, gcc).findings == ()
 
 
-def test_what_a_vendors_base_brings_is_said_and_not_refused(tmp_path: Path) -> None:
+def test_findings_in_a_vendors_base_do_not_fail_the_audit(tmp_path: Path) -> None:
     job = of("habana", "image")
     dockerfile = (ROOT / "images" / job.variant.id / "Dockerfile").read_text()
     added: list[list[Put]] = [[] for _ in range(hardening.own_layers(dockerfile))]
@@ -231,7 +231,7 @@ def test_what_a_vendors_base_brings_is_said_and_not_refused(tmp_path: Path) -> N
     found = audit.examine(job, image(tmp_path, vendors, [Put("etc/pip.conf")], *added))
     assert [item.path for item in found.findings] == ["opt/mine"]
     assert {"usr/bin/sudo", "usr/bin/gcc", "etc/pip.conf"} <= {item.path for item in found.of_base}
-    assert "of the base: " in audit.report(found)
+    assert "in the base: " in audit.report(found)
 
 
 # --- Dockerfiles ----------------------------------------------------------------------------------------------------
@@ -239,23 +239,23 @@ def test_what_a_vendors_base_brings_is_said_and_not_refused(tmp_path: Path) -> N
 
 @pytest.mark.golden
 @for_each(read_matrix(ROOT), lambda variant: variant.id)
-def test_no_step_of_a_committed_dockerfile_reaches_a_network(variant: Variant) -> None:
+def test_no_step_of_a_committed_dockerfile_uses_the_network(variant: Variant) -> None:
     text = (ROOT / "images" / variant.id / "Dockerfile").read_text()
     assert [step for step in hardening.steps(text) if step.startswith("RUN ")]
     assert list(hardening.network(text)) == []
 
 
-def test_a_step_that_could_is_named() -> None:
+def test_a_step_that_could_use_the_network_is_reported() -> None:
     text = "FROM base\n# RUN curl\nRUN --network=none a; \\\n  b\nRUN pip install \\\n  x\nADD https://a.example/b /b\n"
     assert [item.found for item in hardening.network(text)] == ["RUN pip install    x", "ADD https://a.example/b /b"]
 
 
-def test_own_layers_are_counted_through_the_stages_that_are_kept() -> None:
+def test_own_layers_are_counted_in_the_stages_below_the_last_one() -> None:
     text = "FROM base AS runtime\nRUN a\nRUN b\nFROM runtime AS compile\nRUN c\nFROM runtime\nRUN d\nLABEL x=y\n"
     assert hardening.own_layers(text) == 3
 
 
-def test_every_exception_and_rule_of_the_policy_is_well_formed() -> None:
+def test_the_policy_is_valid() -> None:
     policy = hardening.read_policy(ROOT)
     assert all(pattern.compiled.pattern for pattern in policy.patterns)
     assert all(item.because for item in policy.allow)

@@ -12,7 +12,7 @@ import pytest
 
 from drydock.core.errors import FetchError, GoneError, InputError
 from drydock.inputs.debs import (
-    Mirrors,
+    DebianArchives,
     fetch_packages,
     parse_logins,
     parse_options,
@@ -41,13 +41,15 @@ URIS = """\
 """
 
 
-def test_mirrors_of_debian_are_told_from_other_repositories() -> None:
-    assert parse_uris(URIS) == Mirrors(("http://mirror.example/debian",), ("http://mirror.example/debian-security",))
+def test_debian_mirrors_are_distinguished_from_other_repositories() -> None:
+    assert parse_uris(URIS) == DebianArchives(
+        ("http://mirror.example/debian",), ("http://mirror.example/debian-security",)
+    )
 
 
-def test_a_mirror_of_the_environment_wins() -> None:
+def test_a_mirror_in_the_environment_wins() -> None:
     env = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian/", "DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}
-    assert read_mirrors(env) == Mirrors(
+    assert read_mirrors(env) == DebianArchives(
         ("https://one.example/debian",), ("https://one.example/debian-security",), "/key.gpg"
     )
     both = {"DRYDOCK_DEBIAN_MIRROR": "https://one.example/debian https://two.example/security"}
@@ -98,7 +100,7 @@ DEB = LockedDeb(
 
 
 def test_every_mirror_is_tried_and_then_the_snapshot_archive() -> None:
-    mirrors = Mirrors(("http://one/debian", "http://two/debian"), ("http://one/debian-security",))
+    mirrors = DebianArchives(("http://one/debian", "http://two/debian"), ("http://one/debian-security",))
     env = {"DRYDOCK_SNAPSHOT_ARCHIVE": "http://archive/{timestamp}/{filename}"}
     assert urls(DEB, mirrors, "20261121T041500Z", env) == (
         "http://one/debian/pool/b/bash_5.2+x_amd64.deb",
@@ -108,7 +110,7 @@ def test_every_mirror_is_tried_and_then_the_snapshot_archive() -> None:
     )
 
 
-def test_a_package_that_the_mirrors_dropped_comes_from_the_snapshot_archive(
+def test_a_package_removed_from_the_mirrors_comes_from_the_snapshot_archive(
     server: Loopback, store: Store, sha256: Sha256
 ) -> None:
     deb = DEB.model_copy(update={"sha256": sha256(b"bash")})
@@ -122,7 +124,7 @@ def test_a_package_that_the_mirrors_dropped_comes_from_the_snapshot_archive(
     assert len(server.requests) == 3
 
 
-def test_packages_that_are_gone_are_named_with_what_to_do(server: Loopback, store: Store) -> None:
+def test_missing_packages_are_named_with_a_hint(server: Loopback, store: Store) -> None:
     dash = DEB.model_copy(update={"name": "dash", "sha256": "1" * 64})
     mirrors = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url} {server.url}/security"}
     with pytest.raises(GoneError) as caught:
@@ -133,7 +135,7 @@ def test_packages_that_are_gone_are_named_with_what_to_do(server: Loopback, stor
     assert "DRYDOCK_SNAPSHOT_ARCHIVE" in caught.value.hint
 
 
-def test_packages_that_a_broken_mirror_does_not_give_are_not_gone(server: Loopback, store: Store) -> None:
+def test_packages_that_a_mirror_refuses_do_not_count_as_gone(server: Loopback, store: Store) -> None:
     server.faults["/pool/b/bash_5.2%2Bx_amd64.deb"] = ["403"] * 9
     server.faults["/pool/b/bash_5.2+x_amd64.deb"] = ["403"] * 9
     mirrors = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url} {server.url}/security"}
@@ -149,7 +151,7 @@ needs_apt = pytest.mark.skipif(
 
 @pytest.fixture
 def archive(server: Loopback, tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A signed Debian archive of a few packages on the loopback server; yield the environment that names it."""
+    """Serve a small signed Debian archive on the loopback server; yield the environment that selects it."""
     packages = {
         "libc6": "Priority: required",
         "bash": "Essential: yes\nDepends: libc6",
@@ -216,7 +218,7 @@ def test_a_package_that_does_not_exist_is_named(archive: dict[str, str]) -> None
 
 
 @needs_apt
-def test_an_archive_signed_by_somebody_else_is_refused(archive: dict[str, str], server: Loopback) -> None:
+def test_an_archive_with_an_invalid_signature_is_refused(archive: dict[str, str], server: Loopback) -> None:
     for path in [path for path in server.files if path.endswith("InRelease")]:
         server.files[path] = server.files[path].replace(b"Origin: Debian", b"Origin: Nobody")
     with pytest.raises(FetchError, match="signature"):
@@ -224,7 +226,7 @@ def test_an_archive_signed_by_somebody_else_is_refused(archive: dict[str, str], 
 
 
 @needs_apt
-def test_a_suite_that_no_mirror_has_is_an_error_that_names_the_variable(archive: dict[str, str]) -> None:
+def test_an_unknown_suite_is_an_error_whose_hint_names_the_variable(archive: dict[str, str]) -> None:
     with pytest.raises(FetchError, match="bokworm") as caught:
         resolve_packages("bokworm", ["python3"], "linux/amd64", archive)
     assert "DRYDOCK_DEBIAN_MIRROR" in caught.value.hint

@@ -37,7 +37,7 @@ def _wheel(name: str, data: bytes, sha256: Sha256, version: str = "1.0") -> Lock
     return LockedWheel(name=name, version=version, filename=file, size=len(data), sha256=sha256(data))
 
 
-def test_wheels_lie_by_layer_with_their_requirements(store: Store, sha256: Sha256) -> None:
+def test_the_wheels_folder_has_one_folder_per_layer_with_requirements(store: Store, sha256: Sha256) -> None:
     torch, numpy, vllm = (_wheel(name, name.encode(), sha256) for name in ("torch", "numpy", "vllm"))
     for wheel in (torch, numpy, vllm):
         store.add([wheel.name.encode()], wheel.sha256, wheel.name)
@@ -56,7 +56,7 @@ def test_wheels_lie_by_layer_with_their_requirements(store: Store, sha256: Sha25
     )
 
 
-def test_a_wheel_that_somebody_changed_in_a_build_context_is_put_right(store: Store, sha256: Sha256) -> None:
+def test_a_changed_wheel_in_a_build_context_is_restored(store: Store, sha256: Sha256) -> None:
     torch = _wheel("torch", b"torch", sha256)
     store.add([b"torch"], torch.sha256, torch.name)
     folder = fetching.wheel_folder({"torch": (torch,)}, store)
@@ -67,7 +67,7 @@ def test_a_wheel_that_somebody_changed_in_a_build_context_is_put_right(store: St
     assert (folder / "torch" / torch.filename).read_bytes() == b"torch"
 
 
-def test_a_wheel_that_the_disk_changed_is_dropped_and_said(store: Store, sha256: Sha256) -> None:
+def test_a_changed_wheel_in_the_store_is_removed_and_reported(store: Store, sha256: Sha256) -> None:
     torch = _wheel("torch", b"torch", sha256)
     store.add([b"torch"], torch.sha256, torch.name)
     folder = fetching.wheel_folder({"torch": (torch,)}, store)
@@ -78,7 +78,7 @@ def test_a_wheel_that_the_disk_changed_is_dropped_and_said(store: Store, sha256:
     assert not store.has(torch.sha256)
 
 
-def test_tools_are_executables_out_of_their_wheels_and_the_scripts(
+def test_the_tools_folder_has_executables_from_wheels_and_scripts(
     store: Store, sha256: Sha256, tool: bytes, tmp_path: Path
 ) -> None:
     (tmp_path / "templates" / "tools").mkdir(parents=True)
@@ -92,7 +92,7 @@ def test_tools_are_executables_out_of_their_wheels_and_the_scripts(
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Return an environment in which pip knows one folder of wheels and nothing else."""
+    """Return an environment in which pip uses only one folder of wheels."""
     (tmp_path / "wheels").mkdir()
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
     folder = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_CONFIG_FILE": os.devnull}
@@ -106,7 +106,7 @@ def variant() -> Variant:
 
 @pytest.fixture
 def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha256: Sha256, tool: bytes) -> Lock:
-    """Return a lock of one wheel and one tool, which the folder has, on an image base."""
+    """Return a lock of an image base, and of a wheel and a tool that are in pip's folder."""
     folder = Path(env["PIP_FIND_LINKS"])
     name, data = make_wheel("app", "1.0")
     (folder / name).write_bytes(data)
@@ -126,9 +126,7 @@ def lock(env: dict[str, str], make_wheel: Callable[..., tuple[str, bytes]], sha2
     )
 
 
-def test_a_lock_becomes_build_contexts_and_the_second_time_needs_nothing(
-    variant: Variant, lock: Lock, env: dict[str, str]
-) -> None:
+def test_a_second_fetch_needs_no_network(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     contexts = fetching.fetch(variant, lock, "linux/amd64", env=env)
     assert contexts["base"] == f"docker-image://debian:12@{DIGEST}"
     assert Path(contexts["wheels"], "all", "requirements.txt").read_text().startswith("app==1.0 --hash=sha256:")
@@ -137,7 +135,7 @@ def test_a_lock_becomes_build_contexts_and_the_second_time_needs_nothing(
     assert fetching.fetch(variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
 
 
-def test_offline_lists_all_that_is_missing_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
+def test_offline_lists_all_missing_files_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     with pytest.raises(FetchError) as caught:
         fetching.fetch(variant, lock, "linux/amd64", offline=True, env=env)
     assert caught.value.problems[0].startswith("--offline: 2 of 2 pinned files are not in the store (")
@@ -148,7 +146,7 @@ def test_offline_lists_all_that_is_missing_with_sizes(variant: Variant, lock: Lo
     assert "invoke fetch" in caught.value.hint
 
 
-def test_what_a_lock_could_not_pin_is_named_with_what_to_do(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
+def test_an_unresolved_context_is_named_with_a_hint(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     pins = lock.platforms["linux/amd64"].model_copy(update={"unresolved": {"base": "needs a login"}})
     bare = lock.model_copy(update={"platforms": {"linux/amd64": pins}})
     with pytest.raises(UnresolvedError, match="base is unresolved: needs a login") as caught:
@@ -159,7 +157,7 @@ def test_what_a_lock_could_not_pin_is_named_with_what_to_do(variant: Variant, lo
     assert "base" not in fetching.fetch(variant, bare, "linux/amd64", without={"base"}, env=env)
 
 
-def test_wheels_for_this_machine_s_own_python_come_by_hash(lock: Lock, env: dict[str, str]) -> None:
+def test_wheels_for_this_machines_python_are_fetched_by_hash(lock: Lock, env: dict[str, str]) -> None:
     wheels = lock.platforms["linux/amd64"].layers["all"]
     with pytest.raises(FetchError, match="--offline: 1 of 1"):
         fetching.fetch_wheels(wheels, offline=True, env=env)

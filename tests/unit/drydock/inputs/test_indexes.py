@@ -26,31 +26,31 @@ def test_the_environment_wins_over_install_over_global() -> None:
     assert not indexes.no_index
 
 
-def test_without_configuration_the_tools_own_default_holds() -> None:
+def test_without_configuration_uv_uses_its_default() -> None:
     indexes = parse_config("")
     assert indexes.main is None
     assert "UV_DEFAULT_INDEX" not in uv_environment(indexes, {})
 
 
-def test_uv_sees_pips_indexes_and_nothing_of_its_own_configuration() -> None:
+def test_uv_uses_pips_indexes_and_ignores_its_own_configuration() -> None:
     env = {"UV_INDEX_URL": "https://own.example", "UV_CACHE_DIR": "/cache", "PATH": "/bin"}
-    seen = uv_environment(parse_config(CONFIG + "global.cert='/ca.pem'\n"), env)
-    assert "UV_INDEX_URL" not in seen
-    assert seen["UV_CACHE_DIR"] == "/cache"
-    assert seen["UV_DEFAULT_INDEX"] == "https://install.example/simple"
-    assert seen["UV_INDEX"] == "https://user:se%40cret@one.example/simple file:///two/simple"
-    assert seen["UV_FIND_LINKS"] == "/wheels,/more"
-    assert seen["SSL_CERT_FILE"] == "/ca.pem"
+    variables = uv_environment(parse_config(CONFIG + "global.cert='/ca.pem'\n"), env)
+    assert "UV_INDEX_URL" not in variables
+    assert variables["UV_CACHE_DIR"] == "/cache"
+    assert variables["UV_DEFAULT_INDEX"] == "https://install.example/simple"
+    assert variables["UV_INDEX"] == "https://user:se%40cret@one.example/simple file:///two/simple"
+    assert variables["UV_FIND_LINKS"] == "/wheels,/more"
+    assert variables["SSL_CERT_FILE"] == "/ca.pem"
 
 
-def test_passwords_belong_to_their_host() -> None:
-    found = access(parse_config(CONFIG), {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
-    assert found.credentials == {"one.example": ("user", "se@cret")}
-    assert found.insecure_hosts == {"one.example"}
-    assert found.certificates == "/bundle.pem"
+def test_credentials_are_kept_per_host() -> None:
+    settings = access(parse_config(CONFIG), {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
+    assert settings.credentials == {"one.example": ("user", "se@cret")}
+    assert settings.insecure_hosts == {"one.example"}
+    assert settings.certificates == "/bundle.pem"
 
 
-def test_each_index_can_be_asked_alone() -> None:
+def test_each_index_can_be_used_alone() -> None:
     folders, main, one, two = single(parse_config(CONFIG))
     assert (folders.no_index, folders.find_links) == (True, ("/wheels", "/more"))
     assert [alone.main for alone in (main, one, two)] == [
@@ -61,7 +61,7 @@ def test_each_index_can_be_asked_alone() -> None:
     assert not any(alone.extra or alone.find_links for alone in (main, one, two))
 
 
-def test_pip_itself_is_asked(tmp_path: Path) -> None:
+def test_the_configuration_comes_from_pip(tmp_path: Path) -> None:
     config = tmp_path / "pip.conf"
     config.write_text("[global]\nindex-url = https://file.example/simple\nno-index = true\n")
     env = {name: value for name, value in os.environ.items() if not name.startswith("PIP_")}

@@ -24,7 +24,7 @@ MakeDeb = Callable[[dict[str, str], dict[str, bytes]], bytes]
 
 @pytest.fixture
 def packages(store: Store, make_deb: MakeDeb, sha256: Sha256) -> rootfs.Packages:
-    """Two packages in the store: a program below /bin, and mmdebstrap."""
+    """Add two packages to the store: one with a program below /bin, and mmdebstrap."""
     debs = []
     for name, files in (("tool", {"./bin/": b"", "./bin/tool": b"#!"}), ("mmdebstrap", {"./usr/bin/mmdebstrap": b""})):
         data = make_deb({"Package": name, "Version": "1.0", "Architecture": "amd64"}, files)
@@ -47,7 +47,7 @@ def _deb(name: str, size: int, sha256: str) -> LockedDeb:
         ("./etc/", "etc"),
     ],
 )
-def test_paths_follow_the_merged_usr(name: str, path: str) -> None:
+def test_paths_are_mapped_to_the_merged_usr(name: str, path: str) -> None:
     assert rootfs.merged(name) == path
 
 
@@ -59,14 +59,16 @@ def test_paths_follow_the_merged_usr(name: str, path: str) -> None:
         ("./usr/lib", tarfile.SYMTYPE, False),
     ],
 )
-def test_links_that_merge_usr_are_left_to_the_skeleton(name: str, kind: bytes, merges: bool) -> None:
+def test_links_that_merge_usr_are_recognised(name: str, kind: bytes, merges: bool) -> None:
     member = tarfile.TarInfo(name)
     member.type = kind
 
     assert rootfs.is_merge(member) == merges
 
 
-def test_the_bootstrap_image_holds_unpacked_packages_and_a_repository(packages: rootfs.Packages, store: Store) -> None:
+def test_the_bootstrap_image_contains_unpacked_packages_and_a_repository(
+    packages: rootfs.Packages, store: Store
+) -> None:
     output = io.BytesIO()
     rootfs.write_bootstrap(output, packages, store)
     output.seek(0)
@@ -88,25 +90,25 @@ def test_the_release_file_pins_its_index(sha256: Sha256) -> None:
     assert f" {sha256(b'index')} 5 Packages\n" in rootfs.release("bookworm", "index")
 
 
-def test_what_the_base_is_made_from_decides_where_it_lies(packages: rootfs.Packages, store: Store) -> None:
+def test_the_path_of_the_base_depends_on_its_inputs(packages: rootfs.Packages, store: Store) -> None:
     other = packages._replace(packages=packages.bootstrap)
     assert rootfs.folder(packages, store) == rootfs.folder(packages, store)
     assert len({rootfs.folder(source, store) for source in (packages, other, packages._replace(epoch=2))}) == 3
 
 
-def test_another_digest_than_the_locked_one_names_both_and_mmdebstrap(
+def test_a_digest_mismatch_names_both_digests_and_the_version_of_mmdebstrap(
     packages: rootfs.Packages, tmp_path: Path
 ) -> None:
     layer = tmp_path / "layer.tar"
     layer.write_bytes(b"")
-    found = oci.write_layout(tmp_path, layer, "linux/amd64", 1, "a test")
-    rootfs.check_digest(tmp_path, found, packages)
-    with pytest.raises(StaleError, match=rf"{found}, expected sha256:0000 \(mmdebstrap 1\.0\)"):
+    digest = oci.write_layout(tmp_path, layer, "linux/amd64", 1, "a test")
+    rootfs.check_digest(tmp_path, digest, packages)
+    with pytest.raises(StaleError, match=rf"{digest}, expected sha256:0000 \(mmdebstrap 1\.0\)"):
         rootfs.check_digest(tmp_path, "sha256:0000", packages)
 
 
 @pytest.mark.engine
-def test_the_locked_base_made_anew_is_the_locked_one_bit_for_bit(tmp_path: Path) -> None:
+def test_making_the_locked_base_again_gives_the_locked_digest(tmp_path: Path) -> None:
     lock = read_lock(path_of(ROOT, "cpu-vllm0.32"))
     base = lock.platforms["linux/amd64"].base
     assert isinstance(base, LockedDebianBase)

@@ -1,4 +1,4 @@
-"""Source code by commit, from a real git repository, and by hash."""
+"""Source code by commit, from a real git repository, and source distributions by hash."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_a_tag_or_branch_becomes_its_commit(repository: Path, store: Store, ref:
     assert (pin.commit, pin.verified) == (git(repository, "rev-parse", revision), True)
 
 
-def test_a_commit_becomes_a_folder_of_its_files_alone(repository: Path, store: Store) -> None:
+def test_a_commit_becomes_a_folder_of_its_files_only(repository: Path, store: Store) -> None:
     commit = git(repository, "rev-parse", "v1^{commit}")
     pin = sources.resolve_source(source(repository, commit=commit), TARGET, store)
     assert not sources.stored(pin, store)
@@ -71,7 +71,7 @@ def test_a_commit_becomes_a_folder_of_its_files_alone(repository: Path, store: S
     assert sources.folder(pin, TARGET, store) == folder
 
 
-def test_a_ref_that_is_not_there_and_a_repository_that_is_not_there_are_named(repository: Path, store: Store) -> None:
+def test_a_missing_ref_and_a_missing_repository_are_named(repository: Path, store: Store) -> None:
     with pytest.raises(InputError, match="has no tag or branch 'v9'"):
         sources.resolve_source(source(repository, ref="v9"), TARGET, store)
     absent = LockedSource(name="app", repository="file:///nowhere", commit="1" * 40, source="a test")
@@ -80,7 +80,7 @@ def test_a_ref_that_is_not_there_and_a_repository_that_is_not_there_are_named(re
     assert not list((store.home / "sources").glob("1*"))
 
 
-def test_a_source_distribution_is_unpacked_without_its_outer_folder(
+def test_a_source_distribution_is_unpacked_without_its_top_level_folder(
     store: Store, tmp_path: Path, sha256: object
 ) -> None:
     archive = tmp_path / "app-1.0.tar.gz"
@@ -98,7 +98,7 @@ def test_a_source_distribution_is_unpacked_without_its_outer_folder(
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ({"app-1.0/a": "", "other/b": ""}, "found 2 entries"),
         ({"a": ""}, "found 1 entries"),
@@ -107,15 +107,15 @@ def test_a_source_distribution_is_unpacked_without_its_outer_folder(
         ({"app-1.0/a": "../../../a"}, "cannot unpack"),
     ],
 )
-def test_a_source_distribution_that_is_not_one_folder_of_its_own_is_refused(
-    store: Store, tmp_path: Path, sha256: Callable[[bytes], str], members: dict[str, str], said: str
+def test_a_source_distribution_without_a_single_top_level_folder_is_refused(
+    store: Store, tmp_path: Path, sha256: Callable[[bytes], str], members: dict[str, str], message: str
 ) -> None:
-    with pytest.raises(FetchError, match=said):
+    with pytest.raises(FetchError, match=message):
         sources.folder(distribution(tmp_path, store, sha256, members), TARGET, store)
     assert list((store.home / "sources").glob("[!.]*")) == []
 
 
-def test_a_source_distribution_may_hold_a_folder_of_its_own_name(
+def test_a_source_distribution_may_contain_a_folder_of_the_same_name(
     store: Store, tmp_path: Path, sha256: Callable[[bytes], str]
 ) -> None:
     source = distribution(tmp_path, store, sha256, {"app/app/a.py": "", "app/setup.py": "", "app/latest": "setup.py"})
@@ -128,7 +128,7 @@ def test_a_source_distribution_may_hold_a_folder_of_its_own_name(
     ]
 
 
-def test_what_is_no_archive_is_no_source_distribution(store: Store, sha256: Callable[[bytes], str]) -> None:
+def test_a_source_distribution_that_is_not_an_archive_is_refused(store: Store, sha256: Callable[[bytes], str]) -> None:
     store.add([b"PK"], sha256(b"PK"), "app-1.0.zip")
     wheel = LockedWheel(name="app", version="1.0", filename="app-1.0.zip", size=2, sha256=sha256(b"PK"))
     with pytest.raises(FetchError, match="cannot unpack"):
@@ -136,7 +136,7 @@ def test_what_is_no_archive_is_no_source_distribution(store: Store, sha256: Call
 
 
 def distribution(folder: Path, store: Store, sha256: Callable[[bytes], str], members: dict[str, str]) -> LockedSource:
-    """Keep a source distribution of empty files and, where a target is named, links in the store."""
+    """Store a source distribution of empty files, and of links where a target is given."""
     archive = folder / "app-1.0.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         for name, link in members.items():
@@ -157,7 +157,7 @@ def checked_out(repository: Path, store: Store, **env: str) -> Path:
     return sources.folder(pin, TARGET, store, {**os.environ, **local, **env})
 
 
-def test_submodules_come_along_also_nested_and_relative_ones(repository: Path, store: Store, tmp_path: Path) -> None:
+def test_nested_and_relative_submodules_are_fetched(repository: Path, store: Store, tmp_path: Path) -> None:
     for name, inner in (("middle", repository.name), ("outer", "middle")):
         (tmp_path / name).mkdir()
         git(tmp_path / name, "init", "--quiet")
@@ -169,17 +169,13 @@ def test_submodules_come_along_also_nested_and_relative_ones(repository: Path, s
     assert list(folder.rglob(".git")) == []
 
 
-def test_a_commit_is_the_same_files_whatever_git_is_configured_to(
-    repository: Path, store: Store, tmp_path: Path
-) -> None:
+def test_the_users_git_configuration_does_not_change_the_files(repository: Path, store: Store, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("[core]\n\tautocrlf = true\n\thooksPath = /nowhere\n")
     folder = checked_out(repository, store, GIT_CONFIG_GLOBAL=str(tmp_path / "config"))
     assert (folder / "setup.py").read_bytes() == b"print('two')\n"
 
 
-def test_a_mirror_of_the_machines_configuration_serves_a_repository(
-    repository: Path, store: Store, tmp_path: Path
-) -> None:
+def test_a_mirror_in_gits_configuration_is_used(repository: Path, store: Store, tmp_path: Path) -> None:
     commit = git(repository, "rev-parse", "HEAD")
     (tmp_path / "config").write_text(f'[url "{repository.as_uri()}"]\n\tinsteadOf = https://example.org/app.git\n')
     pin = LockedSource(name="app", repository="https://example.org/app.git", commit=commit, source="a test")
@@ -187,23 +183,23 @@ def test_a_mirror_of_the_machines_configuration_serves_a_repository(
     assert (sources.folder(pin, TARGET, store, env) / "setup.py").is_file()
 
 
-def test_a_hooks_own_repository_is_left_alone(repository: Path, store: Store, tmp_path: Path) -> None:
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    git(mine, "init", "--quiet")
-    before = sorted(mine.rglob("*"))
-    folder = checked_out(repository, store, GIT_DIR=str(mine / ".git"), GIT_WORK_TREE=str(mine))
+def test_the_repository_of_a_git_hook_is_not_touched(repository: Path, store: Store, tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    git(own, "init", "--quiet")
+    before = sorted(own.rglob("*"))
+    folder = checked_out(repository, store, GIT_DIR=str(own / ".git"), GIT_WORK_TREE=str(own))
     assert (folder / "setup.py").is_file()
-    assert sorted(mine.rglob("*")) == before
+    assert sorted(own.rglob("*")) == before
 
 
-def test_a_commit_that_the_repository_lost_is_named(repository: Path, store: Store) -> None:
+def test_a_missing_commit_is_named(repository: Path, store: Store) -> None:
     lost = LockedSource(name="app", repository=repository.as_uri(), commit="1" * 40, source="a test")
     with pytest.raises(FetchError, match="app: origin 1111111"):
         sources.folder(lost, TARGET, store)
 
 
-def test_two_at_once_end_with_one_folder(repository: Path, store: Store) -> None:
+def test_two_concurrent_checkouts_give_one_folder(repository: Path, store: Store) -> None:
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(lambda _: checked_out(repository, store), range(2))
     assert first == second

@@ -17,7 +17,7 @@ Sha256 = Callable[[bytes], str]
 DATA = b"whole and right"
 
 
-def test_a_file_takes_its_name_with_the_right_bytes(store: Store, sha256: Sha256) -> None:
+def test_a_file_is_stored_under_its_hash(store: Store, sha256: Sha256) -> None:
     path = store.add([DATA[:5], DATA[5:]], sha256(DATA), "a.whl")
     assert path == store.path(sha256(DATA))
     assert path.read_bytes() == DATA
@@ -25,14 +25,14 @@ def test_a_file_takes_its_name_with_the_right_bytes(store: Store, sha256: Sha256
     assert list((store.home / "store" / "partial").iterdir()) == []
 
 
-def test_wrong_bytes_are_named_and_nothing_is_kept(store: Store, sha256: Sha256) -> None:
-    expected, found = sha256(b"expected"), sha256(DATA)
-    with pytest.raises(FetchError, match=rf"a\.whl: sha256 is {found}, expected {expected}"):
+def test_a_wrong_hash_is_an_error_and_nothing_is_kept(store: Store, sha256: Sha256) -> None:
+    expected, actual = sha256(b"expected"), sha256(DATA)
+    with pytest.raises(FetchError, match=rf"a\.whl: sha256 is {actual}, expected {expected}"):
         store.add([DATA], expected, "a.whl")
     assert [path for path in store.home.rglob("*") if path.is_file()] == []
 
 
-def test_a_file_that_the_disk_cut_short_counts_as_absent_and_is_replaced(store: Store, sha256: Sha256) -> None:
+def test_a_truncated_file_counts_as_missing_and_is_replaced(store: Store, sha256: Sha256) -> None:
     path = store.add([DATA], sha256(DATA), "a.whl")
     os.truncate(path, 3)
     assert not store.has(sha256(DATA), len(DATA))
@@ -43,7 +43,7 @@ def test_a_file_that_the_disk_cut_short_counts_as_absent_and_is_replaced(store: 
     assert path.read_bytes() == DATA
 
 
-def test_a_file_that_the_disk_changed_is_dropped_and_named(store: Store, sha256: Sha256) -> None:
+def test_a_changed_file_is_removed_and_named(store: Store, sha256: Sha256) -> None:
     path = store.add([DATA], sha256(DATA), "a.whl")
     path.write_bytes(DATA.swapcase())
     with pytest.raises(FetchError, match="was changed on the disk"):
@@ -52,7 +52,7 @@ def test_a_file_that_the_disk_changed_is_dropped_and_named(store: Store, sha256:
     assert list((store.home / "contexts").iterdir()) == []
 
 
-def test_a_partial_file_is_taken_up_again(store: Store, sha256: Sha256) -> None:
+def test_a_partial_file_is_resumed(store: Store, sha256: Sha256) -> None:
     with store.receiving(sha256(DATA)) as file:
         assert file is not None
         file.write(DATA[:4])
@@ -61,7 +61,7 @@ def test_a_partial_file_is_taken_up_again(store: Store, sha256: Sha256) -> None:
         assert file.seek(0, 2) == 4
 
 
-def test_the_second_of_two_runs_waits_and_finds_the_file_there(store: Store, sha256: Sha256) -> None:
+def test_the_second_of_two_runs_waits_for_the_file(store: Store, sha256: Sha256) -> None:
     seen: list[object] = []
 
     def second() -> None:
@@ -80,7 +80,7 @@ def test_the_second_of_two_runs_waits_and_finds_the_file_there(store: Store, sha
     assert seen == [None]
 
 
-def test_a_folder_holds_links_and_texts_under_nested_names(store: Store, sha256: Sha256) -> None:
+def test_a_folder_contains_links_and_texts_under_nested_names(store: Store, sha256: Sha256) -> None:
     stored = store.add([DATA], sha256(DATA), "a.whl")
     folder = store.folder({"torch/a.whl": sha256(DATA)}, {"torch/requirements.txt": b"a==1\n"})
     assert (folder / "torch" / "a.whl").samefile(stored)
@@ -90,20 +90,20 @@ def test_a_folder_holds_links_and_texts_under_nested_names(store: Store, sha256:
     assert store.folder({"torch/a.whl": sha256(DATA)}, {"torch/requirements.txt": b"a==2\n"}) != folder
 
 
-def test_files_of_equal_name_and_size_differ_in_time(store: Store) -> None:
-    """BuildKit would take the second for the first otherwise, and build with old bytes."""
+def test_files_of_equal_name_and_size_differ_in_modification_time(store: Store) -> None:
+    """Otherwise BuildKit would treat the second as the first, and build with the old content."""
     one, two = store.folder({}, {"list": b"a==1\n"}), store.folder({}, {"list": b"a==2\n"})
     assert (one / "list").stat().st_mtime != (two / "list").stat().st_mtime
 
 
-def test_an_executable_is_a_copy_and_leaves_the_stored_file_as_it_is(store: Store, sha256: Sha256) -> None:
+def test_an_executable_is_a_copy_and_the_stored_file_does_not_change(store: Store, sha256: Sha256) -> None:
     stored = store.add([DATA], sha256(DATA), "uv")
     tool = store.folder({"uv": sha256(DATA)}, executable={"uv"}) / "uv"
     assert stat.S_IMODE(tool.stat().st_mode) == 0o755
     assert stat.S_IMODE(stored.stat().st_mode) == 0o644
 
 
-def test_a_folder_that_breaks_off_vanishes(tmp_path: Path) -> None:
+def test_an_interrupted_folder_is_removed(tmp_path: Path) -> None:
     def half() -> None:
         with whole_folder(tmp_path / "final") as temporary:
             (temporary / "half").touch()
@@ -114,7 +114,7 @@ def test_a_folder_that_breaks_off_vanishes(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_where_another_run_was_faster_its_folder_stays(tmp_path: Path) -> None:
+def test_the_folder_of_a_faster_run_stays(tmp_path: Path) -> None:
     with whole_folder(tmp_path / "final") as slow:
         (slow / "slow").touch()
         with whole_folder(tmp_path / "final") as fast:
@@ -122,7 +122,7 @@ def test_where_another_run_was_faster_its_folder_stays(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.rglob("*")] == ["final", "fast"]
 
 
-def test_what_a_killed_run_left_is_swept_and_what_a_living_one_makes_is_not(tmp_path: Path) -> None:
+def test_folders_of_killed_runs_are_removed_and_those_of_live_runs_are_not(tmp_path: Path) -> None:
     dead = tmp_path / ".final.dead"
     dead.mkdir()
     os.utime(dead, (0, 0))
@@ -139,7 +139,7 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
         yield disk
 
 
-def test_a_full_disk_says_so_and_keeps_what_was_whole(tiny_disk: Path, sha256: Sha256) -> None:
+def test_a_full_disk_is_an_error_and_complete_files_are_kept(tiny_disk: Path, sha256: Sha256) -> None:
     store = Store(tiny_disk)
     kept, big = b"small", bytes(1 << 17)
     store.add([kept], sha256(kept), "small")

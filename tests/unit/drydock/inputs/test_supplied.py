@@ -1,4 +1,4 @@
-"""Files that an operator brings, and what stands in for a named context."""
+"""Files that the operator supplies, and replacements for named contexts."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.build import prepare
+from drydock.build.job import prepare
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import overrides, supplied
 from drydock.inputs.store import Store
@@ -24,14 +24,14 @@ TOPSRIDER = Supplied(
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    brought = tmp_path / "brought"
-    brought.mkdir()
+    supplied_files = tmp_path / "supplied"
+    supplied_files.mkdir()
     for name in ("TopsRider_1.run", "a.whl", "b.whl", "readme.txt"):
-        (brought / name).write_text(name)
-    return brought
+        (supplied_files / name).write_text(name)
+    return supplied_files
 
 
-def test_what_matches_is_pinned_and_kept(folder: Path, store: Store) -> None:
+def test_matching_files_are_pinned_and_stored(folder: Path, store: Store) -> None:
     pins = supplied.take(TOPSRIDER, folder, store)
     context = supplied.context(TOPSRIDER, pins, store)
 
@@ -40,20 +40,20 @@ def test_what_matches_is_pinned_and_kept(folder: Path, store: Store) -> None:
     assert (context / "a.whl").read_text() == "a.whl"
 
 
-def test_every_pattern_without_a_file_is_named_with_where_to_get_it(store: Store, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no file TopsRider_\*\.run") as caught:
+def test_every_pattern_without_a_match_is_named_with_a_hint(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no file matches TopsRider_\*\.run") as caught:
         supplied.take(TOPSRIDER, tmp_path, store)
     assert len(caught.value.problems) == 2
     assert caught.value.hint == "ask the vendor's support"
 
 
-def test_a_pinned_file_that_nobody_brought_here_is_named(folder: Path, store: Store, tmp_path: Path) -> None:
+def test_a_pinned_file_missing_from_the_store_is_named(folder: Path, store: Store, tmp_path: Path) -> None:
     pins = supplied.take(TOPSRIDER, folder, store)
-    with pytest.raises(FetchError, match=r"a\.whl is pinned and not in the store"):
+    with pytest.raises(FetchError, match=r"a\.whl is pinned but not in the store"):
         supplied.context(TOPSRIDER, pins, Store(tmp_path / "another store"))
 
 
-def test_words_become_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arguments_become_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     assert overrides.parse(["base=docker-image://debian:12", "wheels=w"]) == {
@@ -63,14 +63,14 @@ def test_words_become_contexts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("word", ["base", "=x", "base="])
-def test_a_word_that_is_no_pair_is_refused(word: str) -> None:
+def test_an_argument_without_name_and_value_is_refused(word: str) -> None:
     with pytest.raises(InputError, match="expected NAME=FOLDER"):
         overrides.parse([word])
 
 
-def test_a_context_that_the_variant_lacks_and_a_folder_that_is_not_there_are_refused() -> None:
+def test_an_unknown_context_and_a_missing_folder_are_refused() -> None:
     job = prepare("cpu")
-    pins = job.lock.platforms[job.platform]
+    pins = job.pins
     with pytest.raises(InputError, match=r"cpu-vllm0\.32 has no such context") as caught:
         overrides.resolve(job.variant, pins, {"whels": "/tmp"})
     assert caught.value.hint == "did you mean 'wheels'?"
@@ -78,23 +78,23 @@ def test_a_context_that_the_variant_lacks_and_a_folder_that_is_not_there_are_ref
         overrides.resolve(job.variant, pins, {"wheels": "/nowhere"})
 
 
-def test_other_files_than_the_pinned_ones_are_refused(
+def test_files_that_do_not_match_the_lock_are_refused(
     folder: Path, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     job = prepare("cpu")
     variant = job.variant.model_copy(update={"supplied": (TOPSRIDER,)})
     pinned = supplied.take(TOPSRIDER, folder, store)
-    pins = job.lock.platforms[job.platform].model_copy(update={"supplied": {"topsrider": pinned}})
+    pins = job.pins.model_copy(update={"supplied": {"topsrider": pinned}})
     given = {"topsrider": str(folder)}
     assert overrides.resolve(variant, pins, given) == {}
     (folder / "a.whl").write_text("another")
-    with pytest.raises(InputError, match="not those that the lock pins") as caught:
+    with pytest.raises(InputError, match="do not match the lock") as caught:
         overrides.resolve(variant, pins, given)
     assert "invoke lock" in caught.value.hint
 
 
-def test_a_stand_in_is_told_by_its_content(folder: Path) -> None:
+def test_a_replacement_is_identified_by_its_content(folder: Path) -> None:
     first = overrides.identity(str(folder))
     (folder / "a.whl").touch()
     assert overrides.identity(str(folder)) == first
@@ -103,27 +103,27 @@ def test_a_stand_in_is_told_by_its_content(folder: Path) -> None:
     assert overrides.identity("docker-image://debian:12") == "docker-image://debian:12"
 
 
-def test_two_installers_of_which_the_image_would_run_one_are_refused(folder: Path, store: Store) -> None:
+def test_two_installers_are_refused(folder: Path, store: Store) -> None:
     (folder / "TopsRider_2.run").write_text("another")
     with pytest.raises(InputError, match=r"expected one installer: TopsRider_1\.run, TopsRider_2\.run"):
         supplied.take(TOPSRIDER.model_copy(update={"install": "run", "patterns": ("TopsRider_*.run",)}), folder, store)
 
 
-def test_a_folder_is_no_file(folder: Path, store: Store) -> None:
+def test_folders_are_ignored(folder: Path, store: Store) -> None:
     (folder / "c.whl").mkdir()
     assert len(supplied.take(TOPSRIDER, folder, store)) == 3
 
 
-def test_files_for_a_context_that_takes_none_are_refused(tmp_path: Path) -> None:
+def test_files_for_a_context_without_supplied_files_are_refused(tmp_path: Path) -> None:
     variant = prepare("cpu").variant
-    with pytest.raises(InputError, match=r"--context wheels: cpu-vllm0\.32 takes no files of that name"):
+    with pytest.raises(InputError, match=r"--context wheels: cpu-vllm0\.32 takes no supplied files of that name"):
         lockfile.resolve_and_write(tmp_path, [variant], {"wheels": tmp_path})
     with pytest.raises(InputError) as caught:
         supplied.refuse_foreign([variant.model_copy(update={"supplied": (TOPSRIDER,)})], {"topsrides": tmp_path})
     assert caught.value.hint == "did you mean 'topsrider'?"
 
 
-def test_a_stand_in_is_told_by_its_links_and_a_layout_by_what_it_holds(tmp_path: Path) -> None:
+def test_a_replacement_is_identified_by_its_links_and_a_layout_by_its_index(tmp_path: Path) -> None:
     def identities(link: str, index: str) -> tuple[str, str]:
         folder = tmp_path / link
         (folder / "tree").mkdir(parents=True, exist_ok=True)

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drydock.config.access import Access, redact
 from drydock.core.errors import DiskFullError, FetchError
 from drydock.core.paths import ROOT
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import ATTEMPTS, Access, Wanted, download, redact
+from drydock.inputs.transfer import ATTEMPTS, Wanted, download
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -30,41 +31,41 @@ def wanted(server: Loopback, sha256: Sha256) -> Wanted:
     return Wanted("a.whl", sha256(DATA), len(DATA), (f"{server.url}/a.whl",))
 
 
-def test_a_file_arrives_once(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_file_is_fetched_once(server: Loopback, store: Store, wanted: Wanted) -> None:
     download(store, [wanted, wanted], QUICK)
     download(store, [wanted], QUICK)
     assert store.path(wanted.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == [None]
 
 
-def test_a_cut_connection_is_resumed_where_it_broke(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_broken_connection_is_resumed(server: Loopback, store: Store, wanted: Wanted) -> None:
     server.faults["/a.whl"] = ["cut", "cut"]
     download(store, [wanted], QUICK)
     assert store.path(wanted.sha256).read_bytes() == DATA
     assert server.ranges("/a.whl") == [None, f"bytes={len(DATA) // 2}-", f"bytes={len(DATA) * 3 // 4}-"]
 
 
-def test_a_server_without_ranges_sends_it_all_again(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_server_without_range_support_sends_the_file_again(server: Loopback, store: Store, wanted: Wanted) -> None:
     server.faults["/a.whl"] = ["cut", "no range"]
     download(store, [wanted], QUICK)
     assert store.path(wanted.sha256).read_bytes() == DATA
 
 
 @pytest.mark.parametrize("status", ["500", "503", "429"])
-def test_a_server_in_trouble_is_asked_again(server: Loopback, store: Store, wanted: Wanted, status: str) -> None:
+def test_transient_failures_are_retried(server: Loopback, store: Store, wanted: Wanted, status: str) -> None:
     server.faults["/a.whl"] = [status, status]
     download(store, [wanted], QUICK)
     assert len(server.ranges("/a.whl")) == 3
 
 
-def test_a_server_that_stays_in_trouble_is_given_up(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_persistent_failures_are_an_error(server: Loopback, store: Store, wanted: Wanted) -> None:
     server.faults["/a.whl"] = ["500"] * 99
     with pytest.raises(FetchError, match=r"a\.whl from http://127\.0\.0\.1:\d+/a\.whl: the server answered 500"):
         download(store, [wanted], QUICK)
     assert len(server.ranges("/a.whl")) == ATTEMPTS
 
 
-def test_wrong_bytes_are_named_with_both_hashes_and_nothing_is_kept(
+def test_a_wrong_hash_is_an_error_and_nothing_is_kept(
     server: Loopback, store: Store, wanted: Wanted, sha256: Sha256
 ) -> None:
     server.faults["/a.whl"] = ["wrong"]
@@ -74,7 +75,7 @@ def test_wrong_bytes_are_named_with_both_hashes_and_nothing_is_kept(
     assert list((store.home / "store" / "partial").iterdir()) == []
 
 
-def test_what_another_server_began_wrongly_is_begun_again(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_partial_file_with_other_content_is_fetched_again(server: Loopback, store: Store, wanted: Wanted) -> None:
     with store.receiving(wanted.sha256) as file:
         assert file is not None
         file.write(bytes(1000))
@@ -83,7 +84,7 @@ def test_what_another_server_began_wrongly_is_begun_again(server: Loopback, stor
     assert server.ranges("/a.whl") == ["bytes=1000-", None]
 
 
-def test_a_partial_file_that_is_too_long_is_begun_again(store: Store, wanted: Wanted) -> None:
+def test_a_partial_file_that_is_too_long_is_fetched_again(store: Store, wanted: Wanted) -> None:
     with store.receiving(wanted.sha256) as file:
         assert file is not None
         file.write(bytes(len(DATA) + 1))
@@ -91,9 +92,7 @@ def test_a_partial_file_that_is_too_long_is_begun_again(store: Store, wanted: Wa
     assert store.has(wanted.sha256, len(DATA))
 
 
-def test_a_server_that_has_less_than_was_fetched_is_asked_from_the_start(
-    server: Loopback, store: Store, wanted: Wanted
-) -> None:
+def test_a_file_that_became_shorter_is_fetched_from_the_start(server: Loopback, store: Store, wanted: Wanted) -> None:
     with store.receiving(wanted.sha256) as file:
         assert file is not None
         file.write(bytes(len(DATA)))
@@ -101,19 +100,19 @@ def test_a_server_that_has_less_than_was_fetched_is_asked_from_the_start(
     assert server.ranges("/a.whl") == [f"bytes={len(DATA)}-", None]
 
 
-def test_a_body_without_end_is_cut_off(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_body_that_is_too_long_is_refused(server: Loopback, store: Store, wanted: Wanted) -> None:
     server.faults["/a.whl"] = ["endless"]
     with pytest.raises(FetchError, match=f"longer than the {len(DATA)} bytes expected"):
         download(store, [wanted], QUICK)
     assert not store.has(wanted.sha256)
 
 
-def test_the_next_address_is_tried_when_one_lacks_the_file(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_the_next_url_is_tried_if_a_server_lacks_the_file(server: Loopback, store: Store, wanted: Wanted) -> None:
     download(store, [wanted._replace(urls=(f"{server.url}/gone", *wanted.urls))], QUICK)
     assert store.has(wanted.sha256, len(DATA))
 
 
-def test_all_files_that_cannot_be_had_are_in_one_error(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_all_failed_files_are_in_one_error(server: Loopback, store: Store, wanted: Wanted) -> None:
     gone = [Wanted(name, name * 64, 1, (f"{server.url}/{name}",)) for name in "bc"]
     with pytest.raises(FetchError) as caught:
         download(store, [gone[0], wanted, gone[1]], QUICK)
@@ -121,20 +120,20 @@ def test_all_files_that_cannot_be_had_are_in_one_error(server: Loopback, store: 
     assert store.has(wanted.sha256, len(DATA))
 
 
-def test_a_server_that_is_not_there_is_an_error_without_a_password(store: Store, wanted: Wanted) -> None:
+def test_an_error_message_contains_no_password(store: Store, wanted: Wanted) -> None:
     with pytest.raises(FetchError) as caught:
         download(store, [wanted._replace(urls=("http://user:secret@127.0.0.1:1/a.whl?token=secret",))], QUICK)
     assert "secret" not in str(caught.value)
     assert "127.0.0.1:1/a.whl" in str(caught.value)
 
 
-def test_a_password_goes_to_its_own_host(server: Loopback, store: Store, wanted: Wanted) -> None:
+def test_a_password_is_sent_only_to_its_host(server: Loopback, store: Store, wanted: Wanted) -> None:
     access = QUICK._replace(credentials={"127.0.0.1": ("user", "secret"), "elsewhere": ("other", "other")})
     download(store, [wanted], access)
     assert server.requests == [("/a.whl", None, "Basic dXNlcjpzZWNyZXQ=")]
 
 
-def test_a_file_of_a_folder_is_copied(tmp_path: Path, store: Store, sha256: Sha256) -> None:
+def test_a_file_url_is_copied(tmp_path: Path, store: Store, sha256: Sha256) -> None:
     source = tmp_path / "torch 2.0+cpu.whl"
     source.write_bytes(DATA)
     download(store, [Wanted("torch", sha256(DATA), None, (source.as_uri(),))], QUICK)
@@ -142,12 +141,12 @@ def test_a_file_of_a_folder_is_copied(tmp_path: Path, store: Store, sha256: Sha2
     assert not store.path(sha256(DATA)).samefile(source)
 
 
-def test_a_file_missing_from_a_folder_is_named(tmp_path: Path, store: Store) -> None:
+def test_a_missing_file_of_a_file_url_is_named(tmp_path: Path, store: Store) -> None:
     with pytest.raises(FetchError, match=r"torch: /.*/gone: no such file"):
         download(store, [Wanted("torch", "0" * 64, None, ((tmp_path / "gone").as_uri(),))], QUICK)
 
 
-def test_a_full_disk_stops_everything(store: Store, wanted: Wanted) -> None:
+def test_a_full_disk_stops_the_download(store: Store, wanted: Wanted) -> None:
     partial = store.home / "store" / "partial" / wanted.sha256
     partial.parent.mkdir(parents=True)
     partial.symlink_to("/dev/full")
@@ -155,7 +154,7 @@ def test_a_full_disk_stops_everything(store: Store, wanted: Wanted) -> None:
         download(store, [wanted], QUICK)
 
 
-def test_an_address_is_shown_without_what_is_secret() -> None:
+def test_redact_removes_secrets() -> None:
     assert redact("https://user:secret@host:8080/simple/a.whl?token=x#y") == "https://host:8080/simple/a.whl"
 
 
@@ -163,7 +162,8 @@ FETCH = """
 import sys
 from pathlib import Path
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import Access, Wanted, download
+from drydock.config.access import Access
+from drydock.inputs.transfer import Wanted, download
 home, *rest = sys.argv[1:]
 download(Store(Path(home)), [Wanted(u[-5:], s, int(n), (u,)) for s, n, u in zip(*[iter(rest)] * 3)], Access(pause=0.01))
 """
@@ -188,13 +188,13 @@ def fetch_process(server: Loopback, store: Store, sha256: Sha256) -> Callable[[]
 
 
 def _whole(store: Store, sha256: Sha256) -> int:
-    """Count the files of the store, each of which must be what its name says."""
+    """Count the files in the store; each must match its hash."""
     found = [path for path in (store.home / "store" / "sha256").rglob("*") if path.is_file()]
     assert all(sha256(path.read_bytes()) == path.name for path in found)
     return len(found)
 
 
-def test_a_fetch_killed_at_any_moment_leaves_no_half_file_and_is_taken_up(
+def test_a_killed_fetch_leaves_no_half_written_file_and_is_resumed(
     fetch_process: Callable[[], subprocess.Popen[bytes]], server: Loopback, store: Store, sha256: Sha256
 ) -> None:
     for count in (1, 4, 6):
@@ -212,7 +212,7 @@ def test_a_fetch_killed_at_any_moment_leaves_no_half_file_and_is_taken_up(
     assert any(wanted for _, wanted, _ in server.requests), "nothing was resumed"
 
 
-def test_two_fetches_at_once_share_the_work(
+def test_two_concurrent_fetches_share_the_work(
     fetch_process: Callable[[], subprocess.Popen[bytes]], server: Loopback, store: Store, sha256: Sha256
 ) -> None:
     with fetch_process() as one, fetch_process() as two:
@@ -222,7 +222,7 @@ def test_two_fetches_at_once_share_the_work(
     assert len(server.requests) == 8
 
 
-def test_ctrl_c_ends_a_fetch_soon_and_leaves_what_it_had(
+def test_ctrl_c_stops_a_fetch_within_two_seconds(
     fetch_process: Callable[[], subprocess.Popen[bytes]], server: Loopback, store: Store, sha256: Sha256
 ) -> None:
     with fetch_process() as process:

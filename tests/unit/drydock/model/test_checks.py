@@ -1,4 +1,4 @@
-"""Checks as data: each of every variant is complete, can be met and violated, and mends without contradiction."""
+"""The checks of every variant: each is complete, can pass and fail, and no two fixes contradict each other."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tests.support.cases import for_each
 
 VARIANTS = read_matrix(ROOT)
 CHECKS = {check.model_dump_json(): (variant, check) for variant in VARIANTS for check in variant.checks}
-"""Every check once, with the first variant that has it."""
+"""Each distinct check, with the first variant that has it."""
 
 WRITABLE = ("/proc/sys/", "/sys/devices/system/", "/sys/kernel/mm/", "/proc/cmdline", "/sys/module/intel_idle")
-"""Beginnings of places that a script, or the kernel's command line, can change."""
+"""Path prefixes that a script, or the kernel's command line, can change."""
 
 
 # --- facts that meet a condition, and facts that do not ---------------------------------------------------------------
 
 
 def candidates(condition: Mapping[str, Any]) -> Iterator[Any]:
-    """Yield values of a fact, some of which meet the condition and some of which do not; None means no such fact."""
+    """Yield values of a fact, some that meet the condition and some that do not; None means a missing fact."""
     expected = condition["expected"]
     several = expected if isinstance(expected, (list, tuple)) else [expected]
     for value in several:
@@ -49,23 +49,23 @@ def holds(condition: Mapping[str, Any], value: Any) -> bool:
     return met({**condition, "fact": "fact"}, {"fact": value} if value is not None else {}) is True
 
 
-def found(conditions: list[Mapping[str, Any]], check: Mapping[str, Any], *, right: bool) -> Any:
-    """Return a value that meets all conditions on one fact, and the check or not."""
+def matching_value(conditions: list[Mapping[str, Any]], check: Mapping[str, Any], *, right: bool) -> Any:
+    """Return a value that meets all conditions on one fact, and meets the check only if `right`."""
     for condition in (check, *conditions):
         for value in candidates(condition):
-            known = met({**check, "fact": "fact"}, {"fact": value} if value is not None else {})
-            if known is right and all(holds(other, value) for other in conditions):
+            outcome = met({**check, "fact": "fact"}, {"fact": value} if value is not None else {})
+            if outcome is right and all(holds(other, value) for other in conditions):
                 return value
     raise AssertionError(f"{check['id']}: no value makes it {right}")
 
 
 def facts(check: Mapping[str, Any], *, right: bool) -> dict[str, Any]:
-    """Build facts that meet all conditions of a check, and meet it or not."""
+    """Build facts that meet all `when` conditions of a check, and meet the check only if `right`."""
     values: dict[str, Any] = {}
     for fact in {condition["fact"] for condition in (check, *check["when"])}:
         conditions = [condition for condition in check["when"] if condition["fact"] == fact]
         judged = check if fact == check["fact"] else {**conditions[0], "id": check["id"]}
-        value = found(conditions, judged, right=right if fact == check["fact"] else True)
+        value = matching_value(conditions, judged, right=right if fact == check["fact"] else True)
         if value is not None:
             put(values, fact.split("."), value)
     return values
@@ -78,12 +78,12 @@ def put(values: dict[str, Any], path: list[str], value: Any) -> None:
 
 
 def is_notice(check: Check) -> bool:
-    """Tell whether a check only says something, wherever its conditions are met."""
+    """Tell whether a check always reports when its conditions are met."""
     return check.operator == "absent" and any(item.fact == check.fact for item in check.when)
 
 
 @for_each(CHECKS.values(), lambda case: f"{case[0].id} {case[1].id}")
-def test_facts_that_meet_it_pass_and_facts_that_violate_it_say_what_to_do(variant: Variant, check: Check) -> None:
+def test_matching_facts_pass_and_violating_facts_give_a_remediation(variant: Variant, check: Check) -> None:
     plain = dump(check)
     (bad,) = judge([plain], facts(plain, right=False), variant.facts)
     if not is_notice(check):
@@ -109,12 +109,12 @@ def test_what_a_script_could_change_has_a_fix(variant: Variant, check: Check) ->
 
 @for_each(VARIANTS, lambda variant: variant.id)
 def test_no_two_checks_of_a_variant_set_one_knob_differently(variant: Variant) -> None:
-    wanted: dict[str, set[str]] = {}
+    values_by_knob: dict[str, set[str]] = {}
     for fix in (check.fix for check in variant.checks if check.fix):
         for name, value in (*fix.sysctl.items(), *fix.write.items(), *(word.split("=", 1) for word in fix.parameters)):
-            wanted.setdefault(name, set()).add(str(value))
+            values_by_knob.setdefault(name, set()).add(str(value))
 
-    assert {name: values for name, values in wanted.items() if len(values) > 1} == {}
+    assert {name: values for name, values in values_by_knob.items() if len(values) > 1} == {}
 
 
 @for_each(VARIANTS, lambda variant: variant.id)
@@ -124,7 +124,7 @@ def test_no_id_stands_for_two_checks_of_a_variant(variant: Variant) -> None:
     assert sorted(ids) == sorted(set(ids))
 
 
-def test_places_name_facts_that_checks_use() -> None:
+def test_facts_are_declared_exactly_for_the_checks() -> None:
     named = {fact for variant in VARIANTS for fact in variant.facts}
 
     assert named == {check.fact for variant in VARIANTS for check in variant.checks}
@@ -133,7 +133,7 @@ def test_places_name_facts_that_checks_use() -> None:
 # --- the record -----------------------------------------------------------------------------------------------------
 
 
-def test_what_outlasts_a_restart_is_said_in_words() -> None:
+def test_what_survives_a_reboot_is_described_in_words() -> None:
     command = Command(run="tool on", unless="tool is-on", each_boot=True)
     once = Command(run="tool now", unless="false")
     fix = Fix(sysctl={"vm.swappiness": 1}, commands=(command, once), parameters=("iommu=pt",), firmware="SNC = off")
@@ -148,7 +148,7 @@ def test_what_outlasts_a_restart_is_said_in_words() -> None:
     "wrong",
     [
         {},
-        {"caution": "nothing is mended"},
+        {"caution": "nothing changes"},
         {"sysctl": {"swappiness": 1}},
         {"write": {"/etc/passwd": "x"}},
         {"write": {"/sys/a b": "x"}},
@@ -159,14 +159,14 @@ def test_what_outlasts_a_restart_is_said_in_words() -> None:
         {"commands": [{"run": "one"}]},
     ],
 )
-def test_a_fix_that_no_script_can_carry_is_refused(wrong: dict[str, Any]) -> None:
+def test_a_fix_that_no_script_can_apply_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         Fix.model_validate(wrong)
 
 
 def test_a_check_of_the_container_has_no_fix_for_the_host() -> None:
     words = {"id": "A-001", "fact": "derived.nofile", "operator": "present", "severity": "WARN", "text": "t"}
-    with pytest.raises(ValidationError, match="scope is host"):
+    with pytest.raises(ValidationError, match="set `scope: host`"):
         Check.model_validate(
             {**words, "id": "AB-001", "remediation": "r", "source": "s", "scope": "container", "fix": {"firmware": "x"}}
         )

@@ -1,4 +1,4 @@
-"""Differences of two images are named by layer, path and field."""
+"""Differences of two images, by layer, path and field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drydock.oci.diff import Difference, compare
+from drydock.oci.diff import LayoutDifference, compare
 from tests.support import layouts
 
 Files = Mapping[str, tuple[bytes, Mapping[str, Any]]]
@@ -40,7 +40,7 @@ def test_equal_images_have_no_differences(tmp_path: Path, suffix: str) -> None:
         ("opt/new", b"", {}, "presence"),
     ],
 )
-def test_a_planted_difference_is_named(
+def test_a_difference_is_found(
     tmp_path: Path, suffix: str, path: str, content: bytes, fields: Mapping[str, Any], field: str
 ) -> None:
     first = layout(tmp_path / "a", SAME, SAME, suffix=suffix)
@@ -51,22 +51,22 @@ def test_a_planted_difference_is_named(
     assert [("layer 1", path, field)] == [difference[:3] for difference in found]
 
 
-def test_the_order_of_a_layer_counts_too(tmp_path: Path) -> None:
+def test_the_order_of_entries_is_compared(tmp_path: Path) -> None:
     swapped = dict(reversed(SAME.items()))
 
     found = compare(layout(tmp_path / "a", SAME), layout(tmp_path / "b", swapped))
 
-    assert Difference("layer 0", "opt", "order", "0", "1") in found
+    assert LayoutDifference("layer 0", "opt", "order", "0", "1") in found
 
 
 def test_the_config_is_compared_by_key_path(tmp_path: Path) -> None:
     first = layout(tmp_path / "a", SAME, config={"config": {"Env": ["A=1", "B=2"]}})
     second = layout(tmp_path / "b", SAME, config={"config": {"Env": ["A=1", "B=3"]}})
 
-    assert Difference("config", "config.Env[1]", "value", '"B=2"', '"B=3"') in compare(first, second)
+    assert LayoutDifference("config", "config.Env[1]", "value", '"B=2"', '"B=3"') in compare(first, second)
 
 
-def test_a_missing_layer_is_seen_in_the_manifest(tmp_path: Path) -> None:
+def test_a_missing_layer_is_a_difference_of_the_manifest(tmp_path: Path) -> None:
     found = compare(layout(tmp_path / "a", SAME, SAME), layout(tmp_path / "b", SAME))
 
     assert ("manifest", "layers[1]", "value") in [difference[:3] for difference in found]

@@ -3,13 +3,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from drydock.model.bases import ImageBase
-from drydock.oci.layout import read_digest, resolve_image, write_layout
+from drydock.oci.layout import read_digest, write_layout
 
 EPOCH = 1795219200
-DIGEST = f"sha256:{'1' * 64}"
-NOWHERE = "127.0.0.1:1/nothing:1"
-"""A registry that never answers."""
 
 
 def _layout(folder: Path, content: bytes = b"tar") -> str:
@@ -37,15 +33,3 @@ def test_a_layout_is_whole_and_every_blob_is_what_its_name_says(tmp_path: Path, 
     assert json.loads((tmp_path / "one" / "oci-layout").read_text()) == {"imageLayoutVersion": "1.0.0"}
     assert read_digest(tmp_path / "one") == digest
     assert not (tmp_path / "one" / "layer.tar").exists()
-
-
-def test_a_digest_that_the_registry_cannot_confirm_is_marked_so() -> None:
-    locked = resolve_image(
-        ImageBase(kind="image", reference=NOWHERE, release="ubuntu:24.04", digest=DIGEST, source="a blog")
-    )
-    assert (locked.digest, locked.verified, locked.source) == (DIGEST, False, "a blog")
-
-
-def test_a_digest_that_nobody_knows_is_null() -> None:
-    locked = resolve_image(ImageBase(kind="image", reference=NOWHERE, release="ubuntu:24.04"))
-    assert (locked.digest, locked.verified) == (None, False)

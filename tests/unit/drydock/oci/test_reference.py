@@ -31,15 +31,15 @@ def test_references(text: str, host: str, repository: str, tag: str, digest: str
     ["", "r.example/", "r.example/A", "r.example/a:b c", "r.example/a@sha256:12", "r.example/a@", "ftp://r/a",
      "r.example/a//b", "user:password@r.example/a", "r.example/a:" + "t" * 129, "r.example/../a", "r.example/a?x=1"],
 )  # fmt: skip
-def test_what_is_no_reference_is_refused(text: str) -> None:
-    with pytest.raises(InputError, match="is no"):
+def test_invalid_references_are_refused(text: str) -> None:
+    with pytest.raises(InputError, match="invalid"):
         parse(text)
 
 
 def test_names() -> None:
-    found = parse(f"r.example/a:t@{DIGEST}")
-    assert (str(found), found.name) == (f"r.example/a:t@{DIGEST}", DIGEST)
-    assert (str(found.tagged("u")), str(found.at(DIGEST)), parse("r.example/a").name) == (
+    reference = parse(f"r.example/a:t@{DIGEST}")
+    assert (str(reference), reference.name) == (f"r.example/a:t@{DIGEST}", DIGEST)
+    assert (str(reference.tagged("u")), str(reference.at(DIGEST)), parse("r.example/a").name) == (
         "r.example/a:u",
         f"r.example/a@{DIGEST}",
         "latest",

@@ -1,4 +1,4 @@
-"""The demo still works when mirrors have forgotten what the lock pins, and says so."""
+"""The demo relocks, with a warning, if mirrors no longer have a locked input."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import build
+from drydock.build.job import Job
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
@@ -25,17 +26,17 @@ BUILT = build.Built(
 )
 
 
-def test_nothing_is_locked_anew_while_the_lock_can_be_had() -> None:
+def test_the_demo_does_not_relock_while_the_locked_inputs_are_available() -> None:
     def relock(_root: Path, _variants: Sequence[Variant]) -> None:
         raise AssertionError
 
     assert demo.build_or_relock(ROOT, lambda _: BUILT, relock)[1] == BUILT
 
 
-def test_a_lock_that_cannot_be_had_is_made_anew_once_and_loudly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_demo_relocks_once_with_a_warning_if_an_input_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
     locked: list[str] = []
 
-    def make(_job: build.Job) -> build.Built:
+    def make(_job: Job) -> build.Built:
         if not locked:
             raise GoneError("libc6 2.36-9 (amd64): gone from every mirror")
         return BUILT
@@ -47,19 +48,19 @@ def test_a_lock_that_cannot_be_had_is_made_anew_once_and_loudly(capsys: pytest.C
     assert locked == ["cpu-vllm0.32"]
     said = capsys.readouterr().err
     assert "libc6 2.36-9 (amd64): gone from every mirror" in said
-    assert "LOCKING ANEW" in said
+    assert "WARNING: locking again" in said
 
 
-def test_what_cannot_be_had_after_relocking_either_is_an_error() -> None:
-    def make(_job: build.Job) -> build.Built:
+def test_an_input_still_gone_after_relocking_is_an_error() -> None:
+    def make(_job: Job) -> build.Built:
         raise GoneError("gone")
 
     with pytest.raises(GoneError, match="gone"):
         demo.build_or_relock(ROOT, make, lambda _root, _variants: None)
 
 
-def test_wrong_bytes_or_a_broken_network_are_no_reason_to_lock_anew() -> None:
-    def make(_job: build.Job) -> build.Built:
+def test_wrong_bytes_or_a_network_error_do_not_relock() -> None:
+    def make(_job: Job) -> build.Built:
         raise FetchError("sha256 is 1, expected 2")
 
     def relock(_root: Path, _variants: Sequence[Variant]) -> None:

@@ -1,4 +1,4 @@
-"""The verb `prove`, but for Docker itself: what it starts, what it records, what it takes for shown."""
+"""The task `prove` without Docker: what it starts, what it records, and what counts as proof."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from drydock.core.errors import BuildError, EngineError
 from drydock.lock import proof
 from drydock.prove import demo, prove
 from drydock.run import docker as manifests
-from drydock.run.container import Container, Request
+from drydock.run.container import Container, RunRequest
 from tests.support.containers import NODES, RUNTIME, machine, made, variant
-from tests.unit.drydock.run.test_run import Elsewhere
+from tests.unit.drydock.run.test_run import FakeHere
 
 DIGEST = "sha256:" + "a" * 64
 BUILT = build.Built(
@@ -35,7 +35,7 @@ NO_CARD: dict[str, Any] = {"devices": [], "processor": {"model": "Xeon Platinum 
 
 
 class Docker:
-    """Notes each command; `fails` names the subcommand that does."""
+    """Stores each command; `fails` is the subcommand that fails."""
 
     def __init__(self, fails: str = "") -> None:
         self.commands: list[list[str]] = []
@@ -50,11 +50,11 @@ class Docker:
 
 def wanted(folder: Path) -> Container:
     job = SimpleNamespace(variant=variant(NODES))
-    here = Elsewhere(folder)
-    return prove.what_to_start(job, BUILT, Request(model="org/model", arguments=("--x",)), here)  # type: ignore[arg-type]
+    here = FakeHere(folder)
+    return prove.what_to_start(job, BUILT, RunRequest(model="org/model", arguments=("--x",)), here)  # type: ignore[arg-type]
 
 
-def test_the_image_that_was_built_is_started_on_loopback_under_a_known_name(tmp_path: Path) -> None:
+def test_the_built_image_is_started_on_loopback_with_a_known_name(tmp_path: Path) -> None:
     got = wanted(tmp_path)
     published = [option[1] for option in manifests.docker_options(got) if option[0] == "--publish"]
 
@@ -63,7 +63,7 @@ def test_the_image_that_was_built_is_started_on_loopback_under_a_known_name(tmp_
     assert published == [f"127.0.0.1:{got.port}:8000", f"127.0.0.1:{got.port + 1}:8001"]
 
 
-def test_a_free_port_has_a_free_neighbour() -> None:
+def test_the_port_after_a_free_port_is_free() -> None:
     port = prove.free_port()
 
     for number in (port, port + 1):
@@ -71,7 +71,7 @@ def test_a_free_port_has_a_free_neighbour() -> None:
             listener.bind(("127.0.0.1", number))
 
 
-def test_the_host_is_recorded_before_anything_serves_and_nothing_is_left_behind(tmp_path: Path) -> None:
+def test_the_host_is_recorded_before_serving_and_containers_are_removed(tmp_path: Path) -> None:
     docker = Docker()
     got = wanted(tmp_path)
 
@@ -85,13 +85,13 @@ def test_the_host_is_recorded_before_anything_serves_and_nothing_is_left_behind(
     assert docker.commands[3][-3:] == ["rm", "-rf", inside]
 
 
-def test_a_host_recorded_before_is_kept(tmp_path: Path) -> None:
+def test_an_existing_recorded_host_is_kept(tmp_path: Path) -> None:
     (tmp_path / "host").mkdir()
 
     assert prove.record(wanted(tmp_path), tmp_path / "host", Docker()) == tmp_path / "host-2"
 
 
-def test_a_container_that_cannot_be_copied_from_is_removed_all_the_same(tmp_path: Path) -> None:
+def test_a_container_is_removed_if_copying_fails(tmp_path: Path) -> None:
     docker = Docker(fails="cp")
 
     with pytest.raises(EngineError):
@@ -99,25 +99,25 @@ def test_a_container_that_cannot_be_copied_from_is_removed_all_the_same(tmp_path
     assert [command[1] for command in docker.commands] == ["run", "cp", "rm", "run"]
 
 
-def test_removing_what_is_not_there_is_no_error(tmp_path: Path) -> None:
+def test_removing_a_missing_container_is_no_error(tmp_path: Path) -> None:
     prove.remove(wanted(tmp_path), Docker(fails="rm"))
 
 
-def test_ready_without_any_compared_answer_shows_nothing() -> None:
+def test_ready_without_a_compared_answer_is_an_error() -> None:
     with pytest.raises(BuildError, match="no answer was compared"):
         prove.judge(["not compared: this vLLM returns no token ids"], "Paris")
     with pytest.raises(BuildError, match="no answer was compared"):
         prove.judge([], "Paris")
 
 
-def test_what_was_compared_and_answered_is_shown() -> None:
+def test_compared_answers_are_printed() -> None:
     said = prove.judge(["prefill and decode agree on 16 tokens", "not compared: no answer is recorded"], "Paris.")
 
     assert said[0] == "prefill and decode agree on 16 tokens"
     assert said[-1].endswith("'Paris.'")
 
 
-def test_the_proof_names_model_and_device_and_keeps_what_tests_showed(tmp_path: Path) -> None:
+def test_the_proof_names_model_and_device_and_keeps_earlier_tiers(tmp_path: Path) -> None:
     old = proof.Proof(date="2026-11-21", digest=DIGEST, inputs_sha256="b" * 64, shown={"packages": ("a test",)})
     got = prove.shown(BUILT, wanted(tmp_path), CARDS, old)
 
@@ -145,7 +145,7 @@ def test_the_report_says_what_was_shown(tmp_path: Path) -> None:
     ("port", "path", "expected"),
     [(demo.API_PORT, "/v1", "http://127.0.0.1:9000/v1"), (demo.STATUS_PORT, "/readyz", "http://127.0.0.1:9001/readyz")],
 )
-def test_a_container_in_the_hosts_network_is_asked_at_the_port_it_was_told(
+def test_a_container_in_the_hosts_network_has_the_port_of_its_arguments(
     tmp_path: Path, port: str, path: str, expected: str
 ) -> None:
     arguments = made(RUNTIME, machine(tmp_path), port=9000).arguments

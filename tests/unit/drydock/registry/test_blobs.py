@@ -7,8 +7,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import RegistryError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
 from drydock.registry import blobs as blobs_module
 from drydock.registry.blobs import Blobs
@@ -21,7 +21,10 @@ DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 
 
 class Uploads:
-    """A registry's side of one upload; `chunks` is whether it takes several, `forgets` how often it loses a request."""
+    """The registry's side of one upload; it answers 503 to the requests whose numbers are in `faults`.
+
+    `chunks`: it accepts PATCH. `keeps`: it tells the offset of an upload. `wrong`: it rejects every digest.
+    """
 
     def __init__(self, *, chunks: bool = True, keeps: bool = True, wrong: bool = False) -> None:
         self.data, self.blob, self.received = b"", b"", 0
@@ -69,14 +72,14 @@ def _small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blobs_module, "CHUNK", 1024)
 
 
-def test_the_registrys_least_chunk_is_kept_and_no_byte_is_sent_twice_after_a_lost_answer(tmp_path: Path) -> None:
+def test_the_minimum_chunk_size_is_respected_and_no_byte_is_sent_twice_after_a_lost_answer(tmp_path: Path) -> None:
     with Fake(uploads := Uploads()) as fake:
         assert push(fake, tmp_path) == "uploaded"
         sizes = [len(seen.body) for seen in fake.seen if seen.method in ("PATCH", "PUT")]
     assert (uploads.blob, sizes) == (DATA, [2048, 2048, 2048, 2048, 2048])
 
 
-def test_a_lost_answer_to_the_last_request_is_no_second_upload(tmp_path: Path) -> None:
+def test_a_lost_answer_to_the_last_request_causes_no_second_upload(tmp_path: Path) -> None:
     uploads = Uploads()
     uploads.faults = {5}
     with Fake(uploads) as fake:
@@ -84,18 +87,18 @@ def test_a_lost_answer_to_the_last_request_is_no_second_upload(tmp_path: Path) -
     assert uploads.received == len(DATA)
 
 
-def test_a_registry_that_takes_no_chunks_gets_it_in_one_piece(tmp_path: Path) -> None:
+def test_a_registry_without_chunked_uploads_gets_the_blob_in_one_piece(tmp_path: Path) -> None:
     with Fake(uploads := Uploads(chunks=False, keeps=False)) as fake:
         assert push(fake, tmp_path) == "uploaded"
     assert uploads.blob == DATA
 
 
-def test_a_registry_that_keeps_refusing_is_believed(tmp_path: Path) -> None:
+def test_a_registry_that_keeps_refusing_is_an_error(tmp_path: Path) -> None:
     with Fake(Uploads(wrong=True)) as fake, pytest.raises(RegistryError, match="DIGEST_INVALID"):
         push(fake, tmp_path)
 
 
-def test_a_registry_without_ranges_is_read_on(tmp_path: Path) -> None:
+def test_a_pull_resumes_without_range_support(tmp_path: Path) -> None:
     def answer(_: Seen) -> Answer:
         if len(fake.seen) == 1:
             return Answer(200, {"Content-Length": str(len(DATA))}, DATA[:100])
@@ -106,7 +109,7 @@ def test_a_registry_without_ranges_is_read_on(tmp_path: Path) -> None:
         assert b"".join(blobs.pull(DIGEST)) == DATA
 
 
-def test_a_registry_that_sends_on_to_its_storage_holds_the_blob(tmp_path: Path) -> None:
+def test_a_redirect_to_a_storage_server_means_that_the_blob_exists(tmp_path: Path) -> None:
     def answer(_: Seen) -> Answer:
         return Answer(307, {"Location": f"http://{fake.host}/signed-for-get-alone"})
 

@@ -10,14 +10,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import CredentialsError, InputError, RegistryError
-from drydock.inputs.transfer import Access
 from drydock.oci.reference import parse
-from drydock.registry.client import ATTEMPTS, Asked, Client, parse_challenges
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, parse_challenges
 from tests.support.fake_registry import Answer, Fake, Seen
 
 QUICK = Access(pause=0.001, timeout=5)
-ASKED = Asked("GET", "/v2/some/image/manifests/v1")
+REQUEST = HttpRequest("GET", "/v2/some/image/manifests/v1")
 SECRET = "do-not-print-me"  # noqa: S105 - looked for in messages
 
 
@@ -36,20 +36,20 @@ def test_challenges() -> None:
 
 
 def tokens(fake_url: Callable[[], str], user: str) -> Callable[[Seen], Answer]:
-    """Return a registry with a token service, whose tokens are good for two requests."""
-    good: dict[str, int] = {}
+    """Return a registry with a token service; each token is valid for two requests."""
+    uses_left: dict[str, int] = {}
 
     def answer(seen: Seen) -> Answer:
         header = seen.headers.get("Authorization", "")
         if seen.path.startswith("/token"):
             if user and base64.b64encode(user.encode()).decode() not in header:
                 return Answer(401)
-            token = f"t{len(good)}"
-            good[token] = 2
+            token = f"t{len(uses_left)}"
+            uses_left[token] = 2
             return Answer(200, body=json.dumps({"token": token}).encode())
         token = header.removeprefix("Bearer ")
-        if good.get(token, 0) > 0:
-            good[token] -= 1
+        if uses_left.get(token, 0) > 0:
+            uses_left[token] -= 1
             return Answer(200, body=b"yes")
         return Answer(401, {"WWW-Authenticate": f'Bearer realm="{fake_url()}/token",service="here"'})
 
@@ -57,12 +57,12 @@ def tokens(fake_url: Callable[[], str], user: str) -> Callable[[Seen], Answer]:
 
 
 @pytest.mark.parametrize("user", ["", "me:secret"])
-def test_tokens_are_asked_for_and_renewed(tmp_path: Path, user: str) -> None:
+def test_tokens_are_requested_and_renewed(tmp_path: Path, user: str) -> None:
     with Fake(tokens(lambda: f"http://{fake.host}", user)) as fake:
-        mine = client(fake, tmp_path, {"auth": base64.b64encode(user.encode()).decode()} if user else None)
-        assert [mine.request(ASKED, (200,)).content for _ in range(5)] == [b"yes"] * 5
-        asked = [parse_qs(urlsplit(seen.path).query) for seen in fake.seen if seen.path.startswith("/token")]
-    assert asked == [{"service": ["here"], "scope": ["repository:some/image:pull"]}] * 3
+        own = client(fake, tmp_path, {"auth": base64.b64encode(user.encode()).decode()} if user else None)
+        assert [own.request(REQUEST, (200,)).content for _ in range(5)] == [b"yes"] * 5
+        queries = [parse_qs(urlsplit(seen.path).query) for seen in fake.seen if seen.path.startswith("/token")]
+    assert queries == [{"service": ["here"], "scope": ["repository:some/image:pull"]}] * 3
 
 
 def test_an_identity_token_is_exchanged(tmp_path: Path) -> None:
@@ -76,18 +76,18 @@ def test_an_identity_token_is_exchanged(tmp_path: Path) -> None:
         return Answer(401, {"WWW-Authenticate": f'Bearer realm="http://{fake.host}/token"'})
 
     with Fake(answer) as fake:
-        client(fake, tmp_path, {"identitytoken": SECRET}).request(ASKED, (200,))
+        client(fake, tmp_path, {"identitytoken": SECRET}).request(REQUEST, (200,))
 
 
-def test_a_token_service_that_refuses_is_said(tmp_path: Path) -> None:
+def test_a_token_service_that_rejects_credentials_is_an_error(tmp_path: Path) -> None:
     with Fake(tokens(lambda: f"http://{fake.host}", "me:right")) as fake:
-        mine = client(fake, tmp_path, {"auth": base64.b64encode(f"me:{SECRET}".encode()).decode()})
-        with pytest.raises(CredentialsError, match="does not take the credentials: 401") as caught:
-            mine.request(ASKED, (200,))
+        own = client(fake, tmp_path, {"auth": base64.b64encode(f"me:{SECRET}".encode()).decode()})
+        with pytest.raises(CredentialsError, match="rejected the credentials: 401") as caught:
+            own.request(REQUEST, (200,))
     assert SECRET not in f"{caught.value}"
 
 
-def test_credentials_do_not_follow_to_another_server(tmp_path: Path) -> None:
+def test_credentials_are_not_sent_to_another_server(tmp_path: Path) -> None:
     with Fake(lambda _: Answer(200)) as other:
 
         def answer(seen: Seen) -> Answer:
@@ -96,8 +96,8 @@ def test_credentials_do_not_follow_to_another_server(tmp_path: Path) -> None:
             return Answer(307, {"Location": f"http://localhost:{other.server_address[1]}/data"})
 
         with Fake(answer) as fake:
-            client(fake, tmp_path, {"username": "me", "password": SECRET}).request(ASKED, (200,))
-            upload = Asked("PUT", f"http://{other.host}/upload", "pull,push")
+            client(fake, tmp_path, {"username": "me", "password": SECRET}).request(REQUEST, (200,))
+            upload = HttpRequest("PUT", f"http://{other.host}/upload", "pull,push")
             client(fake, tmp_path, {"username": "me", "password": SECRET}).request(upload, (200,))
         assert [(seen.path, seen.headers.get("Authorization")) for seen in other.seen] == [
             ("/data", None),
@@ -106,34 +106,34 @@ def test_credentials_do_not_follow_to_another_server(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
-def test_trouble_that_passes_is_waited_for(tmp_path: Path, status: int) -> None:
+def test_transient_failures_are_retried(tmp_path: Path, status: int) -> None:
     with Fake(lambda _: Answer(status) if len(fake.seen) < 4 else Answer(200)) as fake:
-        assert client(fake, tmp_path).request(ASKED, (200,)).ok
+        assert client(fake, tmp_path).request(REQUEST, (200,)).ok
 
 
-def test_trouble_that_stays_is_given_up(tmp_path: Path) -> None:
+def test_persistent_failures_are_an_error(tmp_path: Path) -> None:
     with Fake(lambda _: Answer(503)) as fake:
         with pytest.raises(RegistryError, match=f"503, {ATTEMPTS} times in a row"):
-            client(fake, tmp_path).request(ASKED, (200,))
+            client(fake, tmp_path).request(REQUEST, (200,))
         assert len(fake.seen) == ATTEMPTS
 
 
 @pytest.mark.parametrize("form", ["seconds", "date"])
-def test_a_server_that_says_when_is_asked_then(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retry_after_is_respected(tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr("drydock.registry.client.time.sleep", slept.append)
     when = email.utils.format_datetime(dt.datetime.now(dt.UTC) + dt.timedelta(seconds=4), usegmt=True)
     header = {"Retry-After": "3" if form == "seconds" else when}
     with Fake(lambda _: Answer(429, header) if len(fake.seen) < 2 else Answer(200)) as fake:
-        client(fake, tmp_path).request(ASKED, (200,))
+        client(fake, tmp_path).request(REQUEST, (200,))
     assert len(slept) == 1
     assert 2 <= slept[0] <= 4
 
 
-def test_the_registrys_own_words_are_shown(tmp_path: Path) -> None:
+def test_the_registrys_error_message_is_shown(tmp_path: Path) -> None:
     body = b'{"errors": [{"code": "DENIED", "message": "no\\n quota"}]}'
     with Fake(lambda _: Answer(403, body=body)) as fake, pytest.raises(CredentialsError, match="403: DENIED no quota"):
-        client(fake, tmp_path).request(ASKED, (200,))
+        client(fake, tmp_path).request(REQUEST, (200,))
 
 
 def test_no_plain_http_beyond_this_machine() -> None:
@@ -144,6 +144,6 @@ def test_no_plain_http_beyond_this_machine() -> None:
 
 
 def test_a_token_is_not_fetched_without_tls(tmp_path: Path) -> None:
-    mine = Client(parse("https://r.example/a"), QUICK, env={"DOCKER_CONFIG": str(tmp_path)})
+    own = Client(parse("https://r.example/a"), QUICK, env={"DOCKER_CONFIG": str(tmp_path)})
     with pytest.raises(CredentialsError, match="without TLS"):
-        mine._token({"realm": "http://tokens.example/t"}, (), None)
+        own._token({"realm": "http://tokens.example/t"}, (), None)

@@ -48,12 +48,12 @@ def test_keys_of_older_clients(tmp_path: Path, key: str) -> None:
     assert read_credentials(HOST, config(tmp_path, {"auths": {key: {"auth": encoded("a:b")}}})) == ("a", "b", "")
 
 
-def test_docker_hub_has_a_name_of_its_own(tmp_path: Path) -> None:
+def test_docker_hub_has_its_own_key(tmp_path: Path) -> None:
     env = config(tmp_path, {"auths": {"https://index.docker.io/v1/": {"auth": encoded("a:b")}}})
     assert read_credentials("docker.io", env) == ("a", "b", "")
 
 
-def test_no_configuration_means_nobody(tmp_path: Path) -> None:
+def test_no_configuration_means_no_credentials(tmp_path: Path) -> None:
     assert read_credentials(HOST, {"DOCKER_CONFIG": str(tmp_path / "absent")}) is None
 
 
@@ -80,7 +80,7 @@ def test_helpers(tmp_path: Path, key: str, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.parametrize("script", [f"echo {SECRET}; exit 2", f"echo {SECRET}", f"echo '[\"{SECRET}\"]'"])
-def test_a_helper_that_fails_is_named_and_its_words_are_not_shown(
+def test_a_failing_helper_is_named_and_its_output_is_not_shown(
     tmp_path: Path, script: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     env = config(tmp_path, {"credsStore": "mine"})
@@ -91,7 +91,7 @@ def test_a_helper_that_fails_is_named_and_its_words_are_not_shown(
     assert SECRET not in f"{caught.value}{caught.value!r}"
 
 
-def test_a_helper_that_is_absent_is_named(tmp_path: Path) -> None:
+def test_a_missing_helper_is_named(tmp_path: Path) -> None:
     with pytest.raises(CredentialsError, match="docker-credential-mine: not found on PATH"):
         read_credentials(HOST, config(tmp_path, {"credsStore": "mine"}))
 

@@ -1,4 +1,4 @@
-"""Generated tables stand between their markers, and nothing else of a page changes."""
+"""Generated tables replace the text between their markers and nothing else."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build import build
+from drydock.build.job import prepare
 from drydock.config.matrix import read_matrix
 from drydock.core.errors import StaleError
 from drydock.core.paths import ROOT
@@ -24,29 +24,29 @@ def page(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_table_replaces_what_stood_between_its_markers(page: Path) -> None:
+def test_a_table_replaces_the_text_between_its_markers(page: Path) -> None:
     assert docs.filled(page, {"proofs": "new\n"}) == f"before\n{TABLE}new\n{docs.END}\nafter\n"
 
 
-def test_a_page_without_markers_is_refused(page: Path) -> None:
+def test_a_page_without_markers_is_an_error(page: Path) -> None:
     with pytest.raises(StaleError, match="missing marker lines"):
         docs.filled(page, {"other": "new\n"})
 
 
-def test_a_page_that_is_not_there_is_refused(tmp_path: Path) -> None:
+def test_a_missing_page_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(StaleError, match="page not found"):
         docs.filled(tmp_path / "none.md", {"checks": "new\n"})
 
 
 def test_the_table_of_proofs_shows_tier_and_date() -> None:
-    table = docs.proofs(ROOT, [build.prepare("cpu").variant])
+    table = docs.proofs(ROOT, [prepare("cpu").variant])
 
     assert table.startswith("| variant | accelerator | vLLM | base |")
     assert "| cpu-vllm0.32 | cpu | 0.32.0 | debian:bookworm | linux/amd64 | yes | yes | " in table
 
 
 def test_an_accelerators_line_lists_its_targets() -> None:
-    variant = build.prepare("cpu").variant
+    variant = prepare("cpu").variant
     older = variant.model_copy(
         update={"vllm": variant.vllm.model_copy(update={"version": "0.9.10"}), "aliases": ("x",)}
     )
@@ -56,14 +56,14 @@ def test_an_accelerators_line_lists_its_targets() -> None:
 
 
 def test_the_table_lists_every_check_with_its_fix() -> None:
-    variant = build.prepare("cpu").variant
+    variant = prepare("cpu").variant
     table = docs.checks([variant])
 
     assert len(table.splitlines()) == len(variant.checks) + 2
     assert all(f"| {check.id} |" in table for check in variant.checks)
 
 
-def test_a_record_stands_in_the_table_once_with_the_variants_that_have_it() -> None:
+def test_a_record_is_in_the_table_once_with_its_stacks() -> None:
     first = containers.variant(containers.RUNTIME)
     second = first.model_copy(update={"stack": "other"})
     nothing = containers.variant(Run()).model_copy(update={"stack": "plain"})

@@ -1,8 +1,10 @@
-"""The kinds of tests that can be asked for."""
+"""Kinds of tests, and the linters."""
 
 from __future__ import annotations
 
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -31,7 +33,7 @@ def test_a_failing_test_is_an_error_and_other_kinds_are_left_out(tmp_path: Path)
         quality.run_tests(tmp_path, "engine")
 
 
-def test_every_dockerfile_is_linted_and_nothing_where_there_is_no_hadolint(tmp_path: Path) -> None:
+def test_every_dockerfile_is_linted_if_hadolint_is_installed(tmp_path: Path) -> None:
     for name in ("b", "a"):
         (tmp_path / "images" / name).mkdir(parents=True)
         (tmp_path / "images" / name / "Dockerfile").write_text("FROM base\n")
@@ -56,7 +58,18 @@ def test_hadolint_finds_nothing_in_the_committed_dockerfiles() -> None:
     assert done.stdout == ""
 
 
-def test_each_rule_that_hadolint_leaves_out_has_its_reason() -> None:
+def test_each_disabled_hadolint_rule_has_a_reason() -> None:
     lines = (ROOT / ".hadolint.yaml").read_text().splitlines()
 
     assert [line for line in lines if "- DL" in line and len(line.partition("# ")[2]) < 20] == []
+
+
+def test_codespell_finds_misspelled_words_and_words_of_the_own_list(tmp_path: Path) -> None:
+    (tmp_path / "drydock" / "repo").mkdir(parents=True)
+    for name in ("pyproject.toml", "drydock/repo/words.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / "page.md").write_text("Nobody recieved it.\n")
+    command = [sys.executable, "-m", *quality.LINTERS["codespell"]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.stdout == "./page.md:1: Nobody ==> No one\n./page.md:1: recieved ==> received\n"
+    assert done.returncode

@@ -24,12 +24,12 @@ def properties(name: str) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", ["matrix", "accelerator", "stack", "mirrors"])
-def test_every_key_that_people_write_is_described(name: str) -> None:
+def test_every_key_has_a_description(name: str) -> None:
     assert [key for key, found in properties(name).items() if not found.get("description")] == []
 
 
 @pytest.mark.parametrize("name", ["matrix", "accelerator", "mirrors"])
-def test_the_keys_are_those_people_write(name: str) -> None:
+def test_the_keys_are_those_of_the_files(name: str) -> None:
     assert ".schema" in properties(name)
     assert ".schema_" not in properties(name)
 
@@ -39,7 +39,7 @@ def test_the_committed_schemas_are_the_generated_ones() -> None:
     schema.check(ROOT)
 
 
-def test_a_stale_schema_is_named(tmp_path: Path) -> None:
+def test_an_outdated_schema_is_an_error(tmp_path: Path) -> None:
     assert len(schema.write(tmp_path)) == len(schema.RECORDS)
     assert schema.write(tmp_path) == []
     (tmp_path / "drydock" / "config" / "schemas" / "lock.schema.json").write_text("{}")

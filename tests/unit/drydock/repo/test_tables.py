@@ -1,4 +1,4 @@
-"""What `matrix` shows of a variant, by what lies in the repository."""
+"""The state that `matrix` shows for a variant."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build import build
+from drydock.build.job import Job
 from drydock.config.matrix import read_matrix
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile as locks
@@ -23,7 +23,7 @@ def variant() -> Variant:
 
 @pytest.fixture
 def root(tmp_path: Path, variant: Variant) -> Path:
-    """A repository with the committed images, of which no test has shown anything."""
+    """A repository with the committed images, without proofs."""
     for folder in ("images", "entrypoints", "templates"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     path_of(tmp_path, variant.id).unlink(missing_ok=True)
@@ -39,9 +39,9 @@ def test_a_lock_and_a_dockerfile_show_that_it_renders(root: Path, variant: Varia
     assert shown(root, variant) == (True, "rendered")
 
 
-def test_what_tests_showed_counts_for_the_inputs_that_they_tested(root: Path, variant: Variant) -> None:
+def test_a_proof_counts_only_for_the_inputs_that_were_tested(root: Path, variant: Variant) -> None:
     lock = locks.read_lock(locks.path_of(root, variant.id))
-    inputs = build.inputs_sha256(build.Job(variant=variant, lock=lock, platform=variant.platforms[0], root=root))
+    inputs = Job(variant=variant, lock=lock, platform=variant.platforms[0], root=root).inputs_sha256
     digest = f"sha256:{'1' * 64}"
     write_proof(
         root,
@@ -53,29 +53,29 @@ def test_what_tests_showed_counts_for_the_inputs_that_they_tested(root: Path, va
     assert shown(root, variant) == (True, "rendered")
 
 
-def test_without_a_lock_nothing_is_shown(root: Path, variant: Variant) -> None:
+def test_without_a_lock_there_is_no_tier(root: Path, variant: Variant) -> None:
     locks.path_of(root, variant.id).unlink()
     assert shown(root, variant) == (False, "none")
 
 
 @pytest.mark.parametrize("change", [{"requirements": ("other==1",)}, {"epoch": 1}])
-def test_a_lock_of_other_inputs_is_none(root: Path, variant: Variant, change: dict[str, object]) -> None:
+def test_a_lock_of_other_inputs_does_not_count(root: Path, variant: Variant, change: dict[str, object]) -> None:
     assert shown(root, variant.model_copy(update=change)) == (False, "none")
 
 
-def test_without_a_dockerfile_nothing_is_shown(root: Path, variant: Variant) -> None:
+def test_without_a_dockerfile_there_is_no_tier(root: Path, variant: Variant) -> None:
     (root / "images" / variant.id / "Dockerfile").unlink()
     assert shown(root, variant) == (True, "none")
 
 
-def test_the_table_says_the_same_in_words(root: Path, variant: Variant) -> None:
+def test_the_table_has_the_same_values_as_text(root: Path, variant: Variant) -> None:
     heading, line = tables.text(tables.rows(root, [variant])).splitlines()
     assert heading.split() == list(tables.COLUMNS)
     assert line.split()[:4] == [variant.id, *variant.aliases, variant.stack, variant.vllm.version]
     assert line.split()[-3:] == ["yes", "yes", "rendered"]
 
 
-def test_every_row_of_the_table_is_one_line_with_nothing_cut_off(root: Path, variant: Variant) -> None:
+def test_every_row_of_the_table_is_one_complete_line(root: Path, variant: Variant) -> None:
     (row,) = tables.rows(root, [variant])
     long = {**row, "base": "registry.example/" + "x" * 300, "unresolved": [f"context-{number}" for number in range(30)]}
     _, line = tables.text([long]).splitlines()

@@ -1,16 +1,19 @@
-"""What every verb does with an error, and what --target chooses."""
+"""How tasks report errors, what --target selects, and how arguments are split."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from invoke.context import Context
 
+from drydock.build.job import Job, prepare
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
-from drydock.repo.verbs import after_dashes, chosen, report, verb, words_of
+from drydock.repo.verbs import after_dashes, chosen, report, resolve_unlocked, verb, words_of
 
 
-def test_an_error_is_shown_with_its_hint_and_ends_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
     @verb()
     def fails(_: Context) -> None:
         raise FetchError("x.whl: not to be had", hint="[try] another index")
@@ -21,7 +24,7 @@ def test_an_error_is_shown_with_its_hint_and_ends_with_its_code(capsys: pytest.C
     assert capsys.readouterr() == ("", "error: x.whl: not to be had\n\nhint: [try] another index\n")
 
 
-def test_an_interrupt_ends_as_shells_expect(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
     @verb()
     def interrupted(_: Context) -> None:
         raise KeyboardInterrupt
@@ -29,10 +32,10 @@ def test_an_interrupt_ends_as_shells_expect(capsys: pytest.CaptureFixture[str]) 
     with pytest.raises(SystemExit) as raised:
         interrupted(Context())
     assert raised.value.code == 130
-    assert "interrupted" in capsys.readouterr().err
+    assert capsys.readouterr().err == "interrupted; run the same command to resume\n"
 
 
-def test_a_defect_keeps_its_traceback() -> None:
+def test_other_exceptions_keep_their_traceback() -> None:
     @verb()
     def defect(_: Context) -> None:
         raise ZeroDivisionError
@@ -48,25 +51,46 @@ def test_invoke_sees_the_options_of_the_function() -> None:
     assert [argument.name for argument in shows.get_arguments()] == ["target", "json"]
 
 
-def test_without_a_target_every_variant_is_meant_and_a_wrong_one_is_an_error() -> None:
+def test_no_target_selects_every_variant_and_an_unknown_one_is_an_error() -> None:
     everything = chosen("")
     assert chosen("cpu")[0] in everything
     with pytest.raises(TargetError, match="unknown target 'cup'"):
         chosen("cup")
 
 
-def test_written_files_are_named_below_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
+def test_written_files_are_reported_relative_to_the_repository(capsys: pytest.CaptureFixture[str]) -> None:
     report([ROOT / "images" / "a" / "Dockerfile"])
     report([])
     assert capsys.readouterr().err == "wrote images/a/Dockerfile\nnothing to do\n"
 
 
-def test_words_after_dashes_stay_as_the_shell_gave_them() -> None:
+def test_arguments_after_dashes_are_not_split() -> None:
     assert after_dashes(["inv", "run", "--", "--override", '{"a b": 1}']) == ("--override", '{"a b": 1}')
     assert after_dashes(["inv", "run"]) == ()
 
 
-def test_an_options_text_is_split_as_a_shell_does() -> None:
+def test_the_text_of_an_option_is_split_like_in_a_shell() -> None:
     assert words_of("--arguments", "--a 'b c'") == ("--a", "b c")
     with pytest.raises(InputError, match="--arguments it's: No closing quotation"):
         words_of("--arguments", "it's")
+
+
+def unlocked_job() -> Job:
+    job = prepare("cpu")
+    pins = job.pins.model_copy(update={"unresolved": {"wheels": "a reason"}})
+    return replace(job, lock=job.lock.model_copy(update={"platforms": {job.platform: pins}}))
+
+
+def test_what_the_lock_could_not_pin_is_resolved_for_one_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned = prepare("cpu").lock
+    monkeypatch.setattr("drydock.lock.lockfile.complete", lambda _variant, _lock: pinned)
+
+    assert resolve_unlocked(unlocked_job()) == replace(unlocked_job(), lock=pinned)
+
+
+def test_nothing_is_resolved_where_overrides_cover_what_the_lock_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("drydock.lock.lockfile.complete")
+    job = replace(unlocked_job(), context_overrides={"wheels": "/a/folder"})
+
+    assert resolve_unlocked(job) is job
+    assert resolve_unlocked(prepare("cpu")).pins == prepare("cpu").pins

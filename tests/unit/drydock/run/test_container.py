@@ -1,4 +1,4 @@
-"""What a container is started with: what its record asks for on this machine, and no more."""
+"""The options of a container: what its record lists on this machine, and no more."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARED = ["/dev/davinci_manager", "/dev/devmm_svm"]
 DRIVER = ["/usr/local/Ascend/driver/version.info"]
 
 
-def test_all_device_files_of_this_machine_are_given_and_nothing_is_missing(tmp_path: Path) -> None:
+def test_all_device_files_of_this_machine_are_passed_and_nothing_is_missing(tmp_path: Path) -> None:
     got = made(NODES, machine(tmp_path, [*CARDS, *SHARED, *DRIVER], "HwHiAiUser:x:1000:\n"))
 
     assert got.devices == (*CARDS, *SHARED)
@@ -32,7 +32,7 @@ def test_all_device_files_of_this_machine_are_given_and_nothing_is_missing(tmp_p
     assert (got.runtime, got.gpus, got.privileged, got.network, got.ipc, got.user) == ("", "", False, "", "", "")
 
 
-def test_only_the_chosen_cards_are_given_and_inside_they_are_numbered_anew(tmp_path: Path) -> None:
+def test_only_the_chosen_cards_are_passed_and_no_variable_selects_them(tmp_path: Path) -> None:
     got = made(NODES, machine(tmp_path, [*CARDS, *SHARED, *DRIVER]), devices="1,3")
 
     assert got.devices == ("/dev/davinci1", "/dev/davinci3", *SHARED)
@@ -40,7 +40,7 @@ def test_only_the_chosen_cards_are_given_and_inside_they_are_numbered_anew(tmp_p
     assert got.visible == {}  # 1 and 3 would name cards that are not there inside
 
 
-def test_what_a_machine_of_the_kind_lacks_is_named(tmp_path: Path) -> None:
+def test_what_a_machine_with_the_accelerator_lacks_is_listed(tmp_path: Path) -> None:
     got = made(NODES, machine(tmp_path, [*CARDS[:1], "/dev/davinci_manager"]), devices="0,7")
 
     assert got.missing == (
@@ -50,30 +50,30 @@ def test_what_a_machine_of_the_kind_lacks_is_named(tmp_path: Path) -> None:
     )
 
 
-def test_a_machine_whose_cards_are_gone_lacks_them(tmp_path: Path) -> None:
+def test_a_machine_without_its_cards_lacks_devices(tmp_path: Path) -> None:
     got = made(NODES, machine(tmp_path, [*SHARED, *DRIVER]))
 
     assert got.missing == ("no device /dev/davinci[0-9]*",)
 
 
-def test_a_device_that_some_machines_rightly_lack_is_not_missing(tmp_path: Path) -> None:
+def test_an_optional_device_is_not_missing(tmp_path: Path) -> None:
     record = Run.model_validate({"devices": [node("/dev/a"), node("/dev/b", optional=True)]})
 
     assert made(record, machine(tmp_path, ["/dev/a"])).missing == ()
 
 
-def test_for_another_machine_the_usual_cards_and_all_mounts_are_assumed_and_said(tmp_path: Path) -> None:
+def test_for_another_machine_the_usual_cards_and_all_mounts_are_assumed(tmp_path: Path) -> None:
     got = made(NODES, machine(tmp_path, groups="HwHiAiUser:x:1:\n"))  # another machine's number may be another
 
     assert got.devices == (*(f"/dev/davinci{number}" for number in range(8)), *SHARED)
     assert len(got.mounts) == 2
     assert got.groups == ("HwHiAiUser",)
-    assert "this machine has none of these devices: 8 of them and the usual files are assumed" in got.notes
-    assert any(note.startswith("group HwHiAiUser: its number is not known here") for note in got.notes)
+    assert "this machine has none of these devices; assuming 8 with the usual device files" in got.notes
+    assert any(note.startswith("group HwHiAiUser: unknown on this machine") for note in got.notes)
     assert not is_native(NODES, machine(tmp_path))
 
 
-def test_of_two_kinds_of_card_files_the_one_that_is_there_is_given(tmp_path: Path) -> None:
+def test_of_two_kinds_of_device_files_the_existing_one_is_passed(tmp_path: Path) -> None:
     record = Run.model_validate({
         "devices": [node("/dev/vfio/[0-9]*", each=True), node("/dev/accel[0-9]*", each=True, optional=True)],
         "usual": 2,
@@ -85,11 +85,11 @@ def test_of_two_kinds_of_card_files_the_one_that_is_there_is_given(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("devices", "visible"), [("", "all"), ("2,3", "2,3"), ("0-3", "0,1,2,3")])
-def test_a_runtime_is_told_the_cards_by_its_variable(tmp_path: Path, devices: str, visible: str) -> None:
+def test_a_runtime_gets_the_cards_in_its_variable(tmp_path: Path, devices: str, visible: str) -> None:
     assert made(RUNTIME, machine(tmp_path), devices=devices).visible == {"HABANA_VISIBLE_DEVICES": visible}
 
 
-def test_a_runtime_gives_the_cards_files_itself_and_other_files_are_given_beside_it(tmp_path: Path) -> None:
+def test_a_runtime_passes_the_cards_and_drydock_the_other_files(tmp_path: Path) -> None:
     record = RUNTIME.model_copy(update={"devices": NODES.devices})
     here = machine(tmp_path, [*CARDS, *SHARED])
 
@@ -100,7 +100,7 @@ def test_a_runtime_gives_the_cards_files_itself_and_other_files_are_given_beside
 
 
 @pytest.mark.parametrize(("devices", "gpus"), [("", "all"), ("1,2", "device=1,2")])
-def test_gpus_are_chosen_by_dockers_own_option(tmp_path: Path, devices: str, gpus: str) -> None:
+def test_gpus_are_selected_by_dockers_option(tmp_path: Path, devices: str, gpus: str) -> None:
     got = made(GPUS, machine(tmp_path), devices=devices)
 
     assert (got.gpus, got.visible) == (gpus, {})
@@ -108,7 +108,7 @@ def test_gpus_are_chosen_by_dockers_own_option(tmp_path: Path, devices: str, gpu
     assert made(with_files, machine(tmp_path), devices=devices).devices == ()  # Docker's option gives them all
 
 
-def test_a_privileged_container_sees_every_device_so_a_variable_chooses(tmp_path: Path) -> None:
+def test_a_privileged_container_sees_every_device_so_a_variable_selects(tmp_path: Path) -> None:
     here = machine(tmp_path, [f"/dev/accel{number}" for number in range(4)])
     got = made(PRIVILEGED, here, devices="0,1")
 
@@ -117,13 +117,13 @@ def test_a_privileged_container_sees_every_device_so_a_variable_chooses(tmp_path
     assert "--privileged: the driver maps memory. SYS_RAWIO alone fails." in got.notes
 
 
-def test_the_hosts_memory_makes_a_size_of_shared_memory_pointless(tmp_path: Path) -> None:
+def test_with_the_hosts_ipc_no_size_of_shared_memory_is_set(tmp_path: Path) -> None:
     got = made(RUNTIME, machine(tmp_path))
 
     assert (got.ipc, got.shm) == ("host", "")
 
 
-def test_new_privileges_are_refused_unless_the_record_contradicts(tmp_path: Path) -> None:
+def test_new_privileges_are_denied_unless_the_record_allows_them(tmp_path: Path) -> None:
     contrary = Run.model_validate({
         "security": [{"value": "no-new-privileges=false", "because": "sudo", "source": "a manual"}]
     })  # fmt: skip
@@ -132,7 +132,7 @@ def test_new_privileges_are_refused_unless_the_record_contradicts(tmp_path: Path
     assert made(contrary, machine(tmp_path)).security == ("no-new-privileges=false",)
 
 
-def test_capabilities_are_named_as_docker_names_them(tmp_path: Path) -> None:
+def test_capabilities_have_dockers_names(tmp_path: Path) -> None:
     assert made(RUNTIME, machine(tmp_path)).capabilities == ("SYS_NICE", "SYS_PTRACE")
 
 
@@ -154,26 +154,26 @@ def test_a_folder_is_mounted_and_a_hub_id_is_not(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model", ["./absent", "~no-such-user/x", "a/b/c", "http://hub/x", "", "-v"])
-def test_what_is_neither_a_folder_nor_a_hub_id_is_refused(tmp_path: Path, model: str) -> None:
-    with pytest.raises(InputError, match="no such folder, and no hub id"):
+def test_a_model_is_an_existing_folder_or_a_hub_id(tmp_path: Path, model: str) -> None:
+    with pytest.raises(InputError, match="expected an existing folder or a hub id"):
         made(Run(), machine(tmp_path), model=model)
 
 
-def test_a_folder_of_another_machine_can_be_printed_and_is_missing_here(tmp_path: Path) -> None:
+def test_a_missing_model_folder_is_only_an_error_at_start(tmp_path: Path) -> None:
     got = made(Run(), machine(tmp_path), model="/data/of/another/machine")
 
     assert got.missing == ("no folder /data/of/another/machine",)
 
 
-def test_a_hub_id_longer_than_a_file_name_may_be_is_asked_of_the_hub(tmp_path: Path) -> None:
+def test_a_hub_id_may_be_longer_than_a_file_name(tmp_path: Path) -> None:
     assert made(Run(), machine(tmp_path), model="x" * 400).hub
 
 
-def test_a_cache_is_a_volume_or_a_folder_wherever_docker_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_is_a_volume_name_or_an_absolute_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     caches = [made(Run(), machine(tmp_path), cache=cache).cache for cache in ("", "fast", "./here", "/a,b c")]
     assert caches == ["drydock-cpu-cache", "fast", str(tmp_path / "here"), "/a,b c"]
-    with pytest.raises(InputError, match="neither a volume's name nor a path"):
+    with pytest.raises(InputError, match="expected a volume name, or a path with a slash"):
         made(Run(), machine(tmp_path), cache="a b")
 
 
@@ -191,7 +191,7 @@ def test_a_port_leaves_room_for_the_status_port(text: str) -> None:
         parse_port(text)
 
 
-def test_in_the_hosts_network_the_ports_are_told_since_none_is_published(tmp_path: Path) -> None:
+def test_with_the_hosts_network_the_ports_are_arguments(tmp_path: Path) -> None:
     moved = made(RUNTIME, machine(tmp_path), port=9000, arguments=("--dtype", "bfloat16"))
 
     assert moved.arguments[3:] == ("--port", "9000", "--status-port", "9001", "--dtype", "bfloat16")
@@ -200,24 +200,24 @@ def test_in_the_hosts_network_the_ports_are_told_since_none_is_published(tmp_pat
 
 
 @pytest.mark.parametrize(("text", "numbers"), [("0", (0,)), ("0,1", (0, 1)), ("2-4,0", (2, 3, 4, 0)), ("1,1", (1,))])
-def test_cards_are_numbers_and_ranges(text: str, numbers: tuple[int, ...]) -> None:
+def test_devices_are_numbers_and_ranges(text: str, numbers: tuple[int, ...]) -> None:
     assert parse_numbers(text) == numbers
 
 
 @pytest.mark.parametrize("text", ["a", "0,,1", "3-1", "-1", "0;1", "99999"])
-def test_what_is_no_number_of_a_card_is_refused(text: str) -> None:
+def test_an_invalid_device_number_is_an_error(text: str) -> None:
     with pytest.raises(InputError, match="expected numbers such as 0,1 or 0-3"):
         parse_numbers(text)
 
 
 @pytest.mark.parametrize(("text", "name"), [("cpu-vllm0.32", "cpu-vllm0-32"), ("A_b", "a-b"), ("7b", "vllm-7b")])
-def test_a_name_is_one_that_docker_and_kubernetes_take(text: str, name: str) -> None:
+def test_a_name_is_valid_for_docker_and_kubernetes(text: str, name: str) -> None:
     assert name_of(text) == name
     with pytest.raises(InputError, match="--name"):
         name_of("a b")
 
 
-def test_each_word_has_its_reason_and_source() -> None:
+def test_each_option_has_a_reason_and_a_source() -> None:
     found = [*words(NODES), *words(RUNTIME), *words(PRIVILEGED), *words(GPUS)]
 
     assert all(because and source for _, because, source in found)
@@ -232,7 +232,7 @@ def test_each_word_has_its_reason_and_source() -> None:
 
 
 @for_each(read_matrix(ROOT), lambda variant: variant.id)
-def test_a_word_is_left_to_checks_that_exist_only(variant: Variant) -> None:
+def test_an_option_left_to_a_check_names_an_existing_check(variant: Variant) -> None:
     run = variant.run
     given = [*run.capabilities, *run.security, *run.ulimits, run.shm, run.ipc, run.user]
 

@@ -1,4 +1,4 @@
-"""How docker and compose write a container."""
+"""Docker commands and compose files of a container."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVI
 
 
 def options(container: Container) -> dict[str, list[str]]:
-    """Return docker's options by flag."""
+    """Return flag → values of the docker command."""
     found: dict[str, list[str]] = {}
     for flag, *values in docker.docker_options(container):
         found.setdefault(flag, []).extend(values)
@@ -34,7 +34,7 @@ def service(container: Container) -> dict[str, Any]:
     return found  # type: ignore[no-any-return] - as YAML gives it
 
 
-def test_a_mount_is_read_by_docker_as_it_was_meant(tmp_path: Path) -> None:
+def test_a_mount_survives_dockers_csv_parser(tmp_path: Path) -> None:
     container = made(Run(), machine(tmp_path), model='/data/a,b "c"', cache="/fast, disk")
     model, cache = (next(csv.reader([text])) for text in options(container)["--mount"])
     assert model == ["type=bind", 'source=/data/a,b "c"', 'target=/models/a,b "c"', "readonly"]
@@ -42,7 +42,7 @@ def test_a_mount_is_read_by_docker_as_it_was_meant(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
-def test_what_is_printed_for_a_shell_is_what_is_started(tmp_path: Path, record: Run) -> None:
+def test_the_printed_command_is_the_one_that_is_run(tmp_path: Path, record: Run) -> None:
     container = made(record, machine(tmp_path, ["/etc/group"]), devices="0,1", arguments=("--json", '{"a": "$b c"}'))
 
     assert shlex.split(docker.docker_text(container).replace("\\\n", " ")) == docker.docker_argv(container)
@@ -61,7 +61,7 @@ def test_nothing_is_granted_by_default(tmp_path: Path, record: Run) -> None:
     assert "no-new-privileges:true" in service(container)["security_opt"]
 
 
-def test_docker_is_given_devices_groups_files_and_limits(tmp_path: Path) -> None:
+def test_docker_gets_devices_groups_files_and_limits(tmp_path: Path) -> None:
     files = ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/usr/local/Ascend/driver/x"]
     found = options(made(NODES, machine(tmp_path, files, "HwHiAiUser:x:1000:\n"), model=str(tmp_path), port=9000))
 
@@ -86,12 +86,12 @@ def test_a_token_is_passed_by_name_only(tmp_path: Path, monkeypatch: pytest.Monk
     assert "hf_secret" not in docker.docker_text(container) + docker.compose_text(container)
 
 
-def test_several_gpus_are_quoted_for_dockers_own_parser(tmp_path: Path) -> None:
+def test_several_gpus_are_quoted_for_dockers_parser(tmp_path: Path) -> None:
     assert options(made(GPUS, machine(tmp_path), devices="1,2"))["--gpus"] == ['"device=1,2"']
     assert options(made(GPUS, machine(tmp_path), devices="1"))["--gpus"] == ["device=1"]
 
 
-def test_privileged_leaves_no_capability_to_drop(tmp_path: Path) -> None:
+def test_a_privileged_container_drops_no_capabilities(tmp_path: Path) -> None:
     container = made(PRIVILEGED, machine(tmp_path))
 
     assert not {"--cap-drop", "--cap-add", "--device"} & set(options(container))
@@ -99,7 +99,7 @@ def test_privileged_leaves_no_capability_to_drop(tmp_path: Path) -> None:
     assert (service(container)["privileged"], "cap_drop" in service(container)) == (True, False)
 
 
-def test_in_the_hosts_network_nothing_is_published(tmp_path: Path) -> None:
+def test_with_the_hosts_network_no_port_is_published(tmp_path: Path) -> None:
     container = made(RUNTIME, machine(tmp_path))
 
     assert "--publish" not in options(container)
@@ -108,7 +108,7 @@ def test_in_the_hosts_network_nothing_is_published(tmp_path: Path) -> None:
     assert (service(container)["network_mode"], service(container)["ipc"]) == ("host", "host")
 
 
-def test_another_command_takes_no_port_and_stays_until_it_is_removed(tmp_path: Path) -> None:
+def test_another_command_publishes_no_port_and_may_keep_the_container(tmp_path: Path) -> None:
     argv = docker.docker_argv(made(Run(), machine(tmp_path)), lifetime=(), command=("facts", "--record", "/cache/h"))
 
     assert argv[-4:] == ["drydock/cpu-vllm0.32:latest", "facts", "--record", "/cache/h"]
@@ -126,7 +126,7 @@ def test_a_cache_with_a_slash_is_a_folder(tmp_path: Path) -> None:
 # --- compose --------------------------------------------------------------------------------------------------------
 
 
-def test_compose_says_what_docker_is_told(tmp_path: Path) -> None:
+def test_compose_and_docker_get_the_same_options(tmp_path: Path) -> None:
     files = ["/dev/davinci0", "/dev/davinci_manager", "/dev/devmm_svm", "/usr/local/Ascend/driver/x"]
     container = made(NODES, machine(tmp_path, files, "HwHiAiUser:x:1000:\n"))
     found = service(container)
@@ -140,7 +140,7 @@ def test_compose_says_what_docker_is_told(tmp_path: Path) -> None:
     assert found["command"] == list(container.arguments)
 
 
-def test_compose_replaces_no_dollar_and_reads_security_options_with_colons(tmp_path: Path) -> None:
+def test_compose_escapes_dollars_and_writes_security_options_with_colons(tmp_path: Path) -> None:
     found = service(made(RUNTIME, machine(tmp_path), arguments=("$HOME",)))
 
     assert found["command"][-1] == "$$HOME"
@@ -156,14 +156,14 @@ def test_compose_reserves_gpus(tmp_path: Path, devices: str, chosen: dict[str, A
     assert found["deploy"] == {"resources": {"reservations": {"devices": [reserved]}}}
 
 
-def test_a_group_that_is_unknown_here_is_a_comment_in_compose(tmp_path: Path) -> None:
+def test_an_unknown_group_is_a_comment_in_compose(tmp_path: Path) -> None:
     text = docker.compose_text(made(NODES, machine(tmp_path)))
 
-    assert text.startswith("# group HwHiAiUser: write the number")
+    assert text.startswith("# group HwHiAiUser: replace it by its number")
     assert yaml.safe_load(text)["services"]["cpu-vllm0-32"]["group_add"] == ["HwHiAiUser"]
 
 
-def test_every_key_of_a_service_is_one_of_the_compose_specification(tmp_path: Path) -> None:
+def test_every_key_of_a_service_is_in_the_compose_specification(tmp_path: Path) -> None:
     known = {
         "image", "container_name", "command", "restart", "stop_grace_period", "read_only", "tmpfs", "privileged",
         "cap_drop", "cap_add", "security_opt", "group_add", "user", "runtime", "devices", "shm_size", "ipc",
@@ -176,13 +176,13 @@ def test_every_key_of_a_service_is_one_of_the_compose_specification(tmp_path: Pa
 
 
 @pytest.mark.parametrize("limit", ["memlock", "memlock=x", "Memlock=1"])
-def test_a_limit_that_docker_would_not_take_is_refused_in_the_data(limit: str) -> None:
+def test_an_invalid_ulimit_is_an_error_in_the_record(limit: str) -> None:
     with pytest.raises(ValueError, match="ulimits"):
         Run.model_validate({"ulimits": [word(limit)], "devices": [node("/dev/a")]})
 
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
-def test_docker_compose_takes_the_file(tmp_path: Path, record: Run) -> None:
+def test_docker_compose_accepts_the_file(tmp_path: Path, record: Run) -> None:
     if (
         not shutil.which("docker")
         or subprocess.run(["docker", "compose", "version"], capture_output=True, check=False).returncode

@@ -1,4 +1,4 @@
-"""How Kubernetes writes a container: structure by the API's own rules."""
+"""Kubernetes manifests of a container, checked against the API's rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVI
 
 
 def documents(record: Run, folder: Path, **request: Any) -> dict[str, dict[str, Any]]:
-    """Return the manifest's documents by kind."""
+    """Return kind → document of the manifest."""
     text = kubernetes.kubernetes_text(made(record, machine(folder), **request))
     return {document["kind"]: document for document in yaml.safe_load_all(text)}
 
@@ -30,7 +30,7 @@ def pod(record: Run, folder: Path, **request: Any) -> tuple[dict[str, Any], dict
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
 class TestAny:
-    """What holds for each kind of record."""
+    """Tests for each kind of record."""
 
     def test_service_deployment_and_pod_find_each_other(self, tmp_path: Path, record: Run) -> None:
         found = documents(record, tmp_path, port=9000)
@@ -43,7 +43,7 @@ class TestAny:
         assert set(ports) == {"http", "status"}
         assert all(re.fullmatch(r"[a-z]([a-z0-9-]*[a-z0-9])?", item["metadata"]["name"]) for item in found.values())
 
-    def test_every_mount_has_its_volume_and_the_other_way_round(self, tmp_path: Path, record: Run) -> None:
+    def test_every_mount_has_a_volume_and_every_volume_a_mount(self, tmp_path: Path, record: Run) -> None:
         spec, container = pod(record, tmp_path, model=str(tmp_path))
         names = [volume["name"] for volume in spec["volumes"]]
 
@@ -63,7 +63,7 @@ class TestAny:
         assert {probe["httpGet"]["port"] for probe in probes.values()} == {"status"}
         assert probes["startup"]["failureThreshold"] * probes["startup"]["periodSeconds"] == 3600
 
-    def test_the_root_file_system_is_read_only_and_escalation_is_what_the_api_takes(
+    def test_the_root_file_system_is_read_only_and_the_api_accepts_escalation(
         self, tmp_path: Path, record: Run
     ) -> None:
         security = pod(record, tmp_path)[1]["securityContext"]
@@ -81,7 +81,7 @@ def test_devices_come_from_the_device_plugin(tmp_path: Path) -> None:
     assert "resources" not in pod(Run(), tmp_path)[1]
 
 
-def test_the_plugin_sets_the_variable_that_chooses(tmp_path: Path) -> None:
+def test_the_device_plugin_sets_the_variable_that_selects_devices(tmp_path: Path) -> None:
     names = {item["name"] for item in pod(RUNTIME, tmp_path)[1]["env"]}
 
     assert names == {"HF_TOKEN"}
@@ -94,7 +94,7 @@ def test_shared_memory_is_a_volume_in_memory(tmp_path: Path) -> None:
     assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
 
 
-def test_the_hosts_network_memory_and_user_are_asked_for_where_the_record_does(tmp_path: Path) -> None:
+def test_the_hosts_network_ipc_and_user_are_as_in_the_record(tmp_path: Path) -> None:
     spec, container = pod(RUNTIME, tmp_path, port=9000)
 
     assert (spec["hostNetwork"], spec["hostIPC"], spec["dnsPolicy"]) == (True, True, "ClusterFirstWithHostNet")
@@ -107,7 +107,7 @@ def test_the_hosts_network_memory_and_user_are_asked_for_where_the_record_does(t
 
 
 @pytest.mark.parametrize(("user", "expected"), [("", (True, 10001, 0)), ("0:0", (False, 0, 0)), ("7:8", (True, 7, 8))])
-def test_the_user_is_the_images_own_unless_the_record_needs_another(
+def test_the_user_is_the_images_unless_the_record_sets_another(
     tmp_path: Path, user: str, expected: tuple[bool, int, int]
 ) -> None:
     record = Run.model_validate({"user": word(user)} if user else {})
@@ -116,13 +116,13 @@ def test_the_user_is_the_images_own_unless_the_record_needs_another(
     assert (context["runAsNonRoot"], context["runAsUser"], context["runAsGroup"]) == expected
 
 
-def test_the_api_takes_no_refusal_of_escalation_beside_sys_admin(tmp_path: Path) -> None:
+def test_escalation_is_allowed_with_sys_admin_as_the_api_requires(tmp_path: Path) -> None:
     record = Run.model_validate({"capabilities": [word("SYS_ADMIN")]})
 
     assert pod(record, tmp_path)[1]["securityContext"]["allowPrivilegeEscalation"] is True
 
 
-def test_what_a_pod_cannot_say_is_remarked(tmp_path: Path) -> None:
+def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
     record = Run.model_validate({
         "devices": [node("/dev/kfd")],
         "ulimits": [word("memlock=-1:-1")],
@@ -147,10 +147,10 @@ def test_what_a_pod_cannot_say_is_remarked(tmp_path: Path) -> None:
     ("docker", "expected"),
     [("16g", "16Gi"), ("512m", "512Mi"), ("4gb", "4Gi"), ("1t", "1Ti"), ("64k", "64Ki"), ("1024", "1024"), ("8b", "8")],
 )
-def test_a_size_as_kubernetes_writes_it(docker: str, expected: str) -> None:
+def test_a_docker_size_becomes_a_kubernetes_quantity(docker: str, expected: str) -> None:
     assert kubernetes.quantity(docker) == expected
 
 
-def test_a_pod_puts_nothing_in_place_of_a_variables_name(tmp_path: Path) -> None:
+def test_variable_names_in_arguments_are_not_expanded(tmp_path: Path) -> None:
     _, container = pod(Run(), tmp_path, arguments=("--x", "$(HF_TOKEN) $$"))
     assert container["args"][-1] == "$$(HF_TOKEN) $$$$"

@@ -11,7 +11,7 @@ from drydock.run.machine import assumed, is_pattern, pick
 from tests.support.containers import machine, node
 
 
-def test_device_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_device_files_are_sorted_by_number(tmp_path: Path) -> None:
     here = machine(tmp_path, [f"/dev/davinci{number}" for number in (10, 2, 1)] + ["/dev/davinci_manager"])
 
     assert here.matches("/dev/davinci[0-9]*") == ("/dev/davinci1", "/dev/davinci2", "/dev/davinci10")
@@ -19,7 +19,7 @@ def test_device_files_come_in_the_order_of_their_numbers(tmp_path: Path) -> None
     assert here.has("/dev/davinci_manager")
 
 
-def test_a_group_is_its_number_on_this_machine_or_nothing(tmp_path: Path) -> None:
+def test_a_group_is_its_number_or_empty(tmp_path: Path) -> None:
     here = machine(tmp_path, groups="root:x:0:\nbroken\nrender:x:109:alice,bob\n")
 
     assert (here.group("render"), here.group("video")) == ("109", "")
@@ -35,11 +35,11 @@ def test_a_group_is_its_number_on_this_machine_or_nothing(tmp_path: Path) -> Non
         ("/dev/accel/accel[0-9]", ("/dev/accel/accel0", "/dev/accel/accel1")),
     ],
 )
-def test_where_there_is_no_such_machine_the_usual_files_are_assumed(path: str, files: tuple[str, ...]) -> None:
+def test_on_another_machine_the_usual_files_are_assumed(path: str, files: tuple[str, ...]) -> None:
     assert assumed(DeviceNode.model_validate(node(path, each=True)), range(2)) == files
 
 
-def test_a_file_that_cards_share_is_assumed_as_it_is_and_a_pattern_of_them_is_not_guessed() -> None:
+def test_a_shared_file_is_assumed_and_a_shared_pattern_is_not() -> None:
     assert assumed(DeviceNode.model_validate(node("/dev/kfd")), range(2)) == ("/dev/kfd",)
     assert assumed(DeviceNode.model_validate(node("/dev/dri/by-path/*")), range(2)) == ()
     assert (is_pattern("/dev/kfd"), is_pattern("/dev/vfio/[0-9]*")) == (False, True)
@@ -56,7 +56,7 @@ def test_a_file_that_cards_share_is_assumed_as_it_is_and_a_pattern_of_them_is_no
         ((), (0,), {}, [0]),
     ],
 )  # fmt: skip
-def test_cards_are_chosen_by_the_number_that_the_driver_gave_them(
+def test_cards_are_chosen_by_the_drivers_number(
     paths: tuple[str, ...], wanted: tuple[int, ...], picked: dict[int, str], without: list[int]
 ) -> None:
     assert pick(paths, wanted) == (picked, without)

@@ -1,4 +1,4 @@
-"""The verb `run`: what it prints, what it starts, and when it refuses."""
+"""The task `run`: what it prints, what it starts, and its errors."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import yaml
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.run import run
-from drydock.run.container import Request
+from drydock.run.container import RunRequest
 from drydock.run.docker import docker_argv
 from tests.support.containers import NODES, machine, made
 
-MODEL = Request(model="org/model")
+MODEL = RunRequest(model="org/model")
 DIGEST = f"sha256:{'ab' * 32}"
 PINNED = f"registry.example/vllm@{DIGEST}"
 
 
-class Elsewhere(run.Here):
-    """A machine and an engine made up; docker is only noted."""
+class FakeHere(run.Here):
+    """A fake machine and engine; docker's command is only stored."""
 
     def __init__(self, folder: Path, images: Sequence[str] = ()) -> None:
         self.machine = machine(folder)
@@ -36,8 +36,10 @@ class Elsewhere(run.Here):
         self.became = [*argv]
 
 
-def test_printing_needs_no_image_and_gives_data_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path)
+def test_printing_needs_no_image_and_writes_only_data_to_standard_output(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = FakeHere(tmp_path)
 
     run.run("cpu", MODEL, only_print=True, here=here)
 
@@ -47,29 +49,29 @@ def test_printing_needs_no_image_and_gives_data_only(tmp_path: Path, capsys: pyt
     assert here.became == []
 
 
-def test_a_machine_of_the_kind_is_told_what_it_lacks_and_another_only_that_it_is_another(
+def test_a_machine_with_the_accelerator_lists_what_it_lacks_and_another_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.run("cpu", Request(model="/data/not/here"), only_print=True, here=Elsewhere(tmp_path))
+    run.run("cpu", RunRequest(model="/data/not/here"), only_print=True, here=FakeHere(tmp_path))
 
     assert "no folder /data/not/here" in capsys.readouterr().err
     assert not made(NODES, machine(tmp_path)).native
 
 
 def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path)
+    here = FakeHere(tmp_path)
 
     run.run("cpu", MODEL, form="compose", here=here)
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"services", "volumes"}
     run.run("cpu", MODEL, form="k8s", here=here)
     out, err = capsys.readouterr()
     assert [document["kind"] for document in yaml.safe_load_all(out)][1] == "Deployment"
-    assert "is this machine's own: push it" in err
+    assert "exists on this machine only: push it" in err
     assert here.became == []
 
 
-def test_docker_becomes_what_was_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+def test_the_logged_command_is_the_one_that_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
 
     run.run("cpu", MODEL, here=here)
 
@@ -81,10 +83,10 @@ def test_docker_becomes_what_was_shown(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize("form", run.WRITERS)
-def test_the_digest_is_told_where_the_reference_pins_it_and_never_for_a_tag_that_may_move(
+def test_the_digest_is_set_for_a_pinned_reference_and_not_for_a_tag(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str
 ) -> None:
-    here = Elsewhere(tmp_path, ["registry.example/vllm:1"])
+    here = FakeHere(tmp_path, ["registry.example/vllm:1"])
 
     run.run("cpu", MODEL.model_copy(update={"image": PINNED}), form=form, only_print=True, here=here)
     assert capsys.readouterr().out.count(DIGEST) == 2  # the reference and the variable
@@ -92,40 +94,40 @@ def test_the_digest_is_told_where_the_reference_pins_it_and_never_for_a_tag_that
     assert "DRYDOCK_IMAGE_DIGEST" not in capsys.readouterr().out
 
 
-def test_a_secret_is_shown_nowhere_and_still_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = Elsewhere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
-    run.run("cpu", Request(model="org/model", arguments=("--api-key", "s3cret")), here=here)
+def test_a_secret_is_passed_but_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    run.run("cpu", RunRequest(model="org/model", arguments=("--api-key", "s3cret")), here=here)
     assert "s3cret" not in "".join(capsys.readouterr())
     assert here.became[-1] == "s3cret"
 
 
-def test_an_image_that_was_not_built_is_named_with_how_to_build_it(tmp_path: Path) -> None:
-    with pytest.raises(HostError, match="has no such image") as raised:
-        run.run("cpu", MODEL, here=Elsewhere(tmp_path))
-    assert (raised.value.hint, raised.value.code) == ("invoke build --target cpu", 9)
+def test_a_missing_image_has_the_build_command_as_hint(tmp_path: Path) -> None:
+    with pytest.raises(HostError, match="image not found") as raised:
+        run.run("cpu", MODEL, here=FakeHere(tmp_path))
+    assert (raised.value.hint, raised.value.code) == ("run `./inv build --target cpu`", 9)
 
 
-def test_an_image_of_a_registry_is_dockers_to_find(tmp_path: Path) -> None:
-    here = Elsewhere(tmp_path)
+def test_docker_pulls_an_image_of_a_registry(tmp_path: Path) -> None:
+    here = FakeHere(tmp_path)
 
-    run.run("cpu", Request(model="org/model", image="registry.example/vllm:1"), here=here)
+    run.run("cpu", RunRequest(model="org/model", image="registry.example/vllm:1"), here=here)
 
     assert "registry.example/vllm:1" in here.became
 
 
-def test_everything_that_this_machine_lacks_is_named_at_once(tmp_path: Path) -> None:
+def test_everything_that_this_machine_lacks_is_listed_at_once(tmp_path: Path) -> None:
     wanted = made(NODES, machine(tmp_path))
 
     with pytest.raises(HostError) as raised:
-        run.require(wanted, "ascend", Elsewhere(tmp_path))
+        run.require(wanted, "ascend", FakeHere(tmp_path))
     assert len(raised.value.problems) == 4
     assert "no device /dev/davinci[0-9]* on this machine" in raised.value.problems
     assert docker_argv(wanted)
 
 
-def test_what_nobody_knows_is_named_with_what_is_near(tmp_path: Path) -> None:
+def test_an_unknown_format_or_target_has_the_nearest_as_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--format compos") as raised:
-        run.run("cpu", MODEL, form="compos", here=Elsewhere(tmp_path))
+        run.run("cpu", MODEL, form="compos", here=FakeHere(tmp_path))
     assert raised.value.hint == "did you mean 'compose'?"
     with pytest.raises(TargetError):
-        run.run("gaudi9", MODEL, here=Elsewhere(tmp_path), root=ROOT)
+        run.run("gaudi9", MODEL, here=FakeHere(tmp_path), root=ROOT)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.build.build import entrypoint_files
+from drydock.build.job import entrypoint_files
 from drydock.core.paths import ROOT
 from entrypoints.decide.spread.executor import PLUGIN
 

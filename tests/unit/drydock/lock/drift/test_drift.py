@@ -1,4 +1,4 @@
-"""What has drifted, told by a world that says what the tests make it say."""
+"""What has drifted, compared with an upstream made up by the tests."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from drydock.config.matrix import read_matrix
 from drydock.core.errors import DriftError, FetchError, GoneError, InputError, NotAskedError
 from drydock.core.paths import ROOT
 from drydock.inputs.indexes import Indexes
-from drydock.inputs.wheels import Candidate, Environment, Request
-from drydock.lock.drift.ask import Machine, Offer, Tag, absent, origin
+from drydock.inputs.wheels import Candidate, Environment, ResolveRequest
+from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, absent, origin
 from drydock.lock.drift.find import find, settle
 from drydock.lock.drift.record import Drift, text
 from drydock.lock.lockfile import path_of, read_lock
@@ -30,7 +30,7 @@ FRESH = "f" * 64
 
 
 class Echo:
-    """A world that has just what a variant's lock pins, but for what `changes` say: name → version, or an error."""
+    """An upstream that has what a variant's lock pins, except for `changes`: name → version, or an error."""
 
     def __init__(self, variant: Variant, changes: Mapping[str, Any] | None = None) -> None:
         self.variant, self.changes = variant, dict(changes or {})
@@ -43,7 +43,7 @@ class Echo:
             raise answer
         return answer
 
-    def allowed(self, request: Request, target: Environment) -> Mapping[str, Offer]:
+    def allowed(self, request: ResolveRequest, target: Environment) -> Mapping[str, Offer]:
         del target
         own = request.requirements == self.variant.requirements
         wheels = [w for layer in self.pins.layers.values() for w in layer] if own else self.pins.build
@@ -73,12 +73,12 @@ class Echo:
         return self.said(source.name, locked.commit)
 
 
-def drift(variant: Variant, world: Echo) -> Drift:
-    return find(ROOT, [variant], world)
+def drift(variant: Variant, upstream: Echo) -> Drift:
+    return find(ROOT, [variant], upstream)
 
 
 @pytest.mark.parametrize("variant", [CPU, IMAGE], ids=lambda variant: variant.id)
-def test_a_world_that_has_what_is_locked_has_not_drifted(variant: Variant) -> None:
+def test_an_upstream_that_has_what_is_locked_is_no_drift(variant: Variant) -> None:
     found = drift(variant, Echo(variant))
     assert (found.drifted, found.beyond, found.not_asked) == ((), (), ())
     assert found.asked >= (1 if variant is IMAGE else 4)
@@ -98,7 +98,7 @@ def test_a_newer_wheel_within_the_bounds_is_drift_and_locking_takes_it() -> None
 def test_the_same_version_in_another_file_is_drift() -> None:
     version = next(w for layer in Echo(CPU).pins.layers.values() for w in layer if w.name == "packaging").version
     (change,) = drift(CPU, Echo(CPU, {"packaging": (version, FRESH)})).drifted
-    assert (change.old, change.new, change.detail) == (version, version, "another file")
+    assert (change.old, change.new, change.detail) == (version, version, "different file")
 
 
 def test_what_would_be_new_or_gone_is_told_so() -> None:
@@ -108,9 +108,9 @@ def test_what_would_be_new_or_gone_is_told_so() -> None:
 
 
 def test_what_is_newer_beyond_the_bounds_is_told_and_is_no_drift() -> None:
-    world = Echo(CPU)
-    world.beyond = {"torch": "99.0"}
-    found = drift(CPU, world)
+    upstream = Echo(CPU)
+    upstream.beyond = {"torch": "99.0"}
+    found = drift(CPU, upstream)
     (change,) = found.beyond
     assert (change.name, change.new, change.origin) == ("torch", "99.0", "extra index 1")
     assert "raise the bound in templates/cpu/stacks/cpu-0.32.yaml" in change.command
@@ -162,8 +162,8 @@ def test_a_moved_tag_tells_the_digests_and_the_layers_that_stayed(layers: tuple[
 def test_a_moved_tag_whose_old_image_is_gone_says_that_too() -> None:
     assert isinstance(IMAGE.base, ImageBase)
     old = f"{IMAGE.base.reference}@{Echo(IMAGE).pins.base.digest}"
-    world = Echo(IMAGE, {"tag": Tag(f"sha256:{FRESH}", ()), old: GoneError("no such image")})
-    assert drift(IMAGE, world).drifted[0].detail == "what it named before cannot be asked for: no such image"
+    upstream = Echo(IMAGE, {"tag": Tag(f"sha256:{FRESH}", ()), old: GoneError("no such image")})
+    assert drift(IMAGE, upstream).drifted[0].detail == "the locked image cannot be looked up: no such image"
 
 
 def test_a_tag_that_is_no_longer_there_is_drift() -> None:
@@ -179,13 +179,13 @@ def test_a_moved_git_tag_is_drift_and_where_the_matrix_pins_the_commit_a_person_
     assert (change.name, change.old, change.new) == (source.name, source.commit, "0" * 40)
     assert change.detail == f"{source.ref} has moved"
     place = f"templates/{SOURCE.accelerator}/stacks/{SOURCE.stack}.yaml"
-    assert change.command.startswith(f"look why, mend the commit of {source.name} in {place}")
+    assert change.command.startswith(f"find out why, correct the commit of {source.name} in {place}")
 
 
 def test_a_source_without_tag_or_branch_is_told_as_one_that_nobody_can_ask() -> None:
     bare = SOURCE.model_copy(update={"sources": (SOURCE.sources[0].model_copy(update={"ref": "a" * 40}),)})
     notes = [n for n in find_unlocked(bare).not_asked if n.source == bare.sources[0].name]
-    assert [n.why for n in notes] == ["the matrix names a commit and neither tag nor branch to follow"]
+    assert [n.why for n in notes] == ["the stack names a commit, and no tag or branch to follow"]
 
 
 def find_unlocked(variant: Variant) -> Drift:
@@ -193,16 +193,16 @@ def find_unlocked(variant: Variant) -> Drift:
     from drydock.lock.drift import find as module  # noqa: PLC0415 - one test's
 
     notes = module.Notes()
-    world = Echo(variant)
-    module._Platform(variant, variant.platforms[0], world.pins, world, notes).look()
+    upstream = Echo(variant)
+    module._Platform(variant, variant.platforms[0], upstream.pins, upstream, notes).compare_all()
     return Drift(drifted=(), beyond=(), not_asked=tuple(notes.not_asked), asked=notes.asked)
 
 
 def test_wheels_that_nobody_could_pin_and_that_an_index_has_now_are_drift() -> None:
     variant = next(v for v in VARIANTS if "wheels" in Echo(v).pins.unresolved and len(v.platforms) == 1)
-    world = Echo(variant)
-    world.allowed = lambda *_: {"vllm": Offer("1", FRESH, "")}  # type: ignore[method-assign]
-    change = next(change for change in drift(variant, world).drifted if change.kind == "wheel")
+    upstream = Echo(variant)
+    upstream.allowed = lambda *_: {"vllm": Offer("1", FRESH, "")}  # type: ignore[method-assign]
+    change = next(change for change in drift(variant, upstream).drifted if change.kind == "wheel")
     assert (change.old, change.new, change.detail) == (None, "1 distributions", "not pinned before")
 
 
@@ -219,7 +219,7 @@ def test_each_question_is_asked_once_and_so_is_each_failure(monkeypatch: pytest.
         return ()
 
     monkeypatch.setattr("drydock.inputs.debs.resolve_packages", debs)
-    machine = Machine({})
+    machine = LiveUpstream({})
     for _ in range(2):
         assert machine.debs("bookworm", ("a",), "linux/amd64") == ()
         with pytest.raises(FetchError, match="away"):
@@ -233,7 +233,7 @@ def test_a_ref_that_a_repository_lacks_is_gone_and_not_unasked(monkeypatch: pyte
 
     monkeypatch.setattr("drydock.inputs.sources.ask", ask)
     with pytest.raises(GoneError, match="has no tag or branch"):
-        Machine({}).commit(SOURCE.sources[0])
+        LiveUpstream({}).commit(SOURCE.sources[0])
 
 
 SAID = """uv cannot resolve a, b_c:
@@ -248,7 +248,7 @@ def test_what_no_index_has_is_read_out_of_what_uv_says() -> None:
 
 
 def test_a_distribution_that_no_index_has_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offered(request: Request, *_: object) -> tuple[Candidate, ...]:
+    def offered(request: ResolveRequest, *_: object) -> tuple[Candidate, ...]:
         if "b-c" in request.requirements:
             raise InputError(SAID)
         return tuple(Candidate(name, "1", f"{name}.whl", "https://x/a", FRESH) for name in request.requirements)
@@ -257,7 +257,7 @@ def test_a_distribution_that_no_index_has_does_not_hide_the_others(monkeypatch: 
     monkeypatch.setattr(
         "drydock.inputs.indexes.read_indexes", lambda _: Indexes(None, (), (), False, (), None, None, None, 1)
     )
-    assert set(Machine({}).newest(("a", "b-c"), Environment("3.11", "x86_64", 36))) == {"a"}
+    assert set(LiveUpstream({}).newest(("a", "b-c"), Environment("3.11", "x86_64", 36))) == {"a"}
 
 
 def test_an_index_that_is_away_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ def test_an_index_that_is_away_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> 
         "drydock.inputs.indexes.read_indexes", lambda _: Indexes(None, (), (), False, (), None, None, None, 1)
     )
     with pytest.raises(InputError, match="dns error"):
-        Machine({}).newest(("a",), Environment("3.11", "x86_64", 36))
+        LiveUpstream({}).newest(("a",), Environment("3.11", "x86_64", 36))
 
 
 @pytest.mark.parametrize(
@@ -298,10 +298,10 @@ def test_a_branch_that_moves_is_seen_and_a_repository_that_is_away_is_not_asked(
     for _ in range(2):
         git(tmp_path, "commit", "--quiet", "--allow-empty", "--message", "x")
         source = SourceCode(name="app", repository=tmp_path.as_uri(), ref="main", source="a test")
-        commits.append(Machine().commit(source))
+        commits.append(LiveUpstream().commit(source))
     assert commits[1] == git(tmp_path, "rev-parse", "HEAD") != commits[0]
     with pytest.raises(FetchError, match="app: "):
-        Machine().commit(source.model_copy(update={"repository": (tmp_path / "away").as_uri()}))
+        LiveUpstream().commit(source.model_copy(update={"repository": (tmp_path / "away").as_uri()}))
 
 
 def test_real_indexes_say_what_is_allowed_and_what_is_newest(
@@ -311,9 +311,11 @@ def test_real_indexes_say_what_is_allowed_and_what_is_newest(
         name, data = make_wheel("app", version)
         (tmp_path / name).write_bytes(data)
     unset = {name: value for name, value in os.environ.items() if not name.startswith(("PIP_", "UV_"))}
-    machine = Machine({**unset, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)})
+    machine = LiveUpstream(
+        {**unset, "PIP_CONFIG_FILE": os.devnull, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path)}
+    )
     target = Environment("3.11", "x86_64", 36)
-    assert machine.allowed(Request(("app<2",)), target)["app"].version == "1.5"
+    assert machine.allowed(ResolveRequest(("app<2",)), target)["app"].version == "1.5"
     assert {n: (o.version, o.origin) for n, o in machine.newest(("app", "gone"), target).items()} == {
         "app": ("2.0", "find-links 1")
     }

@@ -1,9 +1,9 @@
-"""What CI servers are given: the committed workflows, what changed, under which tags, and a lock change."""
+"""CI: the committed workflows, what changed since a commit, publishing, and the nightly lock change."""
 
 from __future__ import annotations
 
-import base64
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -22,13 +22,13 @@ from drydock.core.errors import BuildError, CredentialsError, DriftError, FetchE
 from drydock.core.paths import ROOT
 from drydock.inputs.indexes import Indexes
 from drydock.lock import lockfile
-from drydock.lock.drift.record import Change, Drift
+from drydock.lock.drift.record import Drift, DriftedPin
 from drydock.lock.proof import Proof, write_proof
 from drydock.model.variant import Variant
 from drydock.repo import quality
 from drydock.repo.ci import changed, proposal, release, workflow
-from drydock.repo.ci.changed import Asked
-from drydock.repo.ci.proposal import Server, header, server
+from drydock.repo.ci.changed import Selection
+from drydock.repo.ci.proposal import Server, credentials, server
 from drydock.repo.ci.rows import rows
 from tests.unit.test_tasks import COMMAND, wrong
 
@@ -85,7 +85,7 @@ def test_a_broken_workflow_is_found_by_the_linters(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", workflow.PATHS)
-def test_every_verb_that_a_workflow_calls_exists(form: str) -> None:
+def test_every_task_that_a_workflow_runs_exists(form: str) -> None:
     commands = [command.partition(" >> ")[0].partition(")")[0] for command in COMMAND.findall(text(form))]
     called = {command.split()[0] for command in commands}
     assert called >= {"lint", "test", "ci.changed", "build", "verify", "ci.publish", "ci.propose"}
@@ -93,7 +93,7 @@ def test_every_verb_that_a_workflow_calls_exists(form: str) -> None:
 
 
 def steps(form: str) -> Iterator[tuple[str, str]]:
-    """Yield (job, shell command) of everything that a workflow runs."""
+    """Yield (job, shell command) for each step of a workflow."""
     if form == "github":
         for name, job in loaded(form)["jobs"].items():
             yield from ((name, step["run"]) for step in job["steps"] if "run" in step)
@@ -103,7 +103,7 @@ def steps(form: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("form", workflow.PATHS)
-def test_a_workflow_runs_verbs_and_nothing_else_and_no_expression_enters_a_shell(form: str) -> None:
+def test_a_workflow_runs_only_tasks_and_has_no_expressions_in_shell_commands(form: str) -> None:
     found = [command for _, command in steps(form)]
     assert len(found) >= 10
     allowed = r'(changed="\$\()?\./inv [^;&|`\n]*|if \[ -z "\$changed" \]; then exit 0; fi'
@@ -128,7 +128,7 @@ def test_actions_are_pinned_by_commit_and_permissions_are_the_least() -> None:
                for step in job["steps"] if "checkout" in step.get("uses", ""))  # fmt: skip
 
 
-def test_a_pull_request_meets_no_secret_and_no_right_to_write() -> None:
+def test_a_pull_request_gets_no_secrets_and_no_write_permission() -> None:
     for name, job in loaded("github")["jobs"].items():
         if name in ("test", "changes", "build"):
             assert "secrets." not in json.dumps(job)
@@ -153,8 +153,8 @@ def test_what_is_not_hermetic_or_for_several_platforms_is_left_out() -> None:
     assert left.why == "not hermetic: its installer downloads"
 
 
-def test_a_stale_workflow_is_refused_and_an_unknown_form_names_the_known(tmp_path: Path) -> None:
-    with pytest.raises(StaleError, match=r"\.gitlab-ci\.yml: is not what the matrix gives"):
+def test_an_outdated_workflow_or_an_unknown_format_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StaleError, match=r"\.gitlab-ci\.yml: outdated"):
         workflow.check(tmp_path, [])
     with pytest.raises(InputError, match="--format gitlub") as raised:
         workflow.render("gitlub", (), ())
@@ -210,12 +210,12 @@ def test_a_page_or_a_comment_changes_no_image(repository: Path) -> None:
     assert (found.changed, found.unchanged) == ((), (CPU.id,))
 
 
-def test_a_changed_entrypoint_changes_the_image_and_says_from_what_to_what(repository: Path) -> None:
+def test_a_changed_entrypoint_changes_the_image_and_shows_both_checksums(repository: Path) -> None:
     with (repository / "entrypoints" / "errors.py").open("a") as file:
         file.write("# more\n")
     (row,) = changed.changes(repository, variants(repository), "HEAD").changed
     assert (row.variant, row.platform, row.arch) == (CPU.id, "linux/amd64", "amd64")
-    assert re.fullmatch(r"its inputs were [0-9a-f]{12}, now [0-9a-f]{12}", row.why)
+    assert re.fullmatch(r"inputs changed from [0-9a-f]{12} to [0-9a-f]{12}", row.why)
     first = git(repository, "rev-parse", "HEAD")
     commit(repository)
     assert changed.changes(repository, variants(repository), "HEAD").changed == ()
@@ -223,33 +223,33 @@ def test_a_changed_entrypoint_changes_the_image_and_says_from_what_to_what(repos
 
 
 @pytest.mark.parametrize(
-    ("since", "told"),
-    [("", "no earlier commit was named"), ("0" * 40, "no earlier commit was named"), ("f" * 40, "git ls-tree: ")],
+    ("since", "expected"),
+    [("", "no earlier commit was given"), ("0" * 40, "no earlier commit was given"), ("f" * 40, "git ls-tree: ")],
 )
-def test_where_nothing_is_known_of_before_everything_is_built(repository: Path, since: str, told: str) -> None:
+def test_without_an_earlier_commit_everything_is_built(repository: Path, since: str, expected: str) -> None:
     (row,) = changed.changes(repository, variants(repository), since).changed
-    assert told in row.why
+    assert expected in row.why
 
 
-def test_an_earlier_matrix_that_cannot_be_read_means_that_everything_changed(repository: Path) -> None:
+def test_if_the_earlier_matrix_is_invalid_everything_has_changed(repository: Path) -> None:
     good = (repository / "matrix.yaml").read_text()
     (repository / "matrix.yaml").write_text("schema: 0\n")
     commit(repository)
     (repository / "matrix.yaml").write_text(good)
     (row,) = changed.changes(repository, variants(repository), "HEAD").changed
-    assert "nothing is known of before: matrix.yaml" in row.why
+    assert "cannot compare with an earlier commit: matrix.yaml" in row.why
 
 
-def test_what_is_printed_for_people_for_tools_and_for_github(repository: Path) -> None:
-    def said(asked: Asked, *, json: bool = False, github: bool = False) -> str:
-        return changed.report(repository, "HEAD", asked, json=json, github=github)
+def test_the_report_is_text_or_json_or_a_line_for_github(repository: Path) -> None:
+    def said(selection: Selection, *, json: bool = False, github: bool = False) -> str:
+        return changed.report(repository, "HEAD", selection, json=json, github=github)
 
-    assert said(Asked()) == ""
-    assert said(Asked(), github=True) == "variants=[]\n"
-    assert json.loads(said(Asked(), json=True))["unchanged"] == [CPU.id]
-    assert said(Asked(only="all")) == f"{CPU.id}\n"
-    assert said(Asked(target="cpu", only=CPU.id)) == f"{CPU.id}\n"
-    (entry,) = json.loads(said(Asked(only="all"), github=True).removeprefix("variants="))
+    assert said(Selection()) == ""
+    assert said(Selection(), github=True) == "variants=[]\n"
+    assert json.loads(said(Selection(), json=True))["unchanged"] == [CPU.id]
+    assert said(Selection(only="all")) == f"{CPU.id}\n"
+    assert said(Selection(target="cpu", only=CPU.id)) == f"{CPU.id}\n"
+    (entry,) = json.loads(said(Selection(only="all"), github=True).removeprefix("variants="))
     assert (entry["variant"], entry["arch"]) == (CPU.id, "amd64")
 
 
@@ -264,7 +264,7 @@ def test_what_is_printed_for_people_for_tools_and_for_github(repository: Path) -
         ("refs/tags/v1.4.0-rc.2", ("1.4.0-rc.2", "rc")),
     ],
 )
-def test_a_ref_says_under_which_tags_an_image_is_published(ref: str, expected: tuple[str, str]) -> None:
+def test_a_ref_gives_release_and_channel(ref: str, expected: tuple[str, str]) -> None:
     assert release.tags_of(ref) == expected
 
 
@@ -276,7 +276,7 @@ def test_no_other_ref_is_published(ref: str) -> None:
         release.tags_of(ref)
 
 
-def test_gitlabs_own_credentials_go_to_gitlabs_own_registry_only() -> None:
+def test_gitlabs_credentials_are_used_for_gitlabs_registry_only() -> None:
     env = {"CI_REGISTRY": "registry.gitlab.example", "CI_REGISTRY_USER": "job", "CI_REGISTRY_PASSWORD": SECRET}
     assert release.credentials("registry.gitlab.example", env) == ("job", SECRET)
     assert release.credentials("ghcr.io", env) == ("", "")
@@ -285,13 +285,13 @@ def test_gitlabs_own_credentials_go_to_gitlabs_own_registry_only() -> None:
 
 
 def docker(folder: Path, script: str) -> dict[str, str]:
-    """Return an environment in which `docker` is a script."""
+    """Return an environment whose `docker` is a script."""
     (folder / "docker").write_text(f"#!/bin/sh\n{script}\n")
     (folder / "docker").chmod(0o755)
     return {"PATH": f"{folder}:/usr/bin:/bin", release.USER: "me", release.PASSWORD: SECRET}
 
 
-def test_a_login_hands_the_password_through_a_pipe_alone(tmp_path: Path) -> None:
+def test_a_login_passes_the_password_on_standard_input_only(tmp_path: Path) -> None:
     env = docker(tmp_path, f'{{ echo "$@"; cat; echo; env; }} > {tmp_path}/seen')
     assert release.login("GHCR.io/Acme", env)
     arguments, password, *environment = (tmp_path / "seen").read_text().splitlines()
@@ -301,7 +301,7 @@ def test_a_login_hands_the_password_through_a_pipe_alone(tmp_path: Path) -> None
     assert not release.login("ghcr.io/acme", {})
 
 
-def test_a_refused_login_does_not_say_the_password(tmp_path: Path) -> None:
+def test_a_failed_login_does_not_print_the_password(tmp_path: Path) -> None:
     env = docker(tmp_path, f'echo "denied: {SECRET} is wrong" >&2; exit 1')
     with pytest.raises(CredentialsError) as raised:
         release.login("ghcr.io/acme", env)
@@ -318,7 +318,7 @@ GITHUB = {
 }
 
 
-def test_where_a_request_is_opened_is_what_the_server_says_of_itself() -> None:
+def test_the_servers_address_is_read_from_the_environment() -> None:
     to = server("github", GITHUB)
     assert to.repository == "https://github.example/acme/drydock.git"
     assert to.api == "https://api.github.example/repos/acme/drydock"
@@ -329,16 +329,24 @@ def test_where_a_request_is_opened_is_what_the_server_says_of_itself() -> None:
     assert raised.value.problems == ("CI_PROJECT_URL is not set", "DRYDOCK_PUSH_TOKEN is not set")
 
 
-@pytest.mark.parametrize(("form", "user"), [("github", "x-access-token"), ("gitlab", "oauth2")])
-def test_the_token_goes_to_one_server_and_stands_in_no_argument(form: str, user: str) -> None:
-    found = header(Server(form, "https://git.example/a.git", SECRET))
-    assert found["GIT_CONFIG_KEY_0"] == "http.https://git.example/a.git.extraheader"
-    assert base64.b64decode(found["GIT_CONFIG_VALUE_0"].rpartition(" ")[2]).decode() == f"{user}:{SECRET}"
-    assert header(Server(form, "/a/folder", SECRET)) == {}
+def asked_by_git(to: Server, url: str) -> str:
+    """Return what git would send to a URL with the settings of a push to a server."""
+    settings = [word for setting in credentials(to) for word in ("-c", setting)]
+    env = {**os.environ, proposal.TOKEN: to.token, "GIT_TERMINAL_PROMPT": "0"}
+    command = ["git", *settings, "credential", "fill"]
+    assert SECRET not in " ".join(command)
+    return subprocess.run(command, input=f"url={url}\n\n", env=env, capture_output=True, text=True, check=False).stdout
+
+
+def test_the_token_is_sent_to_one_repository_and_is_in_no_argument() -> None:
+    to = Server("github", "https://git.example/a.git", SECRET)
+    assert f"username=x-access-token\npassword={SECRET}\n" in asked_by_git(to, to.repository)
+    assert SECRET not in asked_by_git(to, "https://git.example/b.git")
+    assert SECRET not in asked_by_git(to, "https://other.example/a.git")
 
 
 class GitHub(HTTPServer):
-    """Enough of GitHub to open a pull request."""
+    """The part of GitHub's API that opens a pull request."""
 
     def __init__(self) -> None:
         self.open: list[dict[str, Any]] = []
@@ -369,7 +377,7 @@ class Requests(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PATCH = answer  # noqa: N815 - the server's names
 
     def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -386,7 +394,7 @@ def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
 
 
 def drifted(command: str = f"./inv lock --target {CPU.id}") -> Drift:
-    change = Change(
+    change = DriftedPin(
         variant=CPU.id, platform="linux/amd64", kind="wheel", name="torch", old="1", new="2", command=command
     )
     return Drift(drifted=(change,), beyond=(), not_asked=(), asked=1)
@@ -394,54 +402,54 @@ def drifted(command: str = f"./inv lock --target {CPU.id}") -> Drift:
 
 @pytest.fixture
 def moved(repository: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The repository, whose lock is another one when it is made anew."""
+    """The repository, whose lock changes when it is made again."""
 
-    def renew(root: Path, _: object) -> list[Path]:
+    def relock(root: Path, _: object) -> list[Path]:
         path = root / "images" / CPU.id / "lock.json"
         path.write_text(path.read_text().replace("bookworm", "trixie"))
         (root / "images" / CPU.id / "proof.json").unlink(missing_ok=True)
         return [path]
 
-    monkeypatch.setattr("drydock.repo.ci.proposal.renew", renew)
+    monkeypatch.setattr("drydock.repo.ci.proposal.relock", relock)
     monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: drifted())
     git(repository.parent, "init", "--quiet", "--bare", "origin.git")
     return repository
 
 
-def test_a_lock_change_is_one_commit_on_a_branch_of_its_own_and_a_request(moved: Path, github: GitHub) -> None:
+def test_a_lock_change_is_one_commit_on_its_own_branch_and_a_pull_request(moved: Path, github: GitHub) -> None:
     origin, head = moved.parent / "origin.git", git(moved, "rev-parse", "HEAD")
     (moved / "notes.txt").write_text("a person's own\n")
     said = proposal.propose(moved, Server("github", str(origin), SECRET, github.api))
     assert said.endswith("https://github.example/pull/7\n")
-    assert git(origin, "rev-parse", f"{proposal.FROM}^") == head
-    names = git(origin, "diff", "--name-only", head, proposal.FROM).split()
+    assert git(origin, "rev-parse", f"{proposal.PROPOSED}^") == head
+    names = git(origin, "diff", "--name-only", head, proposal.PROPOSED).split()
     assert set(names) == {f"images/{CPU.id}/lock.json", f"images/{CPU.id}/proof.json"}
-    assert "torch 1 → 2 (wheel, linux/amd64)" in git(origin, "log", "-1", "--format=%B", proposal.FROM)
+    assert "torch 1 → 2 (wheel, linux/amd64)" in git(origin, "log", "-1", "--format=%B", proposal.PROPOSED)
     assert (git(moved, "rev-parse", "HEAD"), git(moved, "branch", "--show-current")) == (head, "main")
     (_, asked, _), (method, path, content) = github.asked
-    assert asked == f"/repos/acme/drydock/pulls?state=open&head=acme:{proposal.FROM}"
+    assert asked == f"/repos/acme/drydock/pulls?state=open&head=acme:{proposal.PROPOSED}"
     assert (method, path, content["head"], content["base"]) == (
         "POST",
         "/repos/acme/drydock/pulls",
-        proposal.FROM,
+        proposal.PROPOSED,
         "main",
     )
 
 
-def test_a_persons_edits_do_not_get_into_the_lock_change(moved: Path) -> None:
+def test_uncommitted_edits_are_refused(moved: Path) -> None:
     with (moved / "images" / CPU.id / "Dockerfile").open("a") as file:
         file.write("# mine\n")
     with pytest.raises(InputError, match=f"M images/{CPU.id}/Dockerfile"):
         proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET))
 
 
-def test_an_open_request_is_brought_up_to_date(moved: Path, github: GitHub) -> None:
+def test_an_open_request_is_updated(moved: Path, github: GitHub) -> None:
     github.open = [{"number": 7}]
     proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET, github.api))
     assert [(method, path) for method, path, _ in github.asked][1] == ("PATCH", "/repos/acme/drydock/pulls/7")
 
 
-def test_gitlab_is_told_by_push_options(moved: Path) -> None:
+def test_push_options_open_a_merge_request_on_gitlab(moved: Path) -> None:
     origin = moved.parent / "origin.git"
     git(origin, "config", "receive.advertisePushOptions", "true")
     hook = origin / "hooks" / "pre-receive"
@@ -453,7 +461,7 @@ def test_gitlab_is_told_by_push_options(moved: Path) -> None:
     assert f"merge_request.title={proposal.TITLE}" in options
 
 
-def test_a_refusal_says_what_github_said_and_that_the_branch_is_there(moved: Path, github: GitHub) -> None:
+def test_an_error_contains_githubs_answer_and_says_that_the_branch_is_pushed(moved: Path, github: GitHub) -> None:
     github.status = 403
     with pytest.raises(FetchError, match="GET /pulls: 403") as raised:
         proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET, github.api))
@@ -461,9 +469,7 @@ def test_a_refusal_says_what_github_said_and_that_the_branch_is_there(moved: Pat
     assert SECRET not in str(raised.value)
 
 
-def test_what_is_pinned_in_the_matrix_is_left_to_a_person(
-    moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drift_of_what_a_stack_pins_is_an_error(moved: Path, github: GitHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: drifted("look why"))
     with pytest.raises(DriftError) as raised:
         proposal.propose(moved, Server("github", str(moved.parent / "origin.git"), SECRET, github.api))
@@ -471,7 +477,7 @@ def test_what_is_pinned_in_the_matrix_is_left_to_a_person(
 
 
 def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapping[str, str]) -> list[Path]:
-    """Renew the repository's lock, which then comes out with another wheel and this left open."""
+    """Lock the repository again; the new lock has no tools and these unresolved names."""
 
     def resolve(root: Path, some: Sequence[Variant]) -> list[Path]:
         path = lockfile.path_of(root, some[0].id)
@@ -481,10 +487,10 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
 
     monkeypatch.setattr("drydock.lock.lockfile.resolve_and_write", resolve)
     monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
-    return proposal.renew(repository, read_matrix(repository))
+    return proposal.relock(repository, read_matrix(repository))
 
 
-def test_a_lock_made_anew_takes_digest_and_proof_of_the_old_image_away(
+def test_a_new_lock_removes_digest_and_proof_of_the_old_image(
     repository: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = repository / "images" / CPU.id / "proof.json"
@@ -496,15 +502,15 @@ def test_a_lock_made_anew_takes_digest_and_proof_of_the_old_image_away(
     assert not shown.exists()
 
 
-def test_a_lock_that_would_pin_less_stays_as_it_was(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_that_would_pin_less_is_not_written(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = lockfile.path_of(repository, CPU.id)
     before = path.read_bytes()
     assert relocked(repository, monkeypatch, {"vllm": "its git host was not reached"}) == []
     assert path.read_bytes() == before
 
 
-def test_nothing_is_proposed_where_nothing_drifted(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_proposed_without_drift(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock.repo.ci.proposal.find", lambda *_: Drift(drifted=(), beyond=(), not_asked=(), asked=3))
-    monkeypatch.setattr("drydock.repo.ci.proposal.renew", lambda *_: [])
+    monkeypatch.setattr("drydock.repo.ci.proposal.relock", lambda *_: [])
     to: Mapping[str, str] = {"form": "github", "repository": "/nowhere", "token": SECRET}
     assert proposal.propose(repository, Server(**to)) == "nothing to propose\n"

@@ -1,0 +1,145 @@
+"""A job: one variant for one platform, with all that its image depends on, and where its layouts are kept. IO.
+
+Two OCI layouts of each variant are kept: that of its newest build, with which `verify` compares, and that of its
+foundation, on which the next build stands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import platform as host
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+from drydock.build import foundation, plan, render
+from drydock.config import matrix
+from drydock.core.errors import InputError
+from drydock.core.files import exclusive
+from drydock.core.paths import ROOT, cache_home
+from drydock.inputs import overrides
+from drydock.lock import lockfile
+from drydock.model.locked import Lock, LockedPlatform
+from drydock.model.variant import Variant
+
+ARCHITECTURES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64", "s390x": "linux/s390x", "ppc64le": "linux/ppc64le"}
+
+
+class BuildOptions(NamedTuple):
+    """The options of a build."""
+
+    platform: str | None = None
+    """None: see `choose_platform`."""
+    offline: bool = False
+    context_overrides: Mapping[str, str] = MappingProxyType({})
+    """Named context → what replaces it: a folder, or what bake takes (docker-image://…)."""
+
+
+DEFAULTS = BuildOptions()
+
+
+@dataclass(frozen=True)
+class Job:
+    """One variant for one platform, ready to be planned. A copy (`dataclasses.replace`) computes its own checksum."""
+
+    variant: Variant
+    lock: Lock
+    platform: str
+    offline: bool = False
+    context_overrides: Mapping[str, str] = field(default_factory=dict)
+    """Named context → what replaces it: a folder, or what bake takes (docker-image://…)."""
+    root: Path = ROOT
+
+    @property
+    def pins(self) -> LockedPlatform:
+        """Return what the lock says of the job's platform."""
+        return self.lock.platforms[self.platform]
+
+    @property
+    def folder(self) -> Path:
+        """Return the folder of the variant's generated files."""
+        return self.root / "images" / self.variant.id
+
+    @cached_property
+    def inputs_sha256(self) -> str:
+        """Return the checksum of everything the job's digest depends on; needs neither network nor store."""
+        sources = {name: (self.folder / name).read_bytes() for name in ("Dockerfile", "profile.json")}
+        own = {f"entrypoints/{name}": text for name, text in entrypoint_files(self.root).items()}
+        return self._checksum(sources | own, self.context_overrides)
+
+    @property
+    def layout(self) -> Path:
+        """Return the folder of the image's OCI layout, whether it was built or not."""
+        return layouts_folder(self.variant.id, self.platform) / self.inputs_sha256
+
+    @property
+    def kept_layout(self) -> Path | None:
+        """Return the OCI layout of the newest build if it was made from the same inputs, else None."""
+        return self.layout if (self.layout / "index.json").is_file() else None
+
+    @cached_property
+    def foundation(self) -> Path:
+        """Return the folder of the foundation's OCI layout, whether it was built or not."""
+        recipe = foundation.recipe((self.folder / "Dockerfile").read_text())
+        contexts = {name: value for name, value in self.context_overrides.items() if name != "entrypoints"}
+        key = self._checksum({"Dockerfile": recipe.encode()}, contexts)
+        return layouts_folder(self.variant.id, self.platform, "foundations") / key
+
+    def _checksum(self, files: Mapping[str, bytes], context_overrides: Mapping[str, str]) -> str:
+        """Return the checksum of some files and contexts, and of what else every image of this job depends on."""
+        tools = {f"tools/{path.name}": path.read_bytes() for path in (self.root / "templates" / "tools").glob("*.py")}
+        hashes = {name: hashlib.sha256(content).hexdigest() for name, content in {**files, **tools}.items()}
+        hashes |= {f"context {name}": overrides.identity(value) for name, value in context_overrides.items()}
+        return plan.inputs_sha256(self.variant, self.lock, self.platform, hashes)
+
+
+def prepare(target: str, options: BuildOptions = DEFAULTS, *, root: Path = ROOT) -> Job:
+    """Read what a build of `target` needs from the repository.
+
+    Raises StaleError for a lock or generated file that is out of date; TargetError or InputError for wrong options.
+    """
+    variant = matrix.find(matrix.read_matrix(root), target)
+    lock = lockfile.read_lock(lockfile.path_of(root, variant.id))
+    lockfile.check(variant, lock)
+    render.check(root, variant, lock)
+    platform = choose_platform(variant, options.platform)
+    contexts = overrides.resolve(variant, lock.platforms[platform], options.context_overrides)
+    return Job(variant, lock, platform, options.offline, contexts, root)
+
+
+def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> str:
+    """Return the platform to build: the one asked for, else the host's own, else the variant's first.
+
+    Raises InputError for one the variant does not have.
+    """
+    if asked and asked not in variant.platforms:
+        raise InputError(f"--platform {asked}: {variant.id} is built for {', '.join(variant.platforms)}")
+    own = ARCHITECTURES.get(machine or host.machine(), "")
+    return asked or (own if own in variant.platforms else variant.platforms[0])
+
+
+def entrypoint_files(root: Path) -> dict[str, bytes]:
+    """Return the entrypoint's modules, and its plugin's metadata, by path: what is copied into each image."""
+    folder = root / "entrypoints"
+    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.dist-info/*")])
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+def image_name(variant: str, digest: str) -> str:
+    """Return the name of an image in the engine."""
+    return f"drydock/{variant}:{digest.removeprefix('sha256:')[:12]}"
+
+
+def layouts_folder(variant: str, platform: str, kind: str = "images") -> Path:
+    """Return the folder of a variant's layouts of one kind; hold `layouts_lock` to write into it."""
+    return cache_home() / kind / variant / platform.replace("/", "-")
+
+
+def layouts_lock(variant: str, platform: str) -> contextlib.AbstractContextManager[None]:
+    """Hold the lock of a variant's layouts."""
+    folder = layouts_folder(variant, platform)
+    return exclusive(folder.parent / f"{folder.name}.lock")

@@ -1,0 +1,33 @@
+"""How this machine's own configuration says that servers are reached. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+from urllib.parse import urlsplit, urlunsplit
+
+RETRIED = (408, 425, 429, 500, 502, 503, 504)
+"""HTTP status codes after which another attempt may succeed."""
+
+
+class Access(NamedTuple):
+    """Certificates, proxies, credentials, mirrors and time limits. Holds secrets: never print it."""
+
+    certificates: str | None = None
+    client_certificate: str | None = None
+    proxies: Mapping[str, str] = {}
+    credentials: Mapping[str, tuple[str, str]] = {}
+    """Host → user and password."""
+    insecure_hosts: frozenset[str] = frozenset()
+    mirrors: Mapping[str, str] = {}
+    """Prefix of a URL → the prefix that replaces it."""
+    timeout: float = 60.0
+    """Seconds."""
+    pause: float = 0.5
+    """Seconds before the second attempt; doubled each time."""
+
+
+def redact(url: str) -> str:
+    """Return a URL without user, password, query and fragment, fit for a message."""
+    parts = urlsplit(url)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

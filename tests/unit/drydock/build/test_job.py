@@ -1,0 +1,69 @@
+"""Which platform is built, and what a build takes in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from drydock.build.job import BuildOptions, choose_platform, entrypoint_files, prepare
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+
+
+def test_the_only_platform_is_built_wherever_the_host_stands() -> None:
+    variant = prepare("cpu").variant
+
+    assert choose_platform(variant, None, machine="aarch64") == "linux/amd64"
+
+
+def test_the_hosts_own_platform_is_preferred() -> None:
+    variant = prepare("cpu").variant.model_copy(update={"platforms": ("linux/amd64", "linux/arm64")})
+
+    assert choose_platform(variant, None, machine="aarch64") == "linux/arm64"
+    assert choose_platform(variant, "linux/amd64", machine="aarch64") == "linux/amd64"
+
+
+def test_a_platform_the_variant_lacks_is_refused_with_those_it_has() -> None:
+    with pytest.raises(InputError, match=r"linux/s390x: cpu-vllm0\.32 is built for linux/amd64"):
+        prepare("cpu", BuildOptions(platform="linux/s390x"))
+
+
+def test_only_modules_of_the_entrypoint_go_in(tmp_path: Path) -> None:
+    for name in ("a.py", "b/c.py", "b/__pycache__/c.cpython-311.pyc", "notes.txt"):
+        path = tmp_path / "entrypoints" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+
+    assert entrypoint_files(tmp_path) == {"a.py": b"a.py", "b/c.py": b"b/c.py"}
+
+
+def test_the_inputs_checksum_needs_neither_store_nor_network() -> None:
+    assert prepare("cpu", root=ROOT).inputs_sha256 == prepare("cpu", root=ROOT).inputs_sha256
+
+
+def test_a_changed_copy_of_a_job_has_its_own_checksum_and_layout(tmp_path: Path) -> None:
+    job = prepare("cpu", root=ROOT)
+    checksum, layout = job.inputs_sha256, job.layout
+
+    changed = replace(job, context_overrides={"wheels": str(tmp_path)})
+
+    assert changed.inputs_sha256 != checksum
+    assert (changed.layout.parent, changed.layout.name) == (layout.parent, changed.inputs_sha256)
+
+
+def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tmp_path: Path) -> None:
+    job = prepare("cpu", root=ROOT)
+    (tmp_path / "Dockerfile").write_text("FROM scratch")
+
+    def below(**contexts: str) -> Path:
+        return replace(job, context_overrides=contexts).foundation
+
+    assert below() == below(entrypoints=str(tmp_path))
+    assert below() != below(wheels=str(tmp_path))
+    assert job.inputs_sha256 != below().name
+    newer = job.lock.model_copy(update={"source_date_epoch": job.lock.source_date_epoch + 1})
+    assert below() != replace(job, lock=newer).foundation
+    text = prepare("cpu-text", root=ROOT)
+    assert text.foundation.parent != below().parent
