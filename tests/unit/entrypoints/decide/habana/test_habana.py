@@ -14,7 +14,8 @@ from entrypoints.core.records import Facts, Finding
 from entrypoints.decide.habana.habana import decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
