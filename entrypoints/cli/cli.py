@@ -258,14 +258,14 @@ def _version(arguments: Arguments, env: Env) -> int:
 
 def _help(_arguments: Arguments, _env: Env) -> int:
     lines = [
-        "Usage: docker run IMAGE [VERB] [MODEL] [OPTIONS]",
+        "Usage: docker run IMG [VERB] [MODEL] [OPTIONS]",
         "",
         "Serve a model with vLLM on this host.",
         "",
         "Verbs:",
         *(f"  {name:9} {text}" for name, text in VERBS.items()),
         "",
-        "Any other word is run as a command: docker run IMAGE bash",
+        "Any other word is run as a command: docker run IMG bash",
         "",
         "Options:",
         *(
@@ -273,7 +273,7 @@ def _help(_arguments: Arguments, _env: Env) -> int:
             for name, option in FLAGS.items()
         ),
         "",
-        "All other options are passed to vLLM. To list them: docker run IMAGE serve --help=all",
+        "All other options are passed to vLLM. To list them: docker run IMG serve --help=all",
         "",
         "Exit codes:",
         *(f"  {code:3}  {text}" for code, text in EXIT_CODES.items()),
@@ -315,7 +315,7 @@ _RUN = {
 }
 
 
-# --- files of the image --------------------------------------------------------------------------------------------
+# --- files of the image ---------------------------------------------------------------------------------------------
 
 
 def profile_path(env: Env) -> str:

@@ -72,7 +72,7 @@ def _from_json(number: int, line: str) -> Request:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"line {number}: {error}, expected {EXPECTED}") from error
     if not isinstance(loaded, dict):
-        raise ValueError(f"line {number}: {line[:80]!r}, expected an object")  # noqa: TRY004 - an error of the format, like all others
+        raise ValueError(f"line {number}: {line[:80]!r}, expected an object")  # noqa: TRY004 - an error of the format
     usage = loaded.get("usage")
     return _request(number, usage if isinstance(usage, dict) else loaded)
 

@@ -152,9 +152,9 @@ def test_measurements_name_their_final_place_and_are_served_with(image: Image) -
 @pytest.mark.parametrize(
     ("script", "changes", "words"),
     [
-        ("raise SystemExit(3)", {}, "ended with 3; nothing was kept"),
-        ("import os; os.abort()", {}, "died of signal 6"),
-        ("", {}, "wrote no whole model"),
+        ("raise SystemExit(3)", {}, "failed with exit code 3; no output was written"),
+        ("import os; os.abort()", {}, "was killed by signal 6"),
+        ("", {}, "its model is incomplete"),
         ("", {"gives": "measurements", "serve": {"Q": "{output}/*/q.json"}}, "wrote no measurements"),
         ("", {"keep": ["there"]}, "did not write there"),
     ],
@@ -169,7 +169,7 @@ def test_a_script_that_fails_leaves_nothing(image: Image, script: str, changes: 
     assert image.beside == ["Tiny"]
 
 
-def test_a_container_that_is_told_to_end_ends_the_script_and_leaves_nothing(image: Image, tmp_path: Path) -> None:
+def test_stopping_the_container_stops_the_script_and_leaves_nothing(image: Image, tmp_path: Path) -> None:
     started = tmp_path / "started"
     image.has(f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(60)")
     process = subprocess.Popen(image.argv(), env=image.env, stderr=subprocess.PIPE, text=True)
@@ -181,20 +181,20 @@ def test_a_container_that_is_told_to_end_ends_the_script_and_leaves_nothing(imag
     _, said = process.communicate(timeout=10)
 
     assert process.returncode == 128 + signal.SIGTERM
-    assert "stopped; nothing was kept" in said
+    assert "stopped; no output was written" in said
     assert image.beside == ["Tiny"]
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"modules": ["no_such_module"]}, "lacks the Python module no_such_module"),
-        ({"programs": ["no-such-program"]}, "lacks no-such-program"),
-        ({"context": "absent"}, "lacks the scripts in"),
-        ({"room": 1e12}, "the conversion writes up to"),
+        ({"modules": ["no_such_module"]}, "missing from this image: the Python module no_such_module"),
+        ({"programs": ["no-such-program"]}, "missing from this image: no-such-program"),
+        ({"context": "absent"}, "missing from this image: the scripts in"),
+        ({"room": 1e12}, "GiB free, up to"),
     ],
 )
-def test_what_is_lacking_is_said_before_anything_is_written(image: Image, changes: dict[str, Any], words: str) -> None:
+def test_missing_requirements_are_refused_before_anything_is_written(image: Image, changes: dict[str, Any], words: str) -> None:
     image.has("raise SystemExit('ran')", **changes)
 
     ran = image.run()
@@ -227,10 +227,10 @@ def test_places_that_would_not_do_are_refused(image: Image) -> None:
         assert ran.returncode == errors.USAGE
         return ran.stderr
 
-    assert "lies in the model's own folder" in refused("--output", f"{image.model}/new")
-    assert "exists already" in refused("--output", str(image.model.parent))
+    assert "is inside the model's folder" in refused("--output", f"{image.model}/new")
+    assert "already exists" in refused("--output", str(image.model.parent))
     assert "is a mount point" in refused("--output", "/proc")
-    assert "--output is missing" in refused("--output", "")
+    assert "--output is required" in refused("--output", "")
     assert "no kind 'flat8'" in refused("--kind=flat8")
 
 
