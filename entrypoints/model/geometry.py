@@ -13,42 +13,18 @@ from entrypoints.model.hybrid import STATE_BYTES, parse_states
 _LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("decoder_attention_heads", "num_attention_heads", "n_head", "n_heads")
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-_KV_HEADS = (
-    "n_head_kv",
-    "num_kv_heads",
-    "num_key_value_heads",
-    "n_kv_heads",
-    "multi_query_group_num",
-    "num_attention_groups",
-)
-_LENGTHS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_target_positions",
-    "max_sequence_length",
-    "max_seq_length",
-    "seq_len",
-)
+_KV_HEADS = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "n_kv_heads", "multi_query_group_num",
+             "num_attention_groups")  # fmt: skip
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+            "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len")  # fmt: skip
 """Names that vLLM 0.32 looks for, from its model_arch_config_convertor.py."""
 
 _INTERMEDIATE = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
 _VOCABULARY = ("vocab_size", "padded_vocab_size")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
-_RECURRENT = (
-    "mamba_d_state",
-    "ssm_state_size",
-    "state_size",
-    "linear_num_key_heads",
-    "hybrid_override_pattern",
-    "attn_layer_period",
-    "attn_type_list",
-    "rwkv_version",
-    "compress_ratios",
-)
+_RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads", "hybrid_override_pattern",
+              "attn_layer_period", "attn_type_list", "rwkv_version", "compress_ratios")  # fmt: skip
 """Keys of models whose layers keep a state of their own with, or instead of, a KV cache."""
 
 _FULL_EVERY = {"gemma2": 2, "gemma3_text": 6}

@@ -126,7 +126,7 @@ def _read_file(path: str) -> Weights:
         with open(path, "rb") as file:
             length = int.from_bytes(file.read(8), "little")
             if length > min(on_disk, _HEADER_AT_MOST):
-                raise ValueError(f"the file has {on_disk} bytes, its header is said to have {length}")
+                raise ValueError(f"found a header of {length} bytes in a file of {on_disk} bytes")
             header = json.loads(file.read(length).decode())
         weights, end = _parse_header(header), 8 + length + _data_bytes(header)
     except OSError as error:

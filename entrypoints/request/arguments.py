@@ -57,7 +57,7 @@ FLAGS: Mapping[str, Option] = {
 
 
 class Options(NamedTuple):
-    """Options that do not come from a file: of serve and warm, and how to print."""
+    """Options that change how a verb runs or prints."""
 
     status_port: int = 8001
     drain_timeout: float = 25.0

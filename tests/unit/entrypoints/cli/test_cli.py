@@ -210,8 +210,8 @@ def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: st
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     process.terminate()
-    _, said = process.communicate(timeout=30)
-    assert process.returncode in {errors.OK, errors.HOST}, said
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode in {errors.OK, errors.HOST}, stderr
 
 
 @pytest.fixture

@@ -95,7 +95,7 @@ class Image:
         return subprocess.run(self.argv(*more), capture_output=True, text=True, check=False, timeout=60, env=self.env)
 
     @property
-    def beside(self) -> list[str]:
+    def neighbours(self) -> list[str]:
         """Return what lies where the result should."""
         return sorted(path.name for path in self.model.parent.iterdir())
 
@@ -111,7 +111,7 @@ def test_a_result_is_whole_and_says_how_to_serve_it(image: Image) -> None:
     ran = image.run("--per-tensor")
 
     assert ran.returncode == errors.OK, ran.stderr
-    assert image.beside == ["Tiny", "Tiny-new"]
+    assert image.neighbours == ["Tiny", "Tiny-new"]
     assert (image.output / "tokenizer.model").read_text() == "words"  # which the script leaves out
     assert ran.stdout == "more --per-tensor\n"
     assert f"serve --model {image.output}" in ran.stderr
@@ -166,7 +166,7 @@ def test_a_script_that_fails_leaves_nothing(image: Image, script: str, changes: 
 
     assert ran.returncode == errors.MODEL
     assert words in ran.stderr
-    assert image.beside == ["Tiny"]
+    assert image.neighbours == ["Tiny"]
 
 
 def test_stopping_the_container_stops_the_script_and_leaves_nothing(image: Image, tmp_path: Path) -> None:
@@ -178,11 +178,11 @@ def test_stopping_the_container_stops_the_script_and_leaves_nothing(image: Image
         time.sleep(0.01)
 
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=10)
 
     assert process.returncode == 128 + signal.SIGTERM
-    assert "stopped; no output was written" in said
-    assert image.beside == ["Tiny"]
+    assert "stopped; no output was written" in stderr
+    assert image.neighbours == ["Tiny"]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_missing_requirements_are_refused_before_anything_is_written(image: Imag
 
     assert ran.returncode == errors.HOST
     assert words in ran.stderr
-    assert image.beside == ["Tiny"]
+    assert image.neighbours == ["Tiny"]
 
 
 def test_an_image_without_scripts_names_those_that_have_them(image: Image) -> None:
