@@ -194,7 +194,7 @@ def test_stopping_the_container_stops_the_script_and_leaves_nothing(image: Image
         ({"room": 1e12}, "GiB free, up to"),
     ],
 )
-def test_missing_requirements_are_refused_before_anything_is_written(image: Image, changes: dict[str, Any], words: str) -> None:
+def test_missing_requirements_are_refused_before_the_start(image: Image, changes: dict[str, Any], words: str) -> None:
     image.has("raise SystemExit('ran')", **changes)
 
     ran = image.run()
