@@ -1,4 +1,4 @@
-"""`cache list | export FILE [NAME …] | import FILE | remove NAME …`: what is kept between starts, for people. IO."""
+"""`cache list | export FILE [NAME …] | import FILE | remove NAME …`: manage cache entries. IO."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ USAGE_TEXT = "cache list [--json] | export FILE|DIR|- [NAME …] | import FILE|D
 def run(tokens: Sequence[str], env: Env) -> int:
     """Run one `cache` command; return the exit code. Raises USAGE or HOST."""
     root = env.get("DRYDOCK_CACHE_DIR") or "/cache"
-    verb, rest = (tokens[0], tuple(tokens[1:])) if tokens else ("list", ())
+    verb, rest = tokens[0] if tokens else "list", tuple(tokens[1:])
     if verb not in _VERBS:
         raise EntrypointError(USAGE, f"cache: unknown command {verb!r}", USAGE_TEXT)
     try:
         return _VERBS[verb](root, rest)
-    except Unusable as why:
-        raise EntrypointError(HOST, f"{root}: {why}") from why
+    except Unusable as error:
+        raise EntrypointError(HOST, f"{root}: {error}") from error
     except OSError as error:
         raise EntrypointError(HOST, f"{error.filename or root}: {error.strerror or error}") from error
 
@@ -48,9 +48,12 @@ def _list(root: str, rest: Sequence[str]) -> int:
 def _row(entry: Found) -> dict[str, Any]:
     kept = entry.kept
     factors = kept.get("factors", {})
+    state = "unreadable"
+    if kept:
+        state = "ready" if kept["ready"] else "unfinished"
     return {
         "name": os.path.basename(entry.path),
-        "state": "unreadable" if not kept else "ready" if kept["ready"] else "unfinished",
+        "state": state,
         "in_use": is_in_use(entry.path),
         "bytes": kept.get("bytes", 0),
         "used": kept.get("used", 0),
@@ -94,18 +97,18 @@ def _pack_into(target: str, layout: str) -> None:
 
 def _target(rest: Sequence[str]) -> str:
     if not rest:
-        raise EntrypointError(USAGE, "cache: a file is missing", USAGE_TEXT)
+        raise EntrypointError(USAGE, "cache: missing argument", USAGE_TEXT)
     return rest[0]
 
 
 def _ready(root: str, names: Sequence[str]) -> list[Found]:
-    """Return the entries that are ready, or those of them that are named. Raises USAGE."""
+    """Return all ready entries, or the named ones. Raises USAGE."""
     found = {os.path.basename(entry.path): entry for entry in listed(root) if entry.kept.get("ready")}
     unknown = [name for name in names if name not in found]
     if unknown or not found:
-        wrong = f"no ready entry {unknown[0]!r}" if unknown else "nothing is ready to be handed on"
-        hint = f"there are: {', '.join(sorted(found))}" if found else "fill it with `warm --model …`"
-        raise EntrypointError(USAGE, f"{root}/{COMPILED}: {wrong}", hint)
+        message = f"no ready entry {unknown[0]!r}" if unknown else "no ready entries"
+        hint = f"ready entries: {', '.join(sorted(found))}" if found else "fill the cache with `warm --model MODEL`"
+        raise EntrypointError(USAGE, f"{root}/{COMPILED}: {message}", hint)
     return [found[name] for name in sorted(names or found)]
 
 
@@ -115,12 +118,12 @@ def _import(root: str, rest: Sequence[str]) -> int:
     source, layout = _target(rest), f"{root}/.import.{os.getpid()}"
     os.umask(0o007)
     if os.path.isdir(source):
-        _tell(imported(source, root))
+        _say_all(imported(source, root))
         return OK
     try:
         make(layout)
         unpack(source, layout)
-        _tell(imported(layout, root))
+        _say_all(imported(layout, root))
     finally:
         remove(layout)
     return OK
@@ -128,19 +131,19 @@ def _import(root: str, rest: Sequence[str]) -> int:
 
 def _remove(root: str, rest: Sequence[str]) -> int:
     _target(rest)
-    there = {os.path.basename(entry.path): entry.path for entry in listed(root)}
+    entries = {os.path.basename(entry.path): entry.path for entry in listed(root)}
     for name in rest:
-        if name not in there:
-            hint = f"there are: {', '.join(sorted(there))}"
+        if name not in entries:
+            hint = f"entries: {', '.join(sorted(entries))}"
             raise EntrypointError(USAGE, f"{root}/{COMPILED}: no entry {name!r}", hint)
-        if is_in_use(there[name]):
-            raise EntrypointError(HOST, f"{there[name]}: a server uses it", "stop that server first")
-        remove(there[name])
+        if is_in_use(entries[name]):
+            raise EntrypointError(HOST, f"{entries[name]}: in use by a server", "stop that server first")
+        remove(entries[name])
         _say(f"removed {name}")
     return OK
 
 
-def _tell(lines: Iterable[str]) -> None:
+def _say_all(lines: Iterable[str]) -> None:
     for line in lines:
         _say(line)
 

@@ -1,4 +1,4 @@
-"""Verbs → what they do. IO: standard output carries data, standard error everything else."""
+"""The verbs. IO: data goes to standard output, everything else to standard error."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.request.arguments import FLAGS, VERBS, Arguments, parse_arguments
+from entrypoints.request.flags import DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION
 from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
 
 _WORKLOAD_AT_MOST = 64 << 20
-"""Characters of a file of lengths: two million requests."""
+"""Characters of a --workload file: about two million requests."""
 
 
 def main(argv: tuple[str, ...], env: Env) -> int:
@@ -31,23 +32,23 @@ def main(argv: tuple[str, ...], env: Env) -> int:
 
 
 def say(text: str) -> None:
-    """Write a line for people."""
+    """Write a line to standard error."""
     sys.stderr.write(text if text.endswith("\n") else text + "\n")
     sys.stderr.flush()
 
 
 def emit(text: str) -> None:
-    """Write data."""
+    """Write data to standard output. Raises HOST."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
-    except (OSError, AttributeError) as error:  # None, where standard output was closed before the start
+    except (OSError, AttributeError) as error:  # None if standard output was closed before the start
         sys.stdout = None
-        raise EntrypointError(HOST, f"standard output cannot be written: {error}") from error
+        raise EntrypointError(HOST, f"cannot write to standard output: {error}") from error
 
 
 def emit_json(value: Any) -> None:
-    """Write data as sorted JSON."""
+    """Write data to standard output as sorted JSON. Raises HOST."""
     import json
 
     emit(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
@@ -69,28 +70,28 @@ def _warm(arguments: Arguments, env: Env) -> int:
 
 
 def _start(arguments: Arguments, env: Env, run: Any) -> int:
-    gc.disable()  # until vLLM runs: planning makes many records, and no garbage to speak of
+    gc.disable()  # planning makes many records and little garbage
     from entrypoints.checks.findings import as_text, failed
     from entrypoints.plan.plan import reasons_text, wrong
 
-    # PID 1 loses signals that nobody handles: blocked, one that comes while planning waits for the supervisor.
+    # PID 1 loses signals without a handler. A blocked signal waits until the supervisor handles it.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     _refuse_unmeasured(arguments, env)
     profile = read_profile(env)
     facts, plan = _plan_for(arguments, env, profile)
     say(as_text(wrong(plan.findings)) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
-        say("drydock: a check is FAIL and --strict was given; nothing was started")
+        say("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
     code: int = run(plan, profile, facts, env, arguments.options)
     return code
 
 
 def _refuse_unmeasured(arguments: Arguments, env: Env) -> None:
-    """Refuse measurements that are not there: vLLM on Gaudi looks for them minutes later only. Raises MODEL."""
+    """Raise MODEL for a missing QUANT_CONFIG file, which vLLM on Gaudi would report minutes later."""
     path = env.get("QUANT_CONFIG")
     if path and not arguments.options.recorded and not os.path.isfile(path):
-        hint = "mount the folder of the measurements, or make them: convert --kind calibrate …"
+        hint = "mount the folder of the measurements, or create them with convert --kind calibrate"
         raise EntrypointError(MODEL, f"QUANT_CONFIG={path}: no such file", hint)
 
 
@@ -114,12 +115,15 @@ def _diff(arguments: Arguments) -> int:
     from entrypoints.plan.diff import as_text, compare, read_plan
 
     changes = compare(*map(read_plan, arguments.diff))
-    emit_json(to_json(changes)) if arguments.options.json else emit(as_text(changes))
+    if arguments.options.json:
+        emit_json(to_json(changes))
+    else:
+        emit(as_text(changes))
     return OK
 
 
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
-    """Return facts and plan."""
+    """Return the facts and the plan. Raises what reading the host and the model, and planning raise."""
     from entrypoints.model.hub import parse_hub
     from entrypoints.model.read import read_model
     from entrypoints.model.revision import read_revision
@@ -127,17 +131,17 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.request.vllm_flags import parse_given
 
     given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.intents))
-    name = given.flag("--model")
+    name = given.flag(MODEL_NAME)
     if name in (None, "", "True"):
-        raise EntrypointError(MODEL, "no model to serve", "serve MODEL …, or --model MODEL: a folder or a hub id")
+        raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
-    hub = parse_hub(_hub_environment(env, facts, profile), given.flag("--revision"), given.flag("--download-dir"))
-    model = read_model(name, given.flag("--load-format") or "auto", hub)._replace(revision=read_revision(name, hub))
+    hub = parse_hub(_hub_environment(env, facts, profile), given.flag(REVISION), given.flag(DOWNLOAD_DIR))
+    model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub)._replace(revision=read_revision(name, hub))
     return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
 
 
 def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
-    """Return the environment as vLLM will have it, as far as it says where models are."""
+    """Return the environment that vLLM will see, with the folders of the hub's cache."""
     from entrypoints.cache.plan import chosen_environment, shared_settings
 
     cache = facts.mounts.get("cache")
@@ -147,14 +151,14 @@ def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[s
 
 
 def _with_workload(intents: Intents) -> Intents:
-    """Return the intents with the lengths that --workload names. Raises USAGE."""
+    """Return the goals with the lengths in the --workload file. Raises USAGE."""
     if not intents.workload_file:
         return intents
     from entrypoints.request.workload import parse_workload
 
     try:
         with open(intents.workload_file, encoding="utf-8") as file:
-            return intents.over(parse_workload(file.read(_WORKLOAD_AT_MOST)))
+            return intents.with_workload(parse_workload(file.read(_WORKLOAD_AT_MOST)))
     except (OSError, ValueError) as error:
         raise EntrypointError(USAGE, f"--workload {intents.workload_file}: {error}") from error
 
@@ -207,7 +211,7 @@ def _facts(arguments: Arguments, env: Env) -> int:
 
 
 def _probe(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
-    """Return facts, and the host and commands they were read through."""
+    """Return the facts, and the host and commands that they were read from."""
     from entrypoints.facts.facts import probe
     from entrypoints.host.commands import Commands
     from entrypoints.host.host import Host
@@ -253,29 +257,46 @@ def _version(arguments: Arguments, env: Env) -> int:
 
 
 def _help(_arguments: Arguments, _env: Env) -> int:
-    verbs = "".join(f"  {name:8} {text}\n" for name, text in VERBS.items())
-    flags = "".join(f"  {f'{name} {value}':24} {text}\n" for name, (value, text) in FLAGS.items())
-    codes = "".join(f"  {code:3} {text}\n" for code, text in EXIT_CODES.items())
-    emit(
-        "usage: [VERB] [MODEL] [FLAG …]\n\nverbs:\n"
-        f"{verbs}  anything else is executed as it is\n\nown flags:\n{flags}"
-        "  every other flag is vLLM's and passes through; its own --help=all lists them\n\n"
-        f"exit codes:\n{codes}  any other is vLLM's own; 128 + n: it died of signal n\n"
-    )
+    lines = [
+        "Usage: docker run IMG [VERB] [MODEL] [OPTIONS]",
+        "",
+        "Serve a model with vLLM on this host.",
+        "",
+        "Verbs:",
+        *(f"  {name:9} {text}" for name, text in VERBS.items()),
+        "",
+        "Any other word is run as a command: docker run IMG bash",
+        "",
+        "Options:",
+        *(
+            f"  {f'{name} {option.value}':24} {option.help} [{', '.join(option.verbs)}]"
+            for name, option in FLAGS.items()
+        ),
+        "",
+        "All other options are passed to vLLM. To list them: docker run IMG serve --help=all",
+        "",
+        "Exit codes:",
+        *(f"  {code:3}  {text}" for code, text in EXIT_CODES.items()),
+        "",
+        "Any other exit code is vLLM's own; 128 + N means that signal N ended it.",
+    ]
+    emit("\n".join(lines) + "\n")
     return OK
 
 
 def _exec(arguments: Arguments, env: Env) -> int:
-    """Become another program."""
+    """Replace this process by another program. Raises USAGE."""
     command = arguments.vllm
     try:
-        os.execvpe(command[0], command, dict(env))  # noqa: S606 - what the user typed, as it is
+        os.execvpe(command[0], command, dict(env))  # noqa: S606 - the user's own command
     except (OSError, ValueError) as error:
         from difflib import get_close_matches
 
         close = get_close_matches(command[0], VERBS, n=1)
         hint = f"did you mean {close[0]}?" if close else f"verbs: {', '.join(VERBS)}"
-        message = f"{command[0]!r} is no verb, and cannot be executed: {getattr(error, 'strerror', '') or error}"
+        message = (
+            f"unknown verb {command[0]!r}, and no such command can be run: {getattr(error, 'strerror', '') or error}"
+        )
         raise EntrypointError(USAGE, message, hint) from error
 
 
@@ -294,17 +315,17 @@ _RUN = {
 }
 
 
-# --- the image's own files ------------------------------------------------------------------------------------------
+# --- files of the image ---------------------------------------------------------------------------------------------
 
 
 def profile_path(env: Env) -> str:
-    """Return where the profile lies: DRYDOCK_PROFILE, else beside the package."""
+    """Return the path of the profile: DRYDOCK_PROFILE, or else next to the package."""
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     return env.get("DRYDOCK_PROFILE") or os.path.join(os.path.dirname(package), "profile.json")
 
 
 def read_profile(env: Env) -> dict[str, Any]:
-    """Read what this image knows of itself. Raises USAGE when DRYDOCK_PROFILE names no profile."""
+    """Read the image's profile, environment and packages. Raises USAGE if there is no profile."""
     path = profile_path(env)
     try:
         with open(path, encoding="utf-8") as file:
@@ -317,9 +338,9 @@ def read_profile(env: Env) -> dict[str, Any]:
 
 
 def read_packages(python: str) -> str:
-    """Return a digest of the distributions beside an interpreter, by name and version: it tells builds apart.
+    """Return a digest of the names and versions of an interpreter's packages, which differs between builds.
 
-    Empty where there are none, or they cannot be listed.
+    Empty if there are none, or they cannot be listed.
     """
     from entrypoints.cache.plan import short
 
@@ -333,7 +354,7 @@ def read_packages(python: str) -> str:
 
 
 def read_environment(env: Env) -> dict[str, Any]:
-    """Read what the base's own scripts export, recorded beside the profile when the image was built."""
+    """Read the variables that the base image's scripts export, recorded when the image was built."""
     path = os.path.join(os.path.dirname(profile_path(env)), "environment.json")
     try:
         with open(path, encoding="utf-8") as file:
@@ -344,7 +365,7 @@ def read_environment(env: Env) -> dict[str, Any]:
 
 
 def read_flags(env: Env) -> tuple[str, ...]:
-    """Read vLLM's option strings, recorded beside the profile when the image was built; none where there are none."""
+    """Read vLLM's option strings, recorded when the image was built; empty if they were not."""
     path = os.path.join(os.path.dirname(profile_path(env)), "vllm-flags.json")
     try:
         with open(path, encoding="utf-8") as file:

@@ -1,7 +1,7 @@
-"""`convert --model M --output DIR [--kind KIND] [flag of the script …]`: a vendor's script, whole or not at all. IO.
+"""`convert --model DIR --output DIR [--kind KIND] [FLAG …]`: convert a model with a vendor's script. IO.
 
-The script works in a folder beside the result, which gets its name when all went well: a conversion that is killed,
-or finds the disk full, leaves nothing that could be taken for a model.
+The script writes to a temporary folder next to the result, which is renamed at the end. A conversion that is killed or
+that fills the disk leaves nothing that looks like a model.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from entrypoints.model.read import MARK, ModelFacts, read_model
 
 Env = Mapping[str, str]
 
-USAGE_TEXT = "convert --model DIR --output DIR [--kind KIND] [flag of the script …]"
+USAGE_TEXT = "usage: convert --model DIR --output DIR [--kind KIND] [FLAG …]; other flags are passed to the script"
 _OWN = ("--model", "--output", "--kind")
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".gguf")
 _SMALL = 1 << 20
-"""Bytes: a configuration that names its own folder is smaller."""
+"""Bytes: configurations that contain the path of their folder are smaller."""
 _GIB = 1 << 30
 
 
 class Job(NamedTuple):
-    """One conversion, with all its places."""
+    """One conversion and its paths."""
 
     conversion: Conversion
     model: str
@@ -37,11 +37,11 @@ class Job(NamedTuple):
     scripts: str
     python: str
     more: tuple[str, ...]
-    """Flags for the script."""
+    """The user's flags for the script."""
 
 
 def run(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: str) -> int:
-    """Convert a model with a script of `folder`; return the exit code. Raises USAGE, HOST, MODEL."""
+    """Convert a model with a script in `folder`; return the exit code. Raises USAGE, HOST, MODEL."""
     own, more = parse(tokens)
     model = _model(own["--model"])
     conversion = choose(profile, model, own.get("--kind", ""))
@@ -55,53 +55,53 @@ def run(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: str
 
 
 def parse(tokens: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Split our own flags from the script's, in either form. Raises USAGE."""
+    """Return drydock's flags (`--output DIR` or `--output=DIR`), and the words for the script. Raises USAGE."""
     own: dict[str, str] = {}
     more: list[str] = []
-    waiting = iter(tokens)
-    for token in waiting:
+    remaining = iter(tokens)
+    for token in remaining:
         name, equals, value = token.partition("=")
         if name in _OWN:
-            own[name] = value if equals else next(waiting, "")
+            own[name] = value if equals else next(remaining, "")
         else:
             more.append(token)
     missing = [name for name in _OWN[:2] if not own.get(name)]
     if missing:
-        raise EntrypointError(USAGE, f"convert: {missing[0]} is missing", USAGE_TEXT)
+        raise EntrypointError(USAGE, f"convert: {missing[0]} is required", USAGE_TEXT)
     return own, tuple(more)
 
 
-# --- before anything is written -------------------------------------------------------------------------------------
+# --- checks before anything is written ------------------------------------------------------------------------------
 
 
 def _model(name: str) -> ModelFacts:
     if not os.path.isdir(name):
-        hint = "convert reads a folder: download the model first, and mount the folder that it is in"
+        hint = "download the model first, and mount its folder"
         raise EntrypointError(MODEL, f"--model {name}: no such folder", hint)
     return read_model(os.path.realpath(name))
 
 
 def _output(name: str, model: str) -> str:
-    """Return the whole path of a result that can get its name at once. Raises USAGE, HOST."""
+    """Return the real path of --output, which must allow an atomic rename. Raises USAGE, HOST."""
     output = os.path.realpath(name)
     parent = os.path.dirname(output)
     if os.path.ismount(output):
-        hint = f"name a folder below it, such as {output}/{os.path.basename(model)}-G2: a mount point cannot be renamed"
+        hint = f"use a folder inside it, such as {output}/{os.path.basename(model)}-G2: a mount point cannot be renamed"
         raise EntrypointError(USAGE, f"--output {name}: is a mount point", hint)
     if os.path.commonpath((output, model)) == model:
-        raise EntrypointError(USAGE, f"--output {name}: lies in the model's own folder", "name another folder")
+        raise EntrypointError(USAGE, f"--output {name}: is inside the model's folder", "use another folder")
     if os.path.exists(output) and not (os.path.isdir(output) and not os.listdir(output)):
-        raise EntrypointError(USAGE, f"--output {name}: exists already", "name a new folder, or remove this one")
+        raise EntrypointError(USAGE, f"--output {name}: already exists", "use a new folder, or remove this one")
     if not os.access(parent, os.W_OK | os.X_OK):
-        who = f"uid {os.getuid()}, gid {os.getgid()} cannot write there" if os.path.isdir(parent) else "does not exist"
-        raise EntrypointError(
-            HOST, f"{parent}: {who}", "mount a folder that the container's user may write: -v …, --user"
-        )
+        message = f"{parent}: no such folder"
+        if os.path.isdir(parent):
+            message = f"{parent}: not writable by uid {os.getuid()}, gid {os.getgid()}"
+        raise EntrypointError(HOST, message, "mount a folder with -v that the container's user (--user) can write to")
     return output
 
 
 def _require(job: Job, env: Env) -> None:
-    """Refuse where the script would fail for want of something. Raises HOST."""
+    """Raise HOST if a program, a module or the script itself is missing from the image."""
     from shutil import which
 
     missing = [name for name in job.conversion.programs if not which(name, path=env.get("PATH"))]
@@ -109,37 +109,36 @@ def _require(job: Job, env: Env) -> None:
     if not os.path.isdir(job.scripts):
         missing.append(f"the scripts in {job.scripts}")
     if missing:
-        hint = f"an image made FROM this one can add it; what the script needs: {job.conversion.source}"
-        raise EntrypointError(
-            HOST, f"convert --kind {job.conversion.kind}: this image lacks {', '.join(missing)}", hint
-        )
+        message = f"convert --kind {job.conversion.kind}: missing from this image: {', '.join(missing)}"
+        hint = f"build an image FROM this one that adds it; for the script's requirements see {job.conversion.source}"
+        raise EntrypointError(HOST, message, hint)
 
 
 def _missing_modules(job: Job) -> list[str]:
-    """Return the modules that the image's interpreter does not find."""
+    """Return the required modules that the image's interpreter does not find. Raises HOST."""
     import subprocess
 
-    look = "import sys, importlib.util as u; print(*[n for n in sys.argv[1:] if not u.find_spec(n)])"
-    argv = (job.python, "-c", look, *job.conversion.modules)
+    program = "import sys, importlib.util as u; print(*[n for n in sys.argv[1:] if not u.find_spec(n)])"
+    argv = (job.python, "-c", program, *job.conversion.modules)
     try:
         done = subprocess.run(argv, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
-        raise EntrypointError(HOST, f"{job.python}: cannot be run: {error}") from error
+        raise EntrypointError(HOST, f"cannot run {job.python}: {error}") from error
     return [f"the Python module {name}" for name in done.stdout.split()]
 
 
 def _room(job: Job, model: ModelFacts) -> None:
-    """Refuse where the disk has no room for the result. Raises HOST."""
+    """Raise HOST if the disk has no room for the result."""
     weights = model.weights.on_disk if model.weights else sum(os.path.getsize(path) for path in _weights(job.model))
     place = os.path.dirname(job.output)
     disk = os.statvfs(place)
     free, needed = disk.f_bavail * disk.f_frsize, int(weights * job.conversion.room)
     if free < needed:
-        text = f"{place}: {free / _GIB:.1f} GiB are free, the conversion writes up to {needed / _GIB:.1f} GiB"
-        raise EntrypointError(HOST, text, "mount a larger volume for --output")
+        message = f"{place}: not enough space: {free / _GIB:.1f} GiB free, up to {needed / _GIB:.1f} GiB needed"
+        raise EntrypointError(HOST, message, "mount a larger volume for --output")
     left = [name for name in os.listdir(place) if name.startswith(f".{os.path.basename(job.output)}.")]
     if left:
-        _say(f"{place}: {', '.join(left)} is of a conversion that runs, or was killed: remove it if none runs")
+        _say(f"{place}: found {', '.join(left)} of another conversion; remove it if no conversion is running")
 
 
 def _weights(folder: str) -> Iterator[str]:
@@ -150,28 +149,28 @@ def _weights(folder: str) -> Iterator[str]:
 
 
 def _convert(job: Job, env: Env, variant: str) -> None:
-    """Run the script beside the result's place, and give what came out its name. Raises MODEL, HOST."""
+    """Run the script in a temporary folder, and rename the result. Raises MODEL, HOST."""
     os.umask(0o022)
     try:
-        with _beside(job.output) as temporary:
+        with _temporary_folder(job.output) as temporary:
             result, scripts = os.path.join(temporary, "result"), os.path.join(temporary, job.conversion.context)
             os.mkdir(result)
             copy(job.scripts, scripts)
             places = {"python": job.python, "scripts": scripts, "model": job.model, "output": result}
             argv = (*job.conversion.command(**places), *job.more)
-            _say(f"{' '.join(argv)}")
+            _say(" ".join(argv))
             _run(argv, scripts, {**env, **job.conversion.env})
             _keep(job, scripts, result)
             _complete(job, temporary, result, variant)
             os.rename(result, job.output)
     except OSError as error:
-        text = f"{error.filename or job.output}: {error.strerror or error}; nothing was kept"
-        raise EntrypointError(HOST, text, "the folder of --output must have room and be writable") from error
+        message = f"{error.filename or job.output}: {error.strerror or error}; no output was written"
+        raise EntrypointError(HOST, message, "check that the folder of --output is writable and has space") from error
 
 
 @contextmanager
-def _beside(output: str) -> Iterator[str]:
-    """Make a folder on the result's own file system, so that its name can be given at once; remove it at the end."""
+def _temporary_folder(output: str) -> Iterator[str]:
+    """Create a folder on the result's file system, so that a rename is atomic; remove it at the end."""
     folder, name = os.path.split(output)
     temporary = os.path.join(folder, f".{name}.{os.urandom(4).hex()}")
     os.mkdir(temporary)
@@ -182,13 +181,13 @@ def _beside(output: str) -> Iterator[str]:
 
 
 class _Stop:
-    """Ends the script, and all that it started, when the container is told to end."""
+    """A signal handler that kills the script and all its children when the container is stopped."""
 
     def __init__(self) -> None:
         self.pid = self.number = 0
 
     def __call__(self, number: int, _frame: object = None) -> None:
-        """Remember the signal; end what runs."""
+        """Remember the signal, and kill the script."""
         from signal import SIGKILL
 
         self.number = number
@@ -200,7 +199,7 @@ class _Stop:
 
 
 def _run(argv: tuple[str, ...], folder: str, env: Env) -> None:
-    """Run a script in its folder to its end. Raises MODEL where it fails, HOST where it was stopped."""
+    """Run a script in its folder. Raises MODEL if it fails, 128 + N if signal N stopped it."""
     import signal
     import subprocess
 
@@ -216,31 +215,31 @@ def _run(argv: tuple[str, ...], folder: str, env: Env) -> None:
         for number, handler in before.items():
             signal.signal(number, handler)
     if stop.number:
-        raise EntrypointError(128 + stop.number, "convert: stopped; nothing was kept")
+        raise EntrypointError(128 + stop.number, "convert: stopped; no output was written")
     if code:
-        how = f"died of signal {-code}" if code < 0 else f"ended with {code}"
-        hint = "its last lines say why; a flag of the script's own can be added: convert … FLAG"
-        raise EntrypointError(MODEL, f"convert: {' '.join(argv[:2])} {how}; nothing was kept", hint)
+        how = f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
+        hint = "see its last lines above; you can add the script's own flags: convert … FLAG"
+        raise EntrypointError(MODEL, f"convert: {' '.join(argv[:2])} {how}; no output was written", hint)
 
 
 def _keep(job: Job, scripts: str, result: str) -> None:
-    """Move what the script wrote beside itself to the result. Raises MODEL."""
+    """Move files that the script wrote next to itself into the result. Raises MODEL."""
     for name in job.conversion.keep:
         if not os.path.exists(os.path.join(scripts, name)):
-            raise EntrypointError(MODEL, f"convert: the script did not write {name}; nothing was kept")
+            raise EntrypointError(MODEL, f"convert: the script did not write {name}; no output was written")
         os.makedirs(os.path.dirname(os.path.join(result, name)), exist_ok=True)
         os.rename(os.path.join(scripts, name), os.path.join(result, name))
 
 
 def _complete(job: Job, temporary: str, result: str, variant: str) -> None:
-    """Add what the script leaves out, and see that what came out can be served. Raises MODEL."""
+    """Add the files that the script leaves out, and check that the result can be served. Raises MODEL."""
     if job.conversion.gives == "model":
         _add_files(job.model, result)
         _readable(result)
     elif not _measured(job.conversion, result):
-        raise EntrypointError(MODEL, "convert: the script ended well, but wrote no measurements; nothing was kept")
+        raise EntrypointError(MODEL, "convert: the script succeeded but wrote no measurements; no output was written")
     for path in _configurations(result):
-        _rename_inside(path, os.path.join(temporary, "result"), job.output)
+        _replace_path(path, os.path.join(temporary, "result"), job.output)
     made = {"kind": job.conversion.kind, "model": os.path.basename(job.model), "variant": variant}
     text = json.dumps({**made, "argv": job.conversion.argv, "more": job.more}, indent=2, sort_keys=True)
     with open(os.path.join(result, MARK), "w", encoding="utf-8") as file:
@@ -248,16 +247,16 @@ def _complete(job: Job, temporary: str, result: str, variant: str) -> None:
 
 
 def _readable(result: str) -> None:
-    """See that a whole model was written. Raises MODEL."""
+    """Raise MODEL if the result is not a complete model."""
     try:
         read_model(result)
     except EntrypointError as error:
-        text = f"convert: the script ended well, but wrote no whole model; nothing was kept: {error.message}"
-        raise EntrypointError(MODEL, text) from error
+        message = f"convert: the script succeeded but its model is incomplete; no output was written: {error.message}"
+        raise EntrypointError(MODEL, message) from error
 
 
 def _add_files(model: str, result: str) -> None:
-    """Copy the tokenizer's and other small files, of which scripts take some."""
+    """Copy the tokenizer's and other small files that the script did not copy."""
     from shutil import copyfile
 
     for name in os.listdir(model):
@@ -267,7 +266,7 @@ def _add_files(model: str, result: str) -> None:
 
 
 def _measured(conversion: Conversion, result: str) -> bool:
-    """Tell whether every file that serving needs was written."""
+    """Return whether every file that serving needs was written."""
     found = _variables(conversion, result)
     return all(os.path.exists(value) for name, value in found.items() if "{output}" in conversion.serve[name])
 
@@ -278,8 +277,8 @@ def _configurations(result: str) -> Iterator[str]:
         yield from (path for path in paths if os.path.getsize(path) < _SMALL)
 
 
-def _rename_inside(path: str, old: str, new: str) -> None:
-    """Write the result's final place into a configuration that names it."""
+def _replace_path(path: str, old: str, new: str) -> None:
+    """Replace the temporary path in a configuration by the final one."""
     with open(path, encoding="utf-8") as file:
         text = file.read()
     if old in text:
@@ -287,11 +286,11 @@ def _rename_inside(path: str, old: str, new: str) -> None:
             file.write(text.replace(old, new))
 
 
-# --- afterwards -----------------------------------------------------------------------------------------------------
+# --- after the conversion -------------------------------------------------------------------------------------------
 
 
 def _variables(conversion: Conversion, output: str) -> dict[str, str]:
-    """Return the variables that a result is served with."""
+    """Return the environment variables for serving the result."""
     from glob import escape, glob
 
     found = {}
@@ -304,7 +303,7 @@ def _variables(conversion: Conversion, output: str) -> dict[str, str]:
 def _served(job: Job) -> str:
     variables = "".join(f" -e {name}={value}" for name, value in _variables(job.conversion, job.output).items())
     model = job.output if job.conversion.gives == "model" else job.model
-    return f"wrote {job.output}; now: docker run{variables} … IMG serve --model {model}"
+    return f"wrote {job.output}; to serve it: docker run{variables} … IMG serve --model {model}"
 
 
 def _say(text: str) -> None:

@@ -15,16 +15,12 @@ from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.case import Case as Question
 from entrypoints.decide.case import element_bytes
 from entrypoints.decide.records import Decision, Thresholds, Value
-from entrypoints.decide.spread.demand import LENGTH
-from entrypoints.decide.spread.fit import SEQUENCES, Fit, Rules, fit
-from entrypoints.decide.spread.layouts import DATA, EXECUTOR, EXPERT, NODES
+from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import BATCHED, DATA, EAGER, EXECUTOR, EXPERT, GRAPHS, LENGTH, NODES, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
-EAGER = "--enforce-eager"
-GRAPHS = "--compilation-config"
-BATCHED = "--max-num-batched-tokens"
 HCCN = "/etc/hccn.conf"
 A2, A3, DUO = "ascend910b", "ascend910_93", "ascend310p"
 

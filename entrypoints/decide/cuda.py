@@ -15,13 +15,11 @@ from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-BATCHED = "--max-num-batched-tokens"
-NUMA = "--numa-bind"
-ALL_REDUCE = "--disable-custom-all-reduce"
 
 _FP8 = ("fp8", "fbgemm_fp8", "modelopt", "modelopt_fp8")
 _FP4 = ("modelopt_fp4", "nvfp4")

@@ -16,6 +16,7 @@ from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import NUMA
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "HIP_VISIBLE_DEVICES"
@@ -23,7 +24,6 @@ ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
 """HIP obeys it too; vLLM refuses to start where the two differ (platforms/rocm.py)."""
 AITER = "VLLM_ROCM_USE_AITER"
 CK = "VLLM_USE_TRITON_FLASH_ATTN"
-NUMA = "--numa-bind"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:

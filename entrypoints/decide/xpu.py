@@ -15,11 +15,10 @@ from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import DTYPE, EXECUTOR
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "ZE_AFFINITY_MASK"
-DTYPE = "--dtype"
-EXECUTOR = "--distributed-executor-backend"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:

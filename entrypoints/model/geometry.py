@@ -1,91 +1,58 @@
-"""A model's config.json → layers, heads and what its KV cache takes. Pure.
+"""A model's config.json → layers, heads and the size of its KV cache. Pure.
 
-Configurations differ by model family and may nest the language model's own. What is not understood is said, by key, and
-never replaced by a guess.
+An error names the key that cannot be understood; no value is guessed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from entrypoints.model.config import Config, Table, optional_table, required_size, size
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
 
-_NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
 _LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
 _HEADS = ("decoder_attention_heads", "num_attention_heads", "n_head", "n_heads")
 _HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-_KV_HEADS = (
-    "n_head_kv",
-    "num_kv_heads",
-    "num_key_value_heads",
-    "n_kv_heads",
-    "multi_query_group_num",
-    "num_attention_groups",
-)
-_LENGTHS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_seq_len",
-    "seq_length",
-    "model_max_length",
-    "max_target_positions",
-    "max_sequence_length",
-    "max_seq_length",
-    "seq_len",
-)
+_KV_HEADS = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "n_kv_heads", "multi_query_group_num",
+             "num_attention_groups")  # fmt: skip
+_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
+            "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len")  # fmt: skip
 """Names that vLLM 0.32 looks for, from its model_arch_config_convertor.py."""
 
 _INTERMEDIATE = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
 _VOCABULARY = ("vocab_size", "padded_vocab_size")
 _EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 
-_RECURRENT = (
-    "mamba_d_state",
-    "ssm_state_size",
-    "state_size",
-    "linear_num_key_heads",
-    "hybrid_override_pattern",
-    "attn_layer_period",
-    "attn_type_list",
-    "rwkv_version",
-    "compress_ratios",
-)
-"""Keys of models whose layers keep a state of their own beside, or instead of, a KV cache."""
+_RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads", "hybrid_override_pattern",
+              "attn_layer_period", "attn_type_list", "rwkv_version", "compress_ratios")  # fmt: skip
+"""Keys of models whose layers keep a state of their own with, or instead of, a KV cache."""
 
 _FULL_EVERY = {"gemma2": 2, "gemma3_text": 6}
-"""Of how many layers one attends to everything, in families whose configurations do not say; transformers' defaults."""
-
-_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
-    "gemma3_text": {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 262208,
-        "max_position_embeddings": 131072,
-    },
-}
-"""What published configurations of a family leave to transformers: its configuration_gemma3.py."""
+"""One layer in so many attends to all tokens, in families that leave this to transformers' defaults."""
 
 _SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope")
-"""Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length once more."""
+"""Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length a second time."""
+
+_KINDS = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
+"""Kinds of layers that keep a KV cache and nothing else."""
 
 
 class Geometry(NamedTuple):
-    """What decides how a model splits and what its KV cache takes."""
+    """The sizes that decide how a model splits and how large its KV cache is."""
 
     layers: int
     sliding_layers: int
-    """Of these, layers that look back `window` tokens only."""
+    """Layers that attend to the last `window` tokens only."""
     window: int
     heads: int
     kv_heads: int
     head_size: int
     latent: int
-    """Numbers per token and layer of multi-head latent attention, which does not split over ranks; 0 without."""
+    """Numbers per token and layer of multi-head latent attention, which ranks do not split; 0 without it."""
     max_length: int | None
+    """Tokens of the longest sequence; None if the configuration does not name it."""
     hidden: int = 0
-    """Width of a layer's input; this and all below are 0 where the configuration does not say."""
+    """Width of a layer's input. This and all fields below are 0 if the configuration does not name them."""
     vocabulary: int = 0
     intermediate: int = 0
     """Width of a dense layer's feed-forward part."""
@@ -93,12 +60,12 @@ class Geometry(NamedTuple):
     expert_width: int = 0
     """Width of one expert's feed-forward part."""
     cacheless: int = 0
-    """Of the layers, those that keep no KV cache."""
+    """Layers that keep no KV cache."""
     states: int = 0
-    """Numbers that all layers with a state of fixed size keep for one sequence."""
+    """Numbers that all layers with a state of fixed size keep together, for one sequence."""
 
     def divides(self, ranks: int) -> bool:
-        """Tell whether tensor parallelism over so many ranks is possible."""
+        """Return whether tensor parallelism over so many ranks is possible."""
         return self.heads % ranks == 0 and (self.kv_heads % ranks == 0 or ranks % self.kv_heads == 0)
 
     def kv_elements(self, ranks: int) -> int:
@@ -106,146 +73,111 @@ class Geometry(NamedTuple):
         return self.latent or 2 * max(1, self.kv_heads // ranks) * self.head_size
 
     def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
-        """Return what one sequence of so many tokens takes on one rank, with numbers of `size` bytes.
+        """Return the bytes that one sequence of so many tokens takes on one rank, with numbers of `size` bytes.
 
-        While a prompt is computed `chunk` tokens at a time, a sliding layer keeps those beside its window.
+        While a prompt is computed `chunk` tokens at a time, a sliding layer keeps these in addition to its window.
         """
         full = (self.layers - self.cacheless - self.sliding_layers) * tokens
         sliding = self.sliding_layers * min(tokens, self.window + chunk)
         return (full + sliding) * self.kv_elements(ranks) * size + self.states * STATE_BYTES // ranks
 
 
-def parse_geometry(config: Mapping[str, Any]) -> tuple[Geometry | None, str]:
-    """Understand a configuration; None and why for models whose cache only vLLM can tell.
+def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
+    """Return the geometry; or None and the reason, for a model whose cache only vLLM can size.
 
-    Raises ValueError naming the key that is missing or wrong.
+    Raises ValueError that names the key that is missing or wrong.
     """
-    text = text_config(config)
-    kinds = {str(kind) for kind in _list(text, "layer_types")}
-    other = sorted(kinds - {"full_attention", "sliding_attention", "chunked_attention"})
-    key = "layer_types" if other else next((key for key in _RECURRENT if text.get(key)), "")
-    states = parse_states(text) if key else None
-    if states:
-        geometry = _geometry(config, text)
-        keeping = min(states.attention_layers, geometry.layers)
-        numbers = states.state_layers * states.numbers
-        return geometry._replace(sliding_layers=0, cacheless=geometry.layers - keeping, states=numbers), ""
-    if key:
+    key = _state_key(config)
+    if not key:
+        return _geometry(config), ""
+    states = parse_states(config)
+    if states is None:
         return None, f"its layers keep a state of their own ({key} in config.json), whose size only vLLM knows"
-    return _geometry(config, text), ""
+    geometry = _geometry(config)
+    return geometry._replace(
+        sliding_layers=0,
+        cacheless=geometry.layers - min(states.attention_layers, geometry.layers),
+        states=states.state_layers * states.numbers,
+    ), ""
 
 
-def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the language model's own part of a configuration, with what its family leaves out."""
-    for key in _NESTED:
-        nested = config.get(key)
-        if isinstance(nested, dict):
-            return text_config(nested)
-    return {**_DEFAULTS.get(str(config.get("model_type")), {}), **config}
+def _state_key(config: Config) -> str:
+    """Return the key that names layers with a state of their own; empty if there are none."""
+    keys = _RECURRENT if set(config.layer_kinds) <= _KINDS else ("layer_types", "layers_block_type")
+    return next((key for key in keys if config.text.get(key)), "")
 
 
-def _geometry(config: Mapping[str, Any], text: Mapping[str, Any]) -> Geometry:
-    heads = _first(text, _HEADS)
-    window, experts, layers = _first(text, ("sliding_window",), 0), _experts(text), _first(text, _LAYERS)
-    sliding = _sliding_layers(text, layers) if window else 0
+def _geometry(config: Config) -> Geometry:
+    text = config.text
+    heads = required_size(text, *_HEADS)
+    layers = required_size(text, *_LAYERS)
+    window = required_size(text, "sliding_window", default=0)
+    experts = size(text, *_EXPERTS) or size(optional_table(text, "ffn_config") or {}, "moe_num_experts")  # DBRX
     return Geometry(
         layers=layers,
-        sliding_layers=sliding,
+        sliding_layers=_sliding_layers(config, layers) if window else 0,
         window=window,
         heads=heads,
         kv_heads=_kv_heads(text, heads),
         head_size=_head_size(text, heads),
         latent=_latent(text),
-        max_length=_max_length(config, text),
-        hidden=_size(text, _HIDDEN),
-        vocabulary=_size(text, _VOCABULARY) or _size(config, _VOCABULARY),
-        intermediate=_size(text, ("intermediate_size_mlp", *_INTERMEDIATE)),
+        max_length=_max_length(config),
+        hidden=size(text, *_HIDDEN),
+        vocabulary=size(text, *_VOCABULARY) or size(config.outer, *_VOCABULARY),
+        intermediate=size(text, "intermediate_size_mlp", *_INTERMEDIATE),
         experts=experts,
-        expert_width=_size(text, ("moe_intermediate_size", *_INTERMEDIATE)) if experts else 0,
+        expert_width=size(text, "moe_intermediate_size", *_INTERMEDIATE) if experts else 0,
     )
 
 
-def _sliding_layers(text: Mapping[str, Any], layers: int) -> int:
-    """Count the layers that look back a window: as listed, else all but one of so many; 0 where nothing says."""
-    kinds = _list(text, "layer_types")
-    if kinds:
-        return kinds.count("sliding_attention")
-    every = _size(text, ("sliding_window_pattern",)) or _FULL_EVERY.get(str(text.get("model_type")), 0)
-    return layers - layers // every if every else 0
+def _sliding_layers(config: Config, layers: int) -> int:
+    """Count the layers with a sliding window: as listed, or all but one in so many; 0 if no key tells."""
+    if config.layer_kinds:
+        return config.layer_kinds.count("sliding_attention")
+    period = size(config.text, "sliding_window_pattern") or _FULL_EVERY.get(config.family, 0)
+    return layers - layers // period if period else 0
 
 
-def _list(text: Mapping[str, Any], key: str) -> list[Any]:
-    value = text.get(key)
-    return value if isinstance(value, list) else []
-
-
-def _first(text: Mapping[str, Any], keys: tuple[str, ...], default: int | None = None) -> int:
-    """Return the first of several names' whole number above zero; raises ValueError with what is wrong."""
-    for key in keys:
-        value = text.get(key)
-        if value is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ValueError(f"{key}: found {str(value)[:40]!r}, expected a whole number above zero")
-        return value
-    if default is None:
-        raise ValueError(f"{' or '.join(keys)}: missing, expected a whole number above zero")
-    return default
-
-
-def _size(text: Mapping[str, Any], keys: tuple[str, ...]) -> int:
-    """Return the first of several names' whole number; 0 where there is none that holds for all layers."""
-    for key in keys:
-        value = text.get(key)
-        values = value if isinstance(value, list) else [value]
-        number = values[0] if values and all(item == values[0] for item in values) else None
-        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
-            return number
-    return 0
-
-
-def _experts(text: Mapping[str, Any]) -> int:
-    nested = text.get("ffn_config")  # DBRX
-    return _size(text, _EXPERTS) or (_size(nested, ("moe_num_experts",)) if isinstance(nested, dict) else 0)
-
-
-def _kv_heads(text: Mapping[str, Any], heads: int) -> int:
-    """Return the heads of keys and values; a model that names none has as many as of queries."""
+def _kv_heads(text: Table, heads: int) -> int:
+    """Return the heads of keys and values; as many as query heads if the model names none."""
     if text.get("multi_query") and not text.get("new_decoder_architecture"):  # Falcon, GPT-BigCode
-        return _first(text, ("multi_query_group_num",), 1)
-    nested = text.get("attn_config")  # MPT, DBRX
-    if isinstance(nested, dict) and "kv_n_heads" in nested:
-        return _first(nested, ("kv_n_heads",))
-    return _first(text, _KV_HEADS, heads)
+        return required_size(text, "multi_query_group_num", default=1)
+    attention = optional_table(text, "attn_config") or {}  # MPT, DBRX
+    if "kv_n_heads" in attention:
+        return required_size(attention, "kv_n_heads")
+    return required_size(text, *_KV_HEADS, default=heads)
 
 
-def _head_size(text: Mapping[str, Any], heads: int) -> int:
-    if text.get("head_dim"):
-        return _first(text, ("head_dim",))
-    if text.get("hidden_size_per_head"):
-        return _first(text, ("hidden_size_per_head",))
-    return _first(text, _HIDDEN) // heads
+def _head_size(text: Table, heads: int) -> int:
+    for key in ("head_dim", "hidden_size_per_head"):
+        if text.get(key):
+            return required_size(text, key)
+    return required_size(text, *_HIDDEN) // heads
 
 
-def _latent(text: Mapping[str, Any]) -> int:
+def _latent(text: Table) -> int:
     """Return the width of latent attention: compressed keys and values together, and the rotary part."""
     if text.get("kv_lora_rank") is None:
         return 0
-    return _first(text, ("kv_lora_rank",)) + _first(text, ("qk_rope_head_dim",))
+    return required_size(text, "kv_lora_rank") + required_size(text, "qk_rope_head_dim")
 
 
-def _max_length(config: Mapping[str, Any], text: Mapping[str, Any]) -> int | None:
-    """Return the longest sequence as vLLM derives it; None when the configuration names none."""
-    lengths = [_first(text, (key,)) for key in _LENGTHS if text.get(key) is not None]
+def _max_length(config: Config) -> int | None:
+    """Return the longest sequence in tokens, as vLLM derives it; None if the configuration names none."""
+    text = config.text
+    lengths = [required_size(text, key) for key in _LENGTHS if text.get(key) is not None]
     if not lengths:
         return None
     length = min(lengths)
-    scaling = text.get("rope_scaling") or text.get("rope_parameters")
-    rope = scaling if isinstance(scaling, dict) else {}
+    rope = optional_table(text, "rope_scaling") or optional_table(text, "rope_parameters") or {}
     kind = rope.get("rope_type") or rope.get("type") or "default"
     if kind == "longrope":
-        return _first(config, ("original_max_position_embeddings",), length)
-    if kind in _SCALED_ALREADY or "gemma3" in str(config.get("model_type")):
+        return required_size(config.outer, "original_max_position_embeddings", default=length)
+    if kind in _SCALED_ALREADY or "gemma3" in config.family:
         return length
     factor = rope.get("factor")
-    return int(length * factor) if isinstance(factor, (int, float)) else length
+    if factor is None:
+        return length
+    if not isinstance(factor, (int, float)) or not 0 < factor < float("inf"):
+        raise ValueError(f"factor of rope_scaling: found {str(factor)[:40]!r}, expected a number above zero")
+    return int(length * factor)

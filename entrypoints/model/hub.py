@@ -1,8 +1,8 @@
-"""A hub id → the model's small files: from the local cache, else from the hub or its mirror. IO.
+"""A hub id → the model's small files, from the local cache, or else from the hub or its mirror. IO.
 
-Where files are and what may be asked follows the variables that vLLM's own libraries read: huggingface_hub's HF_HOME,
-HF_HUB_CACHE, HF_ENDPOINT, HF_HUB_OFFLINE, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_ETAG_TIMEOUT, transformers'
-TRANSFORMERS_OFFLINE, and with VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN.
+The variables are those that vLLM's own libraries read: huggingface_hub's HF_HOME, HF_HUB_CACHE, HF_ENDPOINT,
+HF_HUB_OFFLINE, HF_TOKEN, HF_TOKEN_PATH, HF_HUB_ETAG_TIMEOUT, transformers' TRANSFORMERS_OFFLINE, and with
+VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN.
 """
 
 from __future__ import annotations
@@ -19,42 +19,43 @@ if TYPE_CHECKING:
 
 _TRUE = ("1", "on", "yes", "true")
 _AT_MOST = 1 << 20
-"""Bytes of a weight file's beginning that are asked for: the header of a model in one file is far smaller."""
+"""Bytes to request from the start of a weight file: the header of a model in one file is far smaller."""
 _FILE_AT_MOST = 64 << 20
-"""Bytes of config.json and of an index: a bound, far above any that exists."""
+"""Bytes of config.json or an index: a limit far above any that exists."""
 _SECONDS = 10.0
-"""huggingface_hub's own default for its first question."""
+"""huggingface_hub's default timeout for its first request."""
 _FORBIDDEN, _ABSENT = (401, 403), 404
 
 
 class Hub(NamedTuple):
-    """Where models come from."""
+    """The hub that models come from, and how to reach it."""
 
     site: str
-    """As people know it."""
+    """Its usual name."""
     endpoint: str
     revision: str
     caches: tuple[str, ...]
-    """Folders that may hold models, the likeliest first."""
+    """Folders that may hold models, most likely first."""
     offline: str
-    """The variable that forbids asking; empty where asking is allowed."""
+    """The variable that forbids requests; empty if they are allowed."""
     token: str
     seconds: float
+    """Timeout of one request."""
     authorities: str
-    """File of certificates to trust; empty for the system's."""
+    """File of certificates to trust; empty for the system's own."""
 
     @property
     def modelscope(self) -> bool:
-        """Tell whether it is laid out as ModelScope is."""
+        """Return whether the hub is ModelScope."""
         return self.site == "ModelScope"
 
     @property
     def place(self) -> str:
-        """Return the endpoint as it may be printed."""
+        """Return the endpoint without secrets."""
         return redact_value("", self.endpoint)
 
     def url(self, name: str, file: str) -> str:
-        """Return where a file of a model is."""
+        """Return the address of a model's file."""
         from urllib.parse import quote, urlencode
 
         if self.modelscope:
@@ -63,12 +64,12 @@ class Hub(NamedTuple):
         return f"{self.endpoint}/{quote(name)}/resolve/{quote(self.revision, safe='')}/{quote(file)}"
 
 
-class NotAnswered(Exception):  # noqa: N818 -- it is what happened, and vLLM may still have its own way
-    """The hub gave no answer; the text says why."""
+class NotAnswered(Exception):  # noqa: N818 -- no error yet: vLLM may still reach the hub
+    """The hub did not answer; the text says why."""
 
 
 def parse_hub(env: Mapping[str, str], revision: str | None = None, download: str | None = None) -> Hub:
-    """Tell from variables, --revision and --download-dir where models come from. Pure but for the token's file."""
+    """Return the hub that the variables, --revision and --download-dir select. Reads the token's file only."""
     offline = next((name for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE") if _is_true(env.get(name))), "")
     authorities = env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE") or ""
     own = (download,) if download else ()
@@ -106,14 +107,14 @@ def _seconds(text: str | None) -> float:
 
 
 def _token(env: Mapping[str, str], home: str) -> str:
-    """Return the token that huggingface_hub would send; empty without one."""
+    """Return the token that huggingface_hub would send; empty if there is none."""
     token = env.get("HF_TOKEN") or env.get("HUGGING_FACE_HUB_TOKEN")
     if token or _is_true(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return (token or "").strip()
     try:
         with open(env.get("HF_TOKEN_PATH") or f"{home}/token", encoding="ascii") as file:
             return file.read(1024).strip()
-    except (OSError, ValueError):  # nobody logged in
+    except (OSError, ValueError):  # no one logged in
         return ""
 
 
@@ -121,14 +122,14 @@ def _token(env: Mapping[str, str], home: str) -> str:
 
 
 def snapshot(hub: Hub, name: str) -> str:
-    """Return the folder of a model in the local cache, where at least its config.json is; empty without one."""
+    """Return a model's folder in the local cache; empty if none holds a config.json."""
     find = _modelscope_folders if hub.modelscope else _snapshots
     folders = (folder for cache in hub.caches for folder in find(hub, cache, name))
     return next((folder for folder in folders if os.path.exists(f"{folder}/config.json")), "")
 
 
 def _modelscope_folders(_: Hub, cache: str, name: str) -> tuple[str, ...]:
-    """Return where ModelScope keeps a model: the dots of its name are written as three underscores."""
+    """Return where ModelScope keeps a model: it writes a dot in a name as three underscores."""
     return (f"{cache}/{name.replace('.', '___')}", f"{cache}/{name}")
 
 
@@ -147,9 +148,10 @@ def _snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
 
 
 def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes | None:
-    """Ask for one file, or only for its beginning; None when the model has no such file.
+    """Download one file, or its beginning; return None if the model has no such file.
 
-    Raises NotAnswered, and MODEL where the hub refuses. The token goes to the endpoint alone, never along a redirect.
+    Raises NotAnswered, and MODEL if the hub refuses access. The token is sent to the endpoint only, never to the target
+    of a redirect.
     """
     from http.client import HTTPException
     from urllib.error import HTTPError
@@ -157,7 +159,7 @@ def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes |
 
     url = hub.url(name, file)
     if not url.startswith(("http://", "https://")):
-        raise EntrypointError(MODEL, f"{hub.place}: expected http:// or https://", "correct HF_ENDPOINT")
+        raise EntrypointError(MODEL, f"{hub.place}: expected an http:// or https:// address", "correct HF_ENDPOINT")
     request = Request(url, headers={"User-Agent": "drydock"})  # noqa: S310 -- the scheme is checked above
     if beginning:
         request.add_header("Range", f"bytes=0-{_AT_MOST - 1}")
@@ -172,13 +174,13 @@ def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes |
             return None
         if error.code in _FORBIDDEN:
             raise _refused(hub, name, error.code) from error
-        raise NotAnswered(f"{hub.place} answered {error.code}") from error
+        raise NotAnswered(f"{hub.place} returned {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise NotAnswered(f"{hub.place}: {getattr(error, 'reason', None) or error}") from error
 
 
 def _trust(hub: Hub) -> ssl.SSLContext | None:
-    """Return what certificates are trusted; None for the system's."""
+    """Return the certificates to trust; None for the system's own."""
     if not hub.authorities or not hub.endpoint.startswith("https:"):
         return None
     import ssl
@@ -187,15 +189,15 @@ def _trust(hub: Hub) -> ssl.SSLContext | None:
 
 
 def _refused(hub: Hub, name: str, code: int) -> EntrypointError:
-    sent = "the one that was sent may not" if hub.token else "none was sent"
+    token = "HF_TOKEN has no access" if hub.token else "no token was sent"
     return EntrypointError(
         MODEL,
-        f"{name}: {hub.place} answered {code}: there is no such model, or it is private or gated",
-        f"correct the id, or set HF_TOKEN to a token that may read it ({sent})",
+        f"{name}: {hub.place} returned {code}: the model does not exist, or is private or gated",
+        f"correct the id, or set HF_TOKEN to a token with access to it ({token})",
     )
 
 
-def absent(hub: Hub, name: str) -> EntrypointError:
-    """Make the error for a model that the hub does not have."""
-    found = f"{name}: {hub.place} has no config.json of revision {hub.revision}"
-    return EntrypointError(MODEL, found, "correct the id or --revision; vLLM needs config.json")
+def not_found(hub: Hub, name: str) -> EntrypointError:
+    """Return the error for a model that the hub does not have."""
+    message = f"{name}: {hub.place} has no config.json at revision {hub.revision}"
+    return EntrypointError(MODEL, message, "correct the id or --revision")

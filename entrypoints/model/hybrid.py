@@ -1,87 +1,115 @@
-"""Layers that keep a state of fixed size beside, or instead of, a KV cache: Mamba, gated delta nets. Pure.
+"""Layers that keep a state of fixed size with, or instead of, a KV cache: Mamba, gated delta nets. Pure.
 
 The state's size follows from keys of config.json, as vLLM computes it in model_executor/layers/mamba/mamba_utils.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from entrypoints.model.config import Config, Table, size
 
 STATE_BYTES = 4
-"""Of one number of a state: vLLM keeps float32 where the model asks for it, and never more."""
+"""Bytes of one number of a state: vLLM keeps at most float32."""
+
+_ATTENTION = ("full_attention", "attention", "hybrid")
+"""Kinds of layers that attend."""
 
 
 class States(NamedTuple):
-    """What a model's layers keep, by their kind."""
+    """How many layers attend, and how many keep a state."""
 
     attention_layers: int
     state_layers: int
     numbers: int
-    """Of one layer's state, for one sequence."""
+    """Numbers in one layer's state, for one sequence."""
 
 
-def parse_states(text: Mapping[str, Any]) -> States | None:
-    """Return how many layers attend and how many keep a state; None where the keys do not tell all of it."""
-    size = next((number for read in _SIZES if (number := read(text))), 0)
-    attention = _attention_layers(text)
-    layers = _whole(text, "num_hidden_layers")
-    if not (size and layers and attention is not None and 0 <= attention <= layers):
+class Mamba(NamedTuple):
+    """Sizes of a Mamba layer; 0 for what the configuration does not name."""
+
+    heads: int
+    head_size: int
+    state: int
+    groups: int
+    window: int
+    """Tokens that the convolution keeps."""
+    expand: int
+    """Width of a Mamba 1 layer, as a multiple of the layer's input."""
+
+
+class DeltaNet(NamedTuple):
+    """Sizes of a gated delta net's layer; 0 for what the configuration does not name."""
+
+    key_heads: int
+    value_heads: int
+    key_size: int
+    value_size: int
+    window: int
+    """Tokens that the convolution keeps."""
+
+
+def parse_states(config: Config) -> States | None:
+    """Return how many layers attend and how many keep a state; None if the keys do not answer both."""
+    numbers = _state_numbers(config.text)
+    attention = _attention_layers(config)
+    layers = size(config.text, "num_hidden_layers")
+    if not (numbers and layers and attention is not None and 0 <= attention <= layers):
         return None
-    both = "falcon_h1" in str(text.get("model_type"))  # every layer attends and keeps a state
-    return States(layers if both else attention, layers if both else _state_layers(text, layers - attention), size)
+    if "falcon_h1" in config.family:  # every layer attends and keeps a state
+        return States(layers, layers, numbers)
+    return States(attention, config.pattern.count("M") if config.pattern else layers - attention, numbers)
 
 
-def _whole(text: Mapping[str, Any], key: str) -> int:
-    value = text.get(key)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
+def parse_mamba(text: Table) -> Mamba:
+    """Return the sizes of Mamba layers."""
+    return Mamba(
+        heads=size(text, "mamba_n_heads", "mamba_num_heads", "n_mamba_heads"),
+        head_size=size(text, "mamba_d_head", "mamba_head_dim"),
+        state=size(text, "mamba_d_state", "ssm_state_size"),
+        groups=size(text, "mamba_n_groups", "n_groups") or 1,
+        window=max(0, size(text, "mamba_d_conv", "conv_kernel") - 1),
+        expand=size(text, "mamba_expand"),
+    )
 
 
-def _attention_layers(text: Mapping[str, Any]) -> int | None:
-    """Count the layers that attend, however the family writes it."""
-    kinds, pattern = text.get("layer_types") or text.get("layers_block_type"), text.get("hybrid_override_pattern")
-    if isinstance(kinds, list):
-        return sum(str(kind) in ("full_attention", "attention", "hybrid") for kind in kinds)
-    if isinstance(pattern, str):  # Nemotron-H: M mamba, * attention, - feed-forward
-        return pattern.count("*")
-    layers, period = _whole(text, "num_hidden_layers"), _whole(text, "attn_layer_period")
+def parse_delta_net(text: Table) -> DeltaNet:
+    """Return the sizes of gated delta nets."""
+    return DeltaNet(
+        key_heads=size(text, "linear_num_key_heads"),
+        value_heads=size(text, "linear_num_value_heads"),
+        key_size=size(text, "linear_key_head_dim"),
+        value_size=size(text, "linear_value_head_dim"),
+        window=max(0, size(text, "linear_conv_kernel_dim") - 1),
+    )
+
+
+def _attention_layers(config: Config) -> int | None:
+    """Count the layers that attend; None if no known key tells."""
+    text = config.text
+    if config.layer_kinds:
+        return sum(kind in _ATTENTION for kind in config.layer_kinds)
+    if config.pattern:
+        return config.pattern.count("*")
+    layers, period = size(text, "num_hidden_layers"), size(text, "attn_layer_period")
     if period:  # Jamba
-        offset = text.get("attn_layer_offset")
-        return len(range(offset if isinstance(offset, int) and offset >= 0 else 0, layers, period))
-    indices = text.get("attn_layer_indices")  # Bamba
-    if isinstance(indices, list):
-        return len(indices)
-    every = _whole(text, "full_attention_interval")  # Qwen3-Next
-    return layers // every if every else 0 if "falcon_h1" in str(text.get("model_type")) else None
+        return len(range(size(text, "attn_layer_offset"), layers, period))
+    if isinstance(text.get("attn_layer_indices"), list):  # Bamba
+        return len(text["attn_layer_indices"])
+    every = size(text, "full_attention_interval")  # Qwen3-Next
+    if every:
+        return layers // every
+    return 0 if "falcon_h1" in config.family else None
 
 
-def _state_layers(text: Mapping[str, Any], rest: int) -> int:
-    pattern = text.get("hybrid_override_pattern")
-    return pattern.count("M") if isinstance(pattern, str) else rest
-
-
-def _gated_delta(text: Mapping[str, Any]) -> int:
-    """Return the numbers of a gated delta net's layer: a matrix for each value head, and the convolution's window."""
-    heads, values = _whole(text, "linear_num_key_heads"), _whole(text, "linear_num_value_heads")
-    key, value = _whole(text, "linear_key_head_dim"), _whole(text, "linear_value_head_dim")
-    window = max(0, _whole(text, "linear_conv_kernel_dim") - 1)
-    return values * key * value + window * (2 * heads * key + values * value) if heads and values and key else 0
-
-
-def _mamba2(text: Mapping[str, Any]) -> int:
-    """Return the numbers of a Mamba 2 layer."""
-    heads = _whole(text, "mamba_n_heads") or _whole(text, "mamba_num_heads") or _whole(text, "n_mamba_heads")
-    head = _whole(text, "mamba_d_head") or _whole(text, "mamba_head_dim")
-    state = _whole(text, "mamba_d_state") or _whole(text, "ssm_state_size")
-    groups = _whole(text, "mamba_n_groups") or _whole(text, "n_groups") or 1
-    window = max(0, (_whole(text, "mamba_d_conv") or _whole(text, "conv_kernel")) - 1)
-    return heads * head * state + window * (heads * head + 2 * groups * state) if heads and head and state else 0
-
-
-def _mamba1(text: Mapping[str, Any]) -> int:
-    """Return the numbers of a Mamba layer."""
-    inner = _whole(text, "mamba_expand") * _whole(text, "hidden_size")
-    return inner * (_whole(text, "mamba_d_state") + max(0, _whole(text, "mamba_d_conv") - 1))
-
-
-_SIZES: tuple[Callable[[Mapping[str, Any]], int], ...] = (_gated_delta, _mamba2, _mamba1)
+def _state_numbers(text: Table) -> int:
+    """Return the numbers in one layer's state; 0 if the configuration does not tell."""
+    net = parse_delta_net(text)
+    if net.key_heads and net.value_heads and net.key_size:
+        matrix = net.value_heads * net.key_size * net.value_size
+        return matrix + net.window * (2 * net.key_heads * net.key_size + net.value_heads * net.value_size)
+    mamba = parse_mamba(text)
+    inner = mamba.heads * mamba.head_size
+    if inner and mamba.state:  # Mamba 2
+        return inner * mamba.state + mamba.window * (inner + 2 * mamba.groups * mamba.state)
+    return mamba.expand * size(text, "hidden_size") * (mamba.state + mamba.window)

@@ -1,4 +1,4 @@
-"""Which revision of a model is there, so that what was compiled for another one is not used. IO."""
+"""The revision of a model, so that a cache compiled for another revision is not used. IO."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ if TYPE_CHECKING:
 _WEIGHTS = (".safetensors", ".bin", ".gguf", ".pt")
 _CONFIGS = ("config.json", "params.json")
 _SAMPLES = 8
-"""Weight files that are looked into: reading hundreds would take as long as the rest of the start."""
+"""Weight files to read from: reading hundreds would take as long as the rest of the start."""
 _END = 4096
-"""Bytes at a file's end: the last tensor's, which training changes."""
+"""Bytes at the end of a file: they are the last tensor's, which training changes."""
 _COMMIT = 40
+"""Characters of a commit id."""
 
 
 def read_revision(name: str, hub: Hub) -> str:
-    """Return the hub's commit where there is one; for a plain folder a digest of configuration and weights.
+    """Return the hub's commit; for a plain folder, a digest of its configuration and weights.
 
-    The digest takes in config.json, every weight file's name and size, and the end of some; "" when nothing is there.
+    The digest covers config.json, the name and size of every weight file, and the end of some. Empty if the folder
+    cannot be read.
     """
     from entrypoints.model.hub import snapshot
 
@@ -33,7 +35,7 @@ def read_revision(name: str, hub: Hub) -> str:
         return commit
     try:
         return _digest(folder)
-    except OSError:  # read_model has said what is wrong with a folder that matters
+    except OSError:  # read_model reports a folder that matters
         return ""
 
 

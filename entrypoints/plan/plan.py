@@ -17,6 +17,7 @@ from entrypoints.decide.records import Decision, Value
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import ADDRESS, PORT, REMOTE_CODE, SERVED_NAME, SHUTDOWN
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 _HIGHEST_PORT = 65535
@@ -56,8 +57,8 @@ def command(
         reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
         findings=(*examine(profile, facts), *told),
         model=model.name,
-        host=str(chosen["--host"].value.value),
-        port=_port(str(chosen["--port"].value.value)),
+        host=str(chosen[ADDRESS].value.value),
+        port=_port(str(chosen[PORT].value.value)),
         limits=raised(facts.limits),
         cache=cache,
         files=decision.files,
@@ -75,7 +76,7 @@ def _caches(
 
 
 def _port(text: str) -> int:
-    port = parse_count(text, "--port", 0)
+    port = parse_count(text, PORT, 0)
     if port > _HIGHEST_PORT:
         raise EntrypointError(USAGE, f"--port {text}: expected a port from 0 to {_HIGHEST_PORT}")
     return port
@@ -99,19 +100,19 @@ def _defaults(model: ModelFacts, given: UserFlags) -> dict[str, Value]:
     name = model.name.rstrip("/").rsplit("/", 1)[-1] if model.local else model.name
     named = "the folder's name" if model.local else "the hub id"
     return {
-        "--served-model-name": Value(name, f"{named}: what clients write as `model`"),
-        "--host": Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
-        "--port": Value("8000", "vLLM's usual port"),
+        SERVED_NAME: Value(name, f"{named}: what clients write as `model`"),
+        ADDRESS: Value("0.0.0.0", "all addresses of the container: publish it with -p"),  # noqa: S104 - a container's own network
+        PORT: Value("8000", "vLLM's usual port"),
         **_own_code(given),
     }
 
 
 def _own_code(given: UserFlags) -> dict[str, Value]:
     """Run no code that comes with a model, as vLLM does not either where nothing is said."""
-    if given.known and "--trust-remote-code" not in given.known:
+    if given.known and REMOTE_CODE not in given.known:
         return {}
     because = "a model may bring Python code, which runs only when you say so; vLLM has most families' code itself"
-    return {"--trust-remote-code": Value(False, because, ("true: for models that vLLM's start asks it for",))}
+    return {REMOTE_CODE: Value(False, because, ("true: for models that vLLM's start asks it for",))}
 
 
 def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:
@@ -124,10 +125,10 @@ def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, V
 
 def _drain(given: UserFlags, timeout: float) -> dict[str, Value]:
     """Let vLLM finish what runs when it is told to end, where it can; without the flag it aborts all requests."""
-    if not timeout or "--shutdown-timeout" not in given.known:
+    if not timeout or SHUTDOWN not in given.known:
         return {}
     because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
-    return {"--shutdown-timeout": Value(str(_rounded_up(timeout)), because, ("0, vLLM's own: aborts them all",))}
+    return {SHUTDOWN: Value(str(_rounded_up(timeout)), because, ("0, vLLM's own: aborts them all",))}
 
 
 def _rounded_up(seconds: float) -> int:

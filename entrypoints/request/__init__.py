@@ -1,1 +1,1 @@
-"""What the user asked for: arguments, vLLM flags, intents."""
+"""The user's request: the command line, vLLM's flags, goals."""

@@ -1,61 +1,77 @@
-"""The entrypoint's own command line: verb, own flags, and what belongs to vLLM. Pure.
+"""The entrypoint's own command line: verb, drydock's flags, and the words for vLLM. Pure.
 
-Own flags are few and end where vLLM's begin by name, not by place: whatever is not ours is vLLM's, untouched.
+drydock's flags are recognised by name and may stand anywhere. All other words are vLLM's and stay unchanged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 
 VERBS = {
-    "serve": "look at the host, plan, start vLLM and watch over it (the default)",
-    "plan": "print the command, the environment and every reason; start nothing",
-    "check": "print findings with remediation; exit 3 if one is FAIL",
-    "facts": "print what the host is",
-    "warm": "start, wait until ready, leave the caches filled, exit",
-    "convert": "make of a model what this device computes, with the vendor's script: --model DIR --output DIR",
-    "cache": "list, export, import or remove what is kept between starts",
-    "health": "ask whether the server is ready (HEALTHCHECK, probes)",
-    "version": "print what this image is",
-    "help": "print this",
+    "serve": "Check the host, choose vLLM's settings, start vLLM and supervise it (default)",
+    "plan": "Print the command, the environment and the reason for each setting",
+    "check": "Print findings and how to fix them; exit with 3 if one is FAIL",
+    "facts": "Print what was found on the host, as JSON",
+    "warm": "Start vLLM, wait until it is ready, keep the filled caches and exit",
+    "convert": "Convert a model for this device with the vendor's script: --model DIR --output DIR",
+    "cache": "List, export, import or remove cache entries",
+    "health": "Exit with 0 if the server is ready (for HEALTHCHECK and probes)",
+    "version": "Print the image's variant, accelerator, stack and vLLM version",
+    "help": "Print this help",
 }
 
-FLAGS = {
-    "--json": ("", "plan, check, facts, version: JSON on standard output"),
-    "--junit": ("FILE", "check: JUnit XML into FILE, or - for standard output"),
-    "--fix-script": ("", "check: print a script that mends the host, for a person to read and run"),
-    "--root": ("PATH", "facts, check, plan: a recorded host, host.json or its folder, instead of this one"),
-    "--record": ("PATH", "facts: write a recorded host, such as host.json"),
-    "--diff": ("A B", "plan: what differs between two plans that `plan --json` wrote"),
-    "--strict": ("", "serve: refuse to start when a check is FAIL"),
-    "--exec": ("", "serve: become vLLM, without watching over it"),
-    "--status-port": ("N", "serve: /livez /readyz /startupz /metrics (8001)"),
-    "--drain-timeout": ("SECONDS", "serve: how long running requests may take after SIGTERM (25)"),
-    **INTENTS,
+_WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
+"""Verbs that parse their own words."""
+_PLANNING = ("serve", "plan", "warm")
+"""Verbs that make a plan."""
+_HIGHEST_PORT = 65535
+
+
+class Option(NamedTuple):
+    """One of drydock's flags."""
+
+    value: str
+    """The name of its value, or of its two values; empty for a switch."""
+    verbs: tuple[str, ...]
+    """Verbs that accept it."""
+    help: str
+
+
+FLAGS: Mapping[str, Option] = {
+    "--json": Option("", ("plan", "check", "facts", "version"), "Print JSON"),
+    "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
+    "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
+    "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
+    "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
+    "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
+    "--strict": Option("", ("serve",), "Do not start if a check is FAIL"),
+    "--exec": Option("", ("serve",), "Replace the entrypoint by vLLM, without supervision"),
+    "--status-port": Option("N", _PLANNING, "Port of /livez, /readyz, /startupz and /metrics (default: 8001)"),
+    "--drain-timeout": Option("SECONDS", _PLANNING, "Time for running requests after SIGTERM (default: 25)"),
+    **{name: Option(value, _PLANNING, text) for name, (value, text) in INTENTS.items()},
 }
-"""Own flag → its value's name (none for a switch) and what it does."""
 
 
 class Options(NamedTuple):
-    """What the running verbs (serve, warm) are told."""
+    """Options that change how a verb runs or prints."""
 
     status_port: int = 8001
     drain_timeout: float = 25.0
-    """Seconds; below Kubernetes' 30 s of grace, so that vLLM can still end by itself."""
+    """Seconds; less than Kubernetes' grace period of 30 s, so that vLLM can exit by itself."""
     exec_: bool = False
     strict: bool = False
     json: bool = False
     fix_script: bool = False
     recorded: bool = False
-    """Whether the plan is another machine's, so that this one's CPUs are not bound."""
+    """Whether the plan is for another machine, so that CPUs are not bound on this one."""
 
 
 class Arguments(NamedTuple):
-    """A command line, understood."""
+    """A parsed command line."""
 
     verb: str
     options: Options
@@ -64,37 +80,49 @@ class Arguments(NamedTuple):
     record: str
     junit: str
     vllm: tuple[str, ...]
-    """What is left for vLLM; for `exec` the command itself."""
+    """The words for vLLM; for `exec`, the command itself; for verbs with arguments of their own, these."""
     intents: Intents = NONE
     diff: tuple[str, ...] = ()
     """Two files that `plan --json` wrote."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
-    """Split a command line into verb, own flags and the rest; what is no verb is a command, verb `exec`.
+    """Split a command line into verb, drydock's flags and the rest. An unknown first word is a command, verb `exec`.
 
     Raises USAGE.
     """
-    verb, tokens = _verb(argv)
-    if verb in ("exec", "health", "cache", "convert"):
-        return Arguments(verb, Options(), "", "", "", tokens)
-    values, rest = _own_flags(tokens)
-    if "--help" in values or verb == "help":
+    verb, words = _split_verb(argv)
+    if verb in _WITH_OWN_ARGUMENTS:
+        return Arguments(verb, Options(), "", "", "", words)
+    flags, rest = _split_flags(words)
+    if "--help" in flags or verb == "help":
         return Arguments("help", Options(), "", "", "", rest)
+    _check_flags(verb, flags)
+    if rest and verb in ("facts", "check", "version"):
+        raise EntrypointError(USAGE, f"{verb}: unknown argument {rest[0]!r}", f"drydock's flags: {', '.join(FLAGS)}")
+    values = {name: words[0] if words else "" for name, words in flags.items()}
     options = Options(
         status_port=_port(values.get("--status-port", str(Options().status_port))),
         drain_timeout=_seconds(values.get("--drain-timeout", str(Options().drain_timeout))),
-        exec_="--exec" in values,
-        strict="--strict" in values,
-        json="--json" in values,
-        fix_script="--fix-script" in values,
-        recorded="--root" in values,
+        exec_="--exec" in flags,
+        strict="--strict" in flags,
+        json="--json" in flags,
+        fix_script="--fix-script" in flags,
+        recorded="--root" in flags,
     )
-    root, record, junit = (values.get(flag, "") for flag in ("--root", "--record", "--junit"))
-    return _checked(Arguments(verb, options, root, record, junit, rest, parse_intents(values), _files(values)))
+    return Arguments(
+        verb,
+        options,
+        root=values.get("--root", ""),
+        record=values.get("--record", ""),
+        junit=values.get("--junit", ""),
+        vllm=rest,
+        intents=parse_intents(values),
+        diff=flags.get("--diff", ()),
+    )
 
 
-def _verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _split_verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if not argv:
         return "serve", ()
     if argv[0] in ("-h", "--help"):
@@ -104,61 +132,53 @@ def _verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     return (argv[0], argv[1:]) if argv[0] in VERBS else ("exec", argv)
 
 
-def _own_flags(tokens: tuple[str, ...]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Take our flags out, in either form (`--root PATH`, `--root=PATH`)."""
-    values: dict[str, str] = {}
+def _split_flags(words: tuple[str, ...]) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    """Return drydock's flags with their values (`--root PATH` or `--root=PATH`), and all other words. Raises USAGE."""
+    flags: dict[str, tuple[str, ...]] = {}
     rest: list[str] = []
-    waiting = iter(tokens)
-    for token in waiting:
-        name, equals, value = token.partition("=")
-        if token in ("-h", "--help"):
-            values["--help"] = ""
-        elif name not in FLAGS:
-            rest.append(token)
-        elif not FLAGS[name][0]:
-            if equals:
-                raise EntrypointError(USAGE, f"{token}: {name} takes no value")
-            values[name] = ""
+    remaining = iter(words)
+    for word in remaining:
+        name, equals, value = word.partition("=")
+        if word in ("-h", "--help"):
+            flags["--help"] = ()
+        elif name in FLAGS:
+            flags[name] = _flag_values(name, [value] if equals else [], remaining)
         else:
-            count = len(FLAGS[name][0].split()) - equals.count("=")
-            given = [*([value] if equals else []), *(next(waiting, "") for _ in range(count))]
-            values[name] = "\0".join(given)
-            if not all(given):
-                raise EntrypointError(USAGE, f"{name}: a value is missing", f"write {name} {FLAGS[name][0]}")
-    return values, tuple(rest)
+            rest.append(word)
+    return flags, tuple(rest)
 
 
-def _files(values: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(values["--diff"].split("\0")) if "--diff" in values else ()
+def _flag_values(name: str, values: list[str], remaining: Iterator[str]) -> tuple[str, ...]:
+    """Return all values of a flag; those that do not follow an equals sign are the next words. Raises USAGE."""
+    expected = FLAGS[name].value
+    count = len(expected.split())
+    if len(values) > count:
+        raise EntrypointError(USAGE, f"{name} takes no value, found {values[0]!r}")
+    while len(values) < count:
+        values.append(next(remaining, ""))
+    if not all(values):
+        raise EntrypointError(USAGE, f"{name} requires a value", f"write {name} {expected}")
+    return tuple(values)
 
 
-def _checked(arguments: Arguments) -> Arguments:
-    """Refuse flags where they would mean nothing."""
-    verb, options = arguments.verb, arguments.options
-    wrong = {
-        "--record": arguments.record and verb != "facts",
-        "--junit": arguments.junit and (verb != "check" or options.fix_script),
-        "--fix-script": options.fix_script and verb != "check",
-        "--json": options.json and options.fix_script,
-        "--diff": arguments.diff and verb != "plan",
-        "--strict": options.strict and verb != "serve",
-        "--exec": options.exec_ and verb != "serve",
-        **dict.fromkeys(INTENTS, arguments.intents != NONE and verb not in ("serve", "plan", "warm")),
-        "--root": arguments.root and not (verb in ("facts", "check", "plan") or (verb == "serve" and options.exec_)),
-    }
-    for flag, misplaced in wrong.items():
-        if misplaced:
-            raise EntrypointError(USAGE, f"{verb}: {flag} means nothing here", f"{flag} is for: {FLAGS[flag][1]}")
-    if arguments.vllm and verb in ("facts", "check", "version"):
-        unknown = arguments.vllm[0]
-        raise EntrypointError(USAGE, f"{verb}: unknown argument {unknown!r}", f"own flags: {', '.join(FLAGS)}")
-    return arguments
+def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
+    """Raise USAGE for a flag that the verb does not accept, and for flags that exclude each other."""
+    for flag in flags:
+        verbs = FLAGS[flag].verbs
+        if verb not in verbs:
+            raise EntrypointError(USAGE, f"{flag} cannot be used with {verb}", f"{flag} is for: {', '.join(verbs)}")
+    if verb == "serve" and "--root" in flags and "--exec" not in flags:
+        raise EntrypointError(
+            USAGE, "serve: --root requires --exec", "use plan --root PATH to see the plan of that host"
+        )
+    for flag in ("--json", "--junit"):
+        if "--fix-script" in flags and flag in flags:
+            raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")
 
 
 def _port(text: str) -> int:
-    highest = 65535
-    if not (text.isascii() and text.isdigit() and int(text) <= highest):
-        raise EntrypointError(USAGE, f"--status-port {text}: expected a port from 0 to {highest}")
+    if not (text.isascii() and text.isdigit() and int(text) <= _HIGHEST_PORT):
+        raise EntrypointError(USAGE, f"--status-port {text}: expected a port from 0 to {_HIGHEST_PORT}")
     return int(text)
 
 

@@ -1,4 +1,4 @@
-"""What a user intents of a server, instead of vLLM's flags: lengths, clients, aim, devices. Pure."""
+"""Goals for a server, instead of vLLM's flags: lengths, concurrency, latency or throughput, devices. Pure."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list, parse_number
 
 Request = tuple[int, int, float]
-"""Tokens of the prompt and of the answer, and how often."""
+"""Tokens of the prompt, tokens of the answer, and the number of such requests."""
 
 AIMS = ("latency", "throughput")
 
 INTENTS = {
-    "--input-range": ("MIN,MAX", "tokens of the shortest and the longest prompt"),
-    "--output-range": ("MIN,MAX", "tokens of the shortest and the longest answer"),
-    "--concurrency": ("N", "requests at a time"),
-    "--optimize": ("AIM", "latency of one answer, or throughput of all"),
-    "--devices": ("LIST", "which devices, such as 0-3,6, by the numbers that `facts` shows"),
-    "--hot-spot": ("N,TOKENS", "how many requests at a time, of what length, graphs are warmed up for at least"),
-    "--workload": ("FILE", "lengths of real requests: JSON lines, CSV, or a server's /metrics"),
+    "--input-range": ("MIN,MAX", "Tokens of the shortest and the longest prompt"),
+    "--output-range": ("MIN,MAX", "Tokens of the shortest and the longest answer"),
+    "--concurrency": ("N", "Requests at the same time"),
+    "--optimize": ("AIM", "Goal: latency (of one answer) or throughput (of all answers)"),
+    "--devices": ("LIST", "Devices to use, such as 0-3,6, numbered as in `facts`"),
+    "--hot-spot": ("N,TOKENS", "Warm up graphs for at least N requests of this length at the same time"),
+    "--workload": ("FILE", "Lengths of real requests: JSON lines, CSV, or a server's /metrics"),
 }
-"""Own flag → its value's name and what it means."""
+"""Flag → the name of its value, and its help text."""
 
 
 class Intents(NamedTuple):
-    """What was wished for; None where nothing was."""
+    """Goals of the user; None if not set."""
 
     input: tuple[int, int] | None = None
     """Tokens of the shortest and the longest prompt."""
@@ -37,13 +37,13 @@ class Intents(NamedTuple):
     """One of AIMS."""
     devices: tuple[int, ...] | None = None
     hot: tuple[int, int] | None = None
-    """Requests at a time and tokens of their prompts that a start prepares for; the rest is prepared when it comes."""
+    """Requests at the same time, and tokens of each prompt, that a start prepares for."""
     workload_file: str = ""
     workload: tuple[Request, ...] = ()
-    """What is in that file; it is read when a plan is made."""
+    """The content of `workload_file`, which is read when a plan is made."""
 
-    def over(self, requests: tuple[Request, ...]) -> Intents:
-        """Return the intents with a file's lengths, which also give the ranges that were not wished for."""
+    def with_workload(self, requests: tuple[Request, ...]) -> Intents:
+        """Return the goals with a file's lengths, from which ranges that are not set are taken."""
         prompts, answers = [request[0] for request in requests], [request[1] for request in requests]
         return self._replace(
             workload=requests,
@@ -53,51 +53,53 @@ class Intents(NamedTuple):
 
 
 NONE = Intents()
-"""Nothing was wished for."""
+"""No goals."""
 
 
 def parse_intents(values: Mapping[str, str]) -> Intents:
-    """Understand the intents among the own flags. Raises USAGE."""
+    """Parse the goals among drydock's flags. Raises USAGE."""
     aim = values.get("--optimize")
     if aim is not None and aim not in AIMS:
-        raise EntrypointError(USAGE, f"--optimize {aim}: expected {' or '.join(AIMS)}")
+        raise EntrypointError(USAGE, f"--optimize {aim}: invalid value, expected {' or '.join(AIMS)}")
     return Intents(
         input=_range(values, "--input-range"),
         output=_range(values, "--output-range"),
         concurrency=_count(values, "--concurrency"),
         optimize=aim,
-        devices=_devices(values),
+        devices=_devices(values, "--devices"),
         hot=_pair(values, "--hot-spot"),
         workload_file=values.get("--workload", ""),
     )
 
 
 def _range(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
+    """Return the shortest and the longest length; a single number is both."""
     text = values.get(name)
     if text is None:
         return None
-    low, comma, high = text.partition(",")
-    try:
-        lengths = parse_number(low), parse_number(high if comma else low)
-    except ValueError:
-        lengths = (0, 0)
-    if not 0 < lengths[0] <= lengths[1]:
-        raise EntrypointError(USAGE, f"{name} {text}: expected two token counts in order, such as 4,1024")
-    return lengths
+    pair = _numbers(text if "," in text else f"{text},{text}")
+    if not 0 < pair[0] <= pair[1]:
+        raise _invalid(name, text, "a token count or two in ascending order, such as 4,1024")
+    return pair
 
 
 def _pair(values: Mapping[str, str], name: str) -> tuple[int, int] | None:
     text = values.get(name)
     if text is None:
         return None
+    pair = _numbers(text)
+    if not all(pair):
+        raise _invalid(name, text, "two numbers above zero, such as 8,24000")
+    return pair
+
+
+def _numbers(text: str) -> tuple[int, int]:
+    """Parse `N,M`; return zeros for any other text."""
     first, _, second = text.partition(",")
     try:
-        pair = parse_number(first), parse_number(second)
+        return parse_number(first), parse_number(second)
     except ValueError:
-        pair = (0, 0)
-    if not all(pair):
-        raise EntrypointError(USAGE, f"{name} {text}: expected two numbers above zero, such as 8,24000")
-    return pair
+        return 0, 0
 
 
 def _count(values: Mapping[str, str], name: str) -> int | None:
@@ -105,12 +107,12 @@ def _count(values: Mapping[str, str], name: str) -> int | None:
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and int(text)):
-        raise EntrypointError(USAGE, f"{name} {text}: expected a whole number above zero")
+        raise _invalid(name, text, "a whole number above zero")
     return int(text)
 
 
-def _devices(values: Mapping[str, str]) -> tuple[int, ...] | None:
-    text = values.get("--devices")
+def _devices(values: Mapping[str, str], name: str) -> tuple[int, ...] | None:
+    text = values.get(name)
     if text is None:
         return None
     try:
@@ -118,5 +120,9 @@ def _devices(values: Mapping[str, str]) -> tuple[int, ...] | None:
     except ValueError:
         numbers = ()
     if not numbers:
-        raise EntrypointError(USAGE, f"--devices {text}: expected device numbers, such as 0-3,6")
+        raise _invalid(name, text, "device numbers, such as 0-3,6")
     return numbers
+
+
+def _invalid(name: str, text: str, expected: str) -> EntrypointError:
+    return EntrypointError(USAGE, f"{name} {text}: invalid value, expected {expected}")

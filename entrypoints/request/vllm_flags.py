@@ -1,9 +1,9 @@
-"""What a user tells vLLM: flags, config file, variables. Nothing is edited, only read along.
+"""The user's settings for vLLM: flags, config file, variables. They are parsed, never changed.
 
-Pure but for `read_config`.
+Pure, except `read_config`.
 
-vLLM takes `--flag value`, `--flag=value`, `-tp 2`, `--no-flag`, underscores for dashes, any unambiguous beginning of a
-flag, and with `--config FILE` a YAML file of the same names, which its command line overrides.
+vLLM accepts `--flag value`, `--flag=value`, `-tp 2`, `--no-flag`, underscores for dashes and any unambiguous beginning
+of a flag. `--config FILE` is a YAML file of the same names; the command line overrides it.
 """
 
 from __future__ import annotations
@@ -12,102 +12,97 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, SHORT, UNITS
 from entrypoints.request.intents import NONE, Intents
 
-SHORT = {
-    "-tp": "--tensor-parallel-size",
-    "-pp": "--pipeline-parallel-size",
-    "-dp": "--data-parallel-size",
-    "-dpl": "--data-parallel-size-local",
-    "-n": "--nnodes",
-    "-q": "--quantization",
-    "-O": "--optimization-level",
-}
-"""Short names of the flags that a decision looks at; others pass under their own."""
-
 _POWERS = " kmgt"
+"""Suffixes of numbers: none, kilo, mega, giga, tera; as upper-case letters, powers of 1024."""
+
+_CONFIG_AT_MOST = 1 << 20
+"""Characters of a config file."""
 
 
 class Flag(NamedTuple):
-    """One flag as it was given; `value` is true for a bare flag, false for `--no-…`."""
+    """One flag; `value` is true for a flag without a value, false for `--no-…`."""
 
     name: str
     value: str | bool
     given: str
-    """Where: as written on the command line, or `FILE: key`."""
+    """As written on the command line, or `FILE: key`."""
 
 
 class UserFlags(NamedTuple):
-    """All that the user decided."""
+    """All settings of the user."""
 
     flags: Mapping[str, Flag]
     env: Mapping[str, str]
     tokens: tuple[str, ...]
-    """The flags as they were written, for vLLM."""
+    """The command line for vLLM, unchanged."""
     known: frozenset[str] = frozenset()
-    """All of this vLLM's own option strings; empty where they were not recorded."""
+    """All option strings of this image's vLLM; empty if the image did not record them."""
     intents: Intents = NONE
-    """What was wished for instead of flags."""
+    """Goals that the user set instead of vLLM's flags."""
 
     def flag(self, name: str) -> str | None:
-        """Return a flag's value as text, None when it was not given."""
+        """Return a flag's value as text; None if the user did not set it."""
         flag = self.flags.get(name)
         return None if flag is None else str(flag.value)
 
     def number(self, name: str, least: int = 1) -> int | None:
-        """Return a flag's whole number, which may be written as vLLM allows (4k, 4K). Raises USAGE."""
+        """Return a flag's whole number in the flag's unit; vLLM accepts 4k and 4K. Raises USAGE."""
         text = self.flag(name)
-        return None if text is None else parse_count(text, self.flags[name].given, least)
+        return None if text is None else parse_count(text, self.flags[name].given, least, UNITS.get(name, ""))
 
     def variable(self, name: str) -> str | None:
-        """Return an environment variable; vLLM too takes an empty one as not set."""
+        """Return an environment variable; an empty one counts as unset, as in vLLM."""
         return self.env.get(name) or None
 
 
 def parse_given(
     tokens: tuple[str, ...], env: Mapping[str, str], known: Iterable[str] = (), intents: Intents = NONE
 ) -> UserFlags:
-    """Understand vLLM's part of a command line; a first word that is no flag is the model.
+    """Parse vLLM's part of a command line. A first word that is not a flag is the model.
 
-    With `known`, vLLM's own option strings, a flag that is not among them is refused, naming the nearest. Raises USAGE.
+    `known` are vLLM's own option strings: if given, a flag that is not among them is an error. Raises USAGE.
     """
     if tokens and _is_value(tokens[0]):
-        tokens = ("--model", *tokens)
+        tokens = (MODEL_NAME, *tokens)
     names = frozenset(known)
     flags: dict[str, Flag] = {}
     for words in _groups(tokens):
         flag = _flag(words, names)
         flags[flag.name] = flag
-    config = flags.get("--config")
+    config = flags.get(CONFIG_FILE)
     if config and "=" in config.given.split()[0]:
-        raise EntrypointError(USAGE, f"{config.given}: vLLM reads a config file only as two words", "--config FILE")
+        raise EntrypointError(
+            USAGE, f"{config.given}: vLLM accepts a config file only as two words", "write --config FILE"
+        )
     if config:
         flags = {**read_config(str(config.value)), **flags}
     return UserFlags(flags, env, tokens, names, intents)
 
 
 def _is_value(word: str) -> bool:
-    """Tell a value from a flag; a negative number and a dash alone are values, an empty word is neither."""
+    """Return whether a word is a value, such as a negative number or a single dash. An empty word is not."""
     return bool(word) and (not word.startswith("-") or word == "-" or word[1] in "0123456789.")
 
 
 def _groups(tokens: tuple[str, ...]) -> Iterable[list[str]]:
-    """Group each flag with the words that follow it."""
+    """Split the words into groups: a flag and its values."""
     group: list[str] = []
     for token in tokens:
-        if _is_value(token) or not token:
-            group.append(token)
-            continue
-        if group:
-            yield group
-        group = [token]
+        if token and not _is_value(token):
+            if group:
+                yield group
+            group = []
+        group.append(token)
     if group:
         yield group
 
 
 def _flag(words: list[str], known: frozenset[str]) -> Flag:
     head, equals, value = words[0].partition("=")
-    if head.startswith("-O") and len(head) > 2:  # noqa: PLR2004 - -O3 is -O 3
+    if head.startswith("-O") and len(head) > 2:  # noqa: PLR2004 - -O3 means -O 3
         head, equals, value = "-O", "=", head[2:]
     name = _full_name(head, known)
     values = ([value] if equals else []) + words[1:]
@@ -117,7 +112,7 @@ def _flag(words: list[str], known: frozenset[str]) -> Flag:
 
 
 def _full_name(head: str, known: frozenset[str]) -> str:
-    """Return a flag's own name: dashes, not underscores; the long form; all of it."""
+    """Return a flag's long and complete name, with dashes."""
     if not head.startswith("--"):
         name = SHORT.get(head, head)
         base = head.partition(".")[0]
@@ -132,11 +127,12 @@ def _full_name(head: str, known: frozenset[str]) -> str:
 
 
 def _completed(name: str, known: frozenset[str]) -> str:
+    """Return the only known flag that begins with `name`. Raises USAGE."""
     longer = sorted(flag for flag in known if flag.startswith(name))
     if len(longer) == 1:
         return longer[0]
     if longer:
-        raise EntrypointError(USAGE, f"{name}: could mean {', '.join(longer)}", "write the whole name")
+        raise EntrypointError(USAGE, f"ambiguous flag {name}: could be {', '.join(longer)}", "write the full name")
     raise _unknown(name, known)
 
 
@@ -144,20 +140,20 @@ def _unknown(name: str, known: frozenset[str]) -> EntrypointError:
     from difflib import get_close_matches
 
     close = get_close_matches(name, sorted(known), n=1, cutoff=0.5)
-    hint = f"did you mean {close[0]}?" if close else "--help lists drydock's own flags, vLLM's --help=all its flags"
-    return EntrypointError(USAGE, f"{name}: neither drydock nor this image's vLLM has such a flag", hint)
+    hint = f"did you mean {close[0]}?" if close else "--help lists drydock's flags, --help=all vLLM's"
+    return EntrypointError(USAGE, f"unknown flag {name}: not a flag of drydock or of this image's vLLM", hint)
 
 
 def read_config(path: str) -> dict[str, Flag]:
-    """Read the keys at the top of vLLM's config file, a YAML mapping. IO. Raises USAGE.
+    """Read the top-level keys of vLLM's config file, a YAML mapping. IO. Raises USAGE.
 
-    Only which keys there are, and single values, matter here: vLLM itself reads the file.
+    Only keys and single values are needed: vLLM parses the file itself.
     """
     try:
         with open(path, encoding="utf-8") as file:
-            text = file.read(1 << 20)
+            text = file.read(_CONFIG_AT_MOST)
     except (OSError, UnicodeDecodeError) as error:
-        raise EntrypointError(USAGE, f"--config {path}: {error}, expected a readable YAML file") from error
+        raise EntrypointError(USAGE, f"--config {path}: cannot read the file: {error}") from error
     return parse_config(text, path)
 
 
@@ -175,8 +171,11 @@ def parse_config(text: str, path: str) -> dict[str, Flag]:
     return flags
 
 
-def parse_count(text: str, given: str, least: int = 1) -> int:
-    """Parse a whole number as vLLM does: 4096, 4K (4096), 4k (4000), 2.5k (2500). Raises USAGE."""
+def parse_count(text: str, given: str, least: int = 1, unit: str = "") -> int:
+    """Parse a whole number as vLLM does: 4096, 4K (4096), 4k (4000), 2.5k (2500).
+
+    `given` is where the number was written, `unit` what it counts. Raises USAGE.
+    """
     word = text.strip()
     suffix = word[-1:] if word[-1:].lower() in _POWERS else ""
     factor = int((1000 if suffix.islower() else 1024) ** _POWERS.index(suffix.lower() or " "))
@@ -189,5 +188,6 @@ def parse_count(text: str, given: str, least: int = 1) -> int:
     else:
         number = least - 1
     if number < least:
-        raise EntrypointError(USAGE, f"{given}: {text!r} is not a whole number of at least {least}")
+        expected = f"a whole number of {unit}" if unit else "a whole number"
+        raise EntrypointError(USAGE, f"{given}: invalid value {text!r}, expected {expected}, at least {least}")
     return number

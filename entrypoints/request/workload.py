@@ -1,6 +1,6 @@
 """Lengths of real requests, from a file: JSON lines, CSV, or a running server's Prometheus metrics. Pure.
 
-Every layout becomes (tokens of the prompt, tokens of the answer, how often), in ascending order.
+Every format becomes (tokens of the prompt, tokens of the answer, number of requests), in ascending order.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _ANSWERS = (
     "num_generation_tokens",
 )
 _COUNTS = ("count", "requests", "weight")
-"""Names of columns and keys: plain ones, OpenAI's usage, vLLM's, Azure's public traces; in lower case."""
+"""Names of columns and keys, in lower case: plain ones, OpenAI's usage, vLLM's, Azure's public traces."""
 
 _METRIC = re.compile(r"vllm:request_(prompt|generation)_tokens_bucket\{([^}]*)\}\s+(\S+)")
 _EDGE = re.compile(r'le="([^"]+)"')
 
 LONGEST = 1 << 24
-"""Tokens of one request; more is a slip of the keyboard."""
+"""Tokens of one request; more is a typing error."""
 
 EXPECTED = 'lines such as {"input": 812, "output": 150}, or 812,150, or the text of /metrics'
 
 
 def parse_workload(text: str) -> tuple[Request, ...]:
-    """Parse a file of lengths. Raises ValueError, which says the line and what was expected."""
+    """Parse a file of lengths. Raises ValueError that names the line and what was expected."""
     if "vllm:request_prompt_tokens_bucket" in text:
         return _collected(_from_metrics(text))
     lines = [(number, line.strip()) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
     if not lines:
-        raise ValueError(f"nothing in it, expected {EXPECTED}")
+        raise ValueError(f"the file is empty, expected {EXPECTED}")
     if lines[0][1].startswith("{"):
         return _collected(_from_json(number, line) for number, line in lines)
     return _collected(_from_csv(lines))
@@ -56,12 +56,12 @@ def parse_workload(text: str) -> tuple[Request, ...]:
 def _collected(requests: Iterable[Request]) -> tuple[Request, ...]:
     """Add up requests of the same lengths."""
     found: dict[tuple[int, int], float] = {}
-    for prompt, answer, often in requests:
-        if often > 0:
-            found[prompt, answer] = found.get((prompt, answer), 0.0) + often
+    for prompt, answer, count in requests:
+        if count > 0:
+            found[prompt, answer] = found.get((prompt, answer), 0.0) + count
     if not found:
-        raise ValueError(f"no request in it, expected {EXPECTED}")
-    return tuple((prompt, answer, often) for (prompt, answer), often in sorted(found.items()))
+        raise ValueError(f"the file has no requests, expected {EXPECTED}")
+    return tuple((prompt, answer, count) for (prompt, answer), count in sorted(found.items()))
 
 
 def _from_json(number: int, line: str) -> Request:
@@ -72,13 +72,13 @@ def _from_json(number: int, line: str) -> Request:
     except (ValueError, RecursionError) as error:
         raise ValueError(f"line {number}: {error}, expected {EXPECTED}") from error
     if not isinstance(loaded, dict):
-        raise ValueError(f"line {number}: {line[:80]!r}, expected an object")  # noqa: TRY004 - a layout, like all others
+        raise ValueError(f"line {number}: {line[:80]!r}, expected an object")  # noqa: TRY004 - an error of the format
     usage = loaded.get("usage")
     return _request(number, usage if isinstance(usage, dict) else loaded)
 
 
 def _from_csv(lines: list[tuple[int, str]]) -> Iterable[Request]:
-    """Parse comma-separated columns, named by a first line or else prompt, answer and perhaps how often."""
+    """Parse comma-separated columns: named by a first line, or else prompt, answer and optionally count."""
     names = [name.strip().lower() for name in lines[0][1].split(",")]
     named = any(name in _PROMPTS for name in names)
     columns = names if named else ["input", "output", "count"]
@@ -89,15 +89,15 @@ def _from_csv(lines: list[tuple[int, str]]) -> Iterable[Request]:
 
 def _request(number: int, fields: Mapping[str, object]) -> Request:
     lower = {str(name).lower(): value for name, value in fields.items()}
-    prompt, answer = (_tokens(number, lower, names) for names in (_PROMPTS, _ANSWERS))
-    counted = next((lower[name] for name in _COUNTS if name in lower), 1)
-    return prompt, answer, _number(number, counted, least=0)
+    count = next((lower[name] for name in _COUNTS if name in lower), 1)
+    prompt, answer = _tokens(number, lower, _PROMPTS), _tokens(number, lower, _ANSWERS)
+    return prompt, answer, _number(number, count, least=0)
 
 
 def _tokens(number: int, fields: Mapping[str, object], names: tuple[str, ...]) -> int:
     value = next((fields[name] for name in names if name in fields), None)
     if value is None:
-        raise ValueError(f"line {number}: no {names[0]}, expected {EXPECTED}")
+        raise ValueError(f"line {number}: no value for {names[0]}, expected {EXPECTED}")
     return int(_number(number, value, least=1))
 
 
@@ -115,7 +115,7 @@ def _number(number: int, value: object, least: int) -> float:
 
 
 def _from_metrics(text: str) -> Iterable[Request]:
-    """Combine the two histograms of a server: it does not tell which prompt had which answer."""
+    """Combine a server's two histograms, as if lengths of prompts and answers were independent."""
     prompts, answers = _histogram(text, "prompt"), _histogram(text, "generation")
     total = sum(answers.values()) or 1.0
     return [
@@ -126,7 +126,7 @@ def _from_metrics(text: str) -> Iterable[Request]:
 
 
 def _histogram(text: str, kind: str) -> dict[int, float]:
-    """Return upper edge → requests, added up over engines and models; the open bucket counts at the last edge."""
+    """Return upper edge → requests, over all engines and models; the open bucket counts at the last edge."""
     cumulative: dict[float, float] = {}
     for match in _METRIC.finditer(text):
         edge = _EDGE.search(match[2])
@@ -147,7 +147,7 @@ def _float(text: str) -> float:
     try:
         value = float(text)
     except ValueError as error:
-        raise ValueError(f"{text[:40]!r}, expected a number, as Prometheus writes them") from error
+        raise ValueError(f"{text[:40]!r}, expected a number in Prometheus format") from error
     if value != value or value < 0:  # noqa: PLR0124 - only NaN differs from itself
         raise ValueError(f"{text[:40]!r}, expected a number that is not negative")
     return value

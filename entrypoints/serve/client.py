@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from entrypoints.request.flags import API_KEY, CERTIFICATE, SOCKET
+
 if TYPE_CHECKING:
     import http.client
 
@@ -48,9 +50,9 @@ def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, 
     return Endpoint(
         host=wildcard.get(host, host),
         port=port,
-        tls=bool(flag(argv, "--ssl-certfile")),
-        socket=flag(argv, "--uds"),
-        key=flag(argv, "--api-key") or env.get("VLLM_API_KEY", ""),
+        tls=bool(flag(argv, CERTIFICATE)),
+        socket=flag(argv, SOCKET),
+        key=flag(argv, API_KEY) or env.get("VLLM_API_KEY", ""),
     )
 
 

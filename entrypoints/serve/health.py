@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
 from entrypoints.host.processes import command_line
+from entrypoints.request.flags import ADDRESS, PORT
 from entrypoints.serve.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint
 
 STATUS_PORT = 8001
@@ -94,7 +95,7 @@ def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) ->
 def _whom_to_ask(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
     port = flag(argv, "--status-port")
     if not port and ("--exec" in first or "-m" in first):  # no supervisor: vLLM is process 1, or below a small init
-        return parse_endpoint(first, flag(first, "--host"), int(flag(first, "--port") or VLLM_PORT), env), "/health"
+        return parse_endpoint(first, flag(first, ADDRESS), int(flag(first, PORT) or VLLM_PORT), env), "/health"
     return Endpoint("127.0.0.1", int(port or flag(first, "--status-port") or STATUS_PORT)), "/readyz"
 
 

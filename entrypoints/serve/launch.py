@@ -16,6 +16,7 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import write
 from entrypoints.host.limits import apply
 from entrypoints.host.processes import age
+from entrypoints.request.flags import SHUTDOWN, SOCKET
 from entrypoints.serve.client import flag, parse_endpoint
 from entrypoints.serve.ports import check_port
 
@@ -65,7 +66,7 @@ def prepare_host(
     if options.status_port == plan.port and not options.exec_:
         hint = "choose another with --status-port N"
         raise EntrypointError(USAGE, f"--status-port {plan.port} is vLLM's own --port", hint)
-    if not flag(plan.argv, "--uds"):
+    if not flag(plan.argv, SOCKET):
         check_port(plan.host, plan.port)
     whole = environment(plan, env)
     caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
@@ -170,7 +171,7 @@ def _supervised(
         began=time.monotonic() - age(),
         status_port=options.status_port,
         drain_timeout=options.drain_timeout,
-        drains_itself=flag(plan.argv, "--shutdown-timeout") not in ("", "0"),
+        drains_itself=flag(plan.argv, SHUTDOWN) not in ("", "0"),
         until_ready=until_ready,
         keep_wrong=env.get("DRYDOCK_KEEP_WRONG") == "1",
         digest=env.get("DRYDOCK_IMAGE_DIGEST", ""),

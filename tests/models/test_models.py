@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import parse_geometry
 from entrypoints.model.parameters import estimate
 from tests.support import decisions
@@ -23,7 +24,7 @@ def named(path: Path) -> str:
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_every_configuration_is_understood_and_has_a_source(path: Path) -> None:
     body = json.loads(path.read_text())
-    geometry, unknown = parse_geometry(body["config"])
+    geometry, unknown = parse_geometry(parse_config(body["config"]))
 
     assert geometry, unknown
     assert geometry.vocabulary
@@ -34,9 +35,10 @@ def test_every_configuration_is_understood_and_has_a_source(path: Path) -> None:
 @pytest.mark.parametrize("path", COUNTED, ids=named)
 def test_parameters_are_estimated_within_three_hundredths(path: Path) -> None:
     body = json.loads(path.read_text())
-    geometry, _ = parse_geometry(body["config"])
+    config = parse_config(body["config"])
+    geometry, _ = parse_geometry(config)
     assert geometry
-    counted = estimate(body["config"], geometry)
+    counted = estimate(config, geometry)
 
     assert counted.other == 0
     assert abs(counted.elements / body["parameters"] - 1) < WITHIN

@@ -20,10 +20,11 @@ sys.path.insert(0, str(ROOT))
 from entrypoints.core.errors import HOST, EntrypointError  # noqa: E402
 from entrypoints.core.records import Device, Facts, Link  # noqa: E402
 from entrypoints.decide.spread.fit import Fit, Rules, fit  # noqa: E402
+from entrypoints.model.config import parse_config  # noqa: E402
 from entrypoints.model.geometry import parse_geometry  # noqa: E402
-from entrypoints.model.modelconfig import group_size, modalities, quantization, stored_type  # noqa: E402
 from entrypoints.model.parameters import estimate, expert_share  # noqa: E402
-from entrypoints.model.read import ModelFacts, Weights  # noqa: E402
+from entrypoints.model.read import ModelFacts  # noqa: E402
+from entrypoints.model.weights import Weights  # noqa: E402
 from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
 from entrypoints.request.intents import NONE, Intents  # noqa: E402
 from entrypoints.request.vllm_flags import UserFlags, parse_given  # noqa: E402
@@ -69,16 +70,16 @@ def models() -> dict[str, ModelFacts]:
 def _model(path: Path) -> ModelFacts:
     """Read a published configuration."""
     body = json.loads(path.read_text())
-    config, name = body["config"], path.stem.replace("--", "/")
+    config, name = parse_config(body["config"]), path.stem.replace("--", "/")
     geometry, unknown = parse_geometry(config)
     weights, share = None, 0.0
     if geometry is not None:
         share = expert_share(config, geometry)
         weights = _published(body["parameters"]) if body["parameters"] else estimate(config, geometry)
     return ModelFacts(
-        name, False, str(config.get("architectures", [""])[0]), quantization(config), weights, geometry, unknown,
-        group=group_size(config), estimated=not body["parameters"], modalities=modalities(config), expert_share=share,
-        dtype=stored_type(config),
+        name, False, config.architecture, config.quantization.method, weights, geometry, unknown,
+        group=config.quantization.group, estimated=not body["parameters"], modalities=config.modalities,
+        expert_share=share, dtype=config.dtype,
     )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from entrypoints.core.records import Device, Facts, Link
 from entrypoints.decide.spread.fit import Rules
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import UserFlags, parse_given
 from tests.support import sample

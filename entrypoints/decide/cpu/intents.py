@@ -10,14 +10,12 @@ from collections.abc import Mapping
 from entrypoints.checks.findings import GIB, notice
 from entrypoints.core.records import Notice
 from entrypoints.decide.records import Value
-from entrypoints.decide.spread.demand import LENGTH, Demand
+from entrypoints.decide.spread.demand import Demand
 from entrypoints.model.geometry import Geometry
+from entrypoints.request.flags import BATCHED, LENGTH, MODE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 TENSOR, DATA, PIPELINE = "--tensor-parallel-size", "--data-parallel-size", "--pipeline-parallel-size"
-SEQUENCES = "--max-num-seqs"
-BATCHED = "--max-num-batched-tokens"
-MODE = "--performance-mode"
 THROUGHPUT = "throughput"
 
 _SEQUENCES, _TOKENS = 128, 2048

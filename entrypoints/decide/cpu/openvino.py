@@ -18,6 +18,7 @@ from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.binding import domains
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import LENGTH, PREFIXES
 from entrypoints.request.vllm_flags import UserFlags
 
 DEVICE = "VLLM_OPENVINO_DEVICE"
@@ -25,8 +26,6 @@ KV_SPACE = "VLLM_OPENVINO_KVCACHE_SPACE"
 KV_PRECISION = "VLLM_OPENVINO_KV_CACHE_PRECISION"
 OLD_KV_PRECISION = "VLLM_OPENVINO_CPU_KV_CACHE_PRECISION"
 QUANTIZED = "VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS"
-LENGTH = "--max-model-len"
-PREFIXES = "--enable-prefix-caching"
 
 README = "vllm-openvino's README"
 

@@ -18,7 +18,6 @@ from entrypoints.decide.habana.graphs import BLOCK, Asked, Warmup, choose_graphs
 from entrypoints.decide.habana.lengths import (
     LINKED,
     QUANT,
-    QUANTIZATION,
     SCRIPT,
     SKIP,
     Case,
@@ -30,17 +29,14 @@ from entrypoints.decide.habana.lengths import (
     warnings,
 )
 from entrypoints.decide.records import Decision, Value
-from entrypoints.decide.spread.choice import UTILISATION
-from entrypoints.decide.spread.demand import LENGTH
 from entrypoints.decide.spread.fit import Fit, fit
-from entrypoints.decide.spread.layouts import EXPERT
 from entrypoints.decide.spread.room import Rules
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import EXPERT, LENGTH, QUANTIZATION, SEQUENCES, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags
 
 MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
 BATCHED, PREFILLS = "--max-num-batched-tokens", "--max-num-prefill-seqs"
-SEQUENCES = "--max-num-seqs"
 CPUS = "DRYDOCK_CPUS"
 _TRIES = 4
 """Fits, at most: one for each doubling of the cards."""

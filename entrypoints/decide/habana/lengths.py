@@ -10,10 +10,9 @@ from entrypoints.decide.case import Case as Question
 from entrypoints.decide.conversions import conversions, others, result, suitable, typed
 from entrypoints.decide.records import Value
 from entrypoints.decide.spread.fit import Fit
-from entrypoints.decide.spread.layouts import EXECUTOR, EXPERT
+from entrypoints.request.flags import EXECUTOR, EXPERT, QUANTIZATION
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
-QUANTIZATION = "--quantization"
 SCRIPT = "start_gaudi_vllm_server.sh"
 LINKED = 4
 """Gaudi2E cards that their own links join; the manual, 1.2.1."""

@@ -18,18 +18,20 @@ from entrypoints.decide.neuron.cores import COUNT, as_cores, choose_cores
 from entrypoints.decide.records import Decision, Thresholds, Value, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import (
+    BATCHED,
+    BLOCK,
+    BLOCKS,
+    CACHE_BYTES,
+    CONFIG,
+    LENGTH,
+    PREFIXES,
+    SEQUENCES,
+    TENSOR,
+    UTILISATION,
+)
 from entrypoints.request.vllm_flags import Flag, UserFlags
 
-LENGTH = "--max-model-len"
-SEQUENCES = "--max-num-seqs"
-BATCHED = "--max-num-batched-tokens"
-TENSOR = "--tensor-parallel-size"
-BLOCK = "--block-size"
-BLOCKS = "--num-gpu-blocks-override"
-CONFIG = "--additional-config"
-PREFIXES = "--enable-prefix-caching"
-UTILISATION = "--gpu-memory-utilization"
-CACHE_BYTES = "--kv-cache-memory-bytes"
 KV_CAP = "VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION"
 
 GUIDE = "vLLM User Guide for NxD Inference"

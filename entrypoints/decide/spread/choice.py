@@ -8,18 +8,23 @@ from typing import NamedTuple
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.records import GIB, does_not_fit, gib
-from entrypoints.decide.spread.demand import LENGTH, Demand, read_demand
+from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, numbers, widest
-from entrypoints.decide.spread.layouts import DATA, EXPERT, TENSOR, Space, space, splits
+from entrypoints.decide.spread.layouts import Space, space, splits
 from entrypoints.decide.spread.room import Cache, Memory, Room, Rules, Split, room
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import (
+    BATCHED,
+    CACHE_BYTES,
+    CACHE_TYPE,
+    DATA,
+    EXPERT,
+    LENGTH,
+    OFFLOAD,
+    TENSOR,
+    UTILISATION,
+)
 from entrypoints.request.vllm_flags import UserFlags
-
-UTILISATION = "--gpu-memory-utilization"
-CACHE_BYTES = "--kv-cache-memory-bytes"
-CACHE_TYPE = "--kv-cache-dtype"
-BATCHED = "--max-num-batched-tokens"
-OFFLOAD = "--cpu-offload-gb"
 
 _UNKNOWN_CACHE = 0.25
 """Share of the usable memory that stays for the KV cache of a model whose cache only vLLM can tell."""

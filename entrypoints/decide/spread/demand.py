@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import LENGTH, OVERRIDES
 from entrypoints.request.vllm_flags import UserFlags
-
-LENGTH = "--max-model-len"
 
 
 class Demand(NamedTuple):
@@ -47,7 +46,7 @@ def read_demand(model: ModelFacts, given: UserFlags, block: int) -> Demand:
     if not (intents.input and intents.output):
         return Demand(most, "", typical=typical, concurrency=concurrency)
     longest = intents.input[1] + intents.output[1]
-    if given.flag("--hf-overrides") is not None:  # which may lengthen it
+    if given.flag(OVERRIDES) is not None:  # which may lengthen it
         most = None
     if most is not None and longest > most:
         message = f"{model.name}: --input-range and --output-range add up to {longest} tokens, the model knows {most}"

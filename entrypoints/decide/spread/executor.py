@@ -12,11 +12,11 @@ from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.records import GIB, Value
+from entrypoints.request.flags import EXECUTOR
 from entrypoints.request.vllm_flags import UserFlags
 
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
 OWN_PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
-EXECUTOR = "--distributed-executor-backend"
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 SEARCHED = "PYTHONPATH"
 PLUGIN = "/opt/drydock/entrypoints/plugin"

@@ -12,39 +12,28 @@ from typing import NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice
 from entrypoints.decide.records import GIB, Value, gib
-from entrypoints.decide.spread.choice import (
-    BATCHED,
-    UTILISATION,
-    Case,
-    Choice,
-    choose,
-    is_enough,
-    is_known,
-    loaded_bytes,
-    read_case,
-    under,
-)
-from entrypoints.decide.spread.demand import LENGTH
+from entrypoints.decide.spread.choice import Case, Choice, choose, is_enough, is_known, loaded_bytes, read_case, under
 from entrypoints.decide.spread.devices import arrange, numbers
-from entrypoints.decide.spread.layouts import (
+from entrypoints.decide.spread.layouts import obstacle, splits, spread_because
+from entrypoints.decide.spread.room import Rules, Split
+from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import (
+    BATCHED,
     DATA,
     EXECUTOR,
     EXPERT,
+    LENGTH,
     LOCAL,
     NODES,
     PIPELINE,
+    SEQUENCES,
     TENSOR,
-    obstacle,
-    splits,
-    spread_because,
+    UTILISATION,
 )
-from entrypoints.decide.spread.room import Rules, Split
-from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 
 __all__ = ["Fit", "Rules", "fit"]
 
-SEQUENCES = "--max-num-seqs"
 MOST_SEQUENCES = 1024
 """vLLM's largest own --max-num-seqs, for an API server on a large device (0.27 engine/arg_utils.py)."""
 

@@ -9,15 +9,8 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.decide.records import GIB
 from entrypoints.decide.spread.room import Rules, Split
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import DATA, EXECUTOR, EXPERT, LOCAL, NODES, PIPELINE, TENSOR
 from entrypoints.request.vllm_flags import UserFlags
-
-TENSOR = "--tensor-parallel-size"
-PIPELINE = "--pipeline-parallel-size"
-DATA = "--data-parallel-size"
-LOCAL = "--data-parallel-size-local"
-EXPERT = "--enable-expert-parallel"
-NODES = "--nnodes"
-EXECUTOR = "--distributed-executor-backend"
 
 _SEVERAL_HOSTS = {
     "--data-parallel-address",

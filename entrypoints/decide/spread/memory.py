@@ -8,7 +8,7 @@ from entrypoints.core.records import Facts
 from entrypoints.decide.records import GIB, Thresholds, gib
 from entrypoints.decide.spread.binding import Rank
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import Weights
+from entrypoints.model.weights import Weights
 
 BLOCK = 128
 """Tokens of one KV cache block on the CPU backend, unless the user chose another size."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 
 SMOLLM2 = ModelFacts(
     name="/models/smollm2",

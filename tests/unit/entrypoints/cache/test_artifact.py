@@ -84,9 +84,9 @@ def blob(layout: Path, descriptor: dict[str, Any]) -> Any:
     return json.loads(data)
 
 
-def test_only_what_is_ready_is_handed_on(tmp_path: Path) -> None:
+def test_only_ready_entries_are_exported(tmp_path: Path) -> None:
     put(tmp_path, {**READY, "ready": 0}, "unfinished")
-    with pytest.raises(EntrypointError, match="nothing is ready"):
+    with pytest.raises(EntrypointError, match="no ready entries"):
         cache(tmp_path, "export", "-")
     put(tmp_path)
     with pytest.raises(EntrypointError, match="no ready entry 'unfinished'"):

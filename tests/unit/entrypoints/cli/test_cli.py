@@ -1,4 +1,4 @@
-"""Verbs as they are typed, in processes of their own where exit codes and streams matter."""
+"""The command line, run as a process where exit codes and streams matter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_plan_prints_data_on_standard_output_only(profile: Path, model: str) -> 
     assert json.loads(ran.stdout)["model"] == model
 
 
-def test_measurements_that_are_not_there_are_refused_before_anything_starts(profile: Path, model: str) -> None:
+def test_a_missing_quant_config_is_refused_before_the_start(profile: Path, model: str) -> None:
     ran = run(profile, "serve", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json")
 
     assert ran.returncode == errors.MODEL
@@ -78,11 +78,11 @@ def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tm
     assert f"owner/other is not in {tmp_path}/home/hub" in missing.stdout
 
 
-def test_plan_without_a_model_says_what_to_write(profile: Path) -> None:
+def test_plan_without_a_model_has_a_hint(profile: Path) -> None:
     ran = run(profile, "plan")
 
     assert (ran.returncode, ran.stdout) == (errors.MODEL, "")
-    assert "hint: serve MODEL" in ran.stderr
+    assert "hint: write serve MODEL" in ran.stderr
 
 
 def test_plan_and_check_take_a_recorded_host(profile: Path, model: str) -> None:
@@ -133,7 +133,7 @@ def test_strict_serve_starts_nothing_when_a_check_fails(profile: Path, model: st
     assert "--strict" in ran.stderr
 
 
-def test_serve_says_its_reasons_then_becomes_vllm(profile: Path, model: str, tmp_path: Path) -> None:
+def test_serve_prints_its_reasons_then_becomes_vllm(profile: Path, model: str, tmp_path: Path) -> None:
     profile.write_text(json.dumps({**PROFILE, "python": "/bin/echo"}))
     ran = run(profile, "serve", model, "--exec", "--api-key", "sk-1", DRYDOCK_CACHE_DIR=str(tmp_path))
 
@@ -158,7 +158,7 @@ def test_anything_else_becomes_that_program(profile: Path) -> None:
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, "hi\n", "")
 
 
-def test_what_cannot_be_executed_names_the_nearest_verb(profile: Path) -> None:
+def test_an_unknown_verb_names_the_nearest_one(profile: Path) -> None:
     ran = run(profile, "srve")
 
     assert ran.returncode == errors.USAGE
@@ -191,13 +191,13 @@ def test_an_empty_first_word_is_no_verb(profile: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_standard_output_that_cannot_be_written_is_said(profile: Path) -> None:
+def test_unwritable_standard_output_is_an_error(profile: Path) -> None:
     command = [sys.executable, "-I", "-S", str(PACKAGE), "version"]
     env = {"DRYDOCK_PROFILE": str(profile)}
     with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
         done = subprocess.run(command, env=env, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == errors.HOST
-    assert "standard output cannot be written" in done.stderr
+    assert "cannot write to standard output" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -210,8 +210,8 @@ def test_a_signal_that_comes_while_planning_is_not_lost(profile: Path, model: st
     finally:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
     process.terminate()
-    _, said = process.communicate(timeout=30)
-    assert process.returncode in {errors.OK, errors.HOST}, said
+    _, stderr = process.communicate(timeout=30)
+    assert process.returncode in {errors.OK, errors.HOST}, stderr
 
 
 @pytest.fixture
@@ -257,10 +257,10 @@ def test_the_fix_script_comes_from_check_and_alone(wrong: Path, argv: tuple[str,
     ran = run(wrong, *argv)
 
     assert ran.returncode == errors.USAGE
-    assert "means nothing here" in ran.stderr
+    assert "cannot be used with" in ran.stderr
 
 
-def test_what_is_installed_is_told_by_names_and_versions(tmp_path: Path) -> None:
+def test_the_digest_of_packages_covers_names_and_versions(tmp_path: Path) -> None:
     packages = tmp_path / "lib" / "python3.11" / "site-packages"
     (packages / "torch-2.13.0.dist-info").mkdir(parents=True)
     python = str(tmp_path / "bin" / "python3")

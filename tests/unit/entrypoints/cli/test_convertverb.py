@@ -95,7 +95,7 @@ class Image:
         return subprocess.run(self.argv(*more), capture_output=True, text=True, check=False, timeout=60, env=self.env)
 
     @property
-    def beside(self) -> list[str]:
+    def neighbours(self) -> list[str]:
         """Return what lies where the result should."""
         return sorted(path.name for path in self.model.parent.iterdir())
 
@@ -111,7 +111,7 @@ def test_a_result_is_whole_and_says_how_to_serve_it(image: Image) -> None:
     ran = image.run("--per-tensor")
 
     assert ran.returncode == errors.OK, ran.stderr
-    assert image.beside == ["Tiny", "Tiny-new"]
+    assert image.neighbours == ["Tiny", "Tiny-new"]
     assert (image.output / "tokenizer.model").read_text() == "words"  # which the script leaves out
     assert ran.stdout == "more --per-tensor\n"
     assert f"serve --model {image.output}" in ran.stderr
@@ -152,9 +152,9 @@ def test_measurements_name_their_final_place_and_are_served_with(image: Image) -
 @pytest.mark.parametrize(
     ("script", "changes", "words"),
     [
-        ("raise SystemExit(3)", {}, "ended with 3; nothing was kept"),
-        ("import os; os.abort()", {}, "died of signal 6"),
-        ("", {}, "wrote no whole model"),
+        ("raise SystemExit(3)", {}, "failed with exit code 3; no output was written"),
+        ("import os; os.abort()", {}, "was killed by signal 6"),
+        ("", {}, "its model is incomplete"),
         ("", {"gives": "measurements", "serve": {"Q": "{output}/*/q.json"}}, "wrote no measurements"),
         ("", {"keep": ["there"]}, "did not write there"),
     ],
@@ -166,10 +166,10 @@ def test_a_script_that_fails_leaves_nothing(image: Image, script: str, changes: 
 
     assert ran.returncode == errors.MODEL
     assert words in ran.stderr
-    assert image.beside == ["Tiny"]
+    assert image.neighbours == ["Tiny"]
 
 
-def test_a_container_that_is_told_to_end_ends_the_script_and_leaves_nothing(image: Image, tmp_path: Path) -> None:
+def test_stopping_the_container_stops_the_script_and_leaves_nothing(image: Image, tmp_path: Path) -> None:
     started = tmp_path / "started"
     image.has(f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(60)")
     process = subprocess.Popen(image.argv(), env=image.env, stderr=subprocess.PIPE, text=True)
@@ -178,30 +178,30 @@ def test_a_container_that_is_told_to_end_ends_the_script_and_leaves_nothing(imag
         time.sleep(0.01)
 
     process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=10)
+    _, stderr = process.communicate(timeout=10)
 
     assert process.returncode == 128 + signal.SIGTERM
-    assert "stopped; nothing was kept" in said
-    assert image.beside == ["Tiny"]
+    assert "stopped; no output was written" in stderr
+    assert image.neighbours == ["Tiny"]
 
 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"modules": ["no_such_module"]}, "lacks the Python module no_such_module"),
-        ({"programs": ["no-such-program"]}, "lacks no-such-program"),
-        ({"context": "absent"}, "lacks the scripts in"),
-        ({"room": 1e12}, "the conversion writes up to"),
+        ({"modules": ["no_such_module"]}, "missing from this image: the Python module no_such_module"),
+        ({"programs": ["no-such-program"]}, "missing from this image: no-such-program"),
+        ({"context": "absent"}, "missing from this image: the scripts in"),
+        ({"room": 1e12}, "GiB free, up to"),
     ],
 )
-def test_what_is_lacking_is_said_before_anything_is_written(image: Image, changes: dict[str, Any], words: str) -> None:
+def test_missing_requirements_are_refused_before_the_start(image: Image, changes: dict[str, Any], words: str) -> None:
     image.has("raise SystemExit('ran')", **changes)
 
     ran = image.run()
 
     assert ran.returncode == errors.HOST
     assert words in ran.stderr
-    assert image.beside == ["Tiny"]
+    assert image.neighbours == ["Tiny"]
 
 
 def test_an_image_without_scripts_names_those_that_have_them(image: Image) -> None:
@@ -227,10 +227,10 @@ def test_places_that_would_not_do_are_refused(image: Image) -> None:
         assert ran.returncode == errors.USAGE
         return ran.stderr
 
-    assert "lies in the model's own folder" in refused("--output", f"{image.model}/new")
-    assert "exists already" in refused("--output", str(image.model.parent))
+    assert "is inside the model's folder" in refused("--output", f"{image.model}/new")
+    assert "already exists" in refused("--output", str(image.model.parent))
     assert "is a mount point" in refused("--output", "/proc")
-    assert "--output is missing" in refused("--output", "")
+    assert "--output is required" in refused("--output", "")
     assert "no kind 'flat8'" in refused("--kind=flat8")
 
 

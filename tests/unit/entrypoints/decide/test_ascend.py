@@ -11,7 +11,8 @@ from entrypoints.core.records import Facts
 from entrypoints.decide.ascend import decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.plan.plan import command
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given

@@ -13,7 +13,8 @@ from entrypoints.core.records import Device
 from entrypoints.decide.enflame import decide, scheme
 from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.sample import facts, told
 

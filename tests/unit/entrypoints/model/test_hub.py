@@ -14,7 +14,8 @@ import pytest
 
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.model.hub import parse_hub, snapshot
-from entrypoints.model.read import ModelFacts, Weights, read_model
+from entrypoints.model.read import ModelFacts, read_model
+from entrypoints.model.weights import Weights
 from tests.support.sample import CONFIG, write_model, write_safetensors
 
 FULL = {**CONFIG, "vocab_size": 1000, "intermediate_size": 1024, "tie_word_embeddings": False}
@@ -123,7 +124,7 @@ def test_weights_still_to_come_are_counted_without_an_index(tmp_path: Path) -> N
     model = read({"HF_HOME": str(tmp_path)})
 
     assert (model.weights, model.estimated) == (Weights(0, ESTIMATE, 0), True)
-    assert "are not in" in model.unknown
+    assert "has no weights yet" in model.unknown
 
 
 def test_modelscope_writes_dots_as_underscores(tmp_path: Path) -> None:
@@ -206,7 +207,7 @@ def test_what_only_vllm_reads_is_not_asked_for(site: Site, name: str) -> None:
     model = read_model(name, hub=parse_hub({"HF_ENDPOINT": site.url}))
 
     assert (model.weights, site.asked) == (None, [])
-    assert "only vLLM itself reads" in model.unknown
+    assert "only vLLM reads" in model.unknown
 
 
 def test_a_load_format_of_its_own_needs_no_configuration(site: Site) -> None:
@@ -218,13 +219,13 @@ def test_a_load_format_of_its_own_needs_no_configuration(site: Site) -> None:
 def test_a_configuration_that_is_no_json_is_an_error(site: Site) -> None:
     site.add("config.json", b"<html>")
 
-    assert "expected JSON" in refused({"HF_ENDPOINT": site.url}).message
+    assert "invalid JSON" in refused({"HF_ENDPOINT": site.url}).message
 
 
 def test_a_hub_that_fails_leaves_the_model_unknown(site: Site) -> None:
     site.status["/owner/model/resolve/main/config.json"] = 500
 
-    assert "answered 500" in read({"HF_ENDPOINT": site.url}).unknown
+    assert "returned 500" in read({"HF_ENDPOINT": site.url}).unknown
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:9", "http://nowhere.invalid"])
@@ -236,7 +237,7 @@ def test_a_hub_out_of_reach_leaves_the_model_unknown(endpoint: str) -> None:
 
 
 def test_an_endpoint_of_another_kind_is_refused() -> None:
-    assert "expected http" in refused({"HF_ENDPOINT": "file:///etc"}).message
+    assert "expected an http" in refused({"HF_ENDPOINT": "file:///etc"}).message
 
 
 def test_a_password_in_the_endpoint_is_not_shown() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from entrypoints.core.errors import MODEL, EntrypointError
-from entrypoints.model.modelconfig import quantization, stored_type
-from entrypoints.model.read import Weights, read_model
+from entrypoints.model.config import parse_config
+from entrypoints.model.read import read_model
+from entrypoints.model.weights import Weights
 from tests.support.sample import CONFIG, write_model, write_safetensors
 
 
@@ -22,7 +23,7 @@ def refused(name: str | Path) -> str:
     return error.value.message
 
 
-def test_a_folder_tells_weights_and_geometry(tmp_path: Path) -> None:
+def test_a_folder_has_weights_and_geometry(tmp_path: Path) -> None:
     model = read_model(str(write_model(tmp_path / "m", elements=1000)))
 
     assert model.weights is not None
@@ -42,7 +43,7 @@ def test_a_folder_tells_weights_and_geometry(tmp_path: Path) -> None:
     ],
 )
 def test_the_type_that_a_model_is_stored_in(config: dict[str, object], dtype: str) -> None:
-    assert stored_type(config) == dtype
+    assert parse_config(config).dtype == dtype
 
 
 def test_numbers_take_the_size_they_are_loaded_with_and_quantised_bytes_stay(tmp_path: Path) -> None:
@@ -59,7 +60,7 @@ def test_the_type_is_a_fact_of_a_folder(tmp_path: Path) -> None:
     assert read_model(str(write_model(tmp_path / "m"))).dtype == CONFIG["dtype"]
 
 
-def test_a_hub_id_is_not_here_and_says_so() -> None:
+def test_a_hub_id_without_a_hub_is_unknown() -> None:
     model = read_model("meta-llama/Llama-3.1-8B")
 
     assert (model.local, model.weights, model.geometry) == (False, None, None)
@@ -68,7 +69,7 @@ def test_a_hub_id_is_not_here_and_says_so() -> None:
 
 @pytest.mark.parametrize("name", ["/nowhere/model", "./model", "~/model", "a/b/c"])
 def test_a_path_that_is_not_there_is_named(name: str) -> None:
-    assert f"{name}: is not there" in refused(name)
+    assert f"{name}: no such folder" in refused(name)
 
 
 def test_a_file_is_no_model(tmp_path: Path) -> None:
@@ -81,7 +82,7 @@ def test_a_folder_without_config_is_named(tmp_path: Path) -> None:
     assert f"{tmp_path}/config.json: no such file" in refused(tmp_path)
 
 
-def test_a_file_that_cannot_be_read_says_who_tried(tmp_path: Path) -> None:
+def test_an_unreadable_file_names_the_uid(tmp_path: Path) -> None:
     file = write_model(tmp_path) / "model.safetensors"
     file.unlink()
     file.mkdir()
@@ -189,8 +190,22 @@ def test_the_quantisation_is_named(tmp_path: Path, key: str) -> None:
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "modelopt"),
         ({"quant_method": "awq"}, "awq"),
         ({}, "unnamed"),
-        ("awq", ""),
+        (None, ""),
     ],
 )
-def test_modelopts_four_bits_are_told_from_its_eight(config: object, method: str) -> None:
-    assert quantization({"quantization_config": config}) == method
+def test_modelopts_four_bits_differ_from_its_eight(config: object, method: str) -> None:
+    assert parse_config({"quantization_config": config}).quantization.method == method
+
+
+@pytest.mark.parametrize("key", ["text_config", "vision_config", "quantization_config"])
+def test_a_part_that_is_not_an_object_is_an_error_with_its_value(tmp_path: Path, key: str) -> None:
+    folder = write_model(tmp_path, {**CONFIG, key: "awq"})
+
+    assert f"{folder}/config.json: {key}: found 'awq', expected an object" in refused(folder)
+
+
+def test_compressed_tensors_names_bits_and_group_per_config_group() -> None:
+    groups = {"group_0": {"weights": {"num_bits": 4, "group_size": 128}}}
+    table = {"quant_method": "compressed-tensors", "config_groups": groups}
+
+    assert parse_config({"compression_config": table}).quantization[:3] == ("compressed-tensors", 4, 128)

@@ -1,4 +1,4 @@
-"""Verbs and own flags; the rest is vLLM's."""
+"""Verbs and drydock's flags; the rest is vLLM's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def refused(*argv: str) -> EntrypointError:
     return error.value
 
 
-def test_nothing_at_all_means_serve() -> None:
+def test_no_words_mean_serve() -> None:
     assert parse_arguments(()).verb == "serve"
 
 
@@ -25,13 +25,13 @@ def test_flags_without_a_verb_belong_to_serve() -> None:
     assert (arguments.verb, arguments.vllm, arguments.options.strict) == ("serve", ("--model", "/m"), True)
 
 
-def test_what_is_no_verb_is_executed_with_all_its_words() -> None:
+def test_an_unknown_first_word_is_executed_with_all_its_words() -> None:
     arguments = parse_arguments(("bash", "-c", "echo --json", "--strict"))
 
     assert (arguments.verb, arguments.vllm) == ("exec", ("bash", "-c", "echo --json", "--strict"))
 
 
-def test_own_flags_come_in_either_form_and_anywhere() -> None:
+def test_drydocks_flags_are_accepted_anywhere_and_in_both_forms() -> None:
     arguments = parse_arguments(("serve", "/m", "--status-port=9", "-tp", "2", "--drain-timeout", "1.5", "--exec"))
 
     assert arguments.options == Options(status_port=9, drain_timeout=1.5, exec_=True)
@@ -52,25 +52,26 @@ def test_health_keeps_its_words() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
+    ("argv", "message"),
     [
-        (("facts", "--root"), "value is missing"),
-        (("check", "--json=yes"), "takes no value"),
+        (("facts", "--root"), "--root requires a value"),
+        (("check", "--json=yes"), "--json takes no value, found 'yes'"),
+        (("plan", "--diff", "a"), "--diff requires a value"),
         (("serve", "--status-port", "70000"), "65535"),
         (("serve", "--status-port", "x"), "65535"),
         (("serve", "--drain-timeout", "nan"), "seconds"),
         (("serve", "--drain-timeout", "-1"), "seconds"),
-        (("plan", "--record", "x"), "means nothing here"),
-        (("plan", "--junit", "x"), "means nothing here"),
-        (("plan", "--strict"), "means nothing here"),
-        (("warm", "--exec"), "means nothing here"),
-        (("serve", "--root", "x"), "means nothing here"),
+        (("plan", "--record", "x"), "--record cannot be used with plan"),
+        (("plan", "--junit", "x"), "--junit cannot be used with plan"),
+        (("plan", "--strict"), "--strict cannot be used with plan"),
+        (("warm", "--exec"), "--exec cannot be used with warm"),
+        (("serve", "--root", "x"), "--root requires --exec"),
         (("check", "--jsn"), "unknown argument '--jsn'"),
     ],
 )
-def test_what_means_nothing_is_refused(argv: tuple[str, ...], said: str) -> None:
-    assert said in str(refused(*argv))
+def test_misplaced_and_invalid_flags_are_refused(argv: tuple[str, ...], message: str) -> None:
+    assert message in str(refused(*argv))
 
 
-def test_a_recorded_host_may_be_served_only_by_becoming_vllm() -> None:
+def test_serve_accepts_a_recorded_host_with_exec() -> None:
     assert parse_arguments(("serve", "/m", "--root", "x", "--exec")).root == "x"

@@ -1,4 +1,4 @@
-"""Intents, understood or refused."""
+"""Goals of the user, parsed or refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from entrypoints.request.arguments import parse_arguments
 from entrypoints.request.intents import Intents, parse_intents
 
 
-def test_wishes_are_taken_out_of_the_command_line() -> None:
+def test_goals_are_taken_out_of_the_command_line() -> None:
     words = "serve m --input-range 4,1024 --output-range=100 --concurrency 8 --optimize latency --devices 0-2,5 -tp 2"
     arguments = parse_arguments(tuple(words.split()))
 
@@ -31,21 +31,21 @@ def test_wishes_are_taken_out_of_the_command_line() -> None:
         ("--devices", ","),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused_by_name(flag: str, value: str) -> None:
+def test_an_invalid_goal_is_refused_by_name(flag: str, value: str) -> None:
     with pytest.raises(EntrypointError, match=flag):
         parse_intents({flag: value})
 
 
-def test_a_wish_means_nothing_where_nothing_is_planned() -> None:
-    with pytest.raises(EntrypointError, match="means nothing here"):
+def test_a_goal_cannot_be_used_with_check() -> None:
+    with pytest.raises(EntrypointError, match="--concurrency cannot be used with check"):
         parse_arguments(("check", "--concurrency", "8"))
 
 
-def test_a_file_of_lengths_gives_the_ranges_that_were_not_wished_for() -> None:
+def test_a_workload_gives_the_ranges_that_are_not_set() -> None:
     requests = ((20, 5, 1.0), (812, 150, 2.0))
 
-    assert Intents().over(requests) == Intents(input=(20, 812), output=(5, 150), workload=requests)
-    assert Intents(input=(4, 1024)).over(requests).input == (4, 1024)
+    assert Intents().with_workload(requests) == Intents(input=(20, 812), output=(5, 150), workload=requests)
+    assert Intents(input=(4, 1024)).with_workload(requests).input == (4, 1024)
     assert parse_intents({"--workload": "lengths.csv"}).workload_file == "lengths.csv"
 
 

@@ -119,7 +119,7 @@ def test_numbers_are_written_as_vllm_allows(text: str, number: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "2.5", "2.5K", "-3", "0", "1e3"])
-def test_other_numbers_are_refused(text: str) -> None:
+def test_invalid_numbers_are_refused(text: str) -> None:
     with pytest.raises(EntrypointError, match="--x"):
         parse_count(text, "--x")
 

@@ -40,12 +40,12 @@ def test_a_running_servers_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
-        ("", "nothing in it"),
-        ("{}\n", "line 1: no input"),
+        ("", "the file is empty"),
+        ("{}\n", "line 1: no value for input"),
         ('{"input": 5\n', "line 1"),
-        ("812\n", "line 1: no output"),
+        ("812\n", "line 1: no value for output"),
         ("812,many\n", "'many'"),
         ("0,5\n", "'0'"),
         ("input,output,count\n5,5,-1\n", "'-1'"),
@@ -53,8 +53,8 @@ def test_a_running_servers_metrics() -> None:
         ('{"input": "nan", "output": 1}\n', "'nan'"),
     ],
 )
-def test_what_is_wrong_is_said(text: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_an_error_names_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         parse_workload(text)
 
 

@@ -14,7 +14,8 @@ from entrypoints.core.records import Facts, Finding
 from entrypoints.decide.habana.habana import decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts import expect
@@ -289,7 +290,7 @@ def test_throughput_lets_more_short_prompts_into_a_step() -> None:
 
 def test_real_lengths_choose_the_linear_ranges_of_the_fork() -> None:
     requests = ((150, 200, 40.0), (300, 200, 30.0), (2900, 300, 9.0), (8000, 400, 1.0))
-    intents = Intents(workload_file="chat.csv").over(requests)
+    intents = Intents(workload_file="chat.csv").with_workload(requests)
     decision = decided(LLAMA_8B, "--max-num-seqs", "32", intents=intents).values
 
     assert "chat.csv" in decision["VLLM_PROMPT_SEQ_BUCKET_MAX"].because
@@ -298,7 +299,7 @@ def test_real_lengths_choose_the_linear_ranges_of_the_fork() -> None:
 
 def test_real_lengths_become_a_file_of_buckets_for_the_plugin() -> None:
     requests = ((150, 200, 40.0), (300, 200, 30.0), (2900, 300, 9.0), (8000, 400, 1.0))
-    intents = Intents(workload_file="chat.csv").over(requests)
+    intents = Intents(workload_file="chat.csv").with_workload(requests)
     decision = decided(LLAMA_8B, variant=PLUGIN, intents=intents, machine="habana-gaudi3-8x")
     path = str(decision.values["VLLM_BUCKETING_FROM_FILE"].value)
     text = decision.files[path]

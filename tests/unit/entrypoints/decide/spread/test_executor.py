@@ -11,7 +11,6 @@ from entrypoints.core.records import Facts
 from entrypoints.decide.records import Value
 from entrypoints.decide.spread.executor import (
     BIND,
-    EXECUTOR,
     METHOD,
     MIB,
     OWN_PROCESSES,
@@ -20,6 +19,7 @@ from entrypoints.decide.spread.executor import (
     choose_executor,
     unbound,
 )
+from entrypoints.request.flags import EXECUTOR
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.sample import facts
 

@@ -10,7 +10,8 @@ from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, Entrypoint
 from entrypoints.core.records import Facts, Link
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from tests.support.many import GIB, LLAMA_8B, LLAMA_70B, RULES, device, host, model, said
 from tests.support.sample import told
 

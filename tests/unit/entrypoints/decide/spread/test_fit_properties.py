@@ -13,7 +13,8 @@ from entrypoints.core.records import Facts, Link
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.room import Split, stage
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import ModelFacts, Weights
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import UserFlags
 from tests.support.many import GIB, RULES, host, said
 

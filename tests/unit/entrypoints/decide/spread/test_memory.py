@@ -10,7 +10,7 @@ from entrypoints.decide.records import Thresholds
 from entrypoints.decide.spread.binding import domains, place
 from entrypoints.decide.spread.memory import BLOCK, Demand, load, longest, smallest_room, useful, whole_gib
 from entrypoints.model.geometry import Geometry
-from entrypoints.model.read import Weights
+from entrypoints.model.weights import Weights
 from tests.support.sample import GIB, PROFILE, facts
 
 T = Thresholds(PROFILE["thresholds"])

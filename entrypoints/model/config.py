@@ -1,0 +1,192 @@
+"""A model's config.json as one record: where its parts are, and how its weights are quantised. Pure.
+
+Model families use different keys, and may nest the language model's configuration. Keys of one subject alone are read
+where that subject is: sizes in geometry.py, state layers in hybrid.py, parameter counts in parameters.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+Table = Mapping[str, Any]
+
+_NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
+"""Keys that may hold the language model's own configuration."""
+
+_DEFAULTS: Mapping[str, Table] = {
+    "gemma3_text": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "vocab_size": 262208,
+        "max_position_embeddings": 131072,
+    },
+}
+"""What published configurations of a family leave to transformers: its configuration_gemma3.py."""
+
+_WIDEST = 64
+"""Bits: no number is wider."""
+
+
+class Quantization(NamedTuple):
+    """How the weights are quantised; all fields are empty for floating-point weights."""
+
+    method: str = ""
+    """The name that vLLM uses."""
+    bits: int = 0
+    """Bits of a quantised weight; 0 if the configuration does not name them."""
+    group: int = 0
+    """Weights that share one scale; 0 if a whole row or tensor shares it."""
+    reordered: bool = False
+    """Whether GPTQ ordered columns by activation, so that groups are not contiguous (g_idx)."""
+
+
+class Config(NamedTuple):
+    """One config.json."""
+
+    outer: Table
+    """The whole file."""
+    text: Table
+    """The language model's part, with its family's defaults; the whole file if nothing is nested."""
+    vision: Table
+    """The vision tower's part; empty without one."""
+    quantization: Quantization
+    architecture: str
+    """The first of `architectures`; empty if there is none."""
+    family: str
+    """`model_type` of the language model."""
+    dtype: str
+    """The type in which the weights are stored; empty if the file does not name it."""
+    modalities: tuple[str, ...]
+    """Input other than text: image, audio."""
+    layer_kinds: tuple[str, ...]
+    """The kind of each layer, such as full_attention; empty if they are not listed."""
+    pattern: str
+    """Nemotron-H's layers, one letter each: M Mamba, * attention, - feed-forward, E experts; empty for others."""
+
+
+def parse_config(outer: Table) -> Config:
+    """Parse config.json. Raises ValueError that names the key and the value of a part that is not an object."""
+    text = _text(outer)
+    thinker = optional_table(outer, "thinker_config") or {}
+    towers = {
+        kind: next((tower for part in (outer, thinker) if (tower := optional_table(part, key)) is not None), None)
+        for kind, key in (("image", "vision_config"), ("audio", "audio_config"))
+    }
+    architectures = as_list(outer, "architectures")
+    types = (part.get(key) for part in (outer, text) for key in ("dtype", "torch_dtype"))
+    pattern = text.get("hybrid_override_pattern")
+    return Config(
+        outer=outer,
+        text=text,
+        vision=towers["image"] or {},
+        quantization=_quantization(outer, text),
+        architecture=str(architectures[0]) if architectures else "",
+        family=str(text.get("model_type") or outer.get("model_type") or ""),
+        dtype=str(next(filter(None, types), "")),
+        modalities=tuple(kind for kind, tower in towers.items() if tower is not None),
+        layer_kinds=tuple(map(str, as_list(text, "layer_types") or as_list(text, "layers_block_type"))),
+        pattern=pattern if isinstance(pattern, str) else "",
+    )
+
+
+def _text(outer: Table) -> Table:
+    """Return the innermost language model's configuration, with its family's defaults."""
+    text = outer
+    nested: Table | None = outer
+    while nested is not None:
+        text = nested
+        nested = next((part for key in _NESTED if (part := optional_table(text, key)) is not None), None)
+    return {**_DEFAULTS.get(str(text.get("model_type")), {}), **text}
+
+
+def _quantization(outer: Table, text: Table) -> Quantization:
+    """Parse how weights are quantised.
+
+    ModelOpt's checkpoints are named modelopt for every algorithm; vLLM selects by the algorithm (its modelopt.py).
+    """
+    parts = [(outer, "quantization_config"), (outer, "compression_config"), (text, "quantization_config")]
+    tables = [table for part, key in parts if (table := optional_table(part, key)) is not None]
+    if not tables:
+        return Quantization()
+    table = next(filter(None, tables), tables[0])
+    method = str(table.get("quant_method", "unnamed"))
+    if method == "modelopt" and "NVFP4" in str(table.get("quant_algo")).upper():
+        method = "modelopt_fp4"
+    groups = [
+        weights
+        for group in (optional_table(table, "config_groups") or {}).values()
+        if isinstance(group, dict) and (weights := optional_table(group, "weights"))
+    ]
+    bits = size(groups[0], "num_bits") if groups else 0
+    bits = bits or size(table, "bits", "w_bit", "num_bits")
+    return Quantization(method, bits if bits <= _WIDEST else 0, _group_size(table, groups), _is_reordered(table))
+
+
+def _group_size(table: Table, groups: list[Table]) -> int:
+    """Return how many weights share one scale.
+
+    GPTQ and AWQ write group_size, block-wise fp8 weight_block_size, compressed-tensors one for each of config_groups.
+    """
+    sizes = [
+        table.get("group_size"),
+        *as_list(table, "weight_block_size"),
+        *(group.get("group_size") for group in groups),
+    ]
+    return max((number for number in sizes if isinstance(number, int) and number > 1), default=0)
+
+
+def _is_reordered(table: Table) -> bool:
+    """Return whether GPTQ's groups are not contiguous.
+
+    AutoGPTQ writes desc_act, and static_groups if groups were fixed before reordering, which keeps them contiguous.
+    """
+    meta = optional_table(table, "meta") or {}
+    fixed = table.get("static_groups", meta.get("static_groups", True))
+    return table.get("desc_act") is True and fixed is False and table.get("group_size") != -1
+
+
+# --- reading keys ---------------------------------------------------------------------------------------------------
+
+
+def optional_table(table: Table, key: str) -> Table | None:
+    """Return a nested object; None if the key is absent or null. Raises ValueError for anything else."""
+    value = table.get(key)
+    if value is not None and not isinstance(value, dict):
+        raise ValueError(f"{key}: found {str(value)[:40]!r}, expected an object")
+    return value
+
+
+def as_list(table: Table, key: str) -> list[Any]:
+    """Return a list; empty if the key holds none."""
+    value = table.get(key)
+    return value if isinstance(value, list) else []
+
+
+def size(table: Table, *keys: str) -> int:
+    """Return the first key's whole number above zero, or one that a list repeats for all layers; 0 without one."""
+    for key in keys:
+        value = table.get(key)
+        values = value if isinstance(value, list) else [value]
+        number = values[0] if values and all(item == values[0] for item in values) else None
+        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+            return number
+    return 0
+
+
+def required_size(table: Table, *keys: str, default: int | None = None) -> int:
+    """Return the first key's whole number above zero.
+
+    Raises ValueError for any other value, and for keys that are all absent if there is no default.
+    """
+    for key in keys:
+        value = table.get(key)
+        if value is None:
+            continue
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError(f"{key}: found {str(value)[:40]!r}, expected a whole number above zero")
+        return value
+    if default is None:
+        raise ValueError(f"{' or '.join(keys)}: missing, expected a whole number above zero")
+    return default

@@ -1,0 +1,160 @@
+"""The weights of a model: what is on disk, and what it takes in memory. IO.
+
+Only headers are read: of safetensors files, and of the index that lists them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.model.config import Config
+from entrypoints.model.files import read_json, unreadable
+
+INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
+
+_FLOAT_SIZES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
+"""Bytes per number in safetensors files, for the types that vLLM converts to --dtype while loading."""
+
+_TORCH_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
+"""Bytes per number, by config.json's name of the type."""
+
+_HEADER_AT_MOST = 100_000_000
+"""Bytes of JSON that the safetensors format allows."""
+
+_BROKEN = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+"""What reading a header of the wrong shape raises."""
+
+
+class Incomplete(EntrypointError):  # noqa: N818 -- the folder's state; a hub id may still be downloaded
+    """Weights are missing from a folder: an error for a folder, a download to come for a hub id."""
+
+
+class Weights(NamedTuple):
+    """Weights on disk, split by what happens to them while loading."""
+
+    on_disk: int
+    """Bytes of the files."""
+    elements: int
+    """Floating-point numbers, which take --dtype's size in memory."""
+    other: int
+    """Bytes that stay as they are: quantised weights."""
+
+    def loaded(self, size: int) -> int:
+        """Return the bytes in memory when floating-point numbers take `size` bytes."""
+        return self.elements * size + self.other
+
+
+def read_weights(folder: str, config: Config) -> Weights:
+    """Add up the weights that vLLM would load: safetensors, or else *.bin.
+
+    Raises MODEL if there are none, a shard of the index is missing, or a file is shorter than its header says.
+    """
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    shards = _shards(folder, names)
+    if shards:
+        parts = [_read_file(os.path.join(folder, shard)) for shard in shards]
+        return Weights(*map(sum, zip(*parts, strict=True)))
+    binaries = [name for name in names if name.endswith(".bin") and name != "training_args.bin"]
+    if binaries:
+        return weights_by_size(sum(os.path.getsize(os.path.join(folder, name)) for name in binaries), config)
+    message, hint = (
+        f"{folder}: no weights, expected *.safetensors or *.bin",
+        "finish the download, or mount the weights",
+    )
+    gguf = next((name for name in names if name.endswith(".gguf")), "")
+    if gguf:
+        message, hint = f"{message}; {gguf} is GGUF", "convert it to safetensors"
+    raise Incomplete(MODEL, message, hint)
+
+
+def weights_by_size(on_disk: int, config: Config) -> Weights:
+    """Return weights whose bytes are known but whose headers are not; config.json names their type."""
+    size = _TORCH_SIZES.get(config.dtype or "float32")
+    if config.quantization.method or not size:
+        return Weights(on_disk, 0, on_disk)
+    return Weights(on_disk, on_disk // size, 0)
+
+
+def parse_total_size(index: Mapping[str, Any]) -> int:
+    """Return the bytes of all weights that an index names; 0 if it does not."""
+    metadata = index.get("metadata")
+    total = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if isinstance(total, bool) or not isinstance(total, (int, float)) or total <= 0:
+        return 0
+    return int(total)
+
+
+def parse_beginning(beginning: bytes) -> Weights | None:
+    """Return what a safetensors file's first bytes tell; None if its header is invalid or longer."""
+    length = int.from_bytes(beginning[:8], "little")
+    if len(beginning) < 8 + length:
+        return None
+    try:
+        header = json.loads(beginning[8 : 8 + length].decode())
+        return _parse_header(header)._replace(on_disk=_data_bytes(header))
+    except _BROKEN:
+        return None
+
+
+def _shards(folder: str, names: list[str]) -> list[str]:
+    """Return the safetensors files that vLLM loads: those of the index, or all if there is no index."""
+    if INDEX not in names:
+        return [name for name in names if name.endswith(".safetensors")]
+    weight_map = read_json(os.path.join(folder, INDEX)).get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(name, str) for name in weight_map.values()):
+        message = f"{folder}/{INDEX}: weight_map: expected an object of tensor names and files"
+        raise EntrypointError(MODEL, message, "download the file again")
+    listed = sorted(set(weight_map.values()))
+    missing = [name for name in listed if name not in names]
+    if missing:
+        message = f"{folder}: {len(missing)} of {len(listed)} files of {INDEX} are missing, such as {missing[0]}"
+        raise Incomplete(MODEL, message, "finish the download")
+    return listed
+
+
+def _read_file(path: str) -> Weights:
+    """Read a safetensors file's header, and check that the file is as long as the header says. Raises MODEL."""
+    try:
+        on_disk = os.path.getsize(path)
+        with open(path, "rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if length > min(on_disk, _HEADER_AT_MOST):
+                raise ValueError(f"found a header of {length} bytes in a file of {on_disk} bytes")
+            header = json.loads(file.read(length).decode())
+        weights, end = _parse_header(header), 8 + length + _data_bytes(header)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    except _BROKEN as error:
+        message = f"{path}: not a safetensors file: {error}"
+        raise EntrypointError(MODEL, message, "download the file again") from error
+    if end > on_disk:
+        message = f"{path}: truncated: the file has {on_disk} bytes, expected {end}"
+        raise EntrypointError(MODEL, message, "download the file again")
+    return weights._replace(on_disk=on_disk)
+
+
+def _parse_header(header: Mapping[str, Any]) -> Weights:
+    """Add up a header's tensors; `on_disk` is left 0."""
+    elements = other = 0
+    for name, tensor in header.items():
+        if name == "__metadata__":
+            continue
+        begin, end = tensor["data_offsets"]
+        size = _FLOAT_SIZES.get(tensor["dtype"])
+        if size:
+            elements += (end - begin) // size
+        else:
+            other += end - begin
+    return Weights(0, elements, other)
+
+
+def _data_bytes(header: Mapping[str, Any]) -> int:
+    """Return the bytes of all tensors: the end of the last one."""
+    return max((int(tensor["data_offsets"][1]) for name, tensor in header.items() if name != "__metadata__"), default=0)
