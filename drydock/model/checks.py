@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, computed_field, m
 
 from drydock.model.caches import Caches
 from drydock.model.record import Record, Scalar, Source
+from drydock.model.variables import Variables
 
 FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")]
 KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)/[A-Za-z0-9_./*:-]+$")]
@@ -160,4 +161,6 @@ class AnyHost(Record):
     findings: Findings = {}
     retired: tuple[Retired, ...] = ()
     """Ids that had several meanings, one entry for each meaning."""
+    variables: Variables = Variables()
+    """Environment variables that mean the same on every accelerator."""
     caches: Caches = {}

@@ -16,6 +16,7 @@ from drydock.model.checks import Check, Findings, KnownFinding, Places
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
+from drydock.model.variables import Variables
 
 # --- what a person writes -------------------------------------------------------------------------------------------
 
@@ -69,6 +70,10 @@ class Accelerator(Record):
     serve: Serve = {}
     libraries: Mapping[str, Mapping[str, str]] = {}
     """Preload candidates: name → machine architecture → path in the image."""
+    variables: Variables = Variables()
+    """Environment variables that mean something on this accelerator."""
+    converted_name: str = ""
+    """The word in a model's name that says that the vendor's script converted its weights: G2 in DeepSeek-R1-0528-G2."""
     caches: Caches = {}
     thresholds: Thresholds = {}
     facts: Places = {}
@@ -304,6 +309,8 @@ class ResolvedServing(Serving):
     stack: Identifier
     module: str
     settings: tuple[ResolvedSetting, ...]
+    variables: Variables
+    converted_name: str
     libraries: Mapping[str, Mapping[str, str]]
     facts: Mapping[str, str]
     """Fact that a check names → where it is read in a container."""

@@ -46,16 +46,22 @@ _SECONDS = 5.0
 """That a server which ends waits for its caches to be kept."""
 _SHOWN = 3
 """Factors that a miss names."""
-_COMPILING = ("VLLM_", "TORCH", "TRITON_", "PYTORCH_", "PT_", "XLA_", "NEURON_", "CUDA_", "HIP_", "SYCL_")
 
 Say = Callable[[str], None]
 
 
 class Caches:
-    """What one start uses of the caches. `private` is its own folder below TMPDIR."""
+    """What one start uses of the caches.
 
-    def __init__(self, plan: CachePlan, private: str, env: Mapping[str, str], say: Say) -> None:
+    `private` is its own folder below TMPDIR. `compiling` are the beginnings of the names of variables that can enter a
+    compiler's own cache key.
+    """
+
+    def __init__(
+        self, plan: CachePlan, private: str, env: Mapping[str, str], say: Say, compiling: tuple[str, ...] = ()
+    ) -> None:
         self._plan = plan
+        self._compiling = compiling
         self._private = private
         self._env = env
         self._say = say
@@ -217,7 +223,7 @@ class Caches:
 
     def _keep(self, opened: Opened) -> None:
         count, taken = size(opened.path)
-        environment = fingerprint(self._env)
+        environment = fingerprint(self._env, self._compiling)
         now = int(time.time())
         manifest = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, **opened.kept}
         manifest |= {"ready": now, "used": now, "attempts": 0, "files": count, "bytes": taken}
@@ -302,8 +308,8 @@ def _condemned(path: str) -> str:
     return ""
 
 
-def fingerprint(env: Mapping[str, str]) -> dict[str, str]:
-    """Return what a compiler's own key may take in, by name, each value as a digest; no secret. Pure."""
+def fingerprint(env: Mapping[str, str], compiling: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables that can enter a compiler's cache key, with digests of their values; no secrets. Pure."""
     return {
-        name: short(value) for name, value in sorted(env.items()) if name.startswith(_COMPILING) and not is_secret(name)
+        name: short(value) for name, value in sorted(env.items()) if name.startswith(compiling) and not is_secret(name)
     }

@@ -45,12 +45,12 @@ _SERVER = (
 """Beginnings of flags of vLLM's HTTP server and its logs, which change no compiled code."""
 _VOLATILE = (
     *("DO_NOT_TRACK", "DRYDOCK_", "GOMP_", "HF_", "HOME", "HUGGING", "KMP_", "LD_PRELOAD", "OMP_", "TRANSFORMERS_"),
-    *("USER", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_HOST", "VLLM_LOG", "VLLM_NO_USAGE", "VLLM_PORT", "VLLM_RPC"),
+    *("USER", "VLLM_HOST", "VLLM_LOG", "VLLM_NO_USAGE", "VLLM_PORT", "VLLM_RPC"),
     *("MASTER_", "VLLM_API_KEY", "VLLM_NIXL_SIDE", "VLLM_DP_MASTER", "VLLM_KEEP", "VLLM_HTTP"),
 )
 """Beginnings of variables that differ from pod to pod, or from start to start, and change no compiled code."""
-_VOLATILE_PARTS = ("_VISIBLE_", "KVCACHE_SPACE", "_IFNAME", "VISIBLE_DEVICES")
-"""Parts of such names: which devices, how much memory was free, which network interface."""
+_VOLATILE_PARTS = ("_VISIBLE_", "_IFNAME", "VISIBLE_DEVICES")
+"""Parts of such names: which devices, which network interface."""
 
 
 class Places(NamedTuple):
@@ -99,7 +99,7 @@ def cache_plan(
     volume = facts.mounts["cache"]
     found = places(env, facts.mounts, facts.user[0], local_model=model.local)
     image = image_factors(profile, facts, env)
-    plan = image | plan_factors(model, chosen, profile["caches"])
+    plan = image | plan_factors(model, chosen, profile)
     entries = {
         "device": Entry(entry_name(profile, image, {}), image),
         "plan": Entry(entry_name(profile, image, plan), plan),
@@ -190,24 +190,28 @@ def _processor(facts: Facts) -> str:
 
 
 def plan_factors(
-    model: ModelFacts, chosen: Mapping[str, Chosen], caches: Mapping[str, Mapping[str, Any]]
+    model: ModelFacts, chosen: Mapping[str, Chosen], profile: Mapping[str, Any]
 ) -> dict[str, str]:
     """Return what a compiled model depends on: the model, its revision and every setting that may change code."""
+    volatile = tuple(profile["variables"]["not_compiling"])
     shown = {
         name: redact_value(name, str(item.value.value))
         for name, item in sorted(chosen.items())
-        if name not in caches and shapes_code(name)
+        if name not in profile["caches"] and shapes_code(name, volatile)
     }
     return {"model": model.name, "revision": model.revision or "unknown", **shown}
 
 
-def shapes_code(setting: str) -> bool:
-    """Tell whether a flag or variable may change compiled code; unknown ones may."""
+def shapes_code(setting: str, volatile: tuple[str, ...] = ()) -> bool:
+    """Tell whether a flag or variable may change compiled code; unknown ones may.
+
+    `volatile` are the beginnings of the accelerator's own variables that do not.
+    """
     if is_secret(setting) or setting == "--model":
         return False
     if setting.startswith("-"):
         return not setting.startswith(_SERVER)
-    return not setting.startswith(_VOLATILE) and not any(part in setting for part in _VOLATILE_PARTS)
+    return not setting.startswith((*_VOLATILE, *volatile)) and not any(part in setting for part in _VOLATILE_PARTS)
 
 
 def entry_name(profile: Mapping[str, Any], image: Mapping[str, str], plan: Mapping[str, str]) -> str:

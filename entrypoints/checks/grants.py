@@ -53,17 +53,13 @@ def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) 
     files = f"behind {' and '.join(there)} no device that can serve" if there else f"{' or '.join(cards)}: none to open"
     failures = [f"{failure.where}: {failure.found}" for failure in facts.failures[:_NAMED]]
     failures += ["…"] if len(facts.failures) > _NAMED else []
-    narrowed = [f"{variable}={value}" for variable, value in sorted(env.items()) if _narrows(variable, value)]
+    selecting = tuple((profile.get("variables") or {}).get("devices", ()))
+    narrowed = [f"{name}={env[name]}" for name in sorted(env) if name.startswith(selecting) and env[name] != "all"]
     looked = "; ".join((files, *narrowed, *failures))
     unset = "".join(f"unset {word.partition('=')[0]}, or " for word in narrowed)
     flags = f"{_cards_flag(run, cards[0])}{_own_files(run)}"
     hint = f"{unset}docker run {flags} …; `check` says what else this container lacks"
     return EntrypointError(HOST, f"no {name} device is here: {looked}", hint)
-
-
-def _narrows(variable: str, value: str) -> bool:
-    """Tell a variable by which a user, or the runtime, leaves only some devices to be seen."""
-    return variable.endswith(("_VISIBLE_DEVICES", "_VISIBLE_CHIPS", "_VISIBLE_CORES")) and value != "all"
 
 
 def _own_files(run: Run) -> str:

@@ -28,8 +28,6 @@ _TORCH_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2
 
 MARK = "drydock-conversion.json"
 """In a folder that `convert` wrote: from what, by which script, of which image."""
-_CONVERTED = "g2"
-"""A part of the name of weights for Gaudi2, in the vendor's manuals: DeepSeek-R1-0528-G2."""
 
 _CONFIG, _INDEX, _SINGLE = "config.json", "model.safetensors.index.json", "model.safetensors"
 _MISTRAL = "params.json"
@@ -84,20 +82,29 @@ class ModelFacts(NamedTuple):
     revision: str = ""
     """The hub's commit, or a digest of what lies in the folder; empty where neither is known."""
     converted: bool = False
-    """Whether the vendor's script made its weights for the device: `convert` says so, or its name (-G2)."""
+    """Whether the vendor's script made its weights for the device: `convert` says so, or the model's name."""
     dtype: str = ""
     """The type that it was stored in, and so trained in as a rule; empty where the configuration does not say."""
 
 
-def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
+def read_model(
+    name: str, load_format: str = "auto", hub: Hub | None = None, converted_name: str = ""
+) -> ModelFacts:
     """Read a model folder; a name that is no path is a hub id, which is looked up where a hub is given.
 
+    `converted_name` is the word in a name that says that the weights are converted already; empty for none.
     Raises MODEL for a folder that is missing or broken, and for a model that the hub does not have.
     """
+    model = _read(name, load_format, hub)
+    words = name.rstrip("/").rsplit("/", 1)[-1].lower().split("-")
+    return model._replace(converted=model.converted or converted_name.lower() in words)
+
+
+def _read(name: str, load_format: str, hub: Hub | None) -> ModelFacts:
     if os.path.isdir(name):
         config = _read_config(name)
         facts = _facts(name, config, f"{name}/{_CONFIG}")
-        converted = facts.converted or os.path.exists(os.path.join(name, MARK))
+        converted = os.path.exists(os.path.join(name, MARK))
         return facts._replace(local=True, converted=converted, **_weights(name, config, load_format))
     if "://" in name:
         return _unknown(name, f"{name} is storage that only vLLM itself reads")
@@ -126,7 +133,7 @@ def _facts(name: str, config: Mapping[str, Any], where: str) -> ModelFacts:
     return ModelFacts(
         name, False, architecture, quantization(config), None, geometry, unknown, problem, group_size(config),
         *packing(config), modalities=modalities(config), expert_share=share,
-        dtype=stored_type(config), converted=_CONVERTED in name.rstrip("/").rsplit("/", 1)[-1].lower().split("-"),
+        dtype=stored_type(config),
     )  # fmt: skip
 
 

@@ -24,12 +24,6 @@ _HIGHEST_PORT = 65535
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
 """What is set with the caches."""
 
-_SHOWN = (
-    *("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_"),
-    "QUANT_CONFIG",
-)
-"""Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
-
 
 def command(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, drain_timeout: float = 0
@@ -45,7 +39,7 @@ def command(
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
-    user = [(ENVIRONMENT, _environment(own, settable)), (COMMAND_LINE, _command_line(given))]
+    user = [(ENVIRONMENT, _environment(own, settable, tuple(profile["variables"]["shown"]))), (COMMAND_LINE, _command_line(given))]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
@@ -145,8 +139,9 @@ def _chosen(facts: Facts, given: UserFlags) -> Mapping[str, str]:
     return chosen_environment(given.env, facts.mounts["cache"]) if "cache" in facts.mounts else given.env
 
 
-def _environment(env: Mapping[str, str], settable: set[str]) -> dict[str, Value]:
-    names = (name for name, value in env.items() if value and (name in settable or name.startswith(_SHOWN)))
+def _environment(env: Mapping[str, str], settable: set[str], shown: tuple[str, ...]) -> dict[str, Value]:
+    """Return the user's variables that replace a setting, and those whose names begin with one of `shown`."""
+    names = (name for name, value in env.items() if value and (name in settable or name.startswith(shown)))
     return {name: Value(env[name], "set in the container's environment") for name in names}
 
 

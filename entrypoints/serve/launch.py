@@ -35,7 +35,7 @@ def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mappin
 
     Raises HOST for what is missing, before anything is started.
     """
-    caches, whole = prepare_host(plan, facts, env, options)
+    caches, whole = prepare_host(plan, profile, facts, env, options)
     if options.exec_:
         caches.hold()
         become(plan, whole)
@@ -44,12 +44,12 @@ def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mappin
 
 def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
     """Start vLLM, wait until it is ready, stop it; the caches stay filled. Return the exit code. Raises HOST."""
-    caches, whole = prepare_host(plan, facts, env, options)
+    caches, whole = prepare_host(plan, profile, facts, env, options)
     return _supervised(plan, profile, whole, options, caches, until_ready=True)
 
 
 def prepare_host(
-    plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options
+    plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options
 ) -> tuple[Caches, dict[str, str]]:
     """See that ports are free, raise limits, open the caches; return them with vLLM's whole environment.
 
@@ -68,7 +68,7 @@ def prepare_host(
     if not flag(plan.argv, "--uds"):
         check_port(plan.host, plan.port)
     whole = environment(plan, env)
-    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
+    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say, tuple(profile["variables"]["compiling"]))
     caches.open()
     for path, text in plan.files.items():
         write(path, text)

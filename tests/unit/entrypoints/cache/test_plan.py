@@ -74,12 +74,20 @@ def test_builds_without_a_digest_are_told_apart_by_their_packages() -> None:
     "volatile",
     [
         *("--host", "--port", "--served-model-name", "--api-key", "--ssl-keyfile", "--uvicorn-log-level", "--model"),
-        *("VLLM_HOST_IP", "VLLM_PORT", "HOME", "OMP_NUM_THREADS", "VLLM_CPU_OMP_THREADS_BIND", "HF_TOKEN"),
-        *("VLLM_CPU_KVCACHE_SPACE", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"),
+        *("VLLM_HOST_IP", "VLLM_PORT", "HOME", "OMP_NUM_THREADS", "HF_TOKEN"),
+        *("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"),
     ],
 )
 def test_what_differs_from_pod_to_pod_names_nothing(volatile: str) -> None:
     assert not shapes_code(volatile)
+
+
+def test_an_accelerators_own_variables_can_stay_out_of_the_key() -> None:
+    variables = {**PROFILE["variables"], "not_compiling": ["VLLM_CPU_KVCACHE_SPACE"]}
+    bound = setting("8", ENVIRONMENT)
+    assert name(planned(VLLM_CPU_KVCACHE_SPACE=bound)) != name(planned())
+    cpu = {**PROFILE, "variables": variables}
+    assert name(planned(profile=cpu, VLLM_CPU_KVCACHE_SPACE=bound)) == name(planned(profile=cpu))
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,8 @@ def test_files_of_another_makers_devices_are_named_and_so_are_failures_and_what_
     run = {"devices": [node("/dev/nvidia[0-9]*", each=True)], "gpus": word("all")}
     host = facts(grants={"/dev/nvidia[0-9]*": True}, failures=(Failure("nvidia-smi", "hung", "an answer"),))
     env = {"CUDA_VISIBLE_DEVICES": "9", "NVIDIA_VISIBLE_DEVICES": "all"}
-    told = str(none_here({"accelerator": "cuda", "run": run}, host, env))
+    profile = {"accelerator": "cuda", "run": run, "variables": {"devices": ["CUDA_VISIBLE_", "NVIDIA_VISIBLE_"]}}
+    told = str(none_here(profile, host, env))
 
     assert "behind /dev/nvidia[0-9]* no device that can serve; CUDA_VISIBLE_DEVICES=9; nvidia-smi: hung" in told
     assert "docker run --gpus all …" in told
