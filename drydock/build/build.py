@@ -144,9 +144,9 @@ def _checksum(job: Job, files: Mapping[str, bytes]) -> str:
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:
-    """Return the entrypoint's modules, and its plugin's metadata, by path: what is copied into each image."""
+    """Return the entrypoint's modules and scripts, and its plugin's metadata, by path, for copying into each image."""
     folder = root / "entrypoints"
-    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.dist-info/*")])
+    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.sh"), *folder.rglob("*.dist-info/*")])
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 

@@ -69,7 +69,7 @@ def tell(known: Mapping[str, Mapping[str, str]], what: Notice) -> Finding:
     return Finding(what.id, words["severity"], text, what.found, what.expected, remediation, words["scope"], source)
 
 
-_MISMATCH = "the image's entrypoint and its profile.json do not fit together: build the image again"
+_MISMATCH = "the image's entrypoint and its profile.json do not match: build the image again"
 
 
 def judge(
@@ -343,8 +343,8 @@ def _lines(finding: Finding) -> str:
 
 def _lasting(finding: Finding) -> str:
     """Return a line on what lasts beyond the next restart, where that is known as data."""
-    words = finding.fix.get("for_good")
-    return f"        for good: {words} (check --fix-script writes it)\n" if words else ""
+    words = finding.fix.get("permanent")
+    return f"        permanently: {words} (check --fix-script writes it)\n" if words else ""
 
 
 def as_junit(findings: Iterable[Finding], suite: str) -> str:

@@ -50,7 +50,7 @@ def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) 
         return None
     name = profile["accelerator"]
     there = [path for path in cards if facts.grants.get(path)]
-    files = f"behind {' and '.join(there)} no device that can serve" if there else f"{' or '.join(cards)}: none to open"
+    files = f"no usable device behind {' and '.join(there)}" if there else f"{' or '.join(cards)}: none to open"
     failures = [f"{failure.where}: {failure.found}" for failure in facts.failures[:_NAMED]]
     failures += ["…"] if len(facts.failures) > _NAMED else []
     selecting = tuple((profile.get("variables") or {}).get("devices", ()))
@@ -58,8 +58,8 @@ def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) 
     looked = "; ".join((files, *narrowed, *failures))
     unset = "".join(f"unset {word.partition('=')[0]}, or " for word in narrowed)
     flags = f"{_cards_flag(run, cards[0])}{_own_files(run)}"
-    hint = f"{unset}docker run {flags} …; `check` says what else this container lacks"
-    return EntrypointError(HOST, f"no {name} device is here: {looked}", hint)
+    hint = f"{unset}docker run {flags} …; run `check` to see what else the container lacks"
+    return EntrypointError(HOST, f"no {name} device found: {looked}", hint)
 
 
 def _own_files(run: Run) -> str:
@@ -113,7 +113,7 @@ def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Fact
     return notice("RUN-001", found, _OPENABLE, **_said(word, flag))
 
 
-_OPENABLE = "to be there, and readable and writable for this user"
+_OPENABLE = "readable and writable for this user"
 
 
 def _names(pattern: str, path: str) -> bool:
