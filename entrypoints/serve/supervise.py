@@ -23,6 +23,8 @@ from entrypoints.host.processes import children
 from entrypoints.serve.phases import IMPORT, READY, SPAWN, is_ready, phase, seconds
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from entrypoints.serve.client import Endpoint
     from entrypoints.serve.watch import Board
 
@@ -201,7 +203,7 @@ class Supervisor:
             self._termed = now
             _signal(self._leader, signal.SIGTERM)
         if self._termed is not None and now >= self._stop.kill_at:
-            self._say("vLLM did not end in time: killing it")
+            self._say("vLLM did not exit in time: killing it")
             self._kill()
 
     def _look_at_readiness(self, now: float) -> None:
@@ -242,13 +244,13 @@ class Supervisor:
         passed = 128 - code if code < 0 else code
         stop, state = self._stop, self._board.state
         if stop is None:
-            unasked = ", though nobody asked it to" if state.healthy and not passed else ""
-            self._say(f"vLLM ended with {passed} after {self._board.now():.1f} s, phase {phase(state)}{unasked}")
+            unasked = ", without being asked to stop" if state.healthy and not passed else ""
+            self._say(f"vLLM exited with {passed} after {self._board.now():.1f} s, phase {phase(state)}{unasked}")
             if passed and not self._announced:
-                self._job.on_failure(f"vLLM ended with {passed}")
+                self._job.on_failure(f"vLLM exited with {passed}")
             return passed or (NOT_READY if self._job.until_ready or state.healthy else OK)
         if stop.code == WRONG_ANSWER:
-            self._job.on_failure("vLLM answered wrongly")
+            self._job.on_failure("vLLM gave a wrong answer")
         cut = self._killed or (self._termed is not None and stop.cut_at <= self._termed)
         return exit_code(stop, passed, idle=state.idle, cut=cut)
 
@@ -265,8 +267,7 @@ def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
     return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
 
 
-def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, Any], listener: Any) -> None:
-    from entrypoints.serve.status import StatusServer, respond
+def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, Any], listener: socket) -> None:
     from entrypoints.serve.watch import watch_start
 
     info = {
@@ -274,9 +275,15 @@ def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, A
         "digest": job.digest,
         "cache": job.cache,
     }
-    server = StatusServer(listener, lambda path: respond(path, board.state, info, board.now()))
-    _in_background(server.run)
+    _in_background(_serve_status, listener, board, info)
     _in_background(watch_start, board, job.endpoint, leader, profile, job.model)
+
+
+def _serve_status(listener: socket, board: Board, info: Mapping[str, str]) -> None:
+    """Answer on the status port. asyncio takes a while to import, during which the kernel queues the clients."""
+    from entrypoints.serve.status import StatusServer, respond
+
+    StatusServer(listener, lambda path: respond(path, board.state, info, board.now())).run()
 
 
 def _in_background(target: Callable[..., None], *arguments: Any) -> None:

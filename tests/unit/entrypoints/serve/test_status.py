@@ -145,6 +145,24 @@ def test_many_clients_that_say_nothing_keep_no_probe_out(port: int) -> None:
         client.close()
 
 
+def test_clients_that_send_a_byte_at_a_time_are_dropped_in_time(port: int) -> None:
+    """Each byte comes before a timeout of one read would end; only the total time counts."""
+    with connect(port) as client:
+        began = time.monotonic()
+        client.settimeout(0.05)
+        client.sendall(b"GET /x HTTP/1.1\r\n")
+        while True:
+            try:
+                client.sendall(b"A")
+                if client.recv(1) == b"":
+                    break
+            except TimeoutError:
+                assert time.monotonic() - began < 3
+            except OSError:
+                break
+    assert get(port, "/x") == (200, "/x")
+
+
 def test_random_bytes_do_no_harm(port: int) -> None:
     chance = random.Random(7)  # noqa: S311 -- the same garbage every time
     for _ in range(60):
@@ -168,5 +186,5 @@ def test_a_taken_port_names_the_flag() -> None:
     taken = listen(0)
     with pytest.raises(EntrypointError, match="cannot listen: Address already in use") as raised:
         listen(taken.getsockname()[1])
-    assert (raised.value.code, raised.value.hint) == (HOST, "choose another with --status-port N")
+    assert (raised.value.code, raised.value.hint) == (HOST, "choose another port with --status-port N")
     taken.close()
