@@ -8,7 +8,6 @@ from pydantic import Field, StringConstraints
 
 from drydock.model.record import Digest, Record
 
-
 GLIBC = {
     "bullseye": "2.31",
     "bookworm": "2.36",

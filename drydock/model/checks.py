@@ -63,7 +63,7 @@ class Fix(Record):
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic's manual has it
     @property
-    def for_good(self) -> str:
+    def permanent(self) -> str:
         """Return in words what outlasts a restart; empty where nothing needs to be kept for it."""
         words = [f"{name} = {value} in /etc/sysctl.d" for name, value in self.sysctl.items()]
         words += [f"{path} = {value} in /etc/tmpfiles.d" for path, value in self.write.items()]

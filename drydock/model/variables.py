@@ -14,7 +14,7 @@ Names = Annotated[tuple[VariableName, ...], Field(description="Variable names, o
 
 
 class Variables(Record):
-    """What environment variables mean, by name or by how the name begins; an accelerator adds to templates/host.yaml."""
+    """What environment variables mean; an accelerator adds its own to those of templates/host.yaml."""
 
     shown: Names = Field(default=(), description="Optional: a plan lists these with a reason if the user sets them.")
     compiling: Names = Field(

@@ -73,7 +73,7 @@ class Accelerator(Record):
     variables: Variables = Variables()
     """Environment variables that mean something on this accelerator."""
     converted_name: str = ""
-    """The word in a model's name that says that the vendor's script converted its weights: G2 in DeepSeek-R1-0528-G2."""
+    """The word in a model's name that tells that its weights were converted: G2 in DeepSeek-R1-0528-G2."""
     caches: Caches = {}
     thresholds: Thresholds = {}
     facts: Places = {}

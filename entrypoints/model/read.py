@@ -87,9 +87,7 @@ class ModelFacts(NamedTuple):
     """The type that it was stored in, and so trained in as a rule; empty where the configuration does not say."""
 
 
-def read_model(
-    name: str, load_format: str = "auto", hub: Hub | None = None, converted_name: str = ""
-) -> ModelFacts:
+def read_model(name: str, load_format: str = "auto", hub: Hub | None = None, converted_name: str = "") -> ModelFacts:
     """Read a model folder; a name that is no path is a hub id, which is looked up where a hub is given.
 
     `converted_name` is the word in a name that says that the weights are converted already; empty for none.

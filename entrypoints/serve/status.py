@@ -28,7 +28,7 @@ _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Response(NamedTuple):
-    """An answer before it is written as HTTP."""
+    """An answer, not yet written as HTTP."""
 
     status: int
     body: str
@@ -37,40 +37,40 @@ class Response(NamedTuple):
 
 def respond(path: str, state: State, info: Mapping[str, str], now: float) -> Response:
     """Answer one path. `now` is in seconds since the process began; `info` holds the labels of drydock_info."""
-    if path == "/livez":  # whoever answers is alive, and ends when vLLM does
+    if path == "/livez":  # this process ends with vLLM, so it is alive if it answers
         return Response(200, _object(alive=True))
     if path == "/readyz":
         return _readiness(state)
     if path == "/startupz":
         started = phase(state) == READY
-        told = {name: round(took, 3) for name, took in seconds(state, now).items()}
-        return Response(200 if started else 503, _object(started=started, phase=phase(state), seconds=told))
+        durations = {name: round(took, 3) for name, took in seconds(state, now).items()}
+        return Response(200 if started else 503, _object(started=started, phase=phase(state), seconds=durations))
     if path == "/metrics":
         return Response(200, metrics(state, info, now), _TEXT)
     return Response(404, _object(error=f"{path}: expected /livez, /readyz, /startupz or /metrics"))
 
 
 def metrics(state: State, info: Mapping[str, str], now: float) -> str:
-    """Write the start as Prometheus metrics."""
+    """Format the start as Prometheus metrics."""
     labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in info.items())
     phases = [(f'{{phase="{name}"}}', f"{took:.3f}") for name, took in seconds(state, now).items()]
     blocks = (
-        ("startup_phase_seconds", "Seconds that each phase of the start took, the running one so far.", phases),
+        ("startup_phase_seconds", "Seconds of each phase of the start; the current one so far.", phases),
         (
             "startup_seconds",
-            "Seconds until ready for the first time, or so far.",
+            "Seconds until ready for the first time, else so far.",
             [("", f"{startup_seconds(state, now):.3f}")],
         ),
-        ("ready", "1 when requests may come.", [("", str(int(is_ready(state))))]),
-        ("wrong_answer", "1 when the known answer was wrong.", [("", str(int(bool(state.wrong))))]),
-        ("info", "What this image is.", [(f"{{{labels}}}", "1")]),
+        ("ready", "1 if the server is ready for requests.", [("", str(int(is_ready(state))))]),
+        ("wrong_answer", "1 if the known answer was wrong.", [("", str(int(bool(state.wrong))))]),
+        ("info", "Labels of this image.", [(f"{{{labels}}}", "1")]),
     )
     return "".join(_family(*block) for block in blocks)
 
 
 def _readiness(state: State) -> Response:
-    told = {"ready": is_ready(state), "phase": phase(state), "reason": why_not(state), "wrong": bool(state.wrong)}
-    return Response(200 if is_ready(state) else 503, _object(**told, known_answer=list(state.notes)))
+    fields = {"ready": is_ready(state), "phase": phase(state), "reason": why_not(state), "wrong": bool(state.wrong)}
+    return Response(200 if is_ready(state) else 503, _object(**fields, known_answer=list(state.notes)))
 
 
 def _family(name: str, text: str, samples: list[tuple[str, str]]) -> str:
@@ -135,10 +135,9 @@ class StatusServer:
 
 
 def _http(head: bytes, answer: Callable[[str], Response]) -> bytes:
-    """Answer one request head in HTTP/1.1 bytes; what is no request gets 400."""
+    """Return the HTTP/1.1 response to a request's head; anything else than a request gets 400."""
     words = head.split(b"\n", 1)[0].decode("latin-1").split()
-    form = 3
-    if len(words) != form or not words[2].startswith("HTTP/1."):
+    if len(words) != len(("method", "path", "version")) or not words[2].startswith("HTTP/1."):
         response = Response(400, _object(error="expected an HTTP/1 request"))
     elif words[0] not in ("GET", "HEAD"):
         response = Response(405, _object(error=f"{words[0]}: expected GET"))

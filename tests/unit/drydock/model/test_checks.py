@@ -142,7 +142,7 @@ def test_what_outlasts_a_restart_is_said_in_words() -> None:
     once = Command(run="tool now", unless="false")
     fix = Fix(sysctl={"vm.swappiness": 1}, commands=(command, once), parameters=("iommu=pt",), firmware="SNC = off")
 
-    assert fix.for_good == (
+    assert fix.permanent == (
         "vm.swappiness = 1 in /etc/sysctl.d; `tool on` in a systemd unit; "
         "iommu=pt on the kernel's command line, and a restart; in the BIOS, SNC = off"
     )
