@@ -44,12 +44,12 @@ def command(
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    told = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download))
+    noticed = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download))
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
         reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
-        findings=(*examine(profile, facts), *told),
+        findings=(*examine(profile, facts), *noticed),
         model=model.name,
         host=str(chosen["--host"].value.value),
         port=_port(str(chosen["--port"].value.value)),

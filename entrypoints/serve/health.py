@@ -87,8 +87,8 @@ def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) ->
         return NOT_READY, f"not ready: {error}"
     if reply.status == HTTP_OK:
         return OK, ""
-    said = _json(reply)
-    return (WRONG_ANSWER if said.get("wrong") else NOT_READY), f"not ready: {said.get('reason') or reply.status}"
+    state = _json(reply)
+    return (WRONG_ANSWER if state.get("wrong") else NOT_READY), f"not ready: {state.get('reason') or reply.status}"
 
 
 def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
@@ -162,8 +162,8 @@ def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any],
     margin = float(profile.get("thresholds", {}).get("known_answer_margin", {}).get("value", MARGIN))
     values = (decoded.get("logprobs") or {}).get("token_logprobs") or ()
     wrong = disagreement(tokens, values, (prefilled.get("prompt_logprobs") or [])[len(prompt) :], margin)
-    said = f"{decoded.get('text', '')!r} after {PROMPT!r}"
-    return (f"{wrong}, in {said}" if wrong else ""), f"prefill and decode agree on {len(tokens)} tokens: {said}"
+    answer = f"{decoded.get('text', '')!r} after {PROMPT!r}"
+    return (f"{wrong}, in {answer}" if wrong else ""), f"prefill and decode agree on {len(tokens)} tokens: {answer}"
 
 
 def disagreement(
@@ -199,8 +199,8 @@ def _recorded_answer(ask_server: Ask, name: str, profile: Mapping[str, Any], con
     for answer in known:
         message = [{"role": "user", "content": answer["prompt"]}]
         question = {"model": name, "messages": message, **GREEDY, "max_tokens": answer["max_tokens"]}
-        said = _choice(ask_server, "/v1/chat/completions", question).get("message", {})
-        text = " ".join(str(said[key]) for key in ("reasoning", "content") if said.get(key))
+        found = _choice(ask_server, "/v1/chat/completions", question).get("message", {})
+        text = " ".join(str(found[key]) for key in ("reasoning", "content") if found.get(key))
         if answer["contains"] not in text:
             return f"{answer['prompt']!r}: expected an answer with {answer['contains']!r}, found {text!r}", ""
     return "", f"{len(known)} recorded answer{'s' if len(known) > 1 else ''} of {known[0]['model']} given"
@@ -231,9 +231,9 @@ def _answered(reply: Reply, path: str) -> Reply:
 
 
 def _message(reply: Reply) -> str:
-    said = _json(reply)
-    error = said.get("error")
-    return str(error.get("message") if isinstance(error, dict) else error or said.get("detail") or "")
+    body = _json(reply)
+    error = body.get("error")
+    return str(error.get("message") if isinstance(error, dict) else error or body.get("detail") or "")
 
 
 def _json(reply: Reply) -> dict[str, Any]:

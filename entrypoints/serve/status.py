@@ -24,6 +24,7 @@ CLIENT_SECONDS = 5.0
 """From connecting to the whole answer being taken."""
 
 _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REQUEST_LINE = ("method", "path", "version")
 _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -108,7 +109,9 @@ class StatusServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one client within its time; drop the oldest one if there are too many."""
         if len(self._clients) >= CLIENTS_AT_MOST:
-            next(iter(self._clients)).cancel()
+            oldest = next(iter(self._clients))
+            del self._clients[oldest]
+            oldest.cancel()
         client = asyncio.ensure_future(self._serve(reader, writer))
         self._clients[client] = None
         try:
@@ -116,9 +119,10 @@ class StatusServer:
         except (asyncio.CancelledError, asyncio.TimeoutError, OSError):  # noqa: UP041 -- its own class in Python 3.10
             writer.transport.abort()
         finally:
-            del self._clients[client]
+            self._clients.pop(client, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read a request's head, write the response, and close the connection."""
         head = b""
         while not (b"\r\n\r\n" in head or b"\n\n" in head):
             if len(head) == HEAD_AT_MOST:
@@ -137,7 +141,7 @@ class StatusServer:
 def _http(head: bytes, answer: Callable[[str], Response]) -> bytes:
     """Return the HTTP/1.1 response to a request's head; anything else than a request gets 400."""
     words = head.split(b"\n", 1)[0].decode("latin-1").split()
-    if len(words) != len(("method", "path", "version")) or not words[2].startswith("HTTP/1."):
+    if len(words) != len(_REQUEST_LINE) or not words[2].startswith("HTTP/1."):
         response = Response(400, _object(error="expected an HTTP/1 request"))
     elif words[0] not in ("GET", "HEAD"):
         response = Response(405, _object(error=f"{words[0]}: expected GET"))
