@@ -123,9 +123,9 @@ def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> s
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:
-    """Return the entrypoint's modules, and its plugin's metadata, by path: what is copied into each image."""
+    """Return the files of the entrypoint that every image gets (modules, scripts, the plugin's metadata), by path."""
     folder = root / "entrypoints"
-    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.dist-info/*")])
+    found = sorted([*folder.rglob("*.py"), *folder.rglob("*.sh"), *folder.rglob("*.dist-info/*")])
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 

@@ -170,6 +170,7 @@ def _on_any_host(accelerator: Accelerator, common: AnyHost | None) -> Accelerato
             "findings": dict(sorted({**common.findings, **accelerator.findings}.items())),
             "facts": {**common.facts, **accelerator.facts},
             "caches": {**common.caches, **accelerator.caches},
+            "variables": common.variables | accelerator.variables,
         }
     )
 
@@ -370,6 +371,9 @@ def _repeated(names: Iterable[str]) -> list[str]:
 # --- expansion ------------------------------------------------------------------------------------------------------
 
 
+_FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables", "converted_name")
+
+
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks)
@@ -378,7 +382,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
         | part(Serving, stack)
         | part(Listed, row)
         | {field: getattr(stack, field) for field in ("summary", "vllm", "python", "module", "compression")}
-        | {field: getattr(accelerator, field) for field in ("accelerator", "title", "libraries", "findings")}
+        | {field: getattr(accelerator, field) for field in _FROM_ACCELERATOR}
         | {
             "id": name,
             "stack": row.stack,

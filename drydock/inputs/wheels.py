@@ -26,7 +26,7 @@ from drydock.core.errors import GoneError, InputError
 from drydock.inputs.indexes import Indexes, access, read_indexes, single, uv_environment
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, ask_sizes, download
-from drydock.model.bases import Base, DebianBase
+from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
 
 MACHINES = {
@@ -36,18 +36,6 @@ MACHINES = {
     "linux/ppc64le": "ppc64le",
     "linux/riscv64": "riscv64",
 }
-GLIBC = {
-    "ubuntu:20.04": 31,
-    "ubi:9": 34,
-    "openeuler:22.03": 34,
-    "openeuler:24.03": 38,
-    "bullseye": 31,
-    "bookworm": 36,
-    "trixie": 41,
-    "ubuntu:22.04": 35,
-    "ubuntu:24.04": 39,
-}
-"""Minor version of glibc 2.x in each release, from its libc6 package."""
 OLDEST_GLIBC = {"x86_64": 5}
 """The oldest glibc for manylinux (PEP 600); 17 on other machines."""
 LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
@@ -101,12 +89,13 @@ class Candidate(NamedTuple):
 def environment(python: str, platform: str, base: Base) -> Environment:
     """Return the environment of an image; raise InputError if the glibc of its base is not known."""
     release = base.suite if isinstance(base, DebianBase) else base.release
-    if release not in GLIBC:
+    glibc = base.glibc or GLIBC.get(release, "")
+    if not glibc:
         raise InputError(
             f"base {release!r}: unknown glibc version; known bases: {', '.join(sorted(GLIBC))}",
-            hint="add it to GLIBC in drydock/inputs/wheels.py",
+            hint='add `glibc` to the base, such as glibc: "2.28" (`ldd --version` in the base prints it)',
         )
-    return Environment(python, MACHINES[platform], GLIBC[release])
+    return Environment(python, MACHINES[platform], int(glibc.removeprefix("2.")))
 
 
 def native(platform: str) -> bool:

@@ -4,9 +4,31 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from drydock.model.record import Digest, Record
+
+GLIBC = {
+    "bullseye": "2.31",
+    "bookworm": "2.36",
+    "trixie": "2.41",
+    "ubuntu:20.04": "2.31",
+    "ubuntu:22.04": "2.35",
+    "ubuntu:24.04": "2.39",
+    "ubi:9": "2.34",
+    "openeuler:22.03": "2.34",
+    "openeuler:24.03": "2.38",
+}
+"""The glibc of a release, by its libc6 or glibc package. For another release, a base gives `glibc`."""
+
+Glibc = Annotated[
+    str,
+    StringConstraints(pattern=r"^2\.\d+$"),
+    Field(
+        description="Optional: version of the base's glibc, quoted; not needed for a release that drydock knows.",
+        exclude_if=lambda version: not version,  # the key must not change locks that were made before there was one
+    ),
+]
 
 
 class DebianBase(Record):
@@ -16,6 +38,7 @@ class DebianBase(Record):
     """Selects this kind of base."""
     suite: str = Field(description="Required: Debian release by code name, such as bookworm.")
     packages: tuple[str, ...] = Field(description="Required: packages to install in addition to the essential ones.")
+    glibc: Glibc = ""
 
 
 class ImageBase(Record):
@@ -28,6 +51,7 @@ class ImageBase(Record):
     source: str = Field(default="", description="Optional: where the digest was published.")
     unresolved: str = Field(default="", description="Optional: why no digest is known.")
     release: str = Field(description="Required: distribution inside, such as ubuntu:22.04; it determines the glibc.")
+    glibc: Glibc = ""
     python: str = Field(
         default="/usr/bin/python3", description="Optional: interpreter in the image that runs vLLM and the entrypoint."
     )

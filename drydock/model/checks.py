@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints, computed_field, m
 
 from drydock.model.caches import Caches
 from drydock.model.record import Record, Scalar, Source
+from drydock.model.variables import Variables
 
 FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")]
 KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)/[A-Za-z0-9_./*:-]+$")]
@@ -63,7 +64,7 @@ class Fix(Record):
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic's manual has it
     @property
-    def for_good(self) -> str:
+    def permanent(self) -> str:
         """Return in words what makes the fix survive a reboot; empty if nothing is needed."""
         words = [f"{name} = {value} in /etc/sysctl.d" for name, value in self.sysctl.items()]
         words += [f"{path} = {value} in /etc/tmpfiles.d" for path, value in self.write.items()]
@@ -166,4 +167,6 @@ class AnyHost(Record):
     findings: Findings = {}
     retired: tuple[Retired, ...] = ()
     """Ids that had several meanings, one entry for each meaning."""
+    variables: Variables = Variables()
+    """Environment variables that mean the same on every accelerator."""
     caches: Caches = {}

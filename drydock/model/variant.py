@@ -16,6 +16,7 @@ from drydock.model.checks import Check, Findings, KnownFinding, Places
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
+from drydock.model.variables import Variables
 
 # --- shared by several files ----------------------------------------------------------------------------------------
 
@@ -73,6 +74,10 @@ class Accelerator(Record):
     serve: Serve = {}
     libraries: Mapping[str, Mapping[str, str]] = {}
     """Preload candidates: name → machine architecture → path in the image."""
+    variables: Variables = Variables()
+    """Environment variables that mean something on this accelerator."""
+    converted_name: str = ""
+    """The word in a model's name that tells that its weights were converted: G2 in DeepSeek-R1-0528-G2."""
     caches: Caches = {}
     thresholds: Thresholds = {}
     facts: Places = {}
@@ -308,6 +313,8 @@ class ResolvedServing(Serving):
     stack: Identifier
     module: str
     settings: tuple[ResolvedSetting, ...]
+    variables: Variables
+    converted_name: str
     libraries: Mapping[str, Mapping[str, str]]
     facts: Mapping[str, str]
     """Fact that a check uses → where it is read in a container."""

@@ -108,9 +108,9 @@ def checks(variants: Sequence[Variant]) -> str:
 
 
 def _check(check: Check, places: Mapping[str, str]) -> Sequence[str]:
-    for_good = check.fix.for_good if check.fix else ""
+    permanent = check.fix.permanent if check.fix else ""
     place = places.get(check.fact, check.fact)
-    return (check.id, check.severity, check.scope, check.text, place, check.remediation, for_good, check.source)
+    return (check.id, check.severity, check.scope, check.text, place, check.remediation, permanent, check.source)
 
 
 def findings(variants: Sequence[Variant]) -> str:

@@ -1,8 +1,8 @@
 """Cache entries ↔ an OCI image layout, a folder or one tar file, that any registry tool can push and pull. IO.
 
-One layer for each entry, with the paths it has in a cache folder: an artifact that is mounted as a volume (Kubernetes'
-image volumes) is itself such a folder, for DRYDOCK_CACHE_FROM. Its configuration is an image's, so that tools which
-know only images take it too. Source: OCI image specification 1.1, image layout, manifest, configuration.
+Each entry is one layer, with the same paths as in a cache folder. So an artifact that is mounted as a volume (image
+volumes of Kubernetes) is a cache folder for DRYDOCK_CACHE_FROM. It has the configuration of an image, for tools that
+accept only images. Source: OCI image specification 1.1, image layout, manifest, configuration.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, Found, judge, read, set_aside
+from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, Found, judge, quarantine, read
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import files, make, remove
 
@@ -27,7 +27,7 @@ ENTRY = "io.drydock.cache.entry"
 _CHUNK = 1 << 20
 _EXPECTED = "expected an OCI image layout, as `cache export` writes it"
 _LEVEL = 1
-"""Of gzip: compiled code halves already, and more would take minutes."""
+"""Level of gzip: it halves compiled code; a higher level would take minutes."""
 
 _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 
@@ -86,14 +86,14 @@ def _pack(tar: tarfile.TarFile, entry: Found, below: str) -> None:
 
 
 def _add(tar: tarfile.TarFile, name: str, file: IO[bytes], size: int, mode: int, when: int) -> None:
-    """Add a file that belongs to root, whoever made it; times stay, since build tools compare them."""
+    """Add a file, owned by root. Modification times are kept, because build tools compare them."""
     member = tarfile.TarInfo(name)
     member.size, member.mode, member.mtime = size, mode, when
     tar.addfile(member, file)
 
 
 class _Hashing(io.RawIOBase):
-    """Passes bytes on and hashes them."""
+    """Writes to a file and hashes what it writes."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -142,7 +142,7 @@ def pack(folder: str, file: IO[bytes]) -> None:
 
 
 def unpack(path: str, folder: str) -> None:
-    """Unpack an image layout that is one tar file. Raises USAGE for what is none."""
+    """Unpack an image layout from one tar file. Raises USAGE if it is invalid."""
     try:
         with tarfile.open(path, "r:*") as tar:
             for member in tar:
@@ -152,9 +152,9 @@ def unpack(path: str, folder: str) -> None:
 
 
 def imported(layout: str, root: str) -> Iterator[str]:
-    """Put the entries of an image layout into a cache folder; yield what became of each. Raises USAGE or HOST.
+    """Add the entries of an image layout to a cache folder; yield the result of each. Raises USAGE or HOST.
 
-    Every blob is compared with its digest, only plain files below one entry are taken, and an entry appears whole.
+    Each blob is checked against its digest. Only plain files below an entry are extracted; an entry appears atomically.
     """
     index = _read(f"{layout}/index.json")
     layers = [layer for manifest in _manifests(layout, index) for layer in manifest.get("layers", ())]
@@ -174,7 +174,7 @@ def _manifests(layout: str, index: Mapping[str, Any]) -> Iterator[Mapping[str, A
 
 
 def _take(layout: str, layer: Mapping[str, Any], root: str) -> Iterator[str]:
-    """Unpack one layer beside the entries, then rename what is whole."""
+    """Unpack one layer next to the entries, then rename each entry into place."""
     staging = f"{root}/{COMPILED}/.import.{os.getpid()}"
     make(staging)
     try:
@@ -190,14 +190,14 @@ def _take(layout: str, layer: Mapping[str, Any], root: str) -> Iterator[str]:
 def _settle(source: str, target: str) -> str:
     name, kept = os.path.basename(target), read(source)
     if not kept or judge(kept, kept["factors"], empty=False).kind != "hit":
-        return f"{name}: left out: it does not say that a server became ready with it"
+        return f"{name}: skipped: no server became ready with it"
     there = read(target) if os.path.exists(target) else {}
     if there and there["ready"]:
-        return f"{name}: is there already"
+        return f"{name}: skipped: already present"
     if os.path.exists(target):
-        set_aside(target)
+        quarantine(target)
     os.rename(source, target)
-    return f"{name}: taken"
+    return f"{name}: imported"
 
 
 def _unpack_layer(path: str, kind: str, folder: str) -> None:
@@ -211,15 +211,15 @@ def _unpack_layer(path: str, kind: str, folder: str) -> None:
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a member's path. Raises ValueError for one that leads out of the folder."""
+    """Return the parts of a member's path. Raises ValueError for a path outside the folder."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise ValueError(f"{name!r} leads out of the folder")
+        raise ValueError(f"{name!r} points outside the folder")
     return parts
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str, parts: tuple[str, ...]) -> None:
-    """Write one plain file; links, devices and the like are not taken."""
+    """Extract one plain file; links, devices and others are ignored."""
     if not member.isfile() or not parts:
         return
     target = os.path.join(folder, *parts)
@@ -249,7 +249,7 @@ def _checked(layout: str, descriptor: Mapping[str, Any]) -> bytes:
 
 
 def _verified(layout: str, descriptor: Mapping[str, Any]) -> str:
-    """Return a blob's path once its content is what its digest says. Raises USAGE."""
+    """Check a blob against its digest and return its path. Raises USAGE."""
     digest = str(descriptor.get("digest", ""))
     algorithm, _, expected = digest.partition(":")
     path = f"{layout}/blobs/{algorithm}/{expected}"
@@ -258,9 +258,11 @@ def _verified(layout: str, descriptor: Mapping[str, Any]) -> str:
     try:
         found = _sha256(path)
     except OSError as error:
-        raise EntrypointError(USAGE, f"{path}: {error.strerror}", "the layout is not whole: export it again") from error
+        raise EntrypointError(
+            USAGE, f"{path}: {error.strerror}", "the layout is incomplete: export it again"
+        ) from error
     if found != expected:
-        raise EntrypointError(USAGE, f"{path}: its content has the digest {found}", "it was damaged: fetch it again")
+        raise EntrypointError(USAGE, f"{path}: found the digest {found}", "the file is damaged: fetch it again")
     return path
 
 

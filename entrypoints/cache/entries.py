@@ -1,8 +1,8 @@
-"""Entries of the compile cache: locked, judged, copied in, kept, set aside. IO, but for `judge` and `nearest`.
+"""Entries of the compile cache: lock, judge, copy, quarantine. IO, except `judge` and `nearest`.
 
-An entry is a folder with `entry.json` (what it was made for, whether a server became ready with it) and `lock`. Whoever
-fills it holds the lock alone; servers that use one that is ready hold it together, and it stays as long as they run.
-Nothing appears half: entry.json is replaced whole, and what is copied in arrives by rename.
+An entry is a folder with `entry.json` (what it was made for, whether a server became ready with it) and `lock`. The
+server that fills an entry holds an exclusive lock. Servers that use a ready entry hold a shared lock, so it is not
+removed. entry.json is replaced atomically and copies are renamed into place, so no incomplete entry looks ready.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from entrypoints.core.records import Entry
 MANIFEST, LOCK = "entry.json", "lock"
 COMPILED, QUARANTINE = "compiled", "quarantine"
 _LARGEST = 1 << 53
-"""What JSON numbers hold exactly; more is no time and no size."""
+"""The largest integer that JSON numbers hold exactly; a larger number is not a time or size."""
 CRASHES = 3
-"""Starts in a row that never became ready, after which what they were given is no longer trusted."""
+"""Starts in a row that never became ready, after which an entry is quarantined."""
 
-HIT, FILL, ASIDE = "hit", "fill", "aside"
+HIT, FILL, REJECT = "hit", "fill", "reject"
 
 
-class Unusable(Exception):  # noqa: N818 -- it is what is the case, and the start goes on elsewhere
-    """An entry cannot be used in its place; the text says why."""
+class Unusable(Exception):  # noqa: N818 -- not an error: the start uses another folder
+    """An entry cannot be used; the text says why."""
 
 
 class Verdict(NamedTuple):
-    """What is to be done with an entry, and why."""
+    """What to do with an entry, and why."""
 
     kind: str
-    """HIT, FILL or ASIDE."""
+    """HIT, FILL or REJECT."""
     why: str = ""
 
 
@@ -51,25 +51,25 @@ class Opened(NamedTuple):
     """File descriptor; -1 without a lock."""
     verdict: Verdict
     kept: Mapping[str, Any]
-    """Its entry.json as it was found; empty without one."""
+    """Its entry.json as found; empty if there is none."""
 
 
 def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> Verdict:
-    """Judge an entry by its manifest (None when that cannot be read, empty when there is none). Pure."""
+    """Judge an entry by its manifest (None if unreadable, empty if there is none). Pure."""
     if kept is None:
-        return Verdict(ASIDE, f"its {MANIFEST} cannot be read")
+        return Verdict(REJECT, f"its {MANIFEST} cannot be read")
     if not kept:
-        return Verdict(FILL) if empty else Verdict(ASIDE, "nothing says what it was made for")
+        return Verdict(FILL) if empty else Verdict(REJECT, f"it has no {MANIFEST}")
     differences = changed(kept["factors"], factors)
     if differences:
-        return Verdict(ASIDE, f"it was made for something else: {differences[0]}")
+        return Verdict(REJECT, f"it was made for something else: {differences[0]}")
     if kept["attempts"] >= CRASHES:
-        return Verdict(ASIDE, f"{kept['attempts']} starts in a row never became ready with it")
+        return Verdict(REJECT, f"{kept['attempts']} starts in a row never became ready with it")
     return Verdict(HIT) if kept["ready"] else Verdict(FILL, "an earlier start did not get ready with it")
 
 
 def read(path: str) -> dict[str, Any] | None:
-    """Read an entry's manifest; empty when there is none, None when it is not one."""
+    """Read an entry's manifest; empty if there is none, None if it is invalid."""
     try:
         with open(f"{path}/{MANIFEST}", encoding="utf-8") as file:
             return parse_manifest(file.read())
@@ -80,7 +80,7 @@ def read(path: str) -> dict[str, Any] | None:
 
 
 def parse_manifest(text: str) -> dict[str, Any] | None:
-    """Understand a manifest; None for a text that is none. Pure."""
+    """Parse a manifest; None if it is invalid. Pure."""
     try:
         kept = json.loads(text)
     except (ValueError, RecursionError):
@@ -99,14 +99,14 @@ def write(path: str, manifest: Mapping[str, Any]) -> None:
     replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
 
 
-def open_entry(root: str, entry: Entry, sources: Iterable[str], told: list[str]) -> Opened:
-    """Make an entry below `root` ready for use: found, copied in from another cache folder, or empty.
+def open_entry(root: str, entry: Entry, sources: Iterable[str], lines: list[str]) -> Opened:
+    """Open an entry below `root`: an existing one, a copy from another cache folder, or a new empty one.
 
-    What is said to people is added to `told`. Raises Unusable.
+    Log lines are added to `lines`. Raises Unusable.
     """
     path = f"{root}/{COMPILED}/{entry.name}"
     if not os.path.exists(path):
-        _copy_in(path, entry, sources, told)
+        _copy_in(path, entry, sources, lines)
     lock, alone = _locked(path)
     kept = read(path)
     verdict = judge(kept, entry.factors, empty=_is_empty(path))
@@ -115,17 +115,17 @@ def open_entry(root: str, entry: Entry, sources: Iterable[str], told: list[str])
     elif not alone:
         os.close(lock)
         raise Unusable(verdict.why or "another server is filling it")
-    if verdict.kind == ASIDE:
-        target = set_aside(path)
+    if verdict.kind == REJECT:
+        target = quarantine(path)
         os.close(lock)
-        told.append(f"WARN {path}: {verdict.why}; set aside in {target}, compiled anew")
-        kept, verdict = {}, Verdict(FILL, "what was kept was set aside")
+        lines.append(f"WARN {path}: {verdict.why}; moved to {target} and compiled again")
+        kept, verdict = {}, Verdict(FILL, "the previous entry was quarantined")
         lock, _ = _locked(path)
     return Opened(entry, path, lock, verdict, kept or {})
 
 
 def _locked(path: str) -> tuple[int, bool]:
-    """Make and lock an entry's folder; return the lock's descriptor and whether it is held alone. Raises Unusable."""
+    """Make and lock an entry's folder; return the lock's descriptor and whether it is exclusive. Raises Unusable."""
     try:
         make(path)
         lock = os.open(f"{path}/{LOCK}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o660)
@@ -139,13 +139,13 @@ def _locked(path: str) -> tuple[int, bool]:
         except OSError as error:
             if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
                 continue
-        return lock, alone  # a file system without locks is used without
+        return lock, alone  # on a file system without locks, the entry is used unlocked
     os.close(lock)
     raise Unusable("another server is filling it")
 
 
 def share(lock: int) -> None:
-    """Let others use an entry too."""
+    """Turn an exclusive lock into a shared one."""
     try:
         fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except OSError:
@@ -168,7 +168,7 @@ def is_in_use(path: str) -> bool:
 
 
 def _is_empty(path: str) -> bool:
-    """Tell whether an entry holds no file yet; folders that an earlier start made do not count."""
+    """Tell whether an entry has no files yet; empty folders of an earlier start do not count."""
     for _, folders, names in os.walk(path):
         folders.sort()
         if any(name != LOCK and not name.startswith(MANIFEST) for name in names):
@@ -176,39 +176,39 @@ def _is_empty(path: str) -> bool:
     return True
 
 
-def set_aside(path: str) -> str:
-    """Move an entry out of the way, whole; return where to. Raises Unusable when that is impossible."""
+def quarantine(path: str) -> str:
+    """Move an entry to the quarantine; return its new path. Raises Unusable if that is impossible."""
     root, name = os.path.dirname(os.path.dirname(path)), os.path.basename(path)
     target = f"{root}/{QUARANTINE}/{name}.{time.time_ns() // 1_000_000}"
     try:
         make(os.path.dirname(target))
         os.rename(path, target)
     except (OSError, EntrypointError) as error:
-        raise Unusable(f"{getattr(error, 'strerror', '') or error}: it cannot be set aside") from error
+        raise Unusable(f"{getattr(error, 'strerror', '') or error}: it cannot be quarantined") from error
     return target
 
 
 # --- copies ---------------------------------------------------------------------------------------------------------
 
 
-def _copy_in(path: str, entry: Entry, sources: Iterable[str], told: list[str]) -> None:
-    """Copy an entry from the first cache folder that has it ready; it appears by rename, whole."""
+def _copy_in(path: str, entry: Entry, sources: Iterable[str], lines: list[str]) -> None:
+    """Copy an entry from the first cache folder that has it ready; it appears atomically."""
     for source in sources:
         found = f"{source}/{COMPILED}/{entry.name}"
         kept = read(found)
         if not kept or judge(kept, entry.factors, empty=False).kind != HIT:
             continue
         try:
-            bytes_ = arrive(found, path)
+            bytes_ = copy_into_place(found, path)
         except (OSError, EntrypointError) as error:
-            told.append(f"WARN {found} was not copied in: {getattr(error, 'strerror', '') or error}")
+            lines.append(f"WARN {found} was not copied: {getattr(error, 'strerror', '') or error}")
             continue
-        told.append(f"cache: copied in {bytes_ / 1e6:.1f} MB from {source}")
+        lines.append(f"cache: copied {bytes_ / 1e6:.1f} MB from {source}")
         return
 
 
-def arrive(source: str, path: str) -> int:
-    """Copy a folder to a path that does not exist, where it appears whole; return its bytes. Raises OSError, HOST."""
+def copy_into_place(source: str, path: str) -> int:
+    """Copy a folder to a new path, where it appears atomically; return its bytes. Raises OSError, HOST."""
     temporary = f"{os.path.dirname(path)}/.{os.path.basename(path)}.{os.getpid()}"
     make(temporary)
     try:
@@ -222,21 +222,21 @@ def arrive(source: str, path: str) -> int:
     return copied
 
 
-# --- what else is there ---------------------------------------------------------------------------------------------
+# --- other entries --------------------------------------------------------------------------------------------------
 
 _LOOKED_AT = 64
-"""Manifests that are read to find the nearest entry: the latest used."""
+"""How many of the most recently used manifests are compared to find the nearest entry."""
 
 
 class Found(NamedTuple):
-    """An entry that lies in a cache folder."""
+    """An entry of a cache folder."""
 
     path: str
     kept: Mapping[str, Any]
 
 
 def listed(root: str) -> Iterator[Found]:
-    """Yield the entries of a cache folder, the latest used first; those without a readable manifest too."""
+    """Yield the entries of a cache folder, most recently used first; also those without a readable manifest."""
     try:
         names = [name for name in os.listdir(f"{root}/{COMPILED}") if not name.startswith(".")]
     except OSError:

@@ -1,8 +1,8 @@
-"""The compile caches over one start: opened before vLLM, kept once it is ready, set aside when it died of them. IO.
+"""The compile caches during one start: opened before vLLM, kept once it is ready, quarantined if they broke it. IO.
 
-A cache may hold what kills vLLM, or what makes it answer wrongly. When a start fails with exactly what an earlier one
-became ready with, it is repeated once without: if that becomes ready, the cache is to blame and is set aside; if not,
-it is not, and stays.
+A cache can contain files that make vLLM exit or answer wrongly. If a start fails with entries that an earlier start
+became ready with, it is repeated once without them. If the repeated start becomes ready, the entries were the cause and
+are quarantined. If not, they stay.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from entrypoints.cache.entries import (
     Opened,
     Unusable,
     Verdict,
-    arrive,
+    copy_into_place,
     is_in_use,
     listed,
     nearest,
     open_entry,
-    set_aside,
+    quarantine,
     share,
     write,
 )
@@ -39,29 +39,35 @@ if TYPE_CHECKING:
     from threading import Thread
 
 SUSPECT = "DRYDOCK_SUSPECT"
-"""Names what the repeated start must not use, from the process to itself; nobody else sets it."""
+"""The entries that a repeated start must not use. Only this process sets it, for itself."""
 SCHEMA = 1
 
 _SECONDS = 5.0
-"""That a server which ends waits for its caches to be kept."""
+"""How long a server that stops waits until its caches are kept."""
 _SHOWN = 3
-"""Factors that a miss names."""
-_COMPILING = ("VLLM_", "TORCH", "TRITON_", "PYTORCH_", "PT_", "XLA_", "NEURON_", "CUDA_", "HIP_", "SYCL_")
+"""How many factors the line about a miss names."""
 
 Say = Callable[[str], None]
 
 
 class Caches:
-    """What one start uses of the caches. `private` is its own folder below TMPDIR."""
+    """What one start uses of the caches.
 
-    def __init__(self, plan: CachePlan, private: str, env: Mapping[str, str], say: Say) -> None:
+    `private` is its own folder below TMPDIR. `compiling` are the prefixes of variables that can enter a compiler's own
+    cache key.
+    """
+
+    def __init__(
+        self, plan: CachePlan, private: str, env: Mapping[str, str], say: Say, compiling: tuple[str, ...] = ()
+    ) -> None:
         self._plan = plan
+        self._compiling = compiling
         self._private = private
         self._env = env
         self._say = say
-        self._told: list[str] = []
+        self._lines: list[str] = []
         self._moved: dict[str, str] = {}
-        """Folders of the plan → where they are instead."""
+        """Folders of the plan → the folders that replace them."""
         self._suspects = tuple(path for path in env.get(SUSPECT, "").split(":") if path)
         self.opened: tuple[Opened, ...] = ()
         self.was_ready = False
@@ -70,59 +76,59 @@ class Caches:
     # --- before ----------------------------------------------------------------------------------------------------
 
     def open(self) -> None:
-        """Open the entries, make all folders, say what was found. Raises HOST, USAGE."""
+        """Open the entries, make all folders, and log hit or miss. Raises HOST, USAGE."""
         plan = self._plan
         self._check_settings()
         if plan.why:
             make_private(self._private)
-            self._told.append(self._elsewhere())
+            self._lines.append(self._replacement())
         self.opened = tuple(self._open(entry) for entry in plan.entries)
         self._carry()
         for folder in plan.folders.values():
             self._make(folder)
-        for line in (*self._told, *self._outcome()):
+        for line in (*self._lines, *self._outcome()):
             self._say(line)
 
     def _check_settings(self) -> None:
-        """See that what the user set can be meant. Raises USAGE."""
+        """Check the user's settings of the cache. Raises USAGE."""
         if self._env.get("DRYDOCK_CACHE_QUOTA"):
             from entrypoints.cache.quota import parse_quota
 
             parse_quota(self._env["DRYDOCK_CACHE_QUOTA"], 0)
         for source in self._plan.sources:
             if not os.path.isdir(source):
-                self._told.append(f"WARN DRYDOCK_CACHE_FROM: {source}: no such folder")
+                self._lines.append(f"WARN DRYDOCK_CACHE_FROM: {source}: no such folder")
 
-    def _elsewhere(self) -> str:
-        """Say where caches go instead of the volume, and what becomes of them."""
-        goes = f"{self._plan.why}: caches go to {self._plan.work}"
+    def _replacement(self) -> str:
+        """Return the line on which folder replaces the volume, and how long it lasts."""
+        instead = f"{self._plan.why}: using {self._plan.work} instead"
         if self._plan.publish:
-            return f"cache: {goes}, and back once ready"
-        return f"WARN {goes} and are gone when the container ends"
+            return f"cache: {instead}; compiled code is copied back once ready"
+        return f"WARN {instead}; its contents are lost when the container ends"
 
     def _open(self, entry: Entry) -> Opened:
-        """Open an entry in its place, or else a private one."""
+        """Open an entry, or a private folder if the entry cannot be used."""
         plan, path = self._plan, f"{self._plan.work}/{COMPILED}/{entry.name}"
         if path in self._suspects:
-            return self._alone(entry, path, "the last start failed with it")
+            return self._open_private(entry, path, "the last start failed with it")
         sources = (*((plan.volume,) if plan.work != plan.volume else ()), *plan.sources)
         try:
-            return open_entry(plan.work, entry, sources, self._told)
+            return open_entry(plan.work, entry, sources, self._lines)
         except Unusable as why:
-            return self._alone(entry, path, str(why))
+            return self._open_private(entry, path, str(why))
 
-    def _alone(self, entry: Entry, path: str, why: str) -> Opened:
-        """Give this start a folder of its own instead of an entry."""
+    def _open_private(self, entry: Entry, path: str, why: str) -> Opened:
+        """Replace an entry by a private folder for this start."""
         make_private(self._private)
         folder = f"{self._private}/alone/{entry.name}.{os.getpid()}"
         make(folder)
         self._moved[path] = folder
         if path not in self._suspects:
-            self._told.append(f"WARN {path}: {why}: this start compiles for itself, in {folder}")
+            self._lines.append(f"WARN {path}: {why}: this start compiles for itself, in {folder}")
         return Opened(entry, folder, -1, Verdict(FILL, why), {})
 
     def _carry(self) -> None:
-        """Take over from the nearest entry what holds for any plan, such as what vLLM found out about models."""
+        """Copy folders that are valid for any plan from the nearest entry, such as vLLM's model inspection."""
         for opened in self.opened:
             if opened.verdict.kind == FILL and opened.entry.carry and not self._suspects:
                 self._carry_into(opened)
@@ -135,7 +141,7 @@ class Caches:
             _try_to(copy, f"{found[0].path}/{folder}" if found else "", f"{opened.path}/{folder}")
 
     def _make(self, folder: str) -> None:
-        """Make one cache's folder; one that cannot be written is replaced by a private one."""
+        """Make one cache's folder; if it cannot be written, use a private one instead."""
         try:
             make(self.place(folder))
         except EntrypointError as error:
@@ -144,22 +150,22 @@ class Caches:
             make_private(self._private)
             self._moved[folder] = f"{self._private}/{os.path.basename(folder)}"
             make(self._moved[folder])
-            self._told.append(f"WARN {error.message}; {self._moved[folder]} is used, for this container only")
+            self._lines.append(f"WARN {error.message}; {self._moved[folder]} is used, for this container only")
 
     def place(self, text: str) -> str:
-        """Return a path, or a value that holds one, as it really is."""
+        """Return a path, or a value that contains one, with planned folders replaced by the real ones."""
         for planned, real in self._moved.items():
             text = text.replace(planned, real)
         return text
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """Return the plan's variables with the folders as they really are."""
+        """Return the plan's variables with the real folders."""
         placed = {name: self.place(value) if name in self._plan.folders else value for name, value in env.items()}
         placed.pop(SUSPECT, None)
         return placed
 
     def count(self) -> None:
-        """Note in the entries that a start uses them, which is not ready yet."""
+        """Count in each entry a start that is not ready yet."""
         for opened in self.opened:
             if opened.lock >= 0:
                 now = int(time.time())
@@ -167,35 +173,35 @@ class Caches:
                 manifest = {**fresh, **opened.kept, "used": now}
                 _try_to(write, opened.path, {**manifest, "attempts": manifest["attempts"] + 1})
 
-    # --- what is said ----------------------------------------------------------------------------------------------
+    # --- hit or miss -----------------------------------------------------------------------------------------------
 
     def _outcome(self) -> tuple[str, ...]:
-        """Say hit or miss, and which factor changed."""
+        """Return the line on hit or miss, and which factor changed."""
         if not self.opened:
             return ()
         kernels, plan = self.opened
         found = "hit" if kernels.verdict.kind == HIT else "miss"
         if plan.verdict.kind == HIT:
             when = time.strftime("%Y-%m-%d", time.gmtime(plan.kept["ready"]))
-            return (f"cache hit: compiled for this very plan, ready with it on {when}; kernels {found}",)
+            return (f"cache hit: compiled for this plan, last ready on {when}; kernels {found}",)
         return (f"cache miss: {plan.verdict.why or self._difference(plan.entry)}; kernels {found}",)
 
     def _difference(self, entry: Entry) -> str:
         found = nearest(listed(self._plan.volume), entry)
         if found is None:
-            return "nothing is kept here yet"
+            return "no ready entry yet"
         words = "; ".join(found[1][:_SHOWN]) + (f"; and {len(found[1]) - _SHOWN} more" if found[1][_SHOWN:] else "")
-        return f"against {os.path.basename(found[0].path)}, {words}"
+        return f"compared with {os.path.basename(found[0].path)}: {words}"
 
     @property
     def hit(self) -> bool:
-        """Tell whether this very plan was ready before with what is used now."""
+        """Tell whether an earlier start of this plan became ready with the entries in use."""
         return len(self.opened) > 1 and self.opened[1].verdict.kind == HIT
 
     # --- after -----------------------------------------------------------------------------------------------------
 
     def keep_behind(self) -> None:
-        """Keep what is there in a thread of its own: an entry may have many files."""
+        """Keep the entries, in a separate thread because an entry can have many files."""
         from threading import Thread
 
         self.was_ready = True
@@ -203,8 +209,8 @@ class Caches:
         self._keeping.start()
 
     def keep(self) -> None:
-        """Note that vLLM became ready with what is there, hand it on, and make room."""
-        self._condemn()
+        """Mark the entries as ready, copy them to the volume, and remove old ones."""
+        self._quarantine_suspects()
         for opened in self.opened:
             if opened.lock >= 0:
                 try:
@@ -217,56 +223,56 @@ class Caches:
 
     def _keep(self, opened: Opened) -> None:
         count, taken = size(opened.path)
-        environment = fingerprint(self._env)
+        environment = fingerprint(self._env, self._compiling)
         now = int(time.time())
         manifest = {"schema": SCHEMA, "factors": opened.entry.factors, "made": now, **opened.kept}
         manifest |= {"ready": now, "used": now, "attempts": 0, "files": count, "bytes": taken}
         write(opened.path, {**manifest, "environment": environment})
         share(opened.lock)
-        self._tell_growth(opened, count, environment)
+        self._log_growth(opened, count, environment)
         if self._plan.publish:
             self._publish(opened)
 
-    def _tell_growth(self, opened: Opened, count: int, environment: Mapping[str, str]) -> None:
-        """Say what was compiled although it was a hit, and which variables differ from when it was filled."""
+    def _log_growth(self, opened: Opened, count: int, environment: Mapping[str, str]) -> None:
+        """Log how many files were compiled despite a hit, and which variables changed since the entry was filled."""
         more = count - opened.kept.get("files", count)
         if opened.verdict.kind != HIT or more <= 0 or "model" not in opened.entry.factors:
             return
         before = opened.kept.get("environment", {})
         names = sorted(name for name in {**before, **environment} if before.get(name) != environment.get(name))
-        since = f"; different since it was filled: {', '.join(names)}" if names else ""
-        self._say(f"cache hit was partial: {more} files were added{since}")
+        since = f"; changed since it was filled: {', '.join(names)}" if names else ""
+        self._say(f"partial cache hit: {more} files were added{since}")
 
     def _publish(self, opened: Opened) -> None:
-        """Copy an entry to the volume, where it appears whole; one that another server handed on first stays."""
+        """Copy an entry to the volume, unless another server did so already."""
         path = f"{self._plan.volume}/{COMPILED}/{opened.entry.name}"
         if not os.path.exists(path):
-            taken = arrive(opened.path, path)
-            self._say(f"cache: {taken / 1e6:.1f} MB handed on to {path}")
+            taken = copy_into_place(opened.path, path)
+            self._say(f"cache: copied {taken / 1e6:.1f} MB to {path}")
 
     # --- when it failed --------------------------------------------------------------------------------------------
 
     def suspects(self) -> str:
-        """Name what a repeated start must do without; empty when the caches cannot be to blame."""
+        """Return the entries that a repeated start must not use; empty if they cannot be the cause."""
         if self._suspects or self.was_ready or not self.hit:
             return ""
         return ":".join(opened.path for opened in self.opened if opened.verdict.kind == HIT)
 
-    def _condemn(self) -> None:
-        """Set aside what the last start failed with, since this one became ready without; `repeated` said so."""
+    def _quarantine_suspects(self) -> None:
+        """Quarantine the entries that the last start failed with, because this one became ready without them."""
         for path in self._suspects:
-            left = _condemned(path)
+            left = _quarantined(path)
             if left:
-                self._say(f"WARN {path}: vLLM fails with it and not without; not set aside: {left}")
+                self._say(f"WARN {path}: vLLM fails with it and not without it; it cannot be quarantined: {left}")
 
     def hold(self) -> None:
-        """Let the locks pass to the program that this process becomes."""
+        """Make the locks inheritable, for the program that replaces this process."""
         for opened in self.opened:
             if opened.lock >= 0:
                 os.set_inheritable(opened.lock, True)
 
     def close(self, *, patient: bool) -> None:
-        """Let keeping end, at once or in its own time, and remove what was for this start only."""
+        """Wait until the entries are kept (`patient`: without time limit), and remove this start's private folders."""
         if self._keeping:
             self._keeping.join(None if patient else _SECONDS)
         for opened in self.opened:
@@ -275,7 +281,7 @@ class Caches:
 
 
 def _try_to(do: Callable[..., Any], *what: Any) -> None:
-    """Do what a start can do without: what was not copied is found out anew, and a full volume speaks for itself."""
+    """Do something optional and ignore errors: a start can go on without it."""
     try:
         do(*what)
     except OSError:
@@ -283,27 +289,27 @@ def _try_to(do: Callable[..., Any], *what: Any) -> None:
 
 
 def repeated(failure: str, suspects: str) -> str:
-    """Return the one line that says why a start is repeated, without what, and what becomes of that. Pure."""
+    """Return the line on why a start is repeated, without which entries, and what happens to them. Pure."""
     paths = suspects.split(":")
     names, compiled = " and ".join(os.path.basename(path) for path in paths), os.path.dirname(paths[0])
     aside = f"{os.path.dirname(compiled)}/{QUARANTINE}"
-    begin = f"WARN {failure}, with caches that it was ready with before: starting once more without them"
-    return f"{begin}; if that becomes ready, {names} of {compiled} are set aside in {aside}"
+    begin = f"WARN {failure}; an earlier start became ready with these caches: starting again without them"
+    return f"{begin}; if this start becomes ready, {names} of {compiled} are moved to {aside}"
 
 
-def _condemned(path: str) -> str:
-    """Set an entry aside; return why that was not possible, or nothing."""
+def _quarantined(path: str) -> str:
+    """Quarantine an entry; return the reason if that is impossible, else nothing."""
     if is_in_use(path):
         return "another server uses it"
     try:
-        set_aside(path)
+        quarantine(path)
     except Unusable as why:
         return str(why)
     return ""
 
 
-def fingerprint(env: Mapping[str, str]) -> dict[str, str]:
-    """Return what a compiler's own key may take in, by name, each value as a digest; no secret. Pure."""
+def fingerprint(env: Mapping[str, str], compiling: tuple[str, ...]) -> dict[str, str]:
+    """Return the variables that can enter a compiler's cache key, with digests of their values; no secrets. Pure."""
     return {
-        name: short(value) for name, value in sorted(env.items()) if name.startswith(_COMPILING) and not is_secret(name)
+        name: short(value) for name, value in sorted(env.items()) if name.startswith(compiling) and not is_secret(name)
     }

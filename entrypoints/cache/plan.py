@@ -1,15 +1,15 @@
-"""Where everything that is written at run time goes: one volume, and in it a folder for what belongs together. Pure.
+"""Where everything is written at run time: one volume, with these folders. Pure.
 
     hub, modelscope, config            downloads and settings, for all images
     compiled/<image>-<device>/         kernels, which their libraries find by content
-    compiled/<image>-<device>-<plan>/  what holds for one model and one plan only
-    quarantine/                        what a start died of
+    compiled/<image>-<device>-<plan>/  what is valid for one model and one plan only
+    quarantine/                        entries that made a start fail
 
-The two folders below `compiled` are entries: filled, kept, handed on and set aside as one (entries.py). The data
-(`caches` of templates/host.yaml, accelerators and stacks) says which variable names which folder.
+The two folders below `compiled` are entries: each is filled, copied and quarantined as a whole (entries.py). `caches`
+in templates/host.yaml, in accelerators and stacks says which variable names which folder.
 
-vLLM 0.32's own key below VLLM_CACHE_ROOT leaves out what changes from pod to pod (VLLM_HOST_IP, HOME, ports:
-`vllm.envs.compile_factors`). So does ours, and the paths are the same at every start, for a vLLM that hashes them.
+vLLM 0.32's own key below VLLM_CACHE_ROOT excludes what changes from pod to pod (VLLM_HOST_IP, HOME, ports:
+`vllm.envs.compile_factors`). So does this key, and paths are the same at every start, for releases that hash them.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from entrypoints.model.read import ModelFacts
 
 MIB = 1 << 20
 ROOM = 512 * MIB
-"""Bytes that compiled code of a small model takes; with less free, a start would fill the volume and fail."""
+"""Bytes of a small model's compiled code. With less free space, a start would fill the volume and fail."""
 LOCAL_ROOM = 16 << 30
-"""Bytes that a disk at TMPDIR must have free before code is compiled there instead of on network storage."""
+"""Free bytes that a disk at TMPDIR needs before it is used instead of network storage."""
 NETWORK = ("9p", "afs", "beegfs", "ceph", "cifs", "fuse", "glusterfs", "gpfs", "lustre", "nfs", "smb", "virtiofs")
-"""Beginnings of file system types on which many small files are slow and locks may not hold."""
+"""Prefixes of file system types with slow small files and unreliable locks."""
 
 ISA = ("amx", "asimd", "avx", "bf16", "bmi", "f16c", "fma", "i8mm", "neon", "sse", "sve", "sme", "vnni", "vsx", "vxe")
-"""Beginnings of processor flags that name instructions; the kernel's other words change with its version."""
+"""Prefixes of processor flags that name instructions; the other flags change with the kernel's version."""
 
 _SERVER = (
     *("--allow", "--api-", "--chat-template", "--disable-fastapi", "--disable-log", "--disable-uvicorn", "--drain"),
@@ -42,15 +42,15 @@ _SERVER = (
     *("--port", "--reasoning-parser", "--response-role", "--return-tokens", "--root-path", "--served-model-name"),
     *("--shutdown-timeout", "--ssl-", "--tokens-only", "--tool-", "--uds", "--uvicorn", "--config", "--otlp"),
 )
-"""Beginnings of flags of vLLM's HTTP server and its logs, which change no compiled code."""
+"""Prefixes of flags of vLLM's HTTP server and its logs, which change no compiled code."""
 _VOLATILE = (
     *("DO_NOT_TRACK", "DRYDOCK_", "GOMP_", "HF_", "HOME", "HUGGING", "KMP_", "LD_PRELOAD", "OMP_", "TRANSFORMERS_"),
-    *("USER", "VLLM_CPU_OMP_THREADS_BIND", "VLLM_HOST", "VLLM_LOG", "VLLM_NO_USAGE", "VLLM_PORT", "VLLM_RPC"),
+    *("USER", "VLLM_HOST", "VLLM_LOG", "VLLM_NO_USAGE", "VLLM_PORT", "VLLM_RPC"),
     *("MASTER_", "VLLM_API_KEY", "VLLM_NIXL_SIDE", "VLLM_DP_MASTER", "VLLM_KEEP", "VLLM_HTTP"),
 )
-"""Beginnings of variables that differ from pod to pod, or from start to start, and change no compiled code."""
-_VOLATILE_PARTS = ("_VISIBLE_", "KVCACHE_SPACE", "_IFNAME", "VISIBLE_DEVICES")
-"""Parts of such names: which devices, how much memory was free, which network interface."""
+"""Prefixes of variables that differ between pods or starts and change no compiled code."""
+_VOLATILE_PARTS = ("_VISIBLE_", "_IFNAME", "VISIBLE_DEVICES")
+"""Substrings of such names: choice of devices, choice of network interface."""
 
 
 class Places(NamedTuple):
@@ -59,11 +59,11 @@ class Places(NamedTuple):
     shared: str
     """For downloads and settings."""
     work: str
-    """For entries while vLLM runs."""
+    """For entries, while vLLM runs."""
     why: str = ""
-    """Why `work` is not on the volume; empty when it is."""
+    """Why `work` is not on the volume; empty if it is."""
     publish: bool = False
-    """Whether what is new at `work` belongs on the volume, which is too slow to work on."""
+    """Whether new files in `work` are copied to the volume, which is too slow to work on."""
 
 
 def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, local_model: bool) -> Places:
@@ -87,7 +87,7 @@ def private_root(env: Mapping[str, str], uid: int) -> str:
 
 
 def chosen_environment(env: Mapping[str, str], cache: Mount) -> dict[str, str]:
-    """Return the environment without what nobody chose: HOME as the image or the container runtime filled it in."""
+    """Return the environment without HOME where the image or the container runtime set it."""
     filled_in = ("", "/", f"{cache.path}/home", "/cache/home")
     return {name: value for name, value in env.items() if name != "HOME" or value not in filled_in}
 
@@ -95,11 +95,11 @@ def chosen_environment(env: Mapping[str, str], cache: Mount) -> dict[str, str]:
 def cache_plan(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, env: Mapping[str, str], chosen: Mapping[str, Chosen]
 ) -> CachePlan:
-    """Say which entries a start uses, and where each cache's folder is; `chosen` are all other settings."""
+    """Return which entries a start uses and where each cache's folder is. `chosen` are all other settings."""
     volume = facts.mounts["cache"]
     found = places(env, facts.mounts, facts.user[0], local_model=model.local)
     image = image_factors(profile, facts, env)
-    plan = image | plan_factors(model, chosen, profile["caches"])
+    plan = image | plan_factors(model, chosen, profile)
     entries = {
         "device": Entry(entry_name(profile, image, {}), image),
         "plan": Entry(entry_name(profile, image, plan), plan),
@@ -123,7 +123,7 @@ def cache_plan(
 def shared_settings(
     profile: Mapping[str, Any], env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int
 ) -> dict[str, str]:
-    """Return the variables that do not depend on a plan: where downloads are."""
+    """Return the variables that do not depend on a plan: the folders of downloads."""
     root = places(env, mounts, uid, local_model=False).shared
     shared = {name: cache for name, cache in profile["caches"].items() if cache["scope"] == "shared"}
     folders = {name: cache["value"].replace("{path}", f"{root}/{cache['folder']}") for name, cache in shared.items()}
@@ -143,7 +143,7 @@ def cache_settings(
 
 
 def _filled(profile: Mapping[str, Any], name: str, folder: str, volume: Mount) -> str:
-    """Put a folder, and a limit in MiB, into a variable's value; never more than half of what is free."""
+    """Insert a folder, and a limit in MiB, into a variable's value. The limit is at most half of the free space."""
     cache = profile["caches"][name]
     if not cache["limit"]:
         return str(cache["value"]).replace("{path}", folder)
@@ -155,7 +155,7 @@ def _filled(profile: Mapping[str, Any], name: str, folder: str, volume: Mount) -
 
 def _constant(env: Mapping[str, str]) -> Iterable[tuple[str, str, str]]:
     yield "USER", "drydock", "libraries ask for a user name, which a UID without a passwd entry lacks"
-    yield "VLLM_NO_USAGE_STATS", "1", "a server reports nothing about its use unless told to"
+    yield "VLLM_NO_USAGE_STATS", "1", "usage reports are sent only if you enable them"
     if "VLLM_NO_USAGE_STATS" not in env:
         yield "DO_NOT_TRACK", "1", "as VLLM_NO_USAGE_STATS, for the libraries"
     if env.get("DRYDOCK_OFFLINE") == "1":
@@ -172,7 +172,7 @@ def _set_by_user(chosen: Mapping[str, Chosen]) -> set[str]:
 
 
 def image_factors(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> dict[str, str]:
-    """Return what compiled kernels depend on: the image and the device, in words that can be compared and shown."""
+    """Return what compiled kernels depend on, the image and the device, as text that can be compared and shown."""
     digest = env.get("DRYDOCK_IMAGE_DIGEST", "").removeprefix("sha256:")
     image = digest or profile.get("packages") or "unknown"
     factors = {"variant": profile["variant"], "vllm": profile["vllm"], "image": image}
@@ -189,29 +189,31 @@ def _processor(facts: Facts) -> str:
     return f"{found.architecture} {found.vendor} {found.model} {short(instructions)}"
 
 
-def plan_factors(
-    model: ModelFacts, chosen: Mapping[str, Chosen], caches: Mapping[str, Mapping[str, Any]]
-) -> dict[str, str]:
-    """Return what a compiled model depends on: the model, its revision and every setting that may change code."""
+def plan_factors(model: ModelFacts, chosen: Mapping[str, Chosen], profile: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a compiled model depends on: the model, its revision and every setting that can change code."""
+    volatile = tuple(profile["variables"]["not_compiling"])
     shown = {
         name: redact_value(name, str(item.value.value))
         for name, item in sorted(chosen.items())
-        if name not in caches and shapes_code(name)
+        if name not in profile["caches"] and shapes_code(name, volatile)
     }
     return {"model": model.name, "revision": model.revision or "unknown", **shown}
 
 
-def shapes_code(setting: str) -> bool:
-    """Tell whether a flag or variable may change compiled code; unknown ones may."""
+def shapes_code(setting: str, volatile: tuple[str, ...] = ()) -> bool:
+    """Tell whether a flag or variable can change compiled code; unknown ones can.
+
+    `volatile` are the prefixes of the accelerator's own variables that cannot.
+    """
     if is_secret(setting) or setting == "--model":
         return False
     if setting.startswith("-"):
         return not setting.startswith(_SERVER)
-    return not setting.startswith(_VOLATILE) and not any(part in setting for part in _VOLATILE_PARTS)
+    return not setting.startswith((*_VOLATILE, *volatile)) and not any(part in setting for part in _VOLATILE_PARTS)
 
 
 def entry_name(profile: Mapping[str, Any], image: Mapping[str, str], plan: Mapping[str, str]) -> str:
-    """Return the folder's name: the variant for people, then what the image's and the plan's factors come to."""
+    """Return the folder's name: the variant, and digests of the image's and the plan's factors."""
     return "-".join([profile["variant"], *(_digest(factors) for factors in (image, plan) if factors)])
 
 
@@ -220,11 +222,11 @@ def _digest(factors: Mapping[str, str]) -> str:
 
 
 def short(text: str) -> str:
-    """Return twelve characters that stand for a text."""
+    """Return a digest of a text in twelve characters."""
     return sha256(text.encode()).hexdigest()[:12]
 
 
 def changed(found: Mapping[str, str], expected: Mapping[str, str]) -> tuple[str, ...]:
-    """Say which factors differ between what was kept and what is wanted, a phrase each."""
+    """Return one phrase for each factor that differs between an entry and this start."""
     names = [name for name in {**expected, **found} if found.get(name) != expected.get(name)]
     return tuple(f"{name} was {found.get(name, 'not set')}, is {expected.get(name, 'not set')}" for name in names)

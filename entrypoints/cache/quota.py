@@ -1,6 +1,6 @@
-"""How much the compile caches may take, and what goes first. IO, but for `parse_quota`.
+"""Limits the size of the compile caches, and removes entries that exceed it. IO, except `parse_quota`.
 
-Downloads are not counted: which models a volume holds is its owner's choice.
+Downloads do not count: the volume's owner decides which models it has.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from entrypoints.core.folders import remove, size
 
 QUOTA = "DRYDOCK_CACHE_QUOTA"
 _USUAL = "50%"
-"""Of the volume; the rest is for models."""
+"""The default share of the volume; the rest is for models."""
 _SET_ASIDE = 2
-"""Entries in quarantine that are kept for somebody to look at."""
+"""Quarantined entries that are kept for debugging."""
 _DAY = 86400
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -34,7 +34,7 @@ def parse_quota(text: str, total: int) -> int:
 
 
 def make_room(root: str, env: Mapping[str, str], say: Callable[[str], None]) -> None:
-    """Remove what was set aside long ago, then the entries used longest ago, until all fit the quota and the volume."""
+    """Remove old quarantined entries, then the least recently used ones, until the quota and ROOM are satisfied."""
     try:
         figures = os.statvfs(root)
         allowed = parse_quota(env.get(QUOTA) or _USUAL, figures.f_blocks * figures.f_frsize)
@@ -50,22 +50,22 @@ def make_room(root: str, env: Mapping[str, str], say: Callable[[str], None]) -> 
             return
         if not is_in_use(path) and _evict(root, path):
             excess -= bytes_
-            say(f"cache: {path} removed, used longest ago: the quota is {allowed / 1e9:.1f} GB ({QUOTA})")
+            say(f"cache: removed {path}, the least recently used: the quota is {allowed / 1e9:.1f} GB ({QUOTA})")
 
 
 def _evict(root: str, path: str) -> bool:
-    """Remove an entry and tell whether it went; it is renamed first, so that nobody opens half of it."""
+    """Remove an entry; tell whether it was removed. It is renamed first, so no server opens an incomplete entry."""
     going = f"{root}/{COMPILED}/.{os.path.basename(path)}.going"
     try:
         os.rename(path, going)
-    except OSError:  # somebody else removes it, or the volume is read-only
+    except OSError:  # another process removes it, or the volume is read-only
         return False
     remove(going)
     return True
 
 
 def _old(folder: str) -> tuple[str, ...]:
-    """Return what was set aside before the latest few; names end in when that was."""
+    """Return all quarantined entries except the newest; their names end with the time."""
     try:
         names = sorted(os.listdir(folder), key=_when)
     except OSError:
@@ -74,13 +74,13 @@ def _old(folder: str) -> tuple[str, ...]:
 
 
 def _when(name: str) -> int:
-    """Return the milliseconds at the end of a name; 0 where somebody gave it another."""
+    """Return the milliseconds at the end of a name; 0 if it has none."""
     end = name.rpartition(".")[2]
     return int(end) if end.isdecimal() else 0
 
 
 def _unfinished(folder: str) -> tuple[str, ...]:
-    """Return copies that somebody began more than a day ago and did not finish."""
+    """Return unfinished copies that are more than a day old."""
     try:
         found = [each for each in os.scandir(folder) if each.name.startswith(".")]
         return tuple(each.path for each in found if each.stat().st_mtime < time.time() - _DAY)

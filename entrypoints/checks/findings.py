@@ -1,7 +1,7 @@
-"""Facts + checks (data), and what decisions notice → findings, as text, JSON or JUnit. Pure.
+"""Facts and checks (data), and notices of code → findings, as text, JSON or JUnit. Pure.
 
-A check names a fact by a dotted path into the facts as they print, with one more branch, `derived`, for what follows
-from several facts at once (see `derive`).
+A check names a fact by its dotted path in the output of `facts`. The branch `derived` has values that are computed
+from several facts (see `derive`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entrypoints.core.records import Facts, Finding, Notice, to_json
 GIB = 1 << 30
 MIB = 1 << 20
 UNLIMITED = 1 << 62
-"""How an unlimited resource limit compares: above every threshold."""
+"""Stands for an unlimited resource limit in comparisons: above every threshold."""
 
 PASS = "PASS"  # noqa: S105 - a severity
 INFO = "INFO"
@@ -33,7 +33,7 @@ def evaluate(
 ) -> tuple[Finding, ...]:
     """Compare facts with every check whose conditions are met, in order.
 
-    `places` says where a fact is read in a container.
+    `places` is where each fact is read in a container.
     """
     return judge(checks, facts._asdict() | {"derived": derive(facts)}, places)
 
@@ -46,14 +46,14 @@ def unread(facts: Facts) -> tuple[Notice, ...]:
 
 
 def notice(number: str, found: str, expected: str, /, **values: str) -> Notice:
-    """Make a notice of the finding with this id; `values` fill the names in braces of its words."""
+    """Make a notice of the finding with this id; `values` replace the names in braces in its text."""
     return Notice(number, found, expected, values)
 
 
 def tell(known: Mapping[str, Mapping[str, str]], what: Notice) -> Finding:
-    """Make a finding of a notice, with the words that the profile has for its id.
+    """Make a finding of a notice, with the profile's text for its id.
 
-    Raises INTERNAL where the profile lacks the id, or the values are not those that the words name.
+    Raises INTERNAL if the profile lacks the id, or the values do not match the names in its text.
     """
     words = known.get(what.id)
     if words is None:
@@ -69,19 +69,19 @@ def tell(known: Mapping[str, Mapping[str, str]], what: Notice) -> Finding:
     return Finding(what.id, words["severity"], text, what.found, what.expected, remediation, words["scope"], source)
 
 
-_MISMATCH = "the image's entrypoint and its profile.json do not fit together: build the image again"
+_MISMATCH = "the image's entrypoint and its profile.json do not match: build the image again"
 
 
 def judge(
     checks: Iterable[Mapping[str, Any]], values: Mapping[str, Any], places: Mapping[str, str]
 ) -> tuple[Finding, ...]:
-    """Compare facts, records or as they print, with every check whose conditions are met."""
+    """Compare facts, as records or as JSON values, with every check whose conditions are met."""
     applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
     return tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
 
 
 def derive(facts: Facts) -> dict[str, Any]:
-    """Compute the facts that follow from several; what cannot be known is absent.
+    """Compute values from several facts; unknown values are absent.
 
     physical_cores, threads_per_core: of the CPUs that may be used. numa_nodes: with CPUs that may be used and memory.
     nodes_per_socket: more than one with sub-NUMA clustering. numa_cpus_without_memory: CPUs whose own node gives no
@@ -121,7 +121,7 @@ def derive(facts: Facts) -> dict[str, Any]:
 
 
 def available_memory(facts: Facts) -> int:
-    """Return what may still be taken, by the host's and the container's account."""
+    """Return the available bytes of the host or the container, whichever is less."""
     if facts.cgroup.memory_limit is None:
         return facts.memory.available
     return max(0, min(facts.memory.available, facts.cgroup.memory_limit - facts.cgroup.memory_used))
@@ -153,7 +153,7 @@ def _highest(limit: int | None) -> int:
 
 
 def _mempolicy(kernel: Mapping[str, str]) -> str | None:
-    """Tell whether the container runtime's usual filter blocks set_mempolicy: given CAP_SYS_NICE it lets it through."""
+    """Return whether the container runtime's default filter blocks set_mempolicy; with CAP_SYS_NICE it is allowed."""
     if "seccomp" not in kernel or "sys_nice" not in kernel:
         return None
     return "allowed" if kernel["seccomp"] == "disabled" or kernel["sys_nice"] == "yes" else "blocked"
@@ -167,7 +167,7 @@ def _gib(size: int) -> float:
 
 
 def lookup(path: str, values: Any) -> Any:
-    """Follow a dotted path through records and mappings to what is there, as it prints; None when a step is missing."""
+    """Return the JSON value at a dotted path through records and mappings; None if a step is missing."""
     for step in path.split("."):
         if isinstance(values, Mapping):
             values = values.get(step)
@@ -177,7 +177,7 @@ def lookup(path: str, values: Any) -> Any:
 
 
 def met(condition: Mapping[str, Any], values: Mapping[str, Any]) -> bool | None:
-    """Tell whether a condition holds; None when its fact is not known."""
+    """Tell whether a condition holds; None if its fact is unknown."""
     found, expected = lookup(condition["fact"], values), condition["expected"]
     operator: str = condition["operator"]
     if operator in ("absent", "present"):
@@ -215,7 +215,7 @@ def _several(value: Any) -> Iterable[Any]:
 
 
 def _version(value: Any) -> tuple[int, ...]:
-    """Return the numbers of a version, a candidate's below its release's: 25.5.rc1 → (25, 5, -1, 1) → before 25.5.0."""
+    """Return the numbers of a version; a candidate sorts before its release: 25.5.rc1 → (25, 5, -1, 1) < 25.5.0."""
     import re
 
     parts = re.findall(r"(rc|alpha|beta|dev)?[.-]?(\d+)", str(value)[:80].lower())
@@ -223,7 +223,7 @@ def _version(value: Any) -> tuple[int, ...]:
 
 
 def _at_least(found: Any, expected: Any) -> bool | None:
-    """Compare two versions as if the shorter went on with zeros; None where one has no number."""
+    """Compare two versions, the shorter one padded with zeros; None if one has no number."""
     left, right = _version(found), _version(expected)
     if not left or not right:
         return None
@@ -283,12 +283,12 @@ def _finding(check: Mapping[str, Any], values: Mapping[str, Any], place: str) ->
 
 
 def _given_parts(fix: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a fix without the parts that it leaves out."""
+    """Return a fix without its empty parts."""
     return {name: part for name, part in fix.items() if part}
 
 
 _FEW = 12
-"""Entries of a list that are shown one by one."""
+"""Longest list that is shown entry by entry."""
 
 
 def _found(fact: str, value: Any) -> str:
@@ -326,7 +326,7 @@ def counts(findings: Iterable[Finding]) -> dict[str, int]:
 
 
 def as_text(findings: Iterable[Finding]) -> str:
-    """Format findings for people: a line each, and below what is not right, what to do about it."""
+    """Format findings as text: one line each, and details below those that are not PASS."""
     return "".join(map(_lines, findings))
 
 
@@ -342,13 +342,13 @@ def _lines(finding: Finding) -> str:
 
 
 def _lasting(finding: Finding) -> str:
-    """Return a line on what lasts beyond the next restart, where that is known as data."""
-    words = finding.fix.get("for_good")
-    return f"        for good: {words} (check --fix-script writes it)\n" if words else ""
+    """Return a line on the permanent fix, if the check has one."""
+    words = finding.fix.get("permanent")
+    return f"        permanently: {words} (check --fix-script writes it)\n" if words else ""
 
 
 def as_junit(findings: Iterable[Finding], suite: str) -> str:
-    """Format findings as JUnit XML: FAIL is a failure, WARN is told in the output, UNKNOWN is skipped."""
+    """Format findings as JUnit XML: FAIL is a failure, WARN goes to system-out, UNKNOWN is skipped."""
     import xml.etree.ElementTree as ET  # writes XML, reads none
 
     listed = tuple(findings)
@@ -368,5 +368,5 @@ def as_junit(findings: Iterable[Finding], suite: str) -> str:
 
 
 def _xml(text: str) -> str:
-    """Replace what XML 1.0 cannot carry."""
+    """Replace characters that XML 1.0 does not allow."""
     return "".join(character if character.isprintable() or character == "\n" else "\ufffd" for character in text)

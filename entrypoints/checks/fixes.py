@@ -1,28 +1,33 @@
-"""Findings → a script for the host that a person reads and runs: POSIX sh. Pure; nothing here changes anything."""
+"""Findings → a script for the host that a person reads and runs: POSIX sh. Nothing here changes anything.
+
+fix.sh is the script without findings: its functions, and what it does after the last finding.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import FAIL, INFO, WARN
-from entrypoints.checks.script import EPILOGUE, PRELUDE
 from entrypoints.core.records import Finding
 
 WRONG = (FAIL, WARN, INFO)
 
 
 def script(findings: Iterable[Finding], image: str) -> str:
-    """Return the script: a block for each finding that it can mend, and what is left to people."""
+    """Return the script: a block for each finding that it can fix, and the instructions for the others."""
     wrong = [finding for finding in findings if finding.severity in WRONG]
     blocks = "".join(_block(finding) for finding in wrong if finding.fix)
     rest = "".join(_left(finding) for finding in wrong if not finding.fix and finding.severity != INFO)
-    body = (blocks or "\n# Nothing on this host is to be changed.\n") + rest
-    return PRELUDE.replace("@IMAGE@", _comment(image)) + body + EPILOGUE
+    body = (blocks or "\n# Nothing to change on this host.\n") + rest
+    with open(os.path.join(os.path.dirname(__file__), "fix.sh"), encoding="utf-8") as file:
+        before, after = file.read().split("\n# @FINDINGS@\n")
+    return before.replace("@IMAGE@", _comment(image)) + body + after
 
 
 def _block(finding: Finding) -> str:
-    """Return one finding's block: what was found as comments, then what is done at once, then what lasts."""
+    """Return one finding's block: what was found as comments, then the fix now, then the fix at each boot."""
     fix = finding.fix
     caution = f"# caution   {_comment(fix['caution'])}\n" if fix.get("caution") else ""
     return (
@@ -30,7 +35,7 @@ def _block(finding: Finding) -> str:
         f"# found     {_comment(finding.found)}{_comment(f' ({finding.read})' if finding.read else '')}\n"
         f"# expected  {_comment(finding.expected)}\n# source    {_comment(finding.source)}\n{caution}"
         f"if begin {finding.id} {finding.severity}; then\n"
-        + "".join(f"    {line}\n" for line in (*_at_once(fix), *_for_good(fix)))
+        + "".join(f"    {line}\n" for line in (*_now(fix), *_at_each_boot(fix)))
         + "fi\n"
     )
 
@@ -41,7 +46,7 @@ def _left(finding: Finding) -> str:
     return f"\n# --- {finding.id}: {_comment(finding.text)}\n{found}left {_quote(words)}\n"
 
 
-def _at_once(fix: Mapping[str, Any]) -> Iterable[str]:
+def _now(fix: Mapping[str, Any]) -> Iterable[str]:
     for name, value in fix.get("sysctl", {}).items():
         yield f'set_now {_quote(value)} "$root"/proc/sys/{name.replace(".", "/")}'
     for path, value in fix.get("write", {}).items():
@@ -50,7 +55,7 @@ def _at_once(fix: Mapping[str, Any]) -> Iterable[str]:
         yield f"run_now {_quote(command['unless'])} {_quote(command['run'])}"
 
 
-def _for_good(fix: Mapping[str, Any]) -> Iterable[str]:
+def _at_each_boot(fix: Mapping[str, Any]) -> Iterable[str]:
     for name, value in fix.get("sysctl", {}).items():
         yield f"keep_sysctl {name} {_quote(value)}"
     for path, value in fix.get("write", {}).items():
@@ -71,5 +76,5 @@ def _quote(value: Any) -> str:
 
 
 def _comment(text: str) -> str:
-    """Return text on one line, without what a terminal would act upon."""
+    """Return text on one line, without control characters."""
     return "".join(character if character.isprintable() else " " for character in text)

@@ -1,7 +1,6 @@
-"""What the image is run with (its record `run`) and facts → a finding for each thing that the container was not given.
+"""The image's record `run` and facts → a finding for each thing that the container should have and lacks. Pure.
 
-One finding a thing, none for what is there. What nobody can see from inside (the container runtime, the host's network,
-groups, environment) is not judged. Pure.
+What cannot be seen from inside (the container runtime, the host's network, groups, environment) is not checked.
 """
 
 from __future__ import annotations
@@ -15,16 +14,16 @@ from entrypoints.core.records import Facts, Finding, Limits, Notice
 from entrypoints.facts.probes.common.system import CAPABILITIES
 
 USUAL_SHM = 64 * MIB
-"""What Docker gives without --shm-size and --ipc."""
+"""Docker's default without --shm-size and --ipc."""
 
 _NAMED = 4
-"""Failures of the probe that one message names; `check` tells of all."""
+"""How many failures of the probe the error names; `check` shows all."""
 
 Run = Mapping[str, Any]
 
 
 def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
-    """Return every finding: what could not be read, the profile's checks, and what the container was not given."""
+    """Return every finding: unreadable facts, the profile's checks, and what the container lacks."""
     known = profile.get("findings") or {}
     return (
         *(tell(known, each) for each in unread(facts)),
@@ -34,15 +33,15 @@ def examine(profile: Mapping[str, Any], facts: Facts) -> tuple[Finding, ...]:
 
 
 def missing(run: Run, facts: Facts) -> tuple[Notice, ...]:
-    """Return a notice for each thing of the record that is not there."""
+    """Return a notice for each thing of the record that the container lacks."""
     kinds = (_privileged, _devices, _mounts, _capabilities, _limits, _shared_memory, _security, _user)
     return tuple(finding for kind in kinds for finding in kind(run, facts))
 
 
 def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) -> EntrypointError | None:
-    """Return the error that no device is here: what was looked at, and what to start the container with.
+    """Return the error that no device was found: what was examined, and the options to start the container with.
 
-    None where devices are here, or where the image needs none.
+    None if there are devices, or if the image needs none.
     """
     run = profile.get("run") or {}
     cards = [node["path"] for node in run.get("devices", ()) if node["each"]]
@@ -50,51 +49,47 @@ def none_here(profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str]) 
         return None
     name = profile["accelerator"]
     there = [path for path in cards if facts.grants.get(path)]
-    files = f"behind {' and '.join(there)} no device that can serve" if there else f"{' or '.join(cards)}: none to open"
+    files = f"no usable device behind {' and '.join(there)}" if there else f"{' or '.join(cards)}: none to open"
     failures = [f"{failure.where}: {failure.found}" for failure in facts.failures[:_NAMED]]
     failures += ["…"] if len(facts.failures) > _NAMED else []
-    narrowed = [f"{variable}={value}" for variable, value in sorted(env.items()) if _narrows(variable, value)]
+    selecting = tuple((profile.get("variables") or {}).get("devices", ()))
+    narrowed = [f"{name}={env[name]}" for name in sorted(env) if name.startswith(selecting) and env[name] != "all"]
     looked = "; ".join((files, *narrowed, *failures))
     unset = "".join(f"unset {word.partition('=')[0]}, or " for word in narrowed)
     flags = f"{_cards_flag(run, cards[0])}{_own_files(run)}"
-    hint = f"{unset}docker run {flags} …; `check` says what else this container lacks"
-    return EntrypointError(HOST, f"no {name} device is here: {looked}", hint)
-
-
-def _narrows(variable: str, value: str) -> bool:
-    """Tell a variable by which a user, or the runtime, leaves only some devices to be seen."""
-    return variable.endswith(("_VISIBLE_DEVICES", "_VISIBLE_CHIPS", "_VISIBLE_CORES")) and value != "all"
+    hint = f"{unset}docker run {flags} …; run `check` to see what else the container lacks"
+    return EntrypointError(HOST, f"no {name} device found: {looked}", hint)
 
 
 def _own_files(run: Run) -> str:
-    """Return the flags for files that all cards share; a device library or a runtime brings them by itself."""
+    """Return the options for files that all cards share; --gpus and --runtime include them."""
     if run.get("gpus") or run.get("runtime"):
         return ""
     nodes = (node for node in run.get("devices", ()) if not node["each"] and not node.get("optional"))
     return "".join(f" --device {node['path']}" for node in nodes)
 
 
-def _said(word: Mapping[str, Any], option: str) -> dict[str, str]:
-    """Return what fills the words of a finding: the option that gives what is missing, and why it is needed."""
+def _values(word: Mapping[str, Any], option: str) -> dict[str, str]:
+    """Return the values for a finding's text: the option that adds what is missing, and why it is needed."""
     return {"because": word["because"], "source": word["source"], "option": option}
 
 
 def _words(run: Run, field: str) -> list[Mapping[str, Any]]:
-    """Return the words of a field, one or many, that no check of their own judges."""
+    """Return the words of a field, one or several, that have no check of their own."""
     value = run.get(field)
     words = value if isinstance(value, (list, tuple)) else [value] if value else []
     return [word for word in words if not word.get("check")]
 
 
 def _privileged(run: Run, facts: Facts) -> Iterable[Notice]:
-    """Yield what says that a container is not privileged, where nothing less does."""
+    """Yield a notice if the container must be privileged and is not."""
     word = run.get("privileged")
     if word and "SYS_ADMIN" not in facts.capabilities:
-        yield notice("RUN-008", "no CAP_SYS_ADMIN", "a privileged container", **_said(word, "--privileged"))
+        yield notice("RUN-008", "no CAP_SYS_ADMIN", "a privileged container", **_values(word, "--privileged"))
 
 
 def _devices(run: Run, facts: Facts) -> Iterable[Notice]:
-    """Yield each device file that is absent or may not be opened; of those that each card has, one kind is enough."""
+    """Yield each device file that is missing or cannot be opened; of the files of a card, one kind is enough."""
     nodes = run.get("devices", ())
     cards = [node for node in nodes if node["each"]]
     shared = [node for node in nodes if not node["each"] and not node.get("optional")]
@@ -105,19 +100,19 @@ def _devices(run: Run, facts: Facts) -> Iterable[Notice]:
 
 
 def _device(word: Mapping[str, Any], nodes: list[Mapping[str, Any]], facts: Facts, flag: str) -> Notice:
-    """Make a notice of device files that are absent, or belong to a group that this user is not in."""
+    """Make a notice of device files that are missing, or belong to a group that this user is not in."""
     refused = next(
         (pair for pair in facts.refused.items() if any(_names(node["path"], pair[0]) for node in nodes)), None
     )
     if refused:
         path, rights = refused
         found = f"{path}: {rights}, and this process is user {facts.user[0]}"
-        return notice("RUN-001", found, _OPENABLE, **_said(word, f"--group-add {rights.rpartition(':')[2]}"))
+        return notice("RUN-001", found, _OPENABLE, **_values(word, f"--group-add {rights.rpartition(':')[2]}"))
     found = f"{' or '.join(node['path'] for node in nodes)}: not there"
-    return notice("RUN-001", found, _OPENABLE, **_said(word, flag))
+    return notice("RUN-001", found, _OPENABLE, **_values(word, flag))
 
 
-_OPENABLE = "to be there, and readable and writable for this user"
+_OPENABLE = "readable and writable for this user"
 
 
 def _names(pattern: str, path: str) -> bool:
@@ -127,7 +122,7 @@ def _names(pattern: str, path: str) -> bool:
 
 
 def _cards_flag(run: Run, pattern: str) -> str:
-    """Return how docker gives cards: as a device library, a runtime, or their device files."""
+    """Return docker's option for cards: --gpus, --runtime, or their device files."""
     if run.get("gpus"):
         return f"--gpus {run['gpus']['value']}"
     if run.get("runtime"):
@@ -135,7 +130,7 @@ def _cards_flag(run: Run, pattern: str) -> str:
         chosen = f" --env {visible['value']}{'' if '=' in visible['value'] else '=all'}" if visible else ""
         return f"--runtime {run['runtime']['value']}{chosen}"
     groups = "".join(f" --group-add (number of {word['value']} on the host)" for word in run.get("groups", ()))
-    first = pattern.replace("renderD[0-9]*", "renderD128")  # where the kernel begins to number them
+    first = pattern.replace("renderD[0-9]*", "renderD128")  # the kernel's first number
     first = first.replace("[0-9]*", "0").replace("[0-9]", "0").replace("*", "0")
     return f"--device {first}{groups}"
 
@@ -145,31 +140,31 @@ def _mounts(run: Run, facts: Facts) -> Iterable[Notice]:
         path = mount["path"]
         if not mount["optional"] and facts.grants.get(path) is False:
             flag = f"--mount type=bind,source={path},target={path},readonly"
-            yield notice("RUN-002", f"{path}: not there", "the host's own", **_said(mount, flag))
+            yield notice("RUN-002", f"{path}: not there", "the host's own", **_values(mount, flag))
 
 
 def _capabilities(run: Run, facts: Facts) -> Iterable[Notice]:
-    """Yield each capability that the container was not given, of those that are read."""
+    """Yield each missing capability, of those that the probe reads."""
     for word in _words(run, "capabilities"):
         name = word["value"].upper().removeprefix("CAP_")
         if name in CAPABILITIES.values() and name not in facts.capabilities:
             given = ", ".join(facts.capabilities) or "none of those that accelerators need"
-            yield notice("RUN-003", f"capabilities: {given}", name, **_said(word, f"--cap-add {name}"))
+            yield notice("RUN-003", f"capabilities: {given}", name, **_values(word, f"--cap-add {name}"))
 
 
 def _limits(run: Run, facts: Facts) -> Iterable[Notice]:
-    """Yield each resource limit that `serve` cannot raise to what is asked for, of those that are read."""
+    """Yield each resource limit that `serve` cannot raise to the required value, of those that the probe reads."""
     for word in _words(run, "ulimits"):
         name, _, limits = word["value"].partition("=")
         soft = limits.partition(":")[0]
         found = facts.limits.reachable(name) if name in Limits._fields else None
         if found is not None and (soft == "-1" or not soft.isdigit() or found < int(soft)):
             expected = "unlimited" if soft == "-1" else f"at least {soft}"
-            yield notice("RUN-004", f"{name} = {found}", expected, **_said(word, f"--ulimit {word['value']}"))
+            yield notice("RUN-004", f"{name} = {found}", expected, **_values(word, f"--ulimit {word['value']}"))
 
 
 def _shared_memory(run: Run, facts: Facts) -> Iterable[Notice]:
-    """Yield that /dev/shm is too small, or is Docker's own where the host's is asked for."""
+    """Yield a notice if /dev/shm is too small, or is Docker's default where the host's is required."""
     shm = facts.mounts.get("shm")
     if not shm or not shm.exists:
         return
@@ -177,13 +172,13 @@ def _shared_memory(run: Run, facts: Facts) -> Iterable[Notice]:
     if run.get("ipc"):
         small = _words(run, "ipc") if shm.total <= USUAL_SHM else ()
         for word in small:
-            yield notice("RUN-005", found, "the host's own", **_said(word, f"--ipc {word['value']}"))
+            yield notice("RUN-005", found, "the host's own", **_values(word, f"--ipc {word['value']}"))
         return
     for word in _words(run, "shm"):
         needed = parse_size(word["value"])
         if shm.total < needed:
             expected = f"at least {needed / GIB:.1f} GiB"
-            yield notice("RUN-005", found, expected, **_said(word, f"--shm-size {word['value']}"))
+            yield notice("RUN-005", found, expected, **_values(word, f"--shm-size {word['value']}"))
 
 
 def parse_size(text: str) -> int:
@@ -193,11 +188,11 @@ def parse_size(text: str) -> int:
 
 
 def _security(run: Run, facts: Facts) -> Iterable[Notice]:
-    """Yield that system calls are filtered where they must not be; other options leave no trace inside."""
+    """Yield a notice if system calls are filtered and must not be; other options cannot be seen from inside."""
     for word in _words(run, "security"):
         if word["value"] == "seccomp=unconfined" and facts.kernel.get("seccomp") == "filter":
             option = f"--security-opt {word['value']}"
-            yield notice("RUN-006", "kernel.seccomp = filter", "disabled", **_said(word, option))
+            yield notice("RUN-006", "kernel.seccomp = filter", "disabled", **_values(word, option))
 
 
 def _user(run: Run, facts: Facts) -> Iterable[Notice]:
@@ -205,4 +200,4 @@ def _user(run: Run, facts: Facts) -> Iterable[Notice]:
         user = word["value"].partition(":")[0]
         if user.isdigit() and facts.user[0] not in (-1, int(user)):
             option = f"--user {word['value']}"
-            yield notice("RUN-007", f"user {facts.user[0]}", f"user {user}", **_said(word, option))
+            yield notice("RUN-007", f"user {facts.user[0]}", f"user {user}", **_values(word, option))

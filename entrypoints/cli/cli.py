@@ -76,8 +76,8 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
 
     # PID 1 loses signals without a handler. A blocked signal waits until the supervisor handles it.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
-    _refuse_unmeasured(arguments, env)
     profile = read_profile(env)
+    _check_files(profile, arguments, env)
     facts, plan = _plan_for(arguments, env, profile)
     say(as_text(wrong(plan.findings)) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
@@ -87,12 +87,12 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     return code
 
 
-def _refuse_unmeasured(arguments: Arguments, env: Env) -> None:
-    """Raise MODEL for a missing QUANT_CONFIG file, which vLLM on Gaudi would report minutes later."""
-    path = env.get("QUANT_CONFIG")
-    if path and not arguments.options.recorded and not os.path.isfile(path):
-        hint = "mount the folder of the measurements, or create them with convert --kind calibrate"
-        raise EntrypointError(MODEL, f"QUANT_CONFIG={path}: no such file", hint)
+def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> None:
+    """Check that files which variables name exist: vLLM would look for them minutes later. Raises MODEL."""
+    for name, hint in profile["variables"]["files"].items():
+        path = env.get(name)
+        if path and not arguments.options.recorded and not os.path.isfile(path):
+            raise EntrypointError(MODEL, f"{name}={path}: no such file", hint)
 
 
 def _plan(arguments: Arguments, env: Env) -> int:
@@ -136,7 +136,8 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
     facts, _, _ = _probe(arguments, env, profile)
     hub = parse_hub(_hub_environment(env, facts, profile), given.flag(REVISION), given.flag(DOWNLOAD_DIR))
-    model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub)._replace(revision=read_revision(name, hub))
+    model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"])
+    model = model._replace(revision=read_revision(name, hub))
     return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
 
 

@@ -43,7 +43,7 @@ class Job(NamedTuple):
 def run(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: str) -> int:
     """Convert a model with a script in `folder`; return the exit code. Raises USAGE, HOST, MODEL."""
     own, more = parse(tokens)
-    model = _model(own["--model"])
+    model = _model(own["--model"], profile["converted_name"])
     conversion = choose(profile, model, own.get("--kind", ""))
     output = _output(own["--output"], model.name)
     job = Job(conversion, model.name, output, os.path.join(folder, conversion.context), profile["python"], more)
@@ -74,11 +74,11 @@ def parse(tokens: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...]]:
 # --- checks before anything is written ------------------------------------------------------------------------------
 
 
-def _model(name: str) -> ModelFacts:
+def _model(name: str, converted_name: str) -> ModelFacts:
     if not os.path.isdir(name):
         hint = "download the model first, and mount its folder"
         raise EntrypointError(MODEL, f"--model {name}: no such folder", hint)
-    return read_model(os.path.realpath(name))
+    return read_model(os.path.realpath(name), converted_name=converted_name)
 
 
 def _output(name: str, model: str) -> str:
@@ -86,7 +86,7 @@ def _output(name: str, model: str) -> str:
     output = os.path.realpath(name)
     parent = os.path.dirname(output)
     if os.path.ismount(output):
-        hint = f"use a folder inside it, such as {output}/{os.path.basename(model)}-G2: a mount point cannot be renamed"
+        hint = f"use a folder inside it, such as {output}/{os.path.basename(model)}: a mount point cannot be renamed"
         raise EntrypointError(USAGE, f"--output {name}: is a mount point", hint)
     if os.path.commonpath((output, model)) == model:
         raise EntrypointError(USAGE, f"--output {name}: is inside the model's folder", "use another folder")

@@ -79,16 +79,16 @@ def _takes_images(model: ModelFacts) -> bool:
     return not model.quantization and "image" in model.modalities
 
 
-def typed(model: str, conversion: Conversion | None = None) -> str:
+def typed(profile: Mapping[str, Any], model: str, conversion: Conversion | None = None) -> str:
     """Return what a person types to convert a model."""
     kind = f" --kind {conversion.kind}" if conversion and conversion.takes == ANY else ""
-    return f"docker run … IMG convert --model {model} --output {result(model, conversion)}{kind}"
+    return f"docker run … IMG convert --model {model} --output {result(profile, model, conversion)}{kind}"
 
 
-def result(model: str, conversion: Conversion | None = None) -> str:
+def result(profile: Mapping[str, Any], model: str, conversion: Conversion | None = None) -> str:
     """Return a name for what comes out of a model's folder, as the vendor's manuals write it."""
     measured = conversion is not None and conversion.gives == "measurements"
-    return f"{model.rstrip('/')}{'-measurements' if measured else '-G2'}"
+    return f"{model.rstrip('/')}-{'measurements' if measured else profile['converted_name']}"
 
 
 def others(profile: Mapping[str, Any]) -> str:

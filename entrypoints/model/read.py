@@ -28,8 +28,6 @@ from entrypoints.model.weights import (
 
 MARK = "drydock-conversion.json"
 """In a folder that `convert` wrote: from what, by which script, of which image."""
-_CONVERTED = "g2"
-"""A part of the name of weights for Gaudi2, in the vendor's manuals: DeepSeek-R1-0528-G2."""
 
 _CONFIG = "config.json"
 _MISTRAL = "params.json"
@@ -69,16 +67,24 @@ class ModelFacts(NamedTuple):
     revision: str = ""
     """The hub's commit, or a digest of the folder's files; empty if neither is known."""
     converted: bool = False
-    """Whether a vendor's script converted the weights for the device: `convert` recorded it, or the name has -G2."""
+    """Whether a vendor's script converted the weights for the device: `convert` recorded it, or the name says so."""
     dtype: str = ""
     """The type of the stored weights, usually the one used in training; empty if the configuration does not name it."""
 
 
-def read_model(name: str, load_format: str = "auto", hub: Hub | None = None) -> ModelFacts:
+def read_model(name: str, load_format: str = "auto", hub: Hub | None = None, converted_name: str = "") -> ModelFacts:
     """Read a model folder. A name that is not a path is a hub id, which is looked up if a hub is given.
 
+    `converted_name` is the word in a name that says that the weights are converted already; empty for none.
     Raises MODEL for a folder that is missing or broken, and for a model that the hub does not have.
     """
+    model = _read(name, load_format, hub)
+    words = name.rstrip("/").rsplit("/", 1)[-1].lower().split("-")
+    named_converted = bool(converted_name) and converted_name.lower() in words
+    return model._replace(converted=model.converted or named_converted)
+
+
+def _read(name: str, load_format: str, hub: Hub | None) -> ModelFacts:
     if os.path.isdir(name):
         path, config = _read_config(name)
         facts = _facts(name, config, path)._replace(local=True)
@@ -123,7 +129,7 @@ def _facts(name: str, config: Config, where: str) -> ModelFacts:
     return ModelFacts(
         name, False, config.architecture, method, None, geometry, unknown, problem, group, bits, reordered,
         modalities=config.modalities, expert_share=share,
-        dtype=config.dtype, converted=_CONVERTED in name.rstrip("/").rsplit("/", 1)[-1].lower().split("-"),
+        dtype=config.dtype,
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Two plans, as `plan --json` printed them → what differs, with the reason of each side. Pure but for reading."""
+"""Two outputs of `plan --json` → the settings that differ, with both reasons. Pure, except for reading files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from entrypoints.core.errors import USAGE, EntrypointError
 
 
 class Side(NamedTuple):
-    """One setting as one plan has it; nothing where that plan lacks it."""
+    """One setting in one plan."""
 
     value: str
     origin: str
@@ -18,7 +18,7 @@ class Side(NamedTuple):
 
 
 class Change(NamedTuple):
-    """A setting that two plans give differently."""
+    """A setting that differs between two plans; None where a plan lacks it."""
 
     setting: str
     first: Side | None
@@ -26,12 +26,12 @@ class Change(NamedTuple):
 
 
 def read_plan(path: str) -> dict[str, Side]:
-    """Read what a file that `plan --json` wrote says of each setting. Raises USAGE."""
+    """Read the settings from a file with the output of `plan --json`. Raises USAGE."""
     try:
         with open(path, encoding="utf-8") as file:
             return parse_plan(file.read())
     except (OSError, ValueError) as error:
-        raise EntrypointError(USAGE, f"--diff {path}: {error}", "expected what `plan --json > FILE` wrote") from error
+        raise EntrypointError(USAGE, f"--diff {path}: {error}", "expected the output of `plan --json`") from error
 
 
 def parse_plan(text: str) -> dict[str, Side]:
@@ -39,7 +39,7 @@ def parse_plan(text: str) -> dict[str, Side]:
     plan = json.loads(text)
     reasons = plan.get("reasons") if isinstance(plan, dict) else None
     if not isinstance(reasons, list):
-        raise ValueError("no plan: found no list `reasons`")  # noqa: TRY004 - one error for whatever is wrong in a file
+        raise ValueError("not a plan: no list `reasons`")  # noqa: TRY004 - one error for whatever is wrong in a file
     found = {"model": Side(str(plan.get("model", "")), "command line", "")}
     return found | dict(_setting(reason) for reason in reasons)
 
@@ -52,15 +52,15 @@ def compare(first: Mapping[str, Side], second: Mapping[str, Side]) -> tuple[Chan
 
 
 def as_text(changes: tuple[Change, ...]) -> str:
-    """Format changes for people."""
-    return "".join(line for change in changes for line in _lines(change)) or "the plans start the same\n"
+    """Format changes as text."""
+    return "".join(line for change in changes for line in _lines(change)) or "no differences\n"
 
 
 def _setting(reason: Any) -> tuple[str, Side]:
     try:
         return str(reason["setting"]), Side(str(reason["value"]), str(reason["origin"]), str(reason["because"]))
     except (KeyError, TypeError) as error:
-        raise ValueError("no plan: a reason lacks setting, value, origin or because") from error
+        raise ValueError("not a plan: a reason lacks setting, value, origin or because") from error
 
 
 def _value(side: Side | None) -> str | None:

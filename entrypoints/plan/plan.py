@@ -1,4 +1,4 @@
-"""Profile, facts, model and what the user said → the command that serves, with every reason. Pure."""
+"""Profile, facts, model and the user's flags → the command that serves, with every reason. Pure."""
 
 from __future__ import annotations
 
@@ -23,19 +23,13 @@ from entrypoints.request.vllm_flags import UserFlags, parse_count
 _HIGHEST_PORT = 65535
 
 _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"}
-"""What is set with the caches."""
-
-_SHOWN = (
-    *("VLLM_", "OMP_", "KMP_", "GOMP_", "CPU_VISIBLE_", "HF_", "HUGGING", "TRANSFORMERS_", "TORCH", "TRITON_"),
-    "QUANT_CONFIG",
-)
-"""Beginnings of the user's variables that are worth a reason even when nothing weaker set them."""
+"""Variables that are set together with the caches."""
 
 
 def command(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, drain_timeout: float = 0
 ) -> ServePlan:
-    """Make the plan. Raises HOST where the image needs a device and none is here, and what the decisions raise."""
+    """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors."""
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise nothing
@@ -46,16 +40,17 @@ def command(
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
-    user = [(ENVIRONMENT, _environment(own, settable)), (COMMAND_LINE, _command_line(given))]
+    listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
+    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given))]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    told = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download))
+    noticed = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download))
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
         reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
-        findings=(*examine(profile, facts), *told),
+        findings=(*examine(profile, facts), *noticed),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
         port=_port(str(chosen[PORT].value.value)),
@@ -68,7 +63,7 @@ def command(
 def _caches(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, chosen: Mapping[str, Chosen]
 ) -> tuple[CachePlan, dict[str, Value]]:
-    """Plan the caches once all that names them is settled."""
+    """Plan the caches; `chosen` are all settings that name them."""
     if "cache" not in facts.mounts:
         return CachePlan(), {}
     plan = cache_plan(profile, facts, model, given.env, chosen)
@@ -83,7 +78,7 @@ def _port(text: str) -> int:
 
 
 def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tuple[Notice, ...]:
-    """Say that weights which are still to come are larger than what is free where they go, as far as that is known."""
+    """Return a notice if weights to be downloaded are larger than the free space, if both are known."""
     cache, weights = facts.mounts.get("cache"), model.weights
     if not (cache and weights and model.elsewhere and str(folder).startswith(f"{cache.path}/")):
         return ()
@@ -108,15 +103,15 @@ def _defaults(model: ModelFacts, given: UserFlags) -> dict[str, Value]:
 
 
 def _own_code(given: UserFlags) -> dict[str, Value]:
-    """Run no code that comes with a model, as vLLM does not either where nothing is said."""
+    """Run no code that comes with a model, which is also vLLM's default."""
     if given.known and REMOTE_CODE not in given.known:
         return {}
-    because = "a model may bring Python code, which runs only when you say so; vLLM has most families' code itself"
-    return {REMOTE_CODE: Value(False, because, ("true: for models that vLLM's start asks it for",))}
+    because = "Python code that comes with a model runs only if you allow it; vLLM has the code of most model families"
+    return {REMOTE_CODE: Value(False, because, ("true: for models whose start asks for it",))}
 
 
 def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, Value]:
-    """Return what the base's scripts export, except what the user set otherwise than the image has it."""
+    """Return the variables that the base's scripts export, except those that the user changed."""
     saved = profile.get("environment", {})
     because = f"as {' and '.join(saved.get('scripts', ()))} of the base image exports it"
     variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
@@ -124,11 +119,11 @@ def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, V
 
 
 def _drain(given: UserFlags, timeout: float) -> dict[str, Value]:
-    """Let vLLM finish what runs when it is told to end, where it can; without the flag it aborts all requests."""
+    """Let vLLM finish running requests when it is stopped, if it supports that; by default it aborts them."""
     if not timeout or SHUTDOWN not in given.known:
         return {}
     because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
-    return {SHUTDOWN: Value(str(_rounded_up(timeout)), because, ("0, vLLM's own: aborts them all",))}
+    return {SHUTDOWN: Value(str(_rounded_up(timeout)), because, ("0: vLLM's default, aborts them all",))}
 
 
 def _rounded_up(seconds: float) -> int:
@@ -142,12 +137,13 @@ def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]
 
 
 def _chosen(facts: Facts, given: UserFlags) -> Mapping[str, str]:
-    """Return the variables that somebody chose."""
+    """Return the variables that the user set."""
     return chosen_environment(given.env, facts.mounts["cache"]) if "cache" in facts.mounts else given.env
 
 
-def _environment(env: Mapping[str, str], settable: set[str]) -> dict[str, Value]:
-    names = (name for name, value in env.items() if value and (name in settable or name.startswith(_SHOWN)))
+def _environment(env: Mapping[str, str], settable: set[str], shown: tuple[str, ...]) -> dict[str, Value]:
+    """Return the user's variables that replace a setting, and those whose names begin with one of `shown`."""
+    names = (name for name, value in env.items() if value and (name in settable or name.startswith(shown)))
     return {name: Value(env[name], "set in the container's environment") for name in names}
 
 
@@ -159,11 +155,11 @@ def _words(name: str, words: str) -> str:
     return name if redact_value(name, words) != words else words
 
 
-# --- what becomes of them -------------------------------------------------------------------------------------------
+# --- command line and environment -----------------------------------------------------------------------------------
 
 
 def _flags(chosen: Mapping[str, Chosen], given: UserFlags) -> tuple[str, ...]:
-    """Return vLLM's flags: ours in order, then the user's as they were written."""
+    """Return vLLM's flags: chosen ones, sorted, then the user's as given."""
     words: list[str] = []
     for name, item in sorted(chosen.items()):
         value = item.value.value
@@ -192,7 +188,7 @@ def _shown(value: str | bool) -> str:
 
 
 def redacted(plan: ServePlan) -> ServePlan:
-    """Return the plan as it may be printed."""
+    """Return the plan without secrets, for printing."""
     reasons = (
         reason._replace(
             value=redact_value(reason.setting, reason.value),
@@ -211,7 +207,7 @@ def as_json(plan: ServePlan) -> dict[str, Any]:
 
 
 def as_text(plan: ServePlan) -> str:
-    """Format the command, the environment, and a line for each reason."""
+    """Format the command, the environment, and one line for each reason."""
     from shlex import join, quote
 
     shown = redacted(plan)
@@ -220,7 +216,7 @@ def as_text(plan: ServePlan) -> str:
 
 
 def reasons_text(plan: ServePlan) -> str:
-    """Format the reasons, a line each, and why not the alternatives below."""
+    """Format the reasons, one line each, with the rejected alternatives below."""
     return "".join(
         f"{reason.setting} = {reason.value}  [{reason.origin}] {reason.because}\n"
         + "".join(f"    not {text}\n" for text in reason.instead)
@@ -229,5 +225,5 @@ def reasons_text(plan: ServePlan) -> str:
 
 
 def wrong(findings: Iterable[Finding]) -> tuple[Finding, ...]:
-    """Return the findings that somebody should read."""
+    """Return the findings that need attention."""
     return tuple(finding for finding in findings if finding.severity in ("WARN", "FAIL", "UNKNOWN"))

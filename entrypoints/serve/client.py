@@ -1,6 +1,6 @@
-"""Asks vLLM's server over HTTP, wherever its flags made it listen: address, TLS, Unix socket, API key. IO.
+"""Client of vLLM's server, wherever its flags make it listen: address, TLS, Unix socket, API key. IO.
 
-`parse_endpoint` is pure. http.client costs 30 ms to import, hence inside: nothing of this runs before vLLM does.
+`parse_endpoint` is pure. http.client takes 30 ms to import, so functions import it after vLLM was started.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import http.client
 
 ANSWER_AT_MOST = 16 * 1024 * 1024
-"""Bytes of one answer: a bound, far above any that is asked for here."""
+"""Largest response in bytes."""
 
 
 class Endpoint(NamedTuple):
@@ -40,12 +40,12 @@ class Reply(NamedTuple):
     body: bytes
 
 
-class Unreachable(Exception):  # noqa: N818 -- it is what the server is, and nothing that went wrong here
-    """The server gave no HTTP answer; the text says why."""
+class Unreachable(Exception):  # noqa: N818 -- a state of the server, not an error here
+    """The server gave no HTTP response; the text says why."""
 
 
 def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, str]) -> Endpoint:
-    """Tell from vLLM's flags and environment where to ask it. Pure."""
+    """Return where vLLM listens, according to its flags and environment. Pure."""
     wildcard = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 -- read here, not bound
     return Endpoint(
         host=wildcard.get(host, host),
@@ -57,7 +57,7 @@ def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, 
 
 
 def flag(argv: Sequence[str], name: str) -> str:
-    """Return a flag's last value, in either form (`--a b`, `--a=b`, underscores as dashes); empty without one."""
+    """Return a flag's last value, in either form (`--a b`, `--a=b`, underscores as dashes); empty if absent."""
     found = ""
     for token, following in itertools.zip_longest(argv, argv[1:], fillvalue=""):
         spelled, equals, value = token.partition("=")
@@ -67,7 +67,7 @@ def flag(argv: Sequence[str], name: str) -> str:
 
 
 def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None, timeout: float = 5.0) -> Reply:
-    """GET a path, or POST a question to it as JSON; raises Unreachable. `timeout` is for each wait, in seconds."""
+    """GET a path, or POST a question to it as JSON. `timeout` is for each wait, in seconds. Raises Unreachable."""
     import http.client
     import json
 
@@ -96,8 +96,8 @@ def _connection(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnectio
     if endpoint.tls:
         import ssl
 
-        # The certificate is for the name that clients use; this is the loopback.
-        context = ssl._create_unverified_context()  # noqa: SLF001, S323 -- as said
+        # The certificate names the host that clients use; this connects to the loopback address.
+        context = ssl._create_unverified_context()  # noqa: SLF001, S323 -- see above
         return http.client.HTTPSConnection(endpoint.host, endpoint.port, timeout=timeout, context=context)
     return http.client.HTTPConnection(endpoint.host, endpoint.port, timeout=timeout)
 

@@ -1,7 +1,7 @@
-"""Is the server ready, and are its answers right? The verb `health`, and the known answer before ready. IO.
+"""Checks whether the server is ready and its answers are right: the verb `health`, and the known answer. IO.
 
-Tokens are right when prefill and decode agree on them, and when a model that has a recorded answer gives it. The two
-paths run different kernels over the same weights: a wrong kernel, layout or cache shows as a disagreement.
+Tokens are right if prefill and decode agree on them, and if a model with a recorded answer gives that answer. Prefill
+and decode run different kernels over the same weights, so a wrong kernel, layout or cache makes them disagree.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ PROMPT = (
     "The sun rises in the east and sets in the west. Every morning its light falls on the hills first, then on the "
     "river, and at last on the roofs of the town, where people open their windows and"
 )
-"""Plain prose with many likely continuations: a model sure of every token would hide a wrong kernel."""
+"""Prose with many likely continuations: if the model were sure of every token, a wrong kernel would go unnoticed."""
 TOKENS = 16
 MARGIN = 0.5
-"""Log probability by which a token may lie behind prefill's best, and by which prefill and decode may differ on it.
-Two bfloat16 roundings of a logit near 20 make 0.25; at most 0.13 was seen on cpu, vLLM 0.32, SmolLM2-135M in bfloat16.
-A profile's threshold `known_answer_margin` replaces it."""
+"""Largest allowed difference of log probabilities: between a token and prefill's best one, and between prefill and
+decode for a token. Rounding a logit near 20 to bfloat16 twice makes 0.25. Measured on CPUs with vLLM 0.32 and
+SmolLM2-135M in bfloat16: at most 0.13. A profile's threshold `known_answer_margin` replaces it."""
 PATIENCE = 300.0
-"""Seconds to wait for one answer: the first may compile kernels."""
+"""Seconds to wait for one answer; the first request can compile kernels."""
 
 RIGHT, WRONG, UNANSWERED = "right", "wrong", "unanswered"
 
@@ -47,33 +47,33 @@ GREEDY = {
     "frequency_penalty": 0,
     "min_tokens": 0,
 }
-"""Said in full: a model's generation_config.json and --override-generation-config change what is left out."""
+"""Complete, because a model's generation_config.json and --override-generation-config set what is omitted."""
 
 
 class Verdict(NamedTuple):
-    """What became of comparing answers."""
+    """The result of comparing answers."""
 
     outcome: str
-    """RIGHT, WRONG, or UNANSWERED when the server could not be asked and should be asked again."""
+    """RIGHT, WRONG, or UNANSWERED if the server gave no answer and must be asked again."""
     reason: str = ""
     notes: tuple[str, ...] = ()
     """What was compared, and what could not be and why."""
 
 
 class Refused(Exception):  # noqa: N818 -- an answer, not an error
-    """The server will not do this with this model or these flags: a statement, not a wrong answer."""
+    """The server does not support this request with this model or these flags; not a wrong answer."""
 
 
 class Forbidden(Exception):  # noqa: N818 -- as above
-    """The server wants a key that is not known here, so its answers cannot be asked for."""
+    """The server requires an API key that is unknown here, so its answers cannot be compared."""
 
 
 Ask = Callable[[str, Mapping[str, Any] | None], Reply]
-"""Asks one path, with a question or without."""
+"""Sends a request to a path, with or without a question."""
 
 
 def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
-    """Ask whether the server in this container is ready: 0, NOT_READY or WRONG_ANSWER with the reason on stderr."""
+    """Return 0 if the server in this container is ready, else NOT_READY or WRONG_ANSWER; print the reason on stderr."""
     code, reason = health(argv, command_line(1), env)
     if reason:
         sys.stderr.write(f"drydock: {reason}\n")
@@ -81,18 +81,18 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
 
 
 def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[int, str]:
-    """Return exit code and reason; `first` is the command line of process 1, which knows the ports it was given."""
+    """Return exit code and reason; `first` is the command line of process 1, which has the port options."""
     try:
-        reply = ask(*_whom_to_ask(argv, first, env))
+        reply = ask(*_endpoint_of(argv, first, env))
     except (Unreachable, ValueError) as error:
         return NOT_READY, f"not ready: {error}"
     if reply.status == HTTP_OK:
         return OK, ""
-    said = _json(reply)
-    return (WRONG_ANSWER if said.get("wrong") else NOT_READY), f"not ready: {said.get('reason') or reply.status}"
+    state = _json(reply)
+    return (WRONG_ANSWER if state.get("wrong") else NOT_READY), f"not ready: {state.get('reason') or reply.status}"
 
 
-def _whom_to_ask(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
+def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
     port = flag(argv, "--status-port")
     if not port and ("--exec" in first or "-m" in first):  # no supervisor: vLLM is process 1, or below a small init
         return parse_endpoint(first, flag(first, ADDRESS), int(flag(first, PORT) or VLLM_PORT), env), "/health"
@@ -105,12 +105,12 @@ def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str) -
 
 
 def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> Verdict:
-    """Run each comparison; the first wrong one decides. `config` is the sha256 of the model's config.json."""
+    """Run each comparison until one is wrong. `config` is the sha256 of the model's config.json."""
     notes: list[str] = []
     try:
         name = _model_name(ask_server)
         for comparison in (_prefill_with_decode, _recorded_answer):
-            wrong, note = _stated(comparison, ask_server, name, profile, config)
+            wrong, note = _run_comparison(comparison, ask_server, name, profile, config)
             if wrong:
                 return Verdict(WRONG, wrong, tuple(notes))
             notes.append(note)
@@ -119,12 +119,12 @@ def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> Verdict
     except (Unreachable, Refused) as error:
         return Verdict(UNANSWERED, str(error))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        return Verdict(UNANSWERED, f"an answer does not have vLLM's form: {error!r}")
+        return Verdict(UNANSWERED, f"an answer has an unexpected format: {error!r}")
     return Verdict(RIGHT, "", tuple(notes))
 
 
 def config_sha256(model: str) -> str:
-    """Return the sha256 of a model folder's config.json; empty for a model that is no local folder."""
+    """Return the sha256 of a model folder's config.json; empty if the model is not a local folder."""
     import hashlib
 
     try:
@@ -135,10 +135,10 @@ def config_sha256(model: str) -> str:
 
 
 Comparison = Callable[[Ask, str, Mapping[str, Any], str], tuple[str, str]]
-"""Returns what is wrong (empty if nothing), and a note of what was compared."""
+"""Returns the error (empty if none) and a note on what was compared."""
 
 
-def _stated(
+def _run_comparison(
     comparison: Comparison, ask_server: Ask, name: str, profile: Mapping[str, Any], config: str
 ) -> tuple[str, str]:
     try:
@@ -156,33 +156,33 @@ def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any],
     if not prompt or tokens is None:
         raise Refused("this vLLM returns no token ids")
     if len(tokens) < TOKENS:
-        raise Refused(f"this server gives {len(tokens)} tokens at most, {TOKENS} are compared")
+        raise Refused(f"this server returns at most {len(tokens)} tokens; the comparison needs {TOKENS}")
     # vLLM does not read its prefix cache for a request with prompt_logprobs, so this is a prefill of every token.
     prefill = {"prompt": [*prompt, *tokens], "max_tokens": 1, "prompt_logprobs": 1}
     prefilled = _choice(ask_server, "/v1/completions", greedy | prefill)
     margin = float(profile.get("thresholds", {}).get("known_answer_margin", {}).get("value", MARGIN))
     values = (decoded.get("logprobs") or {}).get("token_logprobs") or ()
     wrong = disagreement(tokens, values, (prefilled.get("prompt_logprobs") or [])[len(prompt) :], margin)
-    said = f"{decoded.get('text', '')!r} after {PROMPT!r}"
-    return (f"{wrong}, in {said}" if wrong else ""), f"prefill and decode agree on {len(tokens)} tokens: {said}"
+    answer = f"{decoded.get('text', '')!r} after {PROMPT!r}"
+    return (f"{wrong}, in {answer}" if wrong else ""), f"prefill and decode agree on {len(tokens)} tokens: {answer}"
 
 
 def disagreement(
     tokens: Sequence[int], values: Sequence[float], prefill: Sequence[Mapping[str, Any] | None], margin: float
 ) -> str:
-    """Say where prefill disagrees with the decoded `tokens` and the `values` of their log probabilities. Pure.
+    """Return where prefill disagrees with the decoded `tokens` and their log probabilities `values`. Pure.
 
-    `prefill` holds the log probabilities of the likeliest token and of the decoded one, at each position.
+    `prefill` has the log probabilities of the likeliest token and of the decoded one, at each position.
     """
     if not len(tokens) == len(values) == len(prefill) == TOKENS:
         found = f"{len(tokens)}, {len(values)} and {len(prefill)}"
         return f"expected {TOKENS} tokens, log probabilities and prefilled positions, found {found}"
     positions = zip(tokens, values, prefill, strict=True)
-    differences = (_differs(token, value, entry or {}, margin) for token, value, entry in positions)
+    differences = (_difference(token, value, entry or {}, margin) for token, value, entry in positions)
     return next((f"token {position}: {text}" for position, text in enumerate(differences) if text), "")
 
 
-def _differs(token: int, value: float, entry: Mapping[str, Any], margin: float) -> str:
+def _difference(token: int, value: float, entry: Mapping[str, Any], margin: float) -> str:
     known = {key: float(item["logprob"]) for key, item in entry.items()}
     seen = known.get(str(token), float("nan"))
     best = max(known, key=lambda key: known[key], default="nothing")
@@ -200,8 +200,8 @@ def _recorded_answer(ask_server: Ask, name: str, profile: Mapping[str, Any], con
     for answer in known:
         message = [{"role": "user", "content": answer["prompt"]}]
         question = {"model": name, "messages": message, **GREEDY, "max_tokens": answer["max_tokens"]}
-        said = _choice(ask_server, "/v1/chat/completions", question).get("message", {})
-        text = " ".join(str(said[key]) for key in ("reasoning", "content") if said.get(key))
+        found = _choice(ask_server, "/v1/chat/completions", question).get("message", {})
+        text = " ".join(str(found[key]) for key in ("reasoning", "content") if found.get(key))
         if answer["contains"] not in text:
             return f"{answer['prompt']!r}: expected an answer with {answer['contains']!r}, found {text!r}", ""
     return "", f"{len(known)} recorded answer{'s' if len(known) > 1 else ''} of {known[0]['model']} given"
@@ -218,7 +218,7 @@ def _choice(ask_server: Ask, path: str, question: Mapping[str, Any]) -> Mapping[
 
 
 def _answered(reply: Reply, path: str) -> Reply:
-    """Return a 200; raise Refused for what this model or these flags do not do, Unreachable for all else."""
+    """Return a reply with status 200. Raises Refused for an unsupported request, Unreachable for any other status."""
     if reply.status == HTTP_OK:
         return reply
     message = _message(reply)
@@ -232,13 +232,13 @@ def _answered(reply: Reply, path: str) -> Reply:
 
 
 def _message(reply: Reply) -> str:
-    said = _json(reply)
-    error = said.get("error")
-    return str(error.get("message") if isinstance(error, dict) else error or said.get("detail") or "")
+    body = _json(reply)
+    error = body.get("error")
+    return str(error.get("message") if isinstance(error, dict) else error or body.get("detail") or "")
 
 
 def _json(reply: Reply) -> dict[str, Any]:
-    """Return the object an error came with, if it came with one."""
+    """Return the JSON object in a reply; empty if there is none."""
     try:
         value = json.loads(reply.body)
     except ValueError:

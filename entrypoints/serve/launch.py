@@ -1,6 +1,6 @@
-"""Turns a ServePlan into a running vLLM: what must hold first, then exec, or the supervisor. IO.
+"""Turns a ServePlan into a running vLLM: prepares the host, then runs exec or the supervisor. IO.
 
-Only what must precede vLLM is imported above; the rest loads while vLLM's interpreter starts.
+Modules that are not needed before vLLM starts are imported later, while vLLM's interpreter starts.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
     from entrypoints.request.arguments import Options
 
 GROUP_WRITES = 0o007
-"""umask: what one UID of group 0 puts into the cache, the next one may replace."""
+"""umask: another UID of group 0 can replace what this one writes to the cache."""
 
 
 def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
-    """Run vLLM until it ends or is told to; return the exit code. With `options.exec_` become vLLM instead.
+    """Run vLLM until it exits or is stopped; return the exit code. With `options.exec_`, replace this process by vLLM.
 
-    Raises HOST for what is missing, before anything is started.
+    Raises HOST if a requirement is missing, before anything is started.
     """
-    caches, whole = prepare_host(plan, facts, env, options)
+    caches, whole = prepare_host(plan, profile, facts, env, options)
     if options.exec_:
         caches.hold()
         become(plan, whole)
@@ -44,15 +44,15 @@ def serve(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mappin
 
 
 def warm(plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options) -> int:
-    """Start vLLM, wait until it is ready, stop it; the caches stay filled. Return the exit code. Raises HOST."""
-    caches, whole = prepare_host(plan, facts, env, options)
+    """Start vLLM, wait until it is ready, and stop it; the caches stay filled. Return the exit code. Raises HOST."""
+    caches, whole = prepare_host(plan, profile, facts, env, options)
     return _supervised(plan, profile, whole, options, caches, until_ready=True)
 
 
 def prepare_host(
-    plan: ServePlan, facts: Facts, env: Mapping[str, str], options: Options
+    plan: ServePlan, profile: Mapping[str, Any], facts: Facts, env: Mapping[str, str], options: Options
 ) -> tuple[Caches, dict[str, str]]:
-    """See that ports are free, raise limits, open the caches; return them with vLLM's whole environment.
+    """Check that ports are free, raise limits, and open the caches; return the caches and vLLM's environment.
 
     Raises HOST or USAGE.
     """
@@ -62,14 +62,14 @@ def prepare_host(
     tmp = facts.mounts.get("tmp")
     if tmp and not tmp.writable:
         hint = "add --tmpfs /tmp to docker run, or an emptyDir at /tmp"
-        raise EntrypointError(HOST, f"{tmp.path}: cannot be written; vLLM's processes meet there", hint)
+        raise EntrypointError(HOST, f"{tmp.path}: cannot be written; vLLM's processes need it to communicate", hint)
     if options.status_port == plan.port and not options.exec_:
-        hint = "choose another with --status-port N"
-        raise EntrypointError(USAGE, f"--status-port {plan.port} is vLLM's own --port", hint)
+        hint = "choose another port with --status-port N"
+        raise EntrypointError(USAGE, f"--status-port {plan.port} is also vLLM's --port", hint)
     if not flag(plan.argv, SOCKET):
         check_port(plan.host, plan.port)
     whole = environment(plan, env)
-    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say)
+    caches = Caches(plan.cache, private_root(env, facts.user[0]), whole, say, tuple(profile["variables"]["compiling"]))
     caches.open()
     for path, text in plan.files.items():
         write(path, text)
@@ -80,19 +80,19 @@ def prepare_host(
 
 
 def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the inherited environment with the plan's on top.
+    """Return the inherited environment, with the plan's variables replacing it.
 
-    Kubernetes describes a Service named `vllm` to its pods as VLLM_PORT=tcp://…, upon which vLLM dies
-    (vllm.envs.get_vllm_port): nobody chose that value, so it is left out and said.
+    Kubernetes sets VLLM_PORT=tcp://… in its pods for a Service named `vllm`, and vLLM exits with an error on that value
+    (vllm.envs.get_vllm_port). The user did not choose it, so it is dropped with a warning.
     """
     whole = {**env, **plan.env}
     if whole.get("VLLM_PORT", "").startswith(("tcp://", "udp://")):
-        say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} left out: a Kubernetes service link, not a port")
+        say(f"WARN VLLM_PORT={whole.pop('VLLM_PORT')} ignored: it is a Kubernetes service link, not a port")
     return whole
 
 
 def bind(cpus: str) -> None:
-    """Keep this process, and with it vLLM, to these CPUs. Raises USAGE for what is no list of them."""
+    """Bind this process, and so vLLM, to these CPUs. Raises USAGE for an invalid list."""
     from entrypoints.core.parse import parse_id_list
 
     if not cpus:
@@ -101,13 +101,13 @@ def bind(cpus: str) -> None:
         os.sched_setaffinity(0, parse_id_list(cpus))
     except (OSError, ValueError) as error:
         raise EntrypointError(
-            USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "CPUs that the container has, such as 0-9"
+            USAGE, f"DRYDOCK_CPUS={cpus}: {error}", "name CPUs that the container has, such as 0-9"
         ) from error
 
 
 def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
-    """Replace this process by vLLM. Raises HOST when its interpreter cannot be run."""
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # what was blocked while planning is vLLM's to take now
+    """Replace this process by vLLM. Raises HOST if its interpreter cannot be run."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # unblock what was blocked while planning
     try:
         os.execve(plan.argv[0], list(plan.argv), dict(env))  # noqa: S606 -- a list, no shell: what --exec means
     except OSError as error:
@@ -115,7 +115,7 @@ def become(plan: ServePlan, env: Mapping[str, str]) -> NoReturn:
 
 
 def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
-    """Return what starts vLLM, in a session of its own so that a terminal's Ctrl-C reaches only the supervisor."""
+    """Return a function that starts vLLM in its own session, so that Ctrl-C reaches only the supervisor."""
 
     def spawn() -> int:
         try:
@@ -134,7 +134,7 @@ def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
 
 
 def say(text: str) -> None:
-    """Say one line on standard error."""
+    """Print one line on standard error."""
     sys.stderr.write(f"drydock: {text}\n")
     sys.stderr.flush()
 
@@ -188,7 +188,7 @@ def _supervised(
 
 
 def _repeat(failure: str, suspects: str) -> NoReturn:
-    """Start over in this very process, without what was kept: this plan was ready with it before, and now it fails."""
+    """Restart this process without the cache entries that worked for an earlier start and not for this one."""
     from entrypoints.cache.lifecycle import SUSPECT, repeated
 
     say(repeated(failure, suspects))

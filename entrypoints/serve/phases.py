@@ -1,6 +1,6 @@
 """What is known about a start, from the first instruction to ready: phases, readiness and why not. Pure.
 
-Phases are told from what processes are and hold, never from log lines, whose wording changes between releases.
+Phases are derived from process titles and mapped files, not from log lines, whose wording changes between releases.
 """
 
 from __future__ import annotations
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 PLAN = "plan"
-"""From the start of the process until vLLM is spawned."""
+"""From the start of this process until vLLM is spawned."""
 SPAWN = "spawn"
-"""Until the kernel runs vLLM's interpreter."""
+"""Until vLLM's interpreter runs."""
 IMPORT = "import"
 """API server, engine core and workers import torch and vLLM, one after the other."""
 LOAD = "load"
-"""From the last import until no weight file is mapped any more; a loader that maps none counts until the end."""
+"""From the last import until no weight file is mapped. If the loader maps none, until vLLM's /health answers."""
 ENGINE_INIT = "engine_init"
 """Profiling, compilation, KV cache; ends when vLLM's /health answers."""
 KNOWN_ANSWER = "known_answer"
@@ -25,11 +25,11 @@ READY = "ready"
 ORDER = (PLAN, SPAWN, IMPORT, LOAD, ENGINE_INIT, KNOWN_ANSWER, READY)
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
-"""How weight files end."""
+"""File name extensions of weights."""
 
 
 class Process(NamedTuple):
-    """One process of vLLM's session: its command line as one text, and the files that it maps into memory."""
+    """One process of vLLM's session: its command line as one string, and the files that it maps into memory."""
 
     title: str
     mapped: tuple[str, ...]
@@ -41,21 +41,21 @@ class State(NamedTuple):
     entered: tuple[tuple[str, float], ...] = ((PLAN, 0.0),)
     """Each phase with the time it began, in order."""
     healthy: bool = False
-    """vLLM's /health answers now."""
+    """Whether vLLM's /health answers now."""
     verified: bool = False
-    """Its answers were found right, or could not be checked for a reason that `notes` states."""
+    """Whether its answers are right, or could not be compared for a reason in `notes`."""
     wrong: str = ""
-    """What was expected and what came instead."""
+    """The expected and the found answer, if they differ."""
     stopping: str = ""
-    """Why the server is going away."""
+    """Why the server stops."""
     trouble: str = ""
-    """The last thing that went wrong on the way to ready."""
+    """The last problem before the server became ready."""
     notes: tuple[str, ...] = ()
-    """What was checked, and what could not be and why."""
+    """What was compared, and what could not be compared and why."""
     idle: bool = False
-    """While stopping: the last running request has ended."""
+    """While stopping: whether the last running request has ended."""
     unseen: bool = False
-    """While stopping: vLLM does not say how many requests run."""
+    """While stopping: whether vLLM does not report how many requests run."""
 
 
 def phase(state: State) -> str:
@@ -64,19 +64,19 @@ def phase(state: State) -> str:
 
 
 def enter(state: State, name: str, at: float) -> State:
-    """Move on to a later phase at `at`; going back is impossible, phases in between may be skipped."""
+    """Enter a later phase at `at`. Phases can be skipped; an earlier phase is ignored."""
     if ORDER.index(name) <= ORDER.index(phase(state)):
         return state
     return state._replace(entered=(*state.entered, (name, at)))
 
 
 def is_ready(state: State) -> bool:
-    """Tell whether requests may come."""
+    """Tell whether the server is ready for requests."""
     return state.healthy and state.verified and not state.wrong and not state.stopping
 
 
 def why_not(state: State) -> str:
-    """Say in one sentence why requests may not come; empty when they may."""
+    """Return in one sentence why the server is not ready; empty if it is."""
     if is_ready(state):
         return ""
     fallback = "vLLM no longer answers" if phase(state) == READY else f"starting: {phase(state)}"
@@ -84,18 +84,18 @@ def why_not(state: State) -> str:
 
 
 def seconds(state: State, now: float) -> dict[str, float]:
-    """Return the seconds that each phase took, the running one up to `now`; being ready takes none."""
+    """Return the seconds of each phase, of the current one up to `now`; READY is left out."""
     ends = (*(at for _, at in state.entered[1:]), now)
     return {name: end - at for (name, at), end in zip(state.entered, ends, strict=True) if name != READY}
 
 
 def startup_seconds(state: State, now: float) -> float:
-    """Return how long it took until ready for the first time, or up to `now`."""
+    """Return the seconds until the server was ready for the first time, else up to `now`."""
     return dict(state.entered).get(READY, now)
 
 
 def observed_phase(processes: Iterable[Process], before: str, *, loaded: bool) -> str:
-    """Tell the phase from vLLM's processes, the phase before, and whether weights were seen mapped already.
+    """Return the phase, given vLLM's processes, the phase `before`, and whether weights were mapped earlier (`loaded`).
 
     vLLM titles a process `VLLM::EngineCore` or `VLLM::Worker` once its imports are done; until then a spawned one is
     called after multiprocessing's spawn_main. Workers come last and load weights first.

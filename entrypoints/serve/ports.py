@@ -1,4 +1,4 @@
-"""The TCP ports of a start, before anything else runs: vLLM's must be free, the status port is taken. IO."""
+"""The TCP ports of a start: checks that vLLM's port is free and binds the status port. IO."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.host.processes import is_listening
 
 CLIENTS_AT_MOST = 64
-"""Of the status port, at a time."""
+"""Simultaneous connections to the status port."""
 
 
 def check_port(host: str, port: int) -> None:
-    """Raise HOST unless vLLM will be able to bind its address; nothing stays bound."""
+    """Raise HOST if vLLM could not bind its address. Nothing stays bound."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         probe = socket.socket(family, socket.SOCK_STREAM)
@@ -23,7 +23,7 @@ def check_port(host: str, port: int) -> None:
             probe.close()
     except OSError as error:
         by = "; another process of this network namespace listens there" if is_listening(port) else ""
-        hint = "choose another with --port N, or an address of this host with --host"
+        hint = "choose another port with --port N, or an address of this host with --host"
         raise EntrypointError(HOST, f"--host {host or '0.0.0.0'} --port {port}: {error.strerror}{by}", hint) from error  # noqa: S104 -- shown, not bound
 
 
@@ -31,12 +31,12 @@ def listen(port: int) -> socket.socket:
     """Bind the status port on every address, IPv6 and IPv4; 0 lets the kernel choose. Raises HOST."""
     try:
         return _bound(socket.AF_INET6, port)
-    except OSError:  # no IPv6 here, or the port is taken: IPv4 tells which
+    except OSError:  # no IPv6, or the port is in use: the attempt with IPv4 shows which
         pass
     try:
         return _bound(socket.AF_INET, port)
     except OSError as error:
-        hint = "choose another with --status-port N"
+        hint = "choose another port with --status-port N"
         raise EntrypointError(HOST, f"status port {port}: cannot listen: {error.strerror}", hint) from error
 
 

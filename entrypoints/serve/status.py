@@ -1,22 +1,22 @@
-"""Answers /livez, /readyz, /startupz and /metrics on the status port while vLLM comes up, serves and goes. IO.
+"""Answers /livez, /readyz, /startupz and /metrics on the status port while vLLM starts, serves and stops. IO.
 
-`respond` is pure. The server is a selector loop of its own, since http.server costs 30 ms more and bounds nothing:
-here a client may hold 4 KiB and 5 seconds, and when 64 are connected the oldest gives way, so that probes get through.
+`respond` is pure. The server uses asyncio's streams because http.server limits neither a client's total time nor its
+head: 64 clients that send a byte at a time kept every probe out. Here a client gets 4 KiB and 5 seconds, and when 64
+are connected the oldest is dropped.
 """
 
 from __future__ import annotations
 
-import contextlib
-import errno
+import asyncio
 import json
-import selectors
-import socket
-import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.serve.phases import READY, State, is_ready, phase, seconds, startup_seconds, why_not
 from entrypoints.serve.ports import CLIENTS_AT_MOST
+
+if TYPE_CHECKING:
+    from socket import socket
 
 HEAD_AT_MOST = 4096
 """Bytes of a request's head."""
@@ -24,11 +24,12 @@ CLIENT_SECONDS = 5.0
 """From connecting to the whole answer being taken."""
 
 _PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REQUEST_LINE = ("method", "path", "version")
 _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Response(NamedTuple):
-    """An answer before it is written as HTTP."""
+    """An answer, not yet written as HTTP."""
 
     status: int
     body: str
@@ -37,40 +38,40 @@ class Response(NamedTuple):
 
 def respond(path: str, state: State, info: Mapping[str, str], now: float) -> Response:
     """Answer one path. `now` is in seconds since the process began; `info` holds the labels of drydock_info."""
-    if path == "/livez":  # whoever answers is alive, and ends when vLLM does
+    if path == "/livez":  # this process ends with vLLM, so it is alive if it answers
         return Response(200, _object(alive=True))
     if path == "/readyz":
         return _readiness(state)
     if path == "/startupz":
         started = phase(state) == READY
-        told = {name: round(took, 3) for name, took in seconds(state, now).items()}
-        return Response(200 if started else 503, _object(started=started, phase=phase(state), seconds=told))
+        durations = {name: round(took, 3) for name, took in seconds(state, now).items()}
+        return Response(200 if started else 503, _object(started=started, phase=phase(state), seconds=durations))
     if path == "/metrics":
         return Response(200, metrics(state, info, now), _TEXT)
     return Response(404, _object(error=f"{path}: expected /livez, /readyz, /startupz or /metrics"))
 
 
 def metrics(state: State, info: Mapping[str, str], now: float) -> str:
-    """Write the start as Prometheus metrics."""
+    """Format the start as Prometheus metrics."""
     labels = ",".join(f'{name}="{_escaped(value)}"' for name, value in info.items())
     phases = [(f'{{phase="{name}"}}', f"{took:.3f}") for name, took in seconds(state, now).items()]
     blocks = (
-        ("startup_phase_seconds", "Seconds that each phase of the start took, the running one so far.", phases),
+        ("startup_phase_seconds", "Seconds of each phase of the start; the current one so far.", phases),
         (
             "startup_seconds",
-            "Seconds until ready for the first time, or so far.",
+            "Seconds until ready for the first time, else so far.",
             [("", f"{startup_seconds(state, now):.3f}")],
         ),
-        ("ready", "1 when requests may come.", [("", str(int(is_ready(state))))]),
-        ("wrong_answer", "1 when the known answer was wrong.", [("", str(int(bool(state.wrong))))]),
-        ("info", "What this image is.", [(f"{{{labels}}}", "1")]),
+        ("ready", "1 if the server is ready for requests.", [("", str(int(is_ready(state))))]),
+        ("wrong_answer", "1 if the known answer was wrong.", [("", str(int(bool(state.wrong))))]),
+        ("info", "Labels of this image.", [(f"{{{labels}}}", "1")]),
     )
     return "".join(_family(*block) for block in blocks)
 
 
 def _readiness(state: State) -> Response:
-    told = {"ready": is_ready(state), "phase": phase(state), "reason": why_not(state), "wrong": bool(state.wrong)}
-    return Response(200 if is_ready(state) else 503, _object(**told, known_answer=list(state.notes)))
+    fields = {"ready": is_ready(state), "phase": phase(state), "reason": why_not(state), "wrong": bool(state.wrong)}
+    return Response(200 if is_ready(state) else 503, _object(**fields, known_answer=list(state.notes)))
 
 
 def _family(name: str, text: str, samples: list[tuple[str, str]]) -> str:
@@ -87,109 +88,60 @@ def _object(**fields: Any) -> str:
     return json.dumps(fields, ensure_ascii=False) + "\n"
 
 
-class _Client:
-    """One connection: what it sent so far, what it has still to take, and until when."""
-
-    def __init__(self, connection: socket.socket, deadline: float) -> None:
-        self.connection = connection
-        self.deadline = deadline
-        self.received = b""
-        self.outgoing = b""
-
-
 class StatusServer:
-    """Serves `answer(path)` on a listening socket; a client is given `patience` seconds."""
+    """Serves `answer(path)` on a listening socket; each client gets `patience` seconds in total."""
 
-    def __init__(
-        self, listener: socket.socket, answer: Callable[[str], Response], patience: float = CLIENT_SECONDS
-    ) -> None:
-        self._listener = socket.socket(fileno=listener.detach())
-        self._listener.setblocking(False)
+    def __init__(self, listener: socket, answer: Callable[[str], Response], patience: float = CLIENT_SECONDS) -> None:
+        self._listener = listener
         self._answer = answer
         self._patience = patience
-        self._selector = selectors.DefaultSelector()
-        self._clients: dict[int, _Client] = {}
-        """By file descriptor, oldest first."""
-        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._clients: dict[asyncio.Task[None], None] = {}
+        """The connected clients, oldest first."""
 
     def run(self) -> None:
-        """Serve for ever; meant for a daemon thread."""
-        while True:
-            for key, _ in self._selector.select(self._wait()):
-                client = self._clients.get(key.fd)
-                with contextlib.suppress(BlockingIOError, InterruptedError):
-                    if client is None:
-                        self._accept()
-                    else:
-                        self._serve(client)
-            self._drop_the_late()
+        """Serve until the process ends; meant for a daemon thread."""
+        asyncio.run(self._run())
 
-    def _wait(self) -> float | None:
-        oldest = next(iter(self._clients.values()), None)
-        return max(0.0, oldest.deadline - time.monotonic()) if oldest else None
+    async def _run(self) -> None:
+        server = await asyncio.start_server(self._connected, sock=self._listener, limit=HEAD_AT_MOST)
+        await server.serve_forever()
 
-    def _drop_the_late(self) -> None:
-        now = time.monotonic()
-        for client in [client for client in self._clients.values() if client.deadline <= now]:
-            self._drop(client)
-
-    def _accept(self) -> None:
-        try:
-            connection, _ = self._listener.accept()
-        except OSError as error:
-            if error.errno in (errno.EMFILE, errno.ENFILE):
-                self._make_room()
-            return
-        connection.setblocking(False)
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one client within its time; drop the oldest one if there are too many."""
         if len(self._clients) >= CLIENTS_AT_MOST:
-            self._make_room()
-        self._clients[connection.fileno()] = _Client(connection, time.monotonic() + self._patience)
-        self._selector.register(connection, selectors.EVENT_READ)
-
-    def _make_room(self) -> None:
-        """Let the oldest client give way; without any, wait until another part of the process frees a descriptor."""
-        if self._clients:
-            self._drop(next(iter(self._clients.values())))
-        else:
-            time.sleep(0.1)
-
-    def _serve(self, client: _Client) -> None:
+            oldest = next(iter(self._clients))
+            del self._clients[oldest]
+            oldest.cancel()
+        client = asyncio.ensure_future(self._serve(reader, writer))
+        self._clients[client] = None
         try:
-            if client.outgoing or self._read(client):
-                self._write(client)
-        except (BlockingIOError, InterruptedError):
-            raise
-        except OSError:
-            self._drop(client)
+            await asyncio.wait_for(client, self._patience)
+        except (asyncio.CancelledError, asyncio.TimeoutError, OSError):  # noqa: UP041 -- its own class in Python 3.10
+            writer.transport.abort()
+        finally:
+            self._clients.pop(client, None)
 
-    def _read(self, client: _Client) -> bool:
-        """Take what came; return whether there is an answer to write."""
-        came = client.connection.recv(HEAD_AT_MOST)
-        client.received += came
-        whole = b"\r\n\r\n" in client.received or b"\n\n" in client.received
-        if whole or len(client.received) >= HEAD_AT_MOST:
-            client.outgoing = _http(client.received if whole else b"", self._answer)
-            self._selector.modify(client.connection, selectors.EVENT_WRITE)
-        elif not came:
-            self._drop(client)
-        return bool(client.outgoing)
-
-    def _write(self, client: _Client) -> None:
-        client.outgoing = client.outgoing[client.connection.send(client.outgoing) :]
-        if not client.outgoing:
-            self._drop(client)
-
-    def _drop(self, client: _Client) -> None:
-        self._clients.pop(client.connection.fileno(), None)
-        self._selector.unregister(client.connection)
-        client.connection.close()
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Read a request's head, write the response, and close the connection."""
+        head = b""
+        while not (b"\r\n\r\n" in head or b"\n\n" in head):
+            if len(head) == HEAD_AT_MOST:
+                head = b""  # is answered with 400
+                break
+            received = await reader.read(HEAD_AT_MOST - len(head))
+            if not received:
+                raise ConnectionAbortedError  # closed before its request was complete
+            head += received
+        writer.write(_http(head, self._answer))
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
 
 
 def _http(head: bytes, answer: Callable[[str], Response]) -> bytes:
-    """Answer one request head in HTTP/1.1 bytes; what is no request gets 400."""
+    """Return the HTTP/1.1 response to a request's head; anything else than a request gets 400."""
     words = head.split(b"\n", 1)[0].decode("latin-1").split()
-    form = 3
-    if len(words) != form or not words[2].startswith("HTTP/1."):
+    if len(words) != len(_REQUEST_LINE) or not words[2].startswith("HTTP/1."):
         response = Response(400, _object(error="expected an HTTP/1 request"))
     elif words[0] not in ("GET", "HEAD"):
         response = Response(405, _object(error=f"{words[0]}: expected GET"))

@@ -1,12 +1,12 @@
-"""PID 1: starts vLLM, forwards signals, reaps, drains, and ends with vLLM's exit code. IO.
+"""PID 1: starts vLLM, forwards signals, reaps children, drains, and exits with vLLM's exit code. IO.
 
-Signals are blocked and taken one at a time with sigtimedwait, so that there are no handlers and nothing is missed,
-PID 1 included, for which the kernel drops signals that nobody handles. The watches' threads wake it with SIGCHLD.
+Signals are blocked and received one at a time with sigtimedwait. So there are no signal handlers and no signal is lost,
+also not for PID 1, for which the kernel drops signals without a handler. Other threads wake this one with SIGCHLD.
 
-How a stop goes, after SIGTERM or SIGINT: not ready at once; vLLM goes on serving, so that requests still on their way
-to this server are answered, until no request runs; then SIGTERM to vLLM's main process. If requests keep coming for
-half of the drain timeout and vLLM drains by itself (--shutdown-timeout, found in 0.32), it gets SIGTERM then: it
-finishes what runs and refuses what comes. A second signal, or the end of the time, kills the whole session.
+A stop after SIGTERM or SIGINT: the server is not ready at once, but vLLM goes on serving until no request runs, because
+requests can still be on their way. Then vLLM's main process gets SIGTERM. If requests keep coming for half of the drain
+timeout and vLLM drains by itself (--shutdown-timeout, since 0.32), it gets SIGTERM at that time: it finishes running
+requests and refuses new ones. A second signal, or the end of the drain timeout, kills the whole session.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from entrypoints.host.processes import children
 from entrypoints.serve.phases import IMPORT, READY, SPAWN, is_ready, phase, seconds
 
 if TYPE_CHECKING:
+    from socket import socket
+
     from entrypoints.serve.client import Endpoint
     from entrypoints.serve.watch import Board
 
@@ -31,7 +33,7 @@ FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 TAKEN = (*STOPS, *FORWARDED, signal.SIGCHLD)
 
 TEARDOWN = 4.0
-"""Seconds that vLLM gets to end once its requests have: measured 2 to 3 on cpu. Less if the drain timeout is less."""
+"""Seconds for vLLM to exit after its last request; at most the drain timeout. Measured on CPUs: 2 to 3."""
 FOREVER = 3600.0
 KILLED = 128 + signal.SIGKILL
 _SET_CHILD_SUBREAPER = 36
@@ -52,23 +54,23 @@ class Job(NamedTuple):
     drains_itself: bool
     """vLLM finishes running requests after SIGTERM."""
     until_ready: bool
-    """Stop as soon as it is ready (warm)."""
+    """Stop as soon as vLLM is ready (the verb `warm`)."""
     keep_wrong: bool
-    """Stay, not ready, after a wrong answer, so that somebody can look."""
+    """Keep running, not ready, after a wrong answer, for debugging."""
     digest: str
     cache: str = "miss"
-    """Whether compiled code was there: hit or miss."""
+    """Whether the compile cache had this plan: hit or miss."""
     on_ready: Callable[[], None] = lambda: None
-    """Called once, when requests may come."""
+    """Called once, when the server becomes ready."""
     on_failure: Callable[[str], None] = lambda _: None
-    """Called with what happened when vLLM ended unasked before it was ready, or answered wrongly."""
+    """Called with the reason if vLLM exited before it was ready, or gave a wrong answer."""
 
 
 Say = Callable[[str], None]
 
 
 def supervise(job: Job, profile: Mapping[str, Any], say: Say) -> int:
-    """Run vLLM to its end and return the exit code. Raises HOST, before the start."""
+    """Run vLLM until it exits and return the exit code. Raises HOST before vLLM is started."""
     from entrypoints.serve.ports import listen
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -95,7 +97,7 @@ def supervise(job: Job, profile: Mapping[str, Any], say: Say) -> int:
 
 
 def adopt_orphans() -> None:
-    """Become the parent of vLLM's orphans, as PID 1 is by nature."""
+    """Become the parent of vLLM's orphaned processes, as PID 1 always is."""
     if os.getpid() == 1:
         return
     import ctypes
@@ -104,7 +106,7 @@ def adopt_orphans() -> None:
 
 
 def reap(leader: int) -> int | None:
-    """Wait for every child that has ended; return the leader's wait status when it is one of them."""
+    """Reap every child that has exited; return the leader's wait status if it is one of them."""
     ended = None
     while True:
         try:
@@ -118,21 +120,21 @@ def reap(leader: int) -> int | None:
 
 
 class Stop(NamedTuple):
-    """A stop under way. Times are on the monotonic clock."""
+    """A stop in progress. Times are on the monotonic clock."""
 
     code: int
-    """What to exit with when no request is lost."""
+    """The exit code if no request is lost."""
     drains: bool
-    """Requests may be running."""
+    """Whether requests may be running."""
     term_at: float
-    """When vLLM gets SIGTERM, unless it is idle before."""
+    """When vLLM gets SIGTERM, unless it is idle earlier."""
     cut_at: float
-    """When requests that still run have had their time."""
+    """When the drain timeout ends."""
     kill_at: float
 
 
 class Supervisor:
-    """One vLLM, from its start to its end."""
+    """Supervises one vLLM process from start to exit."""
 
     def __init__(self, job: Job, board: Board, leader: int, say: Say) -> None:
         self._job = job
@@ -141,25 +143,25 @@ class Supervisor:
         self._say = say
         self._stop: Stop | None = None
         self._announced = False
-        self._termed: float | None = None
+        self._terminated_at: float | None = None
         self._killed = False
 
     def run(self) -> int:
-        """Wait for signals and for what the watches find, until vLLM has ended; return the exit code."""
+        """Handle signals and changes of the state until vLLM has exited; return the exit code."""
         while True:
-            received = signal.sigtimedwait(TAKEN, self._patience())
+            received = signal.sigtimedwait(TAKEN, self._timeout())
             ended = reap(self._leader)
             if ended is not None:
-                self._sweep()
-                return self._conclude(os.waitstatus_to_exitcode(ended))
+                self._kill_leftovers()
+                return self._exit_code(os.waitstatus_to_exitcode(ended))
             if received and received.si_signo != signal.SIGCHLD:
                 self._handle(received.si_signo)
-            self._act(time.monotonic())
+            self._update(time.monotonic())
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         if self._stop is None or self._killed:
             return FOREVER
-        due = self._stop.kill_at if self._termed is not None else self._stop.term_at
+        due = self._stop.kill_at if self._terminated_at is not None else self._stop.term_at
         return max(0.0, due - time.monotonic())
 
     def _handle(self, number: int) -> None:
@@ -175,7 +177,7 @@ class Supervisor:
             self._kill()
 
     def _begin_stop(self, name: str) -> None:
-        """Stop because a signal asks for it; running requests get their time."""
+        """Begin a stop because of a signal; running requests get the drain timeout."""
         serving, timeout, now = phase(self._board.state) == READY, self._job.drain_timeout, time.monotonic()
         drain = timeout if serving else 0.0
         cut_at = now + drain
@@ -189,23 +191,23 @@ class Supervisor:
 
             _in_background(watch_drain, self._board, self._job.endpoint)
 
-    def _act(self, now: float) -> None:
-        """Do what is due."""
+    def _update(self, now: float) -> None:
+        """Do what the state and the time require."""
         if self._stop is None:
-            self._look_at_readiness(now)
+            self._check_readiness(now)
         if self._stop is None or self._killed:
             return
         state = self._board.state
         early = state.idle or (state.unseen and self._job.drains_itself)
-        if self._termed is None and (early or now >= self._stop.term_at):
-            self._termed = now
+        if self._terminated_at is None and (early or now >= self._stop.term_at):
+            self._terminated_at = now
             _signal(self._leader, signal.SIGTERM)
-        if self._termed is not None and now >= self._stop.kill_at:
-            self._say("vLLM did not end in time: killing it")
+        if self._terminated_at is not None and now >= self._stop.kill_at:
+            self._say("vLLM did not exit in time: killing it")
             self._kill()
 
-    def _look_at_readiness(self, now: float) -> None:
-        """Say it once when vLLM is ready or wrong, and stop if that is what the job says."""
+    def _check_readiness(self, now: float) -> None:
+        """Log once that vLLM is ready or wrong, and begin a stop if the job says so."""
         state = self._board.state
         if self._announced or not (state.wrong or is_ready(state)):
             return
@@ -228,8 +230,8 @@ class Supervisor:
         self._killed = True
         _signal(-self._leader, signal.SIGKILL)
 
-    def _sweep(self) -> None:
-        """End what vLLM left behind; what those processes leave behind comes to us in turn."""
+    def _kill_leftovers(self) -> None:
+        """Kill the processes that vLLM left behind, and then their own orphans."""
         _signal(-self._leader, signal.SIGKILL)
         while left := children(os.getpid()):
             for pid in left:
@@ -237,26 +239,27 @@ class Supervisor:
             time.sleep(0.01)
             reap(self._leader)
 
-    def _conclude(self, code: int) -> int:
+    def _exit_code(self, code: int) -> int:
         """Return the exit code, given vLLM's own (negative for a signal)."""
         passed = 128 - code if code < 0 else code
         stop, state = self._stop, self._board.state
         if stop is None:
-            unasked = ", though nobody asked it to" if state.healthy and not passed else ""
-            self._say(f"vLLM ended with {passed} after {self._board.now():.1f} s, phase {phase(state)}{unasked}")
+            unasked = ", without being asked to stop" if state.healthy and not passed else ""
+            self._say(f"vLLM exited with {passed} after {self._board.now():.1f} s, phase {phase(state)}{unasked}")
             if passed and not self._announced:
-                self._job.on_failure(f"vLLM ended with {passed}")
+                self._job.on_failure(f"vLLM exited with {passed}")
             return passed or (NOT_READY if self._job.until_ready or state.healthy else OK)
         if stop.code == WRONG_ANSWER:
-            self._job.on_failure("vLLM answered wrongly")
-        cut = self._killed or (self._termed is not None and stop.cut_at <= self._termed)
+            self._job.on_failure("vLLM gave a wrong answer")
+        cut = self._killed or (self._terminated_at is not None and stop.cut_at <= self._terminated_at)
         return exit_code(stop, passed, idle=state.idle, cut=cut)
 
 
 def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
-    """Return what to exit with after a stop that was asked for, given vLLM's own code. Pure.
+    """Return the exit code after a requested stop, given vLLM's own code. Pure.
 
-    `idle`: every request had ended; `cut`: some had not when their time was over or a second signal came.
+    `idle`: every request had ended. `cut`: requests were still running at the end of the drain timeout or at a second
+    signal.
     """
     if not stop.drains or idle:
         return stop.code
@@ -265,8 +268,7 @@ def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
     return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
 
 
-def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, Any], listener: Any) -> None:
-    from entrypoints.serve.status import StatusServer, respond
+def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, Any], listener: socket) -> None:
     from entrypoints.serve.watch import watch_start
 
     info = {
@@ -274,9 +276,15 @@ def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, A
         "digest": job.digest,
         "cache": job.cache,
     }
-    server = StatusServer(listener, lambda path: respond(path, board.state, info, board.now()))
-    _in_background(server.run)
+    _in_background(_serve_status, listener, board, info)
     _in_background(watch_start, board, job.endpoint, leader, profile, job.model)
+
+
+def _serve_status(listener: socket, board: Board, info: Mapping[str, str]) -> None:
+    """Answer on the status port. asyncio takes a while to import, during which the kernel queues the clients."""
+    from entrypoints.serve.status import StatusServer, respond
+
+    StatusServer(listener, lambda path: respond(path, board.state, info, board.now())).run()
 
 
 def _in_background(target: Callable[..., None], *arguments: Any) -> None:
@@ -286,7 +294,7 @@ def _in_background(target: Callable[..., None], *arguments: Any) -> None:
 
 
 def _signal(pid: int, number: int) -> None:
-    """Send a signal to a process, or to a process group if negative; one that is gone needs none."""
+    """Send a signal to a process, or to a process group if negative; do nothing if it no longer exists."""
     try:
         os.kill(pid, number)
     except ProcessLookupError:

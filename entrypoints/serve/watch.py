@@ -1,7 +1,7 @@
-"""Watches vLLM come up, answer, and run empty, and keeps the one State that everybody else reads. IO.
+"""Watches vLLM start, answer and drain, and keeps the shared State. IO.
 
-Each watch runs in a daemon thread of its own, since asking a busy server may take long; what it learns goes to the
-Board, which wakes the supervisor.
+Each watch runs in its own daemon thread, because a busy server can take long to answer. It writes to the Board, which
+wakes the supervisor.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from entrypoints.serve.health import HTTP_OK, UNANSWERED, WRONG, verify_answers
 from entrypoints.serve.phases import KNOWN_ANSWER, READY, State, enter, maps_weights, observed_phase, phase
 
 LOOK_EVERY = 0.1
-"""Seconds between two looks at a server that is coming up; a small model's weights are mapped for 0.15 s."""
+"""Seconds between two checks of a starting server; a small model's weights are mapped for only 0.15 s."""
 ASK_AGAIN = 1.0
-"""Seconds before a comparison that got no answer is tried again."""
+"""Seconds before a comparison without an answer is repeated."""
 HEARTBEAT = 5.0
-"""Seconds between two questions to a server that is ready."""
+"""Seconds between two health checks of a server that is ready."""
 COUNT_EVERY = 0.15
-"""Seconds between two counts of running requests; two in a row must be zero, since the last bytes of an answer leave
-shortly after its request has ended, and a new request is counted only once it is scheduled."""
+"""Seconds between two counts of running requests. Two in a row must be zero, because a request ends shortly before its
+last bytes are sent, and a new request is counted only when it is scheduled."""
 
 RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-"""vLLM's gauges of requests that are not finished."""
+"""vLLM's gauges of unfinished requests."""
 
 
 class Board:
@@ -42,7 +42,7 @@ class Board:
 
     @property
     def state(self) -> State:
-        """What is known now."""
+        """The current state."""
         return self._state
 
     def now(self) -> float:
@@ -50,7 +50,7 @@ class Board:
         return time.monotonic() - self._began
 
     def enter(self, name: str, at: float | None = None) -> None:
-        """Move on to a phase, now or `at` so many seconds, unless it is over already."""
+        """Enter a phase, now or `at` a time in seconds, unless it has passed already."""
         with self._lock:
             self._state = enter(self._state, name, self.now() if at is None else at)
         self._wake()
@@ -63,7 +63,7 @@ class Board:
 
 
 def watch_start(board: Board, endpoint: Endpoint, leader: int, profile: Mapping[str, Any], model: str) -> None:
-    """See vLLM (the session that `leader` leads) become ready, then keep asking whether it still answers."""
+    """Watch vLLM (the session of `leader`) until it is ready, then check its health periodically."""
     loaded = False
     while not _answers(board, endpoint):
         processes = session(leader)
@@ -78,12 +78,12 @@ def watch_start(board: Board, endpoint: Endpoint, leader: int, profile: Mapping[
 
 
 def watch_drain(board: Board, endpoint: Endpoint) -> None:
-    """Count running requests until there are none, and note that the server is idle."""
+    """Count running requests until there are none, then mark the server as idle."""
     zeros = 0
     while zeros < 2:  # noqa: PLR2004 -- see COUNT_EVERY
         try:
             running = parse_running(ask(endpoint, "/metrics").body.decode(errors="replace"))
-        except Unreachable:  # too busy to answer, or gone, which the supervisor notices
+        except Unreachable:  # too busy to answer, or exited, which the supervisor notices
             running = 1
         if running is None:
             board.note(unseen=True)
@@ -94,7 +94,7 @@ def watch_drain(board: Board, endpoint: Endpoint) -> None:
 
 
 def parse_running(text: str) -> float | None:
-    """Sum vLLM's gauges of unfinished requests over engines; None without any (--disable-log-stats). Pure."""
+    """Sum vLLM's gauges of unfinished requests over all engines; None if there are none (--disable-log-stats). Pure."""
     values = [line.rpartition(" ")[2] for line in text.splitlines() if line.partition("{")[0] in RUNNING]
     try:
         return sum(float(value) for value in values) if values else None
@@ -113,10 +113,10 @@ def _answers(board: Board, endpoint: Endpoint) -> bool:
 
 
 def _compare(board: Board, endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> None:
-    """Compare answers until the server gives some; then it is ready, or wrong."""
+    """Repeat the comparison until the server answers; then mark it as ready or wrong."""
     verdict = verify_answers(endpoint, profile, model)
     while verdict.outcome == UNANSWERED:
-        board.note(trouble=f"known answer: {verdict.reason}")  # /readyz says it
+        board.note(trouble=f"known answer: {verdict.reason}")  # /readyz shows it
         time.sleep(ASK_AGAIN)
         verdict = verify_answers(endpoint, profile, model)
     if verdict.outcome == WRONG:

@@ -34,8 +34,17 @@ summary: Rods of beads.
 base:
   kind: image
   reference: registry.example/abacus:latest
-  release: ubuntu:24.04
+  release: kylin:v10
+  glibc: "2.28"
   unresolved: nobody publishes it
+variables:
+  shown: [ABACUS_BEADS]
+  compiling: [ABACUS_]
+  not_compiling: [ABACUS_BEADS]
+  devices: [ABACUS_VISIBLE_RODS]
+  files:
+    ABACUS_TABLE: mount the table
+converted_name: Beaded
 thresholds:
   usable_share: {value: 0.8, because: some beads stick, source: this test}
 run:
@@ -147,6 +156,39 @@ for name, text in render.render(ROOT, variant).items():
     (folder / name).write_text(text)
 """
 
+WORDS = """
+from drydock.config.matrix import find, read_matrix
+from drydock.core.paths import ROOT
+from drydock.inputs.wheels import environment
+from entrypoints.cache.lifecycle import fingerprint
+from entrypoints.checks.grants import none_here
+from entrypoints.cli.cli import main
+from entrypoints.decide.conversions import result
+from entrypoints.model.read import read_model
+from entrypoints.plan.plan import command
+from entrypoints.request.vllm_flags import parse_given
+from tests.support.hosts import expect
+from tests.support.hosts.models import LLAMA
+variant = find(read_matrix(ROOT), "abacus")
+assert environment(variant.python, "linux/amd64", variant.base).glibc == 28
+profile = expect.profile_of("abacus-rack")
+facts = expect.read("abacus-rack", profile)
+plans = [
+    command(profile, facts, LLAMA, parse_given((LLAMA.name,), env))
+    for env in ({}, {"ABACUS_BEADS": "wood"}, {"ABACUS_BEADS": "glass"})
+]
+shown = [reason.value for plan in plans for reason in plan.reasons if reason.setting == "ABACUS_BEADS"]
+assert shown == ["wood", "glass"]
+assert len({entry.name for plan in plans for entry in plan.cache.entries}) == 2  # the device's and one plan's
+assert list(fingerprint({"ABACUS_X": "1", "OTHER": "1"}, tuple(profile["variables"]["compiling"]))) == ["ABACUS_X"]
+hidden = none_here(profile, facts._replace(devices=()), {"ABACUS_VISIBLE_RODS": "7"})
+assert "ABACUS_VISIBLE_RODS=7" in str(hidden)
+name = result(profile, "owner/Model")
+assert (name, read_model(name, converted_name=profile["converted_name"]).converted) == ("owner/Model-Beaded", True)
+path = str(ROOT / "images" / "abacus-vllm1" / "profile.json")
+main(("serve", "owner/model"), {"DRYDOCK_PROFILE": path, "ABACUS_TABLE": "/none"})
+"""
+
 SAID = """
 from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
@@ -176,10 +218,11 @@ def copy(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def run(copy: Path, *arguments: str) -> None:
+def run(copy: Path, *arguments: str) -> str:
     env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run([sys.executable, *arguments], cwd=copy, env=env, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr[-2000:]
+    return done.stderr
 
 
 def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(copy: Path) -> None:
@@ -187,6 +230,7 @@ def test_an_accelerator_takes_the_files_that_contributing_names_and_no_other(cop
     run(copy, "tests/support/hosts/make.py")
     run(copy, "tests/support/hosts/expect.py")
     run(copy, "-c", SAID)
+    assert "ABACUS_TABLE=/none: no such file\n\nhint: mount the table" in run(copy, "-c", WORDS)
 
     dockerfile = (copy / "images" / "abacus-vllm1" / "Dockerfile").read_text()
     plan = json.loads((copy / "tests" / "hosts" / "abacus-rack" / "plan.json").read_text())

@@ -138,7 +138,7 @@ def test_a_machine_without_the_accelerator_is_told_what_to_start_the_container_w
         error = refusal(profile, facts)
 
         assert error.code == HOST
-        assert f"no {profile['accelerator']} device is here: " in str(error)
+        assert f"no {profile['accelerator']} device found: " in str(error)
         assert "/dev/" in str(error)
         assert "docker run --" in str(error)
         assert facts.failures == ()

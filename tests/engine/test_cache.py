@@ -65,7 +65,7 @@ def entries(cache: Path) -> list[Path]:
 def test_a_warm_volume_is_a_hit(serve: Serve, volume: Path) -> None:
     served = serve(volume)
     assert demo.EXPECTED in served.answer
-    assert [line for line in served.said if line.startswith("cache hit: compiled for this very plan")]
+    assert [line for line in served.said if line.startswith("cache hit: compiled for this plan")]
     assert served.warnings == []
 
 
@@ -77,7 +77,7 @@ def test_a_poisoned_volume(serve: Serve, volume: Path) -> None:
     served = serve(volume)
     assert demo.EXPECTED in served.answer
     (line,) = served.warnings
-    assert f"{poisoned.name}: its entry.json cannot be read; set aside in /cache/quarantine/" in line
+    assert f"{poisoned.name}: its entry.json cannot be read; moved to /cache/quarantine/" in line
 
 
 def test_poisoned_files_of_an_entry_that_looks_whole(serve: Serve, volume: Path) -> None:
@@ -91,8 +91,8 @@ def test_poisoned_files_of_an_entry_that_looks_whole(serve: Serve, volume: Path)
     served = serve(volume)
     assert demo.EXPECTED in served.answer
     (line,) = served.warnings
-    assert line.startswith("WARN vLLM ended with 1, with caches that it was ready with before: starting once more")
-    assert line.endswith(f"and {poisoned.name} of /cache/compiled are set aside in /cache/quarantine")
+    assert line.startswith("WARN vLLM exited with 1; an earlier start became ready with these caches: starting again")
+    assert line.endswith(f"and {poisoned.name} of /cache/compiled are moved to /cache/quarantine")
     assert poisoned.name in [path.name.rpartition(".")[0] for path in (volume / "quarantine").iterdir()]
 
 
@@ -125,8 +125,8 @@ def test_a_read_only_volume(serve: Serve, volume: Path, mode: str) -> None:
     served = serve(volume, "ro" if mode == "mount" else "rw", read_only=True, tmpfs=TMP)
     assert demo.EXPECTED in served.answer
     (line,) = served.warnings
-    assert line.startswith("WARN /cache cannot be written: caches go to /tmp/drydock-10001")
-    assert [line for line in served.said if line.startswith("cache: copied in ")]
+    assert line.startswith("WARN /cache cannot be written: using /tmp/drydock-10001")
+    assert [line for line in served.said if line.startswith("cache: copied ")]
     assert [line for line in served.said if line.startswith("cache hit")]
 
 
@@ -147,4 +147,4 @@ def test_an_exported_cache_is_a_hit_on_a_volume_that_imports_it(
     run(built, tmp_path / "other", "cache", "import", "/in.tar", **{"/in.tar": str(tmp_path / "cache.tar")})
     served = serve(tmp_path / "other")
     assert demo.EXPECTED in served.answer
-    assert [line for line in served.said if line.startswith("cache hit: compiled for this very plan")]
+    assert [line for line in served.said if line.startswith("cache hit: compiled for this plan")]

@@ -164,7 +164,8 @@ def _main() -> int:
     env = {"VLLM_CACHE_ROOT": cache.folders["VLLM_CACHE_ROOT"], **start.plan_env}
     plan = ServePlan(argv, env, (), (), "/no/such/model", "127.0.0.1", start.port, cache=cache)
     options = Options(**{"status_port": 0, **start.options})
-    profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", **start.profile}
+    variables = {"compiling": ["VLLM_"]}
+    profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", "variables": variables, **start.profile}
     verb = {"serve": serve, "warm": warm}[start.verb]
     try:
         return verb(plan, profile, facts(mounts), dict(os.environ), options)

@@ -68,6 +68,8 @@ PROFILE: dict[str, Any] = {
     "libraries": {"tcmalloc": {"x86_64": TCMALLOC}, "iomp": {"x86_64": IOMP}},
     "thresholds": {name: {"value": value, "because": "test", "source": "test"} for name, value in THRESHOLDS.items()},
     "caches": CACHES,
+    "variables": {"shown": ["VLLM_"], "compiling": ["VLLM_"], "not_compiling": [], "devices": [], "files": {}},
+    "converted_name": "",
     "checks": [],
     "findings": KNOWN,
     "known_answers": [],

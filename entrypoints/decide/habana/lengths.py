@@ -139,7 +139,7 @@ def halved(case: Case) -> str:
     script = suitable(case.profile, case.model)
     if script is None or script.takes == "fp8":
         return ""
-    return f"; or halve the weights: {typed(case.model.name, script)}"
+    return f"; or halve the weights: {typed(case.profile, case.model.name, script)}"
 
 
 def switches(case: Case) -> dict[str, Value]:
@@ -180,8 +180,8 @@ def _unconverted(case: Case) -> Iterator[Notice]:
         return
     name, script = case.model.name, suitable(case.profile, case.model)
     where = "" if script else f" ({others(case.profile)}; this one has none for such weights)"
-    command = f"{typed(name, script)}{where}"
-    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=result(name))
+    command = f"{typed(case.profile, name, script)}{where}"
+    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=result(case.profile, name))
 
 
 def _unmeasured(case: Case) -> Iterator[Notice]:
@@ -189,7 +189,7 @@ def _unmeasured(case: Case) -> Iterator[Notice]:
     if case.given.flag(QUANTIZATION) != "inc" or case.given.variable(QUANT):
         return
     script = next((each for each in conversions(case.profile) if each.gives == "measurements"), None)
-    how = typed(case.model.name, script) if script else others(case.profile)
+    how = typed(case.profile, case.model.name, script) if script else others(case.profile)
     yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=how)
 
 

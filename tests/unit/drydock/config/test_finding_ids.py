@@ -11,26 +11,21 @@ from drydock.core.errors import InputError
 from drydock.model.checks import placeholders
 
 STACK = """
-    summary: a stack
-    vllm: {version: "1", distribution: vllm, origin: somebody}
-    python: "3.11"
-    module: vllm.server
-    requirements: [vllm==1]
-    layers: [{name: rest}]
-    compression: {algorithm: zstd, level: 3}
-    base: {kind: debian, suite: bookworm, packages: [python3]}
+summary: a stack
+vllm: {version: "1", distribution: vllm, origin: somebody}
+python: "3.11"
+module: vllm.server
+requirements: [vllm==1]
+layers: [{name: rest}]
+compression: {algorithm: zstd, level: 3}
+base: {kind: debian, suite: bookworm, packages: [python3]}
 """
-MATRIX = f"""
+MATRIX = """
 schema: 1
 epoch: 1
-stacks:
-  one:
-    accelerator: one{STACK}    checks: [STACK]
-  two:
-    accelerator: two{STACK}
 variants:
-  one-1: {{stack: one, default: true, platforms: [linux/amd64]}}
-  two-1: {{stack: two, default: true, platforms: [linux/amd64]}}
+  one-1: {stack: one, default: true, platforms: [linux/amd64]}
+  two-1: {stack: two, default: true, platforms: [linux/amd64]}
 """
 CHECK = "{id: NUMBER, fact: FACT, operator: present, severity: WARN, scope: host, text: a, remediation: r, source: s}"
 WORDS = "{severity: WARN, scope: host, text: TEXT, remediation: r, source: s}"
@@ -46,10 +41,11 @@ def findings(number: str, text: str) -> str:
 
 def read(folder: Path, *, host: str = "", one: str = "", two: str = "", stack: str = "") -> None:
     """Read a matrix of two accelerators with what is added to its files."""
-    (folder / "matrix.yaml").write_text(MATRIX.replace("STACK", stack))
-    for name, more in (("one", one), ("two", two)):
+    (folder / "matrix.yaml").write_text(MATRIX)
+    for name, more, checks in (("one", one, f"checks: [{stack}]\n"), ("two", two, "")):
         path = folder / "templates" / name / "accelerator.yaml"
-        path.parent.mkdir(parents=True)
+        (path.parent / "stacks").mkdir(parents=True)
+        (path.parent / "stacks" / f"{name}.yaml").write_text(STACK + checks)
         path.write_text(f"schema: 1\naccelerator: {name}\ntitle: T\nsummary: s\n{more}")
     (folder / "templates" / "host.yaml").write_text(f"schema: 1\nchecks: [{check('HOST-001', 'a.b')}]\n{host}")
     read_matrix(folder)
@@ -74,7 +70,7 @@ def test_ids_with_one_meaning_are_read(tmp_path: Path) -> None:
         ),
         (
             {"one": f"checks: [{check('ONE-001', 'c.d')}]\n", "stack": check("ONE-001", "e.f")},
-            ("matrix.yaml: stacks.one.checks[0]: ONE-001", "templates/one/accelerator.yaml: checks[0]"),
+            ("templates/one/stacks/one.yaml: checks[0]: ONE-001", "templates/one/accelerator.yaml: checks[0]"),
         ),
         (
             {"host": findings("PLAN-001", "x"), "two": findings("PLAN-001", "y")},

@@ -98,6 +98,11 @@ def test_the_base_determines_the_glibc() -> None:
     assert environment("3.12", "linux/arm64", ubuntu) == Environment("3.12", "aarch64", 39)
 
 
+def test_a_base_may_give_its_glibc() -> None:
+    kylin = ImageBase(kind="image", reference="registry.example/kylin:v10", release="kylin:v10", glibc="2.28")
+    assert environment("3.11", "linux/arm64", kylin) == Environment("3.11", "aarch64", 28)
+
+
 def test_a_base_of_unknown_glibc_is_an_error() -> None:
     with pytest.raises(InputError, match=r"base 'alpine:3': unknown glibc version"):
         environment("3.11", "linux/amd64", ImageBase(kind="image", reference="alpine:3", release="alpine:3"))

@@ -138,7 +138,7 @@ def test_what_survives_a_reboot_is_described_in_words() -> None:
     once = Command(run="tool now", unless="false")
     fix = Fix(sysctl={"vm.swappiness": 1}, commands=(command, once), parameters=("iommu=pt",), firmware="SNC = off")
 
-    assert fix.for_good == (
+    assert fix.permanent == (
         "vm.swappiness = 1 in /etc/sysctl.d; `tool on` in a systemd unit; "
         "iommu=pt on the kernel's command line, and a restart; in the BIOS, SNC = off"
     )

@@ -1,4 +1,4 @@
-"""What each accelerator keeps between starts, on recorded hosts: whose variables, and what must be the same."""
+"""What each accelerator keeps between starts, on recorded hosts: variables, and the scope of each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cache entries as an image layout: what is written, what is taken, what is refused."""
+"""Cache entries as an image layout: export, import, and errors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,9 @@ def cache(root: Path, *tokens: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cache.tar", "cache"])
-def test_an_entry_goes_round_whole(source: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_exported_entry_is_imported_unchanged(
+    source: Path, tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     cache(source, "export", str(tmp_path / name))
     cache(tmp_path / "target", "import", str(tmp_path / name))
     made = tmp_path / "target" / "compiled" / ENTRY.name
@@ -47,10 +49,10 @@ def test_an_entry_goes_round_whole(source: Path, tmp_path: Path, name: str, caps
     assert os.access(made / "deep" / "launch.sh", os.X_OK)
     assert not (made / "lock").exists()
     assert [Path(entry.path).name for entry in listed(str(tmp_path / "target"))] == [ENTRY.name]
-    assert f"{ENTRY.name}: taken" in capsys.readouterr().err
+    assert f"{ENTRY.name}: imported" in capsys.readouterr().err
     assert not list(tmp_path.rglob(".*"))
     cache(tmp_path / "target", "import", str(tmp_path / name))
-    assert f"{ENTRY.name}: is there already" in capsys.readouterr().err
+    assert f"{ENTRY.name}: skipped: already present" in capsys.readouterr().err
 
 
 def test_the_same_entry_gives_the_same_artifact(source: Path, tmp_path: Path) -> None:
@@ -125,21 +127,21 @@ def member(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tarfile.
     return info
 
 
-def test_an_image_that_a_registry_tool_made_is_taken(tmp_path: Path) -> None:
+def test_an_image_of_a_registry_tool_is_imported(tmp_path: Path) -> None:
     made(tmp_path / "layout", [member("./compiled/e/entry.json"), member("etc/passwd")])
     cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
     assert names(tmp_path / "cache" / "compiled") == ["e"]
 
 
 @pytest.mark.parametrize("name", ["compiled/../../evil", "/compiled/e/x", "compiled/e/../../../evil"])
-def test_paths_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
+def test_paths_outside_the_folder_are_refused(tmp_path: Path, name: str) -> None:
     made(tmp_path / "layout", [member("compiled/e/entry.json"), member(name)])
-    with pytest.raises(EntrypointError, match="leads out of the folder"):
+    with pytest.raises(EntrypointError, match="points outside the folder"):
         cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
     assert names(tmp_path / "cache" / "compiled") == []
 
 
-def test_links_and_devices_are_not_taken(tmp_path: Path) -> None:
+def test_links_and_devices_are_not_extracted(tmp_path: Path) -> None:
     links = (member("compiled/e/l", tarfile.SYMTYPE, "/etc"), member("compiled/e/h", tarfile.LNKTYPE, "/etc/passwd"))
     made(tmp_path / "layout", [member("compiled/e/entry.json"), *links, member("compiled/e/d", tarfile.CHRTYPE)])
     cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
@@ -150,11 +152,11 @@ def test_a_damaged_blob_is_named(source: Path, tmp_path: Path) -> None:
     cache(source, "export", str(tmp_path / "layout"))
     layer = max((tmp_path / "layout" / "blobs" / "sha256").iterdir(), key=lambda path: path.stat().st_size)
     layer.write_bytes(layer.read_bytes()[:-1])
-    with pytest.raises(EntrypointError, match=f"{layer.name}: its content has the digest"):
+    with pytest.raises(EntrypointError, match=f"{layer.name}: found the digest"):
         cache(tmp_path / "cache", "import", str(tmp_path / "layout"))
 
 
-def test_what_is_no_layout_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_layout_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_text("nothing")
     with pytest.raises(EntrypointError, match=r"x\.tar"):
         cache(tmp_path / "cache", "import", str(tmp_path / "x.tar"))
@@ -166,7 +168,7 @@ def test_what_is_no_layout_is_refused(tmp_path: Path) -> None:
 # --- list and remove ------------------------------------------------------------------------------------------------
 
 
-def test_what_is_kept_is_listed(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_entries_are_listed(source: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cache(source, "list", "--json")
     rows = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
     assert rows[ENTRY.name]["state"] == "ready"

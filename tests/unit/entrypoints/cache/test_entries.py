@@ -1,4 +1,4 @@
-"""Entries of the compile cache, judged, locked, copied, set aside."""
+"""Entries of the compile cache: judge, lock, copy, quarantine."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from entrypoints.cache.entries import (
     nearest,
     open_entry,
     parse_manifest,
-    set_aside,
+    quarantine,
     write,
 )
 from entrypoints.core.records import Entry
@@ -56,32 +56,32 @@ def opened(root: Path, *sources: Path, told: list[str] | None = None) -> Opened:
     [
         (READY, "hit", ""),
         ({**READY, "ready": 0}, "fill", "did not get ready"),
-        ({**READY, "attempts": CRASHES}, "aside", "3 starts in a row"),
-        ({**READY, "factors": {**FACTORS, "model": "other"}}, "aside", "model was other, is m"),
-        (None, "aside", "cannot be read"),
-        ({}, "aside", "nothing says"),
+        ({**READY, "attempts": CRASHES}, "reject", "3 starts in a row"),
+        ({**READY, "factors": {**FACTORS, "model": "other"}}, "reject", "model was other, is m"),
+        (None, "reject", "cannot be read"),
+        ({}, "reject", "it has no entry.json"),
     ],
 )
-def test_what_is_kept_is_judged_by_its_manifest(kept: dict[str, Any] | None, kind: str, why: str) -> None:
+def test_an_entry_is_judged_by_its_manifest(kept: dict[str, Any] | None, kind: str, why: str) -> None:
     verdict = judge(kept, FACTORS, empty=False)
     assert verdict.kind == kind
     assert why in verdict.why
 
 
-def test_nothing_there_is_filled(tmp_path: Path) -> None:
+def test_a_missing_entry_is_filled(tmp_path: Path) -> None:
     found = opened(tmp_path)
     assert (found.verdict.kind, found.kept) == (FILL, {})
     assert is_in_use(found.path)
 
 
-def test_what_is_ready_is_used_by_many_at_once(tmp_path: Path) -> None:
+def test_a_ready_entry_is_used_by_several_servers(tmp_path: Path) -> None:
     put(tmp_path)
     first, second = opened(tmp_path), opened(tmp_path)
     assert first.verdict.kind == second.verdict.kind == HIT
     assert first.path == second.path
 
 
-def test_what_is_being_filled_is_one_servers_alone(tmp_path: Path) -> None:
+def test_an_entry_is_filled_by_one_server_only(tmp_path: Path) -> None:
     opened(tmp_path)
     with pytest.raises(Unusable, match="another server is filling it"):
         opened(tmp_path)
@@ -96,7 +96,7 @@ def test_what_is_being_filled_is_one_servers_alone(tmp_path: Path) -> None:
         {"manifest": {**READY, "attempts": CRASHES}},
     ],
 )
-def test_what_cannot_be_trusted_is_set_aside_and_said_in_one_line(tmp_path: Path, poison: dict[str, Any]) -> None:
+def test_an_untrusted_entry_is_quarantined_with_one_warning(tmp_path: Path, poison: dict[str, Any]) -> None:
     put(tmp_path, **poison)
     told: list[str] = []
     found = opened(tmp_path, told=told)
@@ -107,7 +107,7 @@ def test_what_cannot_be_trusted_is_set_aside_and_said_in_one_line(tmp_path: Path
     assert len(list((tmp_path / "quarantine").iterdir())) == 1
 
 
-def test_folders_that_a_broken_off_start_made_are_no_content(tmp_path: Path) -> None:
+def test_empty_folders_of_an_interrupted_start_do_not_count(tmp_path: Path) -> None:
     (tmp_path / "compiled" / ENTRY.name / "triton").mkdir(parents=True)
     assert opened(tmp_path).verdict == (FILL, "")
 
@@ -126,7 +126,7 @@ def test_a_file_in_an_entrys_place_is_unusable(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-def test_an_entry_is_copied_in_from_where_it_is_ready(tmp_path: Path) -> None:
+def test_an_entry_is_copied_from_a_folder_that_has_it_ready(tmp_path: Path) -> None:
     put(tmp_path / "none", {**READY, "ready": 0}, kernel="unfinished")
     put(tmp_path / "other", {**READY, "factors": {}}, kernel="foreign")
     source = put(tmp_path / "volume", kernel="right", lock="")
@@ -134,12 +134,12 @@ def test_an_entry_is_copied_in_from_where_it_is_ready(tmp_path: Path) -> None:
     found = opened(tmp_path / "work", tmp_path / "none", tmp_path / "other", tmp_path / "volume", told=told)
     assert found.verdict.kind == HIT
     assert Path(found.path, "kernel").read_text() == "right"
-    assert told[-1].startswith("cache: copied in ")
+    assert told[-1].startswith("cache: copied ")
     assert names(tmp_path / "work" / "compiled") == [ENTRY.name]
     assert not is_in_use(str(source))
 
 
-def test_a_copy_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_copy_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path / "volume", kernel="right")
 
     def full(*_: object) -> int:
@@ -153,9 +153,9 @@ def test_a_copy_that_breaks_off_leaves_nothing(tmp_path: Path, monkeypatch: pyte
     assert names(tmp_path / "work" / "compiled") == [ENTRY.name]
 
 
-def test_what_is_set_aside_is_whole_elsewhere(tmp_path: Path) -> None:
+def test_a_quarantined_entry_is_complete(tmp_path: Path) -> None:
     path = put(tmp_path, kernel="poison")
-    target = Path(set_aside(str(path)))
+    target = Path(quarantine(str(path)))
     assert not path.exists()
     assert (target / "kernel").read_text() == "poison"
 
@@ -171,9 +171,7 @@ def test_the_nearest_entry_differs_in_the_fewest_factors(tmp_path: Path) -> None
     assert found[1] == ("--dtype was float16, is bfloat16",)
 
 
-def test_a_lock_file_that_cannot_be_locked_here_is_done_without(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_system_without_locks_is_used_unlocked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def unsupported(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 

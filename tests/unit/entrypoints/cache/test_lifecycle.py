@@ -1,4 +1,4 @@
-"""The caches over whole starts, with all that befalls a volume: the supervisor and the stub as real processes."""
+"""The caches during whole starts, with defects of the volume: the supervisor and the stub as real processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Run = Callable[..., Running]
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Run]:
-    """Start a supervisor over a stub that compiles; keywords are fields of Start."""
+    """Start a supervisor with a stub that compiles; keywords are fields of Start."""
     started: list[Running] = []
 
     def begin(stub: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None, **fields: Any) -> Running:
@@ -50,7 +50,7 @@ def warmed(run: Run, tmp_path: Path, **fields: Any) -> Path:
 
 
 def served(server: Running) -> str:
-    """See that it becomes ready, end it, and return what it said."""
+    """Wait until the server is ready, stop it, and return its log."""
     server.until_ready()
     server.signal(signal.SIGTERM)
     assert server.exit_code() == 0, server.said()
@@ -77,20 +77,20 @@ def test_warm_fills_and_the_next_start_hits(run: Run, tmp_path: Path) -> None:
     assert (kept["attempts"], kept["files"]) == (0, 3)  # the graph, lock and entry.json
     assert not is_in_use(str(entry))
     said = served(run())
-    assert "cache hit: compiled for this very plan" in said
+    assert "cache hit: compiled for this plan" in said
     assert warnings(said) == []
 
 
 def test_a_miss_says_which_factor_changed(run: Run, tmp_path: Path) -> None:
     first = run(verb="warm")
     assert first.exit_code() == 0
-    assert "cache miss: nothing is kept here yet; kernels miss" in first.said()
+    assert "cache miss: no ready entry yet; kernels miss" in first.said()
     said = served(run(factors={"--dtype": "float16"}))
-    assert "cache miss: against plan, --dtype was not set, is float16; kernels hit" in said
+    assert "cache miss: compared with plan: --dtype was not set, is float16; kernels hit" in said
     assert sorted(each.kept["ready"] > 0 for each in listed(str(tmp_path / "cache"))) == [True] * 3
 
 
-def test_what_holds_for_any_plan_is_taken_over(run: Run, tmp_path: Path) -> None:
+def test_folders_valid_for_any_plan_are_copied(run: Run, tmp_path: Path) -> None:
     entry = warmed(run, tmp_path)
     (entry / "vllm" / "modelinfos").mkdir()
     (entry / "vllm" / "modelinfos" / "llama.json").write_text("{}")
@@ -99,7 +99,7 @@ def test_what_holds_for_any_plan_is_taken_over(run: Run, tmp_path: Path) -> None
     assert (other / "vllm" / "modelinfos" / "llama.json").exists()
 
 
-@pytest.mark.parametrize(("poison", "failure"), [("half", "vLLM ended with 1"), ("wrong", "vLLM answered wrongly")])
+@pytest.mark.parametrize(("poison", "failure"), [("half", "vLLM exited with 1"), ("wrong", "vLLM gave a wrong answer")])
 def test_a_poisoned_cache_ends_in_a_served_answer(run: Run, tmp_path: Path, poison: str, failure: str) -> None:
     entry = warmed(run, tmp_path)
     (entry / GRAPH).write_text(poison)
@@ -107,8 +107,8 @@ def test_a_poisoned_cache_ends_in_a_served_answer(run: Run, tmp_path: Path, pois
     aside = tmp_path / "cache" / "quarantine"
     server.until(lambda: aside.exists() and len(list(aside.iterdir())) == 2, "the poisoned entries' end")
     (line,) = warnings(served(server))
-    assert f"WARN {failure}, with caches that it was ready with before: starting once more without them" in line
-    assert line.endswith(f"if that becomes ready, device and plan of {entry.parent} are set aside in {aside}")
+    assert f"WARN {failure}; an earlier start became ready with these caches: starting again without them" in line
+    assert line.endswith(f"if this start becomes ready, device and plan of {entry.parent} are moved to {aside}")
     assert sorted(each.name.partition(".")[0] for each in aside.iterdir()) == ["device", "plan"]
     assert not entry.exists()
     assert not list((tmp_path / "tmp").rglob("graph")), "what was for that start only is gone"
@@ -116,11 +116,11 @@ def test_a_poisoned_cache_ends_in_a_served_answer(run: Run, tmp_path: Path, pois
     assert "cache hit" in served(run())
 
 
-def test_a_failure_that_is_not_the_caches_leaves_them_and_ends_with_vllms_code(run: Run, tmp_path: Path) -> None:
+def test_a_failure_with_another_cause_keeps_the_caches_and_vllms_exit_code(run: Run, tmp_path: Path) -> None:
     entry = warmed(run, tmp_path)
     server = run(stub={"dies_with": 3})
     assert server.exit_code() == 3
-    assert server.said().count("starting once more without them") == 1
+    assert server.said().count("starting again without them") == 1
     assert (entry / GRAPH).exists()
     assert not (tmp_path / "cache" / "quarantine").exists()
 
@@ -128,7 +128,7 @@ def test_a_failure_that_is_not_the_caches_leaves_them_and_ends_with_vllms_code(r
 def test_a_plan_that_was_never_ready_is_not_repeated(run: Run) -> None:
     server = run(stub={"dies_with": 3})
     assert server.exit_code() == 3
-    assert "starting once more" not in server.said()
+    assert "starting again" not in server.said()
 
 
 def test_a_crash_loop_ends_in_quarantine(run: Run, tmp_path: Path) -> None:
@@ -140,23 +140,23 @@ def test_a_crash_loop_ends_in_quarantine(run: Run, tmp_path: Path) -> None:
     assert any(f"{plan}: {CRASHES} starts in a row never became ready with it" in line for line in warnings(said))
 
 
-def test_a_foreign_cache_is_set_aside_and_said_in_one_line(run: Run, tmp_path: Path) -> None:
+def test_an_entry_of_another_image_is_quarantined_with_one_warning(run: Run, tmp_path: Path) -> None:
     entry = put(tmp_path / "cache", {**READY, "factors": {"variant": "cuda"}}, "plan", kernel="foreign")
     said = served(run())
     (line,) = warnings(said)
     assert f"{entry}: it was made for something else: variant was cuda, is cpu-test" in line
 
 
-def test_a_read_only_cache_is_copied_in(run: Run, tmp_path: Path) -> None:
+def test_a_read_only_cache_is_copied(run: Run, tmp_path: Path) -> None:
     warmed(run, tmp_path)
     said = served(run(cache_writable=False))
     (line,) = warnings(said)
-    assert f"WARN {tmp_path}/cache cannot be written: caches go to {tmp_path}/tmp/drydock-0" in line
-    assert f"copied in 0.0 MB from {tmp_path}/cache" in said
+    assert f"WARN {tmp_path}/cache cannot be written: using {tmp_path}/tmp/drydock-0" in line
+    assert f"copied 0.0 MB from {tmp_path}/cache" in said
     assert "cache hit" in said
 
 
-def test_two_servers_use_what_is_ready_and_only_one_fills(run: Run, tmp_path: Path) -> None:
+def test_only_one_of_two_servers_fills_an_entry(run: Run, tmp_path: Path) -> None:
     first = run(stub={"delay": 2.0})
     first.leader()
     second = run()
@@ -168,13 +168,13 @@ def test_two_servers_use_what_is_ready_and_only_one_fills(run: Run, tmp_path: Pa
     served(first)
 
 
-def test_a_hit_that_compiles_all_the_same_says_what_differs(run: Run, tmp_path: Path) -> None:
+def test_a_partial_hit_names_the_changed_variables(run: Run, tmp_path: Path) -> None:
     entry = warmed(run, tmp_path)
     shutil.rmtree(entry / "vllm")
     manifest = {**(read(str(entry)) or {}), "files": 2}
     (entry / "entry.json").write_text(json.dumps(manifest))
     said = served(run(env={"VLLM_HOST_IP": "10.0.0.7", "VLLM_API_TOKEN": "secret"}))
-    assert "cache hit was partial: 1 files were added; different since it was filled: VLLM_HOST_IP" in said
+    assert "partial cache hit: 1 files were added; changed since it was filled: VLLM_HOST_IP" in said
     assert "VLLM_API_TOKEN" not in (entry / "entry.json").read_text()
 
 
@@ -185,7 +185,7 @@ def test_the_status_port_says_hit_or_miss(run: Run, tmp_path: Path) -> None:
     assert 'cache="hit"' in server.status("/metrics")[1]
 
 
-def test_with_exec_what_is_used_is_held_and_nothing_is_counted(run: Run, tmp_path: Path) -> None:
+def test_with_exec_entries_are_locked_and_no_start_is_counted(run: Run, tmp_path: Path) -> None:
     entry = warmed(run, tmp_path)
     server = run(options={"exec_": True})
     server.until(lambda: is_in_use(str(entry)), "the entry to be held")
@@ -196,7 +196,7 @@ def test_with_exec_what_is_used_is_held_and_nothing_is_counted(run: Run, tmp_pat
     assert not is_in_use(str(entry))
 
 
-def test_a_quota_that_cannot_be_meant_is_said_before_the_start(run: Run) -> None:
+def test_an_invalid_quota_is_an_error_before_the_start(run: Run) -> None:
     server = run(env={"DRYDOCK_CACHE_QUOTA": "much"})
     assert server.exit_code() == USAGE
     assert "DRYDOCK_CACHE_QUOTA=much: expected a size or a share" in server.said()
@@ -210,7 +210,7 @@ def test_a_quota_is_a_size_or_a_share(text: str, bytes_: int) -> None:
     assert parse_quota(text, 1000) == bytes_
 
 
-def test_what_was_used_longest_ago_goes_first_and_what_is_in_use_stays(run: Run, tmp_path: Path) -> None:
+def test_the_least_recently_used_entry_is_removed_first_unless_in_use(run: Run, tmp_path: Path) -> None:
     warmed(run, tmp_path)
     put(tmp_path / "cache", {**READY, "used": 1, "bytes": 4000}, "oldest")
     put(tmp_path / "cache", {**READY, "used": 2, "bytes": 4000}, "older")
@@ -219,10 +219,10 @@ def test_what_was_used_longest_ago_goes_first_and_what_is_in_use_stays(run: Run,
     said: list[str] = []
     make_room(str(tmp_path / "cache"), {"DRYDOCK_CACHE_QUOTA": "5000"}, said.append)
     assert names(tmp_path / "cache" / "compiled") == ["device", "plan"]
-    assert "oldest removed, used longest ago" in said[0]
+    assert "oldest, the least recently used" in said[0]
 
 
-def test_a_volume_that_downloads_fill_loses_no_entry_in_vain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_entry_is_removed_if_that_frees_too_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path, {**READY, "bytes": 1000}, "small")
     figures = os.statvfs_result((4096, 4096, 1 << 30, 10, 10, 0, 0, 0, 0, 255))
     monkeypatch.setattr(os, "statvfs", lambda _: figures)
@@ -233,7 +233,7 @@ def test_a_volume_that_downloads_fill_loses_no_entry_in_vain(tmp_path: Path, mon
     assert names(tmp_path / "compiled") == ["small"]
 
 
-def test_of_what_was_set_aside_the_latest_stay(tmp_path: Path) -> None:
+def test_the_newest_quarantined_entries_are_kept(tmp_path: Path) -> None:
     for when in (1, 2, 3, 10):
         (tmp_path / "quarantine" / f"plan.{when}000000000000").mkdir(parents=True)
     make_room(str(tmp_path), {}, print)

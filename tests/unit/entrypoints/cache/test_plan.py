@@ -1,4 +1,4 @@
-"""Where things are written, and what names it."""
+"""Where caches are written, and the key of an entry."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_key_is_image_device_model_and_plan() -> None:
     assert name(other) != name(planned())
 
 
-def test_builds_without_a_digest_are_told_apart_by_their_packages() -> None:
+def test_builds_without_a_digest_differ_by_their_packages() -> None:
     one, other = (image_factors({**PROFILE, "packages": packages}, facts(), {}) for packages in ("1", "2"))
     assert one != other
     digest = {"DRYDOCK_IMAGE_DIGEST": "sha256:ab"}
@@ -74,18 +74,26 @@ def test_builds_without_a_digest_are_told_apart_by_their_packages() -> None:
     "volatile",
     [
         *("--host", "--port", "--served-model-name", "--api-key", "--ssl-keyfile", "--uvicorn-log-level", "--model"),
-        *("VLLM_HOST_IP", "VLLM_PORT", "HOME", "OMP_NUM_THREADS", "VLLM_CPU_OMP_THREADS_BIND", "HF_TOKEN"),
-        *("VLLM_CPU_KVCACHE_SPACE", "CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"),
+        *("VLLM_HOST_IP", "VLLM_PORT", "HOME", "OMP_NUM_THREADS", "HF_TOKEN"),
+        *("CUDA_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME"),
     ],
 )
-def test_what_differs_from_pod_to_pod_names_nothing(volatile: str) -> None:
+def test_what_differs_between_pods_is_not_in_the_key(volatile: str) -> None:
     assert not shapes_code(volatile)
+
+
+def test_an_accelerators_own_variables_can_stay_out_of_the_key() -> None:
+    variables = {**PROFILE["variables"], "not_compiling": ["VLLM_CPU_KVCACHE_SPACE"]}
+    bound = setting("8", ENVIRONMENT)
+    assert name(planned(VLLM_CPU_KVCACHE_SPACE=bound)) != name(planned())
+    cpu = {**PROFILE, "variables": variables}
+    assert name(planned(profile=cpu, VLLM_CPU_KVCACHE_SPACE=bound)) == name(planned(profile=cpu))
 
 
 @pytest.mark.parametrize(
     "shaping", ["--dtype", "--max-num-seqs", "--enforce-eager", "--never-heard-of", "VLLM_ROCM_USE_AITER", "HIP_X"]
 )
-def test_whatever_else_is_set_may_change_code(shaping: str) -> None:
+def test_unknown_settings_are_in_the_key(shaping: str) -> None:
     assert shapes_code(shaping)
 
 
@@ -95,7 +103,7 @@ def test_no_secret_is_kept_among_the_factors() -> None:
     assert "hunter2" not in str(plan)
 
 
-def test_a_cpu_is_told_by_model_and_instructions_and_not_by_the_kernels_other_words() -> None:
+def test_a_cpu_is_identified_by_model_and_instructions() -> None:
     here = facts()
     flags = here.processor.flags
     patched = here._replace(processor=here.processor._replace(flags=(*flags, "md_clear", "ibrs")))
@@ -104,7 +112,7 @@ def test_a_cpu_is_told_by_model_and_instructions_and_not_by_the_kernels_other_wo
     assert image_factors(PROFILE, here, {}) != image_factors(PROFILE, masked, {})
 
 
-def test_accelerators_are_told_by_kind_and_driver_and_not_by_number() -> None:
+def test_accelerators_are_identified_by_kind_and_driver() -> None:
     card = Device(0, "HL-225", None, None, None, architecture="gaudi2")
     one = facts(devices=(card,), versions={"driver": "1.22.0"})
     eight = facts(devices=tuple(card._replace(number=number) for number in range(8)), versions={"driver": "1.22.0"})
@@ -119,7 +127,7 @@ def test_what_the_user_set_is_not_managed() -> None:
     assert plan.entries[1].carry == ()
 
 
-def test_a_variable_may_hold_more_than_a_folder() -> None:
+def test_a_variable_can_hold_more_than_a_folder() -> None:
     recipes = cache("recipes", "device", value="{path},false,{limit}", limit="recipe_mib")
     thresholds = {**PROFILE["thresholds"], "recipe_mib": {"value": 40960}}
     profile = {**PROFILE, "caches": {"RECIPES": recipes}, "thresholds": thresholds}
@@ -173,25 +181,25 @@ def test_a_uid_without_a_passwd_entry_gets_a_user_name() -> None:
     assert values({})["USER"] == "drydock"
 
 
-def test_nothing_is_reported_home_unless_the_user_said_so() -> None:
+def test_usage_reports_are_off_unless_the_user_enables_them() -> None:
     assert values({})["VLLM_NO_USAGE_STATS"] == values({})["DO_NOT_TRACK"] == "1"
     assert "DO_NOT_TRACK" not in values({"VLLM_NO_USAGE_STATS": "0"})
 
 
-def test_offline_only_when_asked() -> None:
+def test_offline_mode_is_off_by_default() -> None:
     assert "HF_HUB_OFFLINE" not in values({})
     assert values({"DRYDOCK_OFFLINE": "1"})["HF_HUB_OFFLINE"] == "1"
 
 
 @pytest.mark.parametrize("home", ["", "/", "/cache/home"])
-def test_a_home_that_the_runtime_filled_in_was_chosen_by_nobody(home: str) -> None:
+def test_a_home_that_the_runtime_set_is_not_the_users(home: str) -> None:
     assert chosen_environment({"HOME": home, "A": "b"}, READ_ONLY) == {"A": "b"}
 
 
-def test_a_home_that_somebody_set_is_kept() -> None:
+def test_a_home_that_the_user_set_is_kept() -> None:
     assert chosen_environment({"HOME": "/home/me"}, WRITABLE) == {"HOME": "/home/me"}
 
 
-def test_changes_are_said_with_both_values() -> None:
+def test_changes_are_shown_with_both_values() -> None:
     found = changed({"--dtype": "float16", "model": "m"}, {"--dtype": "bfloat16", "model": "m", "revision": "1"})
     assert found == ("--dtype was float16, is bfloat16", "revision was not set, is 1")

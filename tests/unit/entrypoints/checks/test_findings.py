@@ -1,4 +1,4 @@
-"""Checks are data; what they find is judged here."""
+"""Checks compared with facts, and the formats of findings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_list_contains_one_of_those_expected(expected: Any, outcome: str) -> N
     assert severity(fact="processor.flags", operator="contains", expected=expected) == outcome
 
 
-def test_a_fact_that_is_not_there_is_unknown_and_never_passes() -> None:
+def test_a_missing_fact_is_unknown_and_never_passes() -> None:
     assert severity(fact="kernel.no_such_knob") == "UNKNOWN"
     assert severity(fact="kernel.governor.deeper") == "UNKNOWN"
 
@@ -111,11 +111,11 @@ def test_a_cpu_whose_node_gives_no_memory_is_counted() -> None:
     assert findings.derive(host._replace(nodes=host.nodes[:1]))["numa_cpus_without_memory"] == 2
 
 
-def test_swap_in_use_is_told_in_mib() -> None:
+def test_swap_in_use_is_shown_in_mib() -> None:
     assert findings.derive(facts()._replace(memory=Memory(GIB, GIB, GIB, GIB // 2)))["swap_used_mib"] == 512
 
 
-def test_text_names_what_to_do_for_what_is_not_right_only() -> None:
+def test_text_shows_the_remediation_unless_passed() -> None:
     good = findings.as_text(findings.evaluate([check()], facts()))
     bad = findings.as_text(findings.evaluate([check(expected="powersave")], facts()))
 
@@ -141,14 +141,14 @@ def test_each_architecture_of_the_devices_is_derived_once() -> None:
 
 
 def test_a_finding_says_where_its_fact_is_read_and_what_lasts() -> None:
-    fix = {"sysctl": {"vm.swappiness": 1}, "write": {}, "for_good": "vm.swappiness = 1 in /etc/sysctl.d"}
+    fix = {"sysctl": {"vm.swappiness": 1}, "write": {}, "permanent": "vm.swappiness = 1 in /etc/sysctl.d"}
     places = {"kernel.governor": "/sys/governor"}
     good, bad = findings.evaluate([check(), check(expected="powersave", fix=fix)], facts(), places)
 
     assert (good.read, good.fix) == ("/sys/governor", {})
-    assert bad.fix == {"sysctl": {"vm.swappiness": 1}, "for_good": fix["for_good"]}
+    assert bad.fix == {"sysctl": {"vm.swappiness": 1}, "permanent": fix["permanent"]}
     assert "found kernel.governor = performance (/sys/governor); expected powersave" in findings.as_text([bad])
-    assert "for good: vm.swappiness = 1 in /etc/sysctl.d (check --fix-script writes it)\n" in findings.as_text([bad])
+    assert "permanently: vm.swappiness = 1 in /etc/sysctl.d (check --fix-script writes it)\n" in findings.as_text([bad])
 
 
 def test_what_is_unlimited_is_called_so_and_a_short_list_is_shown() -> None:
@@ -166,7 +166,7 @@ def test_limits_are_judged_by_how_far_they_may_be_raised() -> None:
     assert (derived["nofile"], derived["memlock_mib"]) == (524288, findings.UNLIMITED // findings.MIB)
 
 
-def test_huge_pages_that_nobody_uses_are_a_share_of_the_memory() -> None:
+def test_unused_huge_pages_are_a_share_of_the_memory() -> None:
     host = facts(memory=64 * GIB, kernel={"hugepages_idle": "8192", "hugepage_kib": "2048"})
 
     assert findings.derive(host)["hugepages_idle_percent"] == 25
@@ -176,7 +176,7 @@ def test_huge_pages_that_nobody_uses_are_a_share_of_the_memory() -> None:
 WORDS = {"severity": "WARN", "scope": "host", "text": "{what} is off", "remediation": "use {{}}", "source": "{page}"}
 
 
-def test_a_notice_is_told_in_the_words_of_the_profile() -> None:
+def test_a_notice_gets_its_text_from_the_profile() -> None:
     said = findings.notice("CPU-001", "a", "b", what="{page.__class__}", page="page 1")
 
     told = findings.tell({"CPU-001": WORDS}, said)
@@ -193,9 +193,7 @@ def test_a_notice_is_told_in_the_words_of_the_profile() -> None:
         ("CPU-001", {"what": "x", "page": "y", "more": "z"}, "findings.CPU-001: no {more} in it"),
     ],
 )
-def test_words_that_do_not_fit_the_code_are_a_defect_of_the_image(
-    number: str, values: dict[str, str], message: str
-) -> None:
+def test_a_mismatch_of_code_and_profile_is_an_internal_error(number: str, values: dict[str, str], message: str) -> None:
     with pytest.raises(EntrypointError, match=re.escape(message)) as raised:
         findings.tell({"CPU-001": WORDS}, findings.notice(number, "a", "b", **values))
 

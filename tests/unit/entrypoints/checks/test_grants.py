@@ -1,4 +1,4 @@
-"""A container that was not given what its accelerator needs is told so, with the flag that gives it."""
+"""Findings on what a container lacks for its accelerator, with the option that adds it."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_user_who_may_not_open_the_devices_is_named(user: str, count: int) -> 
     assert len(missing({"user": word(user)}, facts())) == count
 
 
-def test_a_container_that_should_be_privileged_and_is_not_is_told() -> None:
+def test_a_container_that_should_be_privileged_and_is_not_is_reported() -> None:
     run = {"privileged": {"because": "the driver maps memory", "instead": "nothing less does", "source": "a manual"}}
 
     assert only(run, facts()).remediation == "docker run --privileged …"
@@ -185,7 +185,7 @@ def test_a_limit_that_serving_raises_by_itself_is_not_missed() -> None:
     assert only(run, facts(limits=Limits(1024, None, None, 4096, None))).found == "nofile = 4096"
 
 
-def test_a_device_that_is_there_and_refused_is_told_with_its_group() -> None:
+def test_a_device_without_permission_is_reported_with_its_group() -> None:
     host = facts(grants={"/dev/dri/renderD[0-9]*": False}, refused={"/dev/dri/renderD128": "crw-rw---- 0:110"})
     found = only({"devices": [node("/dev/dri/renderD[0-9]*", each=True)]}, host)
 
@@ -193,26 +193,27 @@ def test_a_device_that_is_there_and_refused_is_told_with_its_group() -> None:
     assert found.remediation == "docker run --group-add 110 …"
 
 
-def test_that_no_device_is_here_says_what_was_looked_at_and_what_to_start_with() -> None:
+def test_the_error_without_a_device_names_what_was_examined_and_the_options() -> None:
     run = {"devices": [node("/dev/kfd"), node("/dev/dri/renderD[0-9]*", each=True)], "groups": [word("render")]}
     error = none_here({"accelerator": "rocm", "run": run}, facts(grants={"/dev/dri/renderD[0-9]*": False}), {})
 
     assert error is not None
     assert error.code == HOST
-    assert "no rocm device is here: /dev/dri/renderD[0-9]*: none to open" in str(error)
+    assert "no rocm device found: /dev/dri/renderD[0-9]*: none to open" in str(error)
     assert (
         "docker run --device /dev/dri/renderD128 --group-add (number of render on the host) --device /dev/kfd"
         in str(error)
     )
 
 
-def test_files_of_another_makers_devices_are_named_and_so_are_failures_and_what_hides_devices() -> None:
+def test_the_error_names_unusable_files_and_failures_and_variables_that_hide_devices() -> None:
     run = {"devices": [node("/dev/nvidia[0-9]*", each=True)], "gpus": word("all")}
     host = facts(grants={"/dev/nvidia[0-9]*": True}, failures=(Failure("nvidia-smi", "hung", "an answer"),))
     env = {"CUDA_VISIBLE_DEVICES": "9", "NVIDIA_VISIBLE_DEVICES": "all"}
-    told = str(none_here({"accelerator": "cuda", "run": run}, host, env))
+    profile = {"accelerator": "cuda", "run": run, "variables": {"devices": ["CUDA_VISIBLE_", "NVIDIA_VISIBLE_"]}}
+    told = str(none_here(profile, host, env))
 
-    assert "behind /dev/nvidia[0-9]* no device that can serve; CUDA_VISIBLE_DEVICES=9; nvidia-smi: hung" in told
+    assert "no usable device behind /dev/nvidia[0-9]*; CUDA_VISIBLE_DEVICES=9; nvidia-smi: hung" in told
     assert "docker run --gpus all …" in told
 
 

@@ -57,7 +57,9 @@ def test_plan_prints_data_on_standard_output_only(profile: Path, model: str) -> 
     assert json.loads(ran.stdout)["model"] == model
 
 
-def test_a_missing_quant_config_is_refused_before_the_start(profile: Path, model: str) -> None:
+def test_a_file_that_a_variable_names_must_exist_before_anything_starts(profile: Path, model: str) -> None:
+    variables = {**PROFILE["variables"], "files": {"QUANT_CONFIG": "mount the folder of the measurements"}}
+    profile.write_text(json.dumps({**PROFILE, "variables": variables}))
     ran = run(profile, "serve", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json")
 
     assert ran.returncode == errors.MODEL

@@ -1,4 +1,4 @@
-"""Two plans, compared."""
+"""Comparison of two plans."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def plan(**settings: str) -> str:
     return json.dumps({"model": "/models/m", "reasons": reasons})
 
 
-def test_only_what_differs_is_told_with_both_reasons() -> None:
+def test_only_differences_are_listed_with_both_reasons() -> None:
     changes = compare(parse_plan(plan(a="1", b="2", c="3")), parse_plan(plan(a="1", b="4", d="5")))
 
     assert changes == (
@@ -31,11 +31,11 @@ def test_only_what_differs_is_told_with_both_reasons() -> None:
         Change("d", None, Side("5", "decision", "d is 5")),
     )
     assert as_text(changes).splitlines()[:3] == ["b", "  - 2  [decision]  b is 2", "  + 4  [decision]  b is 4"]
-    assert as_text(()) == "the plans start the same\n"
+    assert as_text(()) == "no differences\n"
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"reasons": [{}]}', '{"reasons": [1]}', '{"reasons": {}}'])
-def test_what_is_no_plan_is_refused(text: str) -> None:
+def test_an_invalid_plan_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"plan|value"):
         parse_plan(text)
 

@@ -1,4 +1,4 @@
-"""Layers become one command, and every setting says where it came from."""
+"""Layers of settings become one command, and every setting shows its origin."""
 
 from __future__ import annotations
 
@@ -79,16 +79,16 @@ def test_host_port_and_served_name_have_defaults_that_can_be_changed() -> None:
     assert (plan("--host", "::1", "--port", "9").host, plan("--port", "9").port) == ("::1", 9)
 
 
-def test_code_of_a_model_runs_only_when_the_user_says_so() -> None:
+def test_code_of_a_model_runs_only_if_the_user_allows_it() -> None:
     asked = plan("--trust-remote-code")
 
     assert "--trust-remote-code" not in plan().argv
-    assert "only when you say so" in reason(plan(), "--trust-remote-code").because
+    assert "only if you allow it" in reason(plan(), "--trust-remote-code").because
     assert asked.argv[-1] == "--trust-remote-code"
     assert reason(asked, "--trust-remote-code").origin == "command line"
 
 
-def test_a_vllm_without_a_flag_is_told_nothing_of_it() -> None:
+def test_a_flag_that_vllm_lacks_is_not_passed() -> None:
     given = parse_given((SMOLLM2.name,), {}, ("--model", "--port"))
 
     made = command.command(PROFILE, facts(), SMOLLM2, given)
@@ -129,13 +129,13 @@ def test_text_can_be_pasted_into_a_shell() -> None:
     assert " \\\n/opt/venv/bin/python3 -m vllm.entrypoints.openai.api_server --" in text
 
 
-def test_only_what_somebody_should_read_is_wrong() -> None:
+def test_only_findings_that_need_attention_are_wrong() -> None:
     made = plan(profile={**PROFILE, "checks": [check(), check(id="CPU-002", fact="kernel.none")]})
 
     assert [finding.id for finding in command.wrong(made.findings)] == ["CPU-002"]
 
 
-def test_vllm_finishes_what_runs_for_as_long_as_the_drain_where_it_can() -> None:
+def test_vllm_gets_the_drain_timeout_if_it_has_the_flag() -> None:
     known = ("--model", "--shutdown-timeout")
     able = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}, known), 7.5)
     unable = command.command(PROFILE, facts(), SMOLLM2, parse_given(("--model", "m"), {}), 7.5)
@@ -148,7 +148,7 @@ def test_vllm_finishes_what_runs_for_as_long_as_the_drain_where_it_can() -> None
     assert chosen.argv[chosen.argv.index("--shutdown-timeout") + 1] == "3"
 
 
-def test_what_the_base_exports_reaches_vllm_unless_the_user_set_it_otherwise() -> None:
+def test_variables_of_the_base_reach_vllm_unless_the_user_changed_them() -> None:
     variables = {"LD_LIBRARY_PATH": ["/usr/lib", "/cann/lib:/usr/lib"], "CANN": ["", "/cann"]}
     profile = PROFILE | {"environment": {"scripts": ["/cann/set_env.sh"], "variables": variables}}
     as_built = plan(profile=profile, LD_LIBRARY_PATH="/usr/lib")
@@ -169,7 +169,7 @@ def downloads(*, elsewhere: bool = True, free: int = 0, **env: str) -> list[str]
     return [finding.found for finding in made.findings if finding.id == "PLAN-060"]
 
 
-def test_weights_that_are_to_be_downloaded_need_room_where_they_go() -> None:
+def test_weights_to_be_downloaded_need_free_space() -> None:
     assert downloads() == ["0.0 GiB free in /cache"]
     assert downloads(free=1 << 40) == []
     assert downloads(elsewhere=False) == []

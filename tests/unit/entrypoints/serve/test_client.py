@@ -1,4 +1,4 @@
-"""Where vLLM is asked, told from its flags."""
+"""The client of vLLM's server: its address from vLLM's flags, and errors."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_unix_socket_goes_before_host_and_port() -> None:
     assert str(parse_endpoint(("--uds", "/run/vllm"), "", 1, {})) == "/run/vllm"
 
 
-def test_a_server_that_is_not_there_is_unreachable_and_named() -> None:
+def test_a_missing_server_is_unreachable_and_named() -> None:
     with pytest.raises(Unreachable, match=r"/no/such/socket/health: .*No such file"):
         ask(Endpoint("", 0, socket="/no/such/socket"), "/health")
 

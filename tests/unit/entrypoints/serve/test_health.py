@@ -1,4 +1,4 @@
-"""The known answer against canned replies, and the verb health against a real status server."""
+"""The known answer with prepared replies, and the verb health with a real status server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def prefilled(behind: float = 0.0) -> list[dict[str, Any]]:
 
 
 def server(answers: Mapping[str, Reply]) -> Ask:
-    """Answer as a right server does, but for `answers` by path."""
+    """Answer as a right server does, except for the paths in `answers`."""
 
     def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
         if path in answers:
@@ -75,7 +75,7 @@ def test_another_token_far_ahead_in_prefill_is_a_disagreement() -> None:
     assert said == "token 0: decode chose 4, prefill 99; 0.75 apart, 0.5 allowed"
 
 
-def test_a_near_tie_is_none() -> None:
+def test_a_near_tie_is_not_a_disagreement() -> None:
     assert disagreement(TOKEN_IDS, VALUES, prefilled(behind=0.4), 0.5) == ""
 
 
@@ -129,7 +129,7 @@ def test_a_model_without_a_recorded_answer_says_so(config: str) -> None:
         (reply({"choices": [{"text": "x"}]}), "this vLLM returns no token ids"),
     ],
 )
-def test_what_a_server_does_not_do_is_stated(answer: Reply, note: str) -> None:
+def test_what_a_server_does_not_support_is_noted(answer: Reply, note: str) -> None:
     verdict = compare(server({"/v1/completions": answer}), {}, "")
     assert (verdict.outcome, verdict.notes[0]) == (RIGHT, f"not compared: {note}")
 
@@ -147,12 +147,12 @@ def test_what_a_server_does_not_do_is_stated(answer: Reply, note: str) -> None:
         reply({"choices": [{"token_ids": 3, "prompt_token_ids": [1], "message": 3}], "data": [{}]}),
     ],
 )
-def test_a_server_in_trouble_is_asked_again_and_never_right(path: str, answer: Reply) -> None:
+def test_a_failing_server_is_asked_again(path: str, answer: Reply) -> None:
     assert compare(server({path: answer}), PROFILE, "c0").outcome == UNANSWERED
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_a_server_whose_key_is_not_known_is_ready_and_what_was_not_compared_is_said(status: int) -> None:
+def test_a_server_with_an_unknown_key_is_ready_with_a_note(status: int) -> None:
     verdict = compare(server({"/v1/models": reply({"error": "Unauthorized"}, status)}), PROFILE, "c0")
     assert verdict.outcome == RIGHT
     assert verdict.notes == (
@@ -172,11 +172,11 @@ def test_sampling_defaults_of_the_model_play_no_part() -> None:
     assert all(question["repetition_penalty"] == 1 and question["top_p"] == 1 for question in asked)
 
 
-def test_a_server_that_may_give_only_few_tokens_is_not_compared() -> None:
+def test_a_server_that_returns_too_few_tokens_is_not_compared() -> None:
     few = reply({"choices": [{"text": "x", "prompt_token_ids": [1, 2], "token_ids": TOKEN_IDS[:4]}]})
     verdict = compare(server({"/v1/completions": few}), {}, "")
     assert verdict.outcome == RIGHT
-    assert "gives 4 tokens at most" in verdict.notes[0]
+    assert "returns at most 4 tokens" in verdict.notes[0]
 
 
 def test_a_server_that_hangs_up_is_unanswered() -> None:
@@ -226,5 +226,5 @@ def test_health_without_a_supervisor_asks_vllm_itself() -> None:
     assert reason.startswith("not ready: http://127.0.0.1:1/health: ")
 
 
-def test_health_with_a_port_that_is_none_is_not_ready() -> None:
+def test_health_with_an_invalid_port_is_not_ready() -> None:
     assert health(("--status-port", "many"), (), {})[0] == NOT_READY

@@ -1,4 +1,4 @@
-"""The supervisor and the stub as real processes: readiness, drain, exit codes, orphans, and what must hold before."""
+"""The supervisor and the stub as real processes: readiness, drain, exit codes, orphans, and checks before the start."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_while_draining_a_request_still_on_its_way_is_answered(run: Run) -> None
     assert server.exit_code() == 0
 
 
-def test_a_vllm_that_drains_itself_is_told_after_half_of_the_time(run: Run) -> None:
+def test_a_vllm_that_drains_itself_gets_sigterm_after_half_of_the_time(run: Run) -> None:
     server = run(stub={"token_delay": 0.05}, flags=("--shutdown-timeout", "30"), options={"drain_timeout": 0.8})
     server.until_ready()
     answer = server.stream(tokens=14)
@@ -99,7 +99,7 @@ def test_a_vllm_that_counts_nothing_is_left_to_drain_itself(run: Run) -> None:
     assert server.exit_code() == 0
 
 
-def test_requests_that_outlast_the_drain_timeout_are_cut_and_it_says_so(run: Run) -> None:
+def test_requests_longer_than_the_drain_timeout_are_cut_with_their_own_exit_code(run: Run) -> None:
     server = run(stub={"token_delay": 0.05}, options={"drain_timeout": 0.3})
     server.until_ready()
     answer = server.stream(tokens=10_000)
@@ -113,7 +113,7 @@ def test_a_vllm_that_ignores_sigterm_is_killed_and_no_request_was_lost(run: Run)
     server.until_ready()
     server.signal()
     assert server.exit_code() == 0
-    assert "vLLM did not end in time: killing it" in server.said()
+    assert "vLLM did not exit in time: killing it" in server.said()
     assert not is_running(server.leader())
 
 
@@ -141,15 +141,15 @@ def test_vllms_own_exit_code_is_passed_on(run: Run) -> None:
     server = run(stub={"dies_with": 3})
     assert server.exit_code() == 3
     assert "stub: RuntimeError: the model is broken" in server.said()
-    assert "vLLM ended with 3" in server.said()
+    assert "vLLM exited with 3" in server.said()
 
 
-def test_a_serving_vllm_that_ends_well_though_nobody_asked_is_no_success(run: Run) -> None:
+def test_a_vllm_that_exits_unasked_while_serving_is_not_a_success(run: Run) -> None:
     server = run()
     server.until_ready()
     os.kill(server.leader(), signal.SIGTERM)
     assert server.exit_code() == errors.NOT_READY
-    assert "though nobody asked it to" in server.said()
+    assert "without being asked to stop" in server.said()
 
 
 def test_a_vllm_killed_by_a_signal_gives_128_and_its_number(run: Run) -> None:
@@ -186,7 +186,7 @@ def test_tokens_that_differ_between_prefill_and_decode_are_never_served(run: Run
     assert "wrong answer: token 0: decode chose 4, prefill 99; 2.00 apart, 0.5 allowed" in server.said()
 
 
-def test_a_wrong_server_can_be_kept_for_a_look_but_never_becomes_ready(run: Run) -> None:
+def test_a_wrong_server_can_be_kept_for_debugging_but_is_never_ready(run: Run) -> None:
     server = run(stub={"disagree_by": 2.0}, env={"DRYDOCK_KEEP_WRONG": "1"})
     server.until(lambda: server.status("/readyz")[1]["wrong"], "the wrong answer")
     status, said = server.status("/readyz")
@@ -195,7 +195,7 @@ def test_a_wrong_server_can_be_kept_for_a_look_but_never_becomes_ready(run: Run)
     assert server.process.poll() is None
 
 
-def test_a_near_tie_is_no_wrong_answer(run: Run) -> None:
+def test_a_near_tie_is_not_a_wrong_answer(run: Run) -> None:
     server = run(stub={"disagree_by": 0.2})
     server.until_ready()
 
@@ -271,7 +271,7 @@ def test_a_port_in_use_is_named_before_anything_starts(run: Run) -> None:
         assert server.exit_code() == errors.HOST
     assert f"--port {port}: Address already in use" in server.said()
     assert "another process of this network namespace listens there" in server.said()
-    assert "hint: choose another with --port N" in server.said()
+    assert "hint: choose another port with --port N" in server.said()
 
 
 def test_a_status_port_in_use_names_its_flag(run: Run) -> None:
@@ -280,7 +280,7 @@ def test_a_status_port_in_use_names_its_flag(run: Run) -> None:
         taken.listen()
         server = run(options={"status_port": taken.getsockname()[1]})
         assert server.exit_code() == errors.HOST
-    assert "hint: choose another with --status-port N" in server.said()
+    assert "hint: choose another port with --status-port N" in server.said()
 
 
 def test_the_status_port_cannot_be_vllms(run: Run) -> None:
@@ -299,12 +299,12 @@ def test_caches_go_to_a_private_folder_when_the_volume_cannot_be_written(run: Ru
     fallback = tmp_path / "drydock-0"
     server = run(cache_writable=False, env={"TMPDIR": str(tmp_path)})
     server.until_ready()
-    assert f"WARN {tmp_path}/cache cannot be written: caches go to {fallback}" in server.said()
+    assert f"WARN {tmp_path}/cache cannot be written: using {fallback}" in server.said()
     assert fallback.stat().st_mode & 0o777 == 0o700
     assert (fallback / "compiled" / "plan" / "vllm").is_dir()
 
 
-def test_a_tmp_that_cannot_be_written_is_refused(run: Run) -> None:
+def test_a_read_only_tmp_is_refused(run: Run) -> None:
     server = run(tmp_writable=False)
     assert server.exit_code() == errors.HOST
     assert "hint: add --tmpfs /tmp" in server.said()

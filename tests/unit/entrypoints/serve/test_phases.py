@@ -46,7 +46,7 @@ READY_STATE = State(entered=(("plan", 0.0), (IMPORT, 0.1), (READY, 9.0)), health
         ([API_SERVER, ENGINE_CORE, WORKER, SPAWNED], LOAD, False, LOAD),
     ],
 )
-def test_a_phase_is_told_from_processes(processes: list[Process], before: str, loaded: bool, expected: str) -> None:
+def test_the_phase_follows_from_processes(processes: list[Process], before: str, loaded: bool, expected: str) -> None:
     assert observed_phase(processes, before, loaded=loaded) == expected
 
 
@@ -73,7 +73,7 @@ def test_being_ready_takes_no_time() -> None:
     assert startup_seconds(READY_STATE, 100.0) == 9.0
 
 
-def test_ready_needs_health_right_answers_and_nobody_stopping() -> None:
+def test_ready_needs_health_and_right_answers_and_no_stop() -> None:
     assert is_ready(READY_STATE)
     assert not is_ready(READY_STATE._replace(healthy=False))
     assert not is_ready(READY_STATE._replace(verified=False))
@@ -81,7 +81,7 @@ def test_ready_needs_health_right_answers_and_nobody_stopping() -> None:
     assert not is_ready(READY_STATE._replace(stopping="x"))
 
 
-def test_the_reason_is_the_weightiest_one() -> None:
+def test_the_most_important_reason_is_shown() -> None:
     assert why_not(READY_STATE) == ""
     assert why_not(READY_STATE._replace(healthy=False)) == "vLLM no longer answers"
     assert why_not(State(entered=(("plan", 0.0), (KNOWN_ANSWER, 1.0)))) == "starting: known_answer"

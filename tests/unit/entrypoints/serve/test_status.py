@@ -1,4 +1,4 @@
-"""The status server: what it answers, and what bad clients can do to it."""
+"""The status server: its answers, and its limits for slow and broken clients."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_startupz_gives_the_seconds_of_each_phase() -> None:
     }
 
 
-def test_another_path_names_those_that_there_are() -> None:
+def test_an_unknown_path_lists_the_known_ones() -> None:
     response = respond("/health", STARTING, {}, 1.0)
     assert response.status == 404
     assert "/livez, /readyz, /startupz or /metrics" in response.body
@@ -116,7 +116,7 @@ def test_head_gets_the_head_alone(port: int) -> None:
         (b"A" * HEAD_AT_MOST, 400),
     ],
 )
-def test_what_is_no_request_gets_an_answer_that_says_so(port: int, sent: bytes, status: int) -> None:
+def test_an_invalid_request_gets_an_error(port: int, sent: bytes, status: int) -> None:
     assert exchange(port, sent).startswith(f"HTTP/1.1 {status} ".encode())
 
 
@@ -128,7 +128,7 @@ def test_a_request_in_pieces_is_answered(port: int) -> None:
         assert client.recv(100).startswith(b"HTTP/1.1 200 OK")
 
 
-def test_a_client_that_says_nothing_is_dropped_in_time(port: int) -> None:
+def test_a_silent_client_is_dropped_in_time(port: int) -> None:
     with connect(port) as client:
         client.sendall(b"GET /x HTTP/1.1\r\n")
         began = time.monotonic()
@@ -136,13 +136,31 @@ def test_a_client_that_says_nothing_is_dropped_in_time(port: int) -> None:
         assert 0.1 < time.monotonic() - began < 3
 
 
-def test_many_clients_that_say_nothing_keep_no_probe_out(port: int) -> None:
+def test_many_silent_clients_do_not_block_a_probe(port: int) -> None:
     silent = [connect(port) for _ in range(2 * CLIENTS_AT_MOST)]
     began = time.monotonic()
     assert get(port, "/x")[0] == 200
     assert time.monotonic() - began < 3
     for client in silent:
         client.close()
+
+
+def test_clients_that_send_a_byte_at_a_time_are_dropped_in_time(port: int) -> None:
+    """Each byte comes before a timeout of one read would end; only the total time counts."""
+    with connect(port) as client:
+        began = time.monotonic()
+        client.settimeout(0.05)
+        client.sendall(b"GET /x HTTP/1.1\r\n")
+        while True:
+            try:
+                client.sendall(b"A")
+                if client.recv(1) == b"":
+                    break
+            except TimeoutError:
+                assert time.monotonic() - began < 3
+            except OSError:
+                break
+    assert get(port, "/x") == (200, "/x")
 
 
 def test_random_bytes_do_no_harm(port: int) -> None:
@@ -168,5 +186,5 @@ def test_a_taken_port_names_the_flag() -> None:
     taken = listen(0)
     with pytest.raises(EntrypointError, match="cannot listen: Address already in use") as raised:
         listen(taken.getsockname()[1])
-    assert (raised.value.code, raised.value.hint) == (HOST, "choose another with --status-port N")
+    assert (raised.value.code, raised.value.hint) == (HOST, "choose another port with --status-port N")
     taken.close()

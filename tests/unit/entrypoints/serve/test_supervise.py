@@ -1,4 +1,4 @@
-"""What a stop exits with."""
+"""The exit code of a stop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_a_crash_while_draining_is_passed_on() -> None:
     assert exit_code(DRAIN, 139, idle=False, cut=False) == 139
 
 
-def test_requests_that_were_cut_show() -> None:
+def test_cut_requests_change_the_exit_code() -> None:
     assert exit_code(DRAIN, 0, idle=False, cut=True) == KILLED
 
 

@@ -1,4 +1,4 @@
-"""What the watches read and keep."""
+"""The board, and counting running requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_metrics_that_count_no_requests_are_unknown_and_not_zero(text: str) -> N
     assert parse_running(text) is None
 
 
-def test_each_change_wakes_whoever_waits() -> None:
+def test_each_change_wakes_the_supervisor() -> None:
     woken: list[int] = []
     board = Board(0.0, lambda: woken.append(1))
     board.enter(SPAWN, 0.5)

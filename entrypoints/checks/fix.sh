@@ -1,19 +1,15 @@
-"""The parts of the host's script that are the same on every host: POSIX sh. Text only."""
-
-from __future__ import annotations
-
-PRELUDE = r"""#!/bin/sh
+#!/bin/sh
 # What drydock's `check --fix-script` would change on this host for the image @IMAGE@.
 # Nothing has been changed yet. Read it, then run it on the host (not in the container) as root:
 #
-#   --dry-run  says what it would do, and changes nothing
-#   --all      mends what is only worth knowing (INFO), too
+#   --dry-run  prints what it would do and changes nothing
+#   --all      also fixes INFO findings
 #   --yes      changes the kernel's command line without asking
 #
-# It leaves alone what is as wanted already, so that a second run changes nothing. With ROOT=DIR every path lies below
-# DIR and no command of the host is run, to try it out.
+# It changes only settings that differ, so a second run changes nothing. To try it out, set ROOT=DIR: every path is then
+# below DIR and no command of the host is run.
 #
-# shellcheck disable=SC2016 # commands stand in single quotes: they are kept as text, for the next boot
+# shellcheck disable=SC2016 # commands are in single quotes because they are stored as text for the next boot
 set -u
 
 root=${ROOT:-}
@@ -38,11 +34,11 @@ for argument in "$@"; do
 done
 
 if [ -z "$root" ] && [ -e /opt/drydock ]; then
-    echo "this is the container: run it on the host" >&2
+    echo "this is a container: run the script on the host" >&2
     exit 2
 fi
 if [ -z "$root" ] && [ "$dry_run" = no ] && [ "$(id -u)" != 0 ]; then
-    echo "only root may change these settings; --dry-run shows them" >&2
+    echo "only root can change these settings; --dry-run shows them" >&2
     exit 2
 fi
 
@@ -53,16 +49,16 @@ problem() {
     failed=$((failed + 1))
 }
 
-# begin ID SEVERITY: whether a block is run
+# begin ID SEVERITY: succeeds if the finding is to be fixed
 begin() {
     if [ "$2" = INFO ] && [ "$all" = no ]; then
-        say "$1 is only worth knowing and left as it is; --all mends it, too"
+        say "$1 is INFO: skipped; --all fixes it too"
         return 1
     fi
     say "$1"
 }
 
-# may_change WORDS: counts a change and says it; false where this is a dry run, which changes nothing
+# may_change TEXT: counts and prints a change; fails in a dry run
 may_change() {
     changed=$((changed + 1))
     if [ "$dry_run" = yes ]; then
@@ -72,7 +68,7 @@ may_change() {
     say "  changes   $*"
 }
 
-# current FILE: its text; of choices such as `always [madvise] never` the one in brackets
+# current FILE: prints its text; for a choice such as `always [madvise] never`, the word in brackets
 current() {
     text=$(cat "$1" 2>/dev/null) || return 1
     case $text in
@@ -84,7 +80,7 @@ current() {
     printf '%s' "$text"
 }
 
-# set_now VALUE FILE...: the kernel's own files, until the next restart
+# set_now VALUE FILE...: writes files of /proc and /sys, which last until the next restart
 set_now() {
     value=$1
     shift
@@ -100,12 +96,12 @@ set_now() {
         may_change "$file: $before -> $value" || continue
         { printf '%s\n' "$value" >"$file"; } 2>/dev/null
         after=$(current "$file")
-        [ "$after" = "$value" ] || problem "$file is $after now: the kernel did not take $value"
+        [ "$after" = "$value" ] || problem "$file is still $after: the kernel did not accept $value"
     done
-    [ "$there" != 0 ] || problem "$1: this host has no such file"
+    [ "$there" != 0 ] || problem "$1: no such file on this host"
 }
 
-# run_now TEST COMMAND: a command of the host, unless the test says that nothing is left to do
+# run_now TEST COMMAND: runs a command of the host, unless TEST succeeds
 run_now() {
     if [ -n "$root" ]; then
         say "  not run   $2"
@@ -114,7 +110,8 @@ run_now() {
     fi
 }
 
-# keep FILE FIRST KEY LINE: a line in a file of ours, in the place of the one that begins with KEY; a new file has FIRST
+# keep FILE FIRST KEY LINE: writes LINE to one of our files and replaces the one that begins with KEY; a new file begins
+# with FIRST
 keep() {
     if [ -f "$root$1" ] && grep -Fqx -e "$4" "$root$1"; then
         return 0
@@ -132,7 +129,7 @@ keep() {
     mv "$root$1.new" "$root$1" || problem "$1 cannot be written"
 }
 
-ours="# Written by the script of drydock's check --fix-script; remove it to undo what it sets at each boot."
+ours="# Written by the script of drydock's check --fix-script. Remove this file to undo what it sets at each boot."
 
 # keep_sysctl NAME VALUE
 keep_sysctl() {
@@ -142,17 +139,17 @@ keep_sysctl() {
             "$root"/etc/sysctl.d/90-drydock.conf) continue ;;
         esac
         if [ -f "$other" ] && grep -Eq "^[[:space:]]*-?$1[[:space:]]*=" "$other"; then
-            say "  look      $other sets $1 as well; what is read last wins"
+            say "  look      $other also sets $1; the file that is read last wins"
         fi
     done
 }
 
-# keep_write PATTERN VALUE: a file of /sys at each boot
+# keep_write PATTERN VALUE: writes files of /sys at each boot
 keep_write() {
     keep /etc/tmpfiles.d/90-drydock.conf "$ours" "w $1 " "w $1 - - - - $2"
 }
 
-# keep_command COMMAND: at each boot, by a unit of ours
+# keep_command COMMAND: runs it at each boot, in our systemd unit
 keep_command() {
     keep /usr/local/sbin/drydock-tuning "#!/bin/sh
 $ours" "$1" "$1"
@@ -172,7 +169,7 @@ RemainAfterExit=yes" ExecStart= ExecStart=/usr/local/sbin/drydock-tuning
     fi
 }
 
-# keep_parameter WORD: for the kernel's command line; all of them are written together at the end
+# keep_parameter WORD: collects words for the kernel's command line, which boot_loader writes at the end
 keep_parameter() {
     case " $parameters " in
         *" $1 "*) ;;
@@ -180,23 +177,16 @@ keep_parameter() {
     esac
 }
 
-# firmware WORDS: what no script can set
+# firmware TEXT: a setting that no script can change
 firmware() {
     say "  by hand   in the BIOS: $1"
     restart=yes
 }
 
-# left WORDS: a finding that only a person can mend
+# left TEXT: a finding that no script can fix
 left() { say "by hand: $1"; }
-"""
-"""From the first line to the first block."""
 
-EPILOGUE = r"""
-# --- the kernel's command line ---
-# Adds words to GRUB's configuration and makes its menu anew: with grubby where the distribution has it, else by a line
-# in a file of ours in /etc/default/grub.d (Debian, Ubuntu) or at the end of /etc/default/grub.
-
-# confirmed QUESTION
+# confirmed QUESTION: asks, unless --yes was given
 confirmed() {
     [ "$yes" = no ] || return 0
     [ -t 0 ] || return 1
@@ -205,7 +195,7 @@ confirmed() {
     [ "$answer" = y ] || [ "$answer" = Y ]
 }
 
-# missing_parameters: those that the running kernel was not started with
+# missing_parameters: prints those that the running kernel was not started with
 missing_parameters() {
     for word in $parameters; do
         case " $(cat "$root/proc/cmdline" 2>/dev/null) " in
@@ -215,7 +205,7 @@ missing_parameters() {
     done
 }
 
-# grub_file: where GRUB's words are kept on this host
+# grub_file: prints the file that holds GRUB's options on this host
 grub_file() {
     if [ -d "$root/etc/default/grub.d" ]; then
         echo /etc/default/grub.d/90-drydock.cfg
@@ -224,7 +214,7 @@ grub_file() {
     fi
 }
 
-# write_menu: makes the boot loader read what was written
+# write_menu: regenerates GRUB's menu
 write_menu() {
     if [ -n "$root" ]; then
         say "  not run   update-grub"
@@ -233,10 +223,12 @@ write_menu() {
     elif command -v grub2-mkconfig >/dev/null; then
         grub2-mkconfig -o /boot/grub2/grub.cfg || problem grub2-mkconfig
     else
-        problem "neither update-grub nor grub2-mkconfig is here: make the boot loader's menu anew by hand"
+        problem "neither update-grub nor grub2-mkconfig found: regenerate the boot loader's menu by hand"
     fi
 }
 
+# boot_loader: adds the missing words to the kernel's command line, with grubby where the distribution has it, else in
+# our own file in /etc/default/grub.d (Debian, Ubuntu) or at the end of /etc/default/grub
 boot_loader() {
     words=$(missing_parameters)
     [ -n "$words" ] || return 0
@@ -252,7 +244,7 @@ boot_loader() {
             say "  by hand   grubby --update-kernel=ALL --args='$words'"
         fi
     elif [ -z "$file" ]; then
-        say "  by hand   add them as your boot loader wants it: no /etc/default/grub is here"
+        say "  by hand   add them to your boot loader's configuration: this host has no /etc/default/grub"
     elif [ "$dry_run" = yes ] || confirmed "  add them to GRUB_CMDLINE_LINUX_DEFAULT in $file, and update-grub?"; then
         before=$changed
         for word in $words; do
@@ -265,14 +257,14 @@ boot_loader() {
     fi
 }
 
+# @FINDINGS@
+
 boot_loader
 
 if [ "$dry_run" = yes ]; then
-    say "$changed to change; nothing was changed"
+    say "$changed to change; dry run, nothing was changed"
 else
     say "$changed changed, $failed failed"
 fi
-[ "$restart" = no ] || say "restart the host for what stands on the kernel's command line or in the BIOS"
+[ "$restart" = no ] || say "restart the host to apply changes of the kernel's command line or the BIOS"
 [ "$failed" = 0 ]
-"""
-"""From the last block to the end."""

@@ -1,0 +1,39 @@
+"""Environment variables that mean something on an accelerator, as data. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from drydock.model.record import Record
+
+VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+Names = Annotated[tuple[VariableName, ...], Field(description="Variable names, or how such names begin: VLLM_.")]
+
+
+class Variables(Record):
+    """What environment variables mean; an accelerator adds its own to those of templates/host.yaml."""
+
+    shown: Names = Field(default=(), description="Optional: a plan lists these with a reason if the user sets them.")
+    compiling: Names = Field(
+        default=(), description="Optional: these can enter a compiler's own cache key; an entry records their digests."
+    )
+    not_compiling: Names = Field(
+        default=(), description="Optional: these change no compiled code and stay out of the compile cache's key."
+    )
+    devices: Names = Field(default=(), description="Optional: these select devices and can hide all of them.")
+    files: Mapping[VariableName, str] = Field(
+        default={}, description="Optional: variables that name a file which must exist before vLLM starts, with a hint."
+    )
+
+    def __or__(self, other: Variables) -> Variables:
+        """Return both together."""
+        return Variables(
+            shown=(*self.shown, *other.shown),
+            compiling=(*self.compiling, *other.compiling),
+            not_compiling=(*self.not_compiling, *other.not_compiling),
+            devices=(*self.devices, *other.devices),
+            files={**self.files, **other.files},
+        )
