@@ -34,7 +34,7 @@ class Unusable(Exception):  # noqa: N818 -- it is what is the case, and the star
     """An entry cannot be used in its place; the text says why."""
 
 
-class Verdict(NamedTuple):
+class EntryVerdict(NamedTuple):
     """What is to be done with an entry, and why."""
 
     kind: str
@@ -49,23 +49,23 @@ class Opened(NamedTuple):
     path: str
     lock: int
     """File descriptor; -1 without a lock."""
-    verdict: Verdict
+    verdict: EntryVerdict
     kept: Mapping[str, Any]
     """Its entry.json as it was found; empty without one."""
 
 
-def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> Verdict:
+def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> EntryVerdict:
     """Judge an entry by its manifest (None when that cannot be read, empty when there is none). Pure."""
     if kept is None:
-        return Verdict(ASIDE, f"its {MANIFEST} cannot be read")
+        return EntryVerdict(ASIDE, f"its {MANIFEST} cannot be read")
     if not kept:
-        return Verdict(FILL) if empty else Verdict(ASIDE, "nothing says what it was made for")
+        return EntryVerdict(FILL) if empty else EntryVerdict(ASIDE, "nothing says what it was made for")
     differences = changed(kept["factors"], factors)
     if differences:
-        return Verdict(ASIDE, f"it was made for something else: {differences[0]}")
+        return EntryVerdict(ASIDE, f"it was made for something else: {differences[0]}")
     if kept["attempts"] >= CRASHES:
-        return Verdict(ASIDE, f"{kept['attempts']} starts in a row never became ready with it")
-    return Verdict(HIT) if kept["ready"] else Verdict(FILL, "an earlier start did not get ready with it")
+        return EntryVerdict(ASIDE, f"{kept['attempts']} starts in a row never became ready with it")
+    return EntryVerdict(HIT) if kept["ready"] else EntryVerdict(FILL, "an earlier start did not get ready with it")
 
 
 def read(path: str) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ def open_entry(root: str, entry: Entry, sources: Iterable[str], told: list[str])
         target = set_aside(path)
         os.close(lock)
         told.append(f"WARN {path}: {verdict.why}; set aside in {target}, compiled anew")
-        kept, verdict = {}, Verdict(FILL, "what was kept was set aside")
+        kept, verdict = {}, EntryVerdict(FILL, "what was kept was set aside")
         lock, _ = _locked(path)
     return Opened(entry, path, lock, verdict, kept or {})
 
@@ -228,26 +228,26 @@ _LOOKED_AT = 64
 """Manifests that are read to find the nearest entry: the latest used."""
 
 
-class Found(NamedTuple):
+class KeptEntry(NamedTuple):
     """An entry that lies in a cache folder."""
 
     path: str
     kept: Mapping[str, Any]
 
 
-def listed(root: str) -> Iterator[Found]:
+def listed(root: str) -> Iterator[KeptEntry]:
     """Yield the entries of a cache folder, the latest used first; those without a readable manifest too."""
     try:
         names = [name for name in os.listdir(f"{root}/{COMPILED}") if not name.startswith(".")]
     except OSError:
         return
-    found = [Found(f"{root}/{COMPILED}/{name}", read(f"{root}/{COMPILED}/{name}") or {}) for name in names]
+    found = [KeptEntry(f"{root}/{COMPILED}/{name}", read(f"{root}/{COMPILED}/{name}") or {}) for name in names]
     yield from sorted(found, key=lambda each: (each.kept.get("used", 0), each.path), reverse=True)
 
 
-def nearest(entries: Iterable[Found], wanted: Entry) -> tuple[Found, tuple[str, ...]] | None:
+def nearest(entries: Iterable[KeptEntry], wanted: Entry) -> tuple[KeptEntry, tuple[str, ...]] | None:
     """Return the ready entry of the same kind that differs in the fewest factors, and those factors. Pure."""
-    best: tuple[Found, tuple[str, ...]] | None = None
+    best: tuple[KeptEntry, tuple[str, ...]] | None = None
     for count, found in enumerate(entries):
         factors = found.kept.get("factors", {})
         if count >= _LOOKED_AT or not found.kept.get("ready") or ("model" in factors) != ("model" in wanted.factors):

@@ -17,9 +17,9 @@ from entrypoints.cache.entries import (
     FILL,
     HIT,
     QUARANTINE,
+    EntryVerdict,
     Opened,
     Unusable,
-    Verdict,
     arrive,
     is_in_use,
     listed,
@@ -119,7 +119,7 @@ class Caches:
         self._moved[path] = folder
         if path not in self._suspects:
             self._told.append(f"WARN {path}: {why}: this start compiles for itself, in {folder}")
-        return Opened(entry, folder, -1, Verdict(FILL, why), {})
+        return Opened(entry, folder, -1, EntryVerdict(FILL, why), {})
 
     def _carry(self) -> None:
         """Take over from the nearest entry what holds for any plan, such as what vLLM found out about models."""

@@ -12,8 +12,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.case import Case as Question
-from entrypoints.decide.case import element_bytes
+from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.demand import LENGTH
 from entrypoints.decide.spread.fit import SEQUENCES, Fit, Rules, fit
@@ -39,7 +38,7 @@ _MIXES_GRAPHS = (0, 21)
 """vllm-ascend captures full and piecewise graphs together since then, unless told otherwise (release notes)."""
 
 
-class Case(Question):
+class AscendCase(Case):
     """What this accelerator's rules ask of the question."""
 
     __slots__ = ()
@@ -64,7 +63,7 @@ class Case(Question):
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises."""
-    case = Case(profile, _visible(facts, given), _capped(profile, facts, model), given)
+    case = AscendCase(profile, _visible(facts, given), _capped(profile, facts, model), given)
     if _MIXED in profile["thresholds"]:
         return _omniinfer(case)
     found = fit(case.facts, case.model, given, rules(case))
@@ -82,7 +81,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     return Decision(mine, (*found.findings, *_advice(case, found)))
 
 
-def rules(case: Case) -> Rules:
+def rules(case: AscendCase) -> Rules:
     """Return what the chips allow."""
     numbers = case.thresholds
     return Rules(
@@ -96,7 +95,7 @@ def rules(case: Case) -> Rules:
     )
 
 
-def _mask(case: Case) -> int:
+def _mask(case: AscendCase) -> int:
     """Return the bytes of 310P's attention mask, twice while it is laid out anew; other chips compress it."""
     if case.architecture != DUO:
         return 0
@@ -125,7 +124,7 @@ def _visible(facts: Facts, given: UserFlags) -> Facts:
     return facts._replace(devices=devices) if devices else facts
 
 
-def _chips(case: Case, found: Fit) -> dict[str, Value]:
+def _chips(case: AscendCase, found: Fit) -> dict[str, Value]:
     """Show the runtime the chosen chips alone, in ascending order as it wants them."""
     numbers = sorted(device.number for device in found.devices)
     if len(numbers) == len(case.facts.devices):
@@ -161,7 +160,7 @@ def _capped(profile: Mapping[str, Any], facts: Facts, model: ModelFacts) -> Mode
     return model._replace(geometry=model.geometry._replace(max_length=min(most, model.geometry.max_length)))
 
 
-def _duo(case: Case, found: Fit) -> dict[str, Value]:
+def _duo(case: AscendCase, found: Fit) -> dict[str, Value]:
     """Set the lengths that 310P must not be left to find by itself."""
     if case.architecture != DUO:
         return {}
@@ -185,7 +184,7 @@ def _ranks(found: Fit) -> int:
     return found.tensor * found.pipeline * found.data
 
 
-def _communication(case: Case, found: Fit) -> dict[str, Value]:
+def _communication(case: AscendCase, found: Fit) -> dict[str, Value]:
     if _ranks(found) == 1 or case.architecture not in (A2, A3):
         return {}
     because = f"{TUNING} 3.1: vector cores schedule the communication, not the host and its AI CPU"
@@ -198,7 +197,7 @@ def _communication(case: Case, found: Fit) -> dict[str, Value]:
     return values
 
 
-def _network(case: Case) -> dict[str, Value]:
+def _network(case: AscendCase) -> dict[str, Value]:
     """Bind what meets over TCP to the host's interface, where servers on several hosts meet."""
     names = _interfaces(case.facts)
     if not case.has_hosts or not names:
@@ -215,7 +214,7 @@ def _interfaces(facts: Facts) -> list[str]:
 # --- the host's side ------------------------------------------------------------------------------------------------
 
 
-def _host_side(case: Case) -> dict[str, Value]:
+def _host_side(case: AscendCase) -> dict[str, Value]:
     """Choose how operators are handed to the chips, and who binds the workers."""
     values = {"TASK_QUEUE_ENABLE": _queue(case)}
     if case.facts.processor.architecture != "aarch64" or case.version < _BINDS_ITSELF:
@@ -224,7 +223,7 @@ def _host_side(case: Case) -> dict[str, Value]:
     return values
 
 
-def _queue(case: Case) -> Value:
+def _queue(case: AscendCase) -> Value:
     if case.is_eager:
         because = f"{TUNING} 2: without graphs the host launches every operator, and two queues hide half of it"
         return Value("2", because, ("1: the chip waits for the host",))
@@ -232,7 +231,7 @@ def _queue(case: Case) -> Value:
     return Value("1", because, ("2: for eager mode; it takes more memory at its peak",))
 
 
-def _preload(case: Case) -> dict[str, Value]:
+def _preload(case: AscendCase) -> dict[str, Value]:
     path = case.profile["libraries"].get("jemalloc", {}).get(case.facts.processor.architecture)
     if not path or not case.facts.files.get("jemalloc"):
         return {}
@@ -242,7 +241,7 @@ def _preload(case: Case) -> dict[str, Value]:
 # --- graphs ---------------------------------------------------------------------------------------------------------
 
 
-def _graphs(case: Case, found: Fit) -> dict[str, Value]:
+def _graphs(case: AscendCase, found: Fit) -> dict[str, Value]:
     """Choose graph mode where vllm-ascend's own would fail."""
     if case.is_eager or {GRAPHS, "--optimization-level"} & set(case.given.flags):
         return {}
@@ -257,7 +256,7 @@ def _graphs(case: Case, found: Fit) -> dict[str, Value]:
     return {GRAPHS: Value('{"cudagraph_mode": "FULL_DECODE_ONLY"}', because, instead)}
 
 
-def _graphs_of_duo(case: Case, found: Fit) -> Value:
+def _graphs_of_duo(case: AscendCase, found: Fit) -> Value:
     name = "graphs_310p_one" if _ranks(found) == 1 else "graphs_310p_several"
     most = found.sequences or case.thresholds.whole("sequences_310p")
     sizes = [size for size in map(int, case.thresholds.words(name)) if size <= most] or [1]
@@ -269,7 +268,7 @@ def _graphs_of_duo(case: Case, found: Fit) -> Value:
 # --- omni-infer -----------------------------------------------------------------------------------------------------
 
 
-def _omniinfer(case: Case) -> Decision:
+def _omniinfer(case: AscendCase) -> Decision:
     """Start the mixed deployment as the guide does: tensor parallelism, one engine, eager."""
     own = rules(case)._replace(pipeline=False, data=False, expert="", executors=("mp",), chunk=_chunk(case))
     found = fit(case.facts, case.model, case.given, own)
@@ -285,12 +284,12 @@ def _omniinfer(case: Case) -> Decision:
     return Decision(mine, (*found.findings, *_mixed_advice(case), *_quantization(case)))
 
 
-def _chunk(case: Case) -> int:
+def _chunk(case: AscendCase) -> int:
     settings = {item["setting"]: item["value"] for item in case.profile["settings"]}
     return int(settings.get(BATCHED, Rules(0, 0, 0).chunk))
 
 
-def _gloo(case: Case) -> dict[str, Value]:
+def _gloo(case: AscendCase) -> dict[str, Value]:
     names = _interfaces(case.facts)
     if not names:
         return {}
@@ -298,7 +297,7 @@ def _gloo(case: Case) -> dict[str, Value]:
     return {"GLOO_SOCKET_IFNAME": Value(names[0], because)}
 
 
-def _profiling(case: Case) -> dict[str, Value]:
+def _profiling(case: AscendCase) -> dict[str, Value]:
     """State the defaults of profiling where the user turned it on."""
     if not case.given.variable("VLLM_TORCH_PROFILER_DIR"):
         return {}
@@ -308,7 +307,7 @@ def _profiling(case: Case) -> dict[str, Value]:
     }
 
 
-def _mixed_advice(case: Case) -> Iterator[Notice]:
+def _mixed_advice(case: AscendCase) -> Iterator[Notice]:
     served = case.thresholds.words(_MIXED)
     if case.model.architecture and case.model.architecture not in served:
         yield notice("NPU-041", case.model.architecture, f"one of {', '.join(served)}")
@@ -319,7 +318,7 @@ def _mixed_advice(case: Case) -> Iterator[Notice]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case, found: Fit) -> Iterator[Notice]:
+def _advice(case: AscendCase, found: Fit) -> Iterator[Notice]:
     yield from _quantization(case)
     yield from _few_cpus(case, found)
     yield from _long_mask(case)
@@ -328,14 +327,14 @@ def _advice(case: Case, found: Fit) -> Iterator[Notice]:
         yield notice("NPU-043", f"no {HCCN}", HCCN)
 
 
-def _quantization(case: Case) -> Iterator[Notice]:
+def _quantization(case: AscendCase) -> Iterator[Notice]:
     methods = case.thresholds.words("quantization_methods")
     kind = case.model.quantization
     if kind and kind not in methods:
         yield notice("NPU-044", kind, f"one of {', '.join(methods)}")
 
 
-def _few_cpus(case: Case, found: Fit) -> Iterator[Notice]:
+def _few_cpus(case: AscendCase, found: Fit) -> Iterator[Notice]:
     """Say where vllm-ascend's binding would give up: it wants so many CPUs for each chip."""
     each, cpus = case.thresholds.whole("cpus_per_device"), len(case.facts.cpus)
     binds = case.facts.processor.architecture == "aarch64" and case.version >= _BINDS_ITSELF
@@ -343,7 +342,7 @@ def _few_cpus(case: Case, found: Fit) -> Iterator[Notice]:
         yield notice("NPU-045", f"{cpus} CPUs", f"at least {each} for each of {len(found.devices)} chips")
 
 
-def _latent(case: Case, found: Fit) -> Iterator[Notice]:
+def _latent(case: AscendCase, found: Fit) -> Iterator[Notice]:
     """Say where latent attention's kernel would get too few heads, and how the vendor spreads such a model instead."""
     geometry, least = case.model.geometry, case.thresholds.whole("heads_of_latent_attention")
     if not geometry or not geometry.latent or case.is_eager or geometry.heads // found.tensor >= least:
@@ -354,7 +353,7 @@ def _latent(case: Case, found: Fit) -> Iterator[Notice]:
     yield notice("PLAN-047", heads, f"at least {least}", options=options)
 
 
-def _long_mask(case: Case) -> Iterator[Notice]:
+def _long_mask(case: AscendCase) -> Iterator[Notice]:
     most = case.thresholds.whole("longest_context_310p")
     length = case.given.flag(LENGTH)
     if case.architecture == DUO and length in ("-1", "auto"):

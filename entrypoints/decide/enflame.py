@@ -13,8 +13,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.case import Case as Question
-from entrypoints.decide.case import element_bytes
+from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import shown
@@ -28,7 +27,7 @@ _ROUTING = 16 + 16
 """Numbers that travel with each token's hidden state between experts: its top experts and their weights."""
 
 
-class Case(Question):
+class EnflameCase(Case):
     """What this accelerator's rules ask of the question."""
 
     __slots__ = ()
@@ -44,7 +43,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     Raises MODEL for a quantisation or a pair of model and type that the vendor does not support, unless the user names
     it; and what `fit` raises.
     """
-    case = Case(profile, shown(facts, given, VISIBLE), model, given)
+    case = EnflameCase(profile, shown(facts, given, VISIBLE), model, given)
     refused = tuple(_refuse(case))
     dtype = choose_dtype(case)
     chosen = fit(case.facts, model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
@@ -52,7 +51,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     return Decision(values, (*refused, *_advice(case), *chosen.findings))
 
 
-def rules(case: Case, dtype: str) -> Rules:
+def rules(case: EnflameCase, dtype: str) -> Rules:
     """Return what an S60 allows."""
     numbers = case.thresholds
     share = "usable_share_of_experts" if _spreads_experts(case) else "usable_share"
@@ -69,7 +68,7 @@ def rules(case: Case, dtype: str) -> Rules:
     )
 
 
-def _spreads_experts(case: Case) -> bool:
+def _spreads_experts(case: EnflameCase) -> bool:
     return case.given.flag("--enable-expert-parallel") == "True"
 
 
@@ -84,7 +83,7 @@ def scheme(model: ModelFacts) -> str:
     return {"awq": "awq", "w8a16": "w8a16", "w8a8": "w8a8", "compressed-tensors": "w8a8"}.get(method, "")
 
 
-def _refuse(case: Case) -> Iterator[Notice]:
+def _refuse(case: EnflameCase) -> Iterator[Notice]:
     """Raise for what the vendor does not support; yield a FAIL where the user names the quantisation nonetheless."""
     for what, found, expected, how in (*_bad_quantisation(case), *_bad_pair(case)):
         if case.given.flag("--quantization") is None:
@@ -96,7 +95,7 @@ Problem = tuple[str, str, str, str]
 """What is wrong, found, expected, what to do."""
 
 
-def _bad_quantisation(case: Case) -> Iterator[Problem]:
+def _bad_quantisation(case: EnflameCase) -> Iterator[Problem]:
     model, methods = case.model, case.thresholds.words("quantization_methods")
     how = "quantise it with Enflame's TopsCompressor, or take the model unquantised"
     if model.quantization and model.quantization not in methods:
@@ -110,7 +109,7 @@ def _bad_quantisation(case: Case) -> Iterator[Problem]:
         yield "GPTQ group size", str(model.group), f"{gptq} or a multiple of it", how
 
 
-def _bad_pair(case: Case) -> Iterator[Problem]:
+def _bad_pair(case: EnflameCase) -> Iterator[Problem]:
     table = scheme(case.model)
     if not _is_listed(case) or not table or case.lists(table):
         return
@@ -137,12 +136,12 @@ _SCHEMES = {
 """Table → its heading at the vendor's."""
 
 
-def _is_listed(case: Case) -> bool:
+def _is_listed(case: EnflameCase) -> bool:
     """Tell whether the vendor's list knows the architecture at all."""
     return any(case.lists(table) for table in _SCHEMES)
 
 
-def choose_dtype(case: Case) -> Value:
+def choose_dtype(case: EnflameCase) -> Value:
     """Choose the type that the vendor has validated the model in."""
     if scheme(case.model) and not (case.model.geometry and case.model.geometry.experts):
         because = "the vendor's quantised kernels compute in float16 (W4A16, W8A16)"
@@ -161,7 +160,7 @@ def choose_dtype(case: Case) -> Value:
     return Value("bfloat16", because, ("float16: not validated by the vendor",))
 
 
-def _method(case: Case) -> dict[str, Value]:
+def _method(case: EnflameCase) -> dict[str, Value]:
     """Name the kernels for quantised experts, which the plugin takes only when they are asked for."""
     experts = case.model.geometry is not None and case.model.geometry.experts > 0
     if not experts or case.model.quantization not in ("awq", "gptq"):
@@ -173,7 +172,7 @@ def _method(case: Case) -> dict[str, Value]:
 # --- cards ----------------------------------------------------------------------------------------------------------
 
 
-def _cards(case: Case, chosen: Fit) -> dict[str, Value]:
+def _cards(case: EnflameCase, chosen: Fit) -> dict[str, Value]:
     """Choose cards where not all that are visible are needed."""
     everything = {device.number for device in case.facts.devices}
     numbers = [device.number for device in chosen.devices]
@@ -183,7 +182,7 @@ def _cards(case: Case, chosen: Fit) -> dict[str, Value]:
     return {VISIBLE: Value(",".join(map(str, numbers)), because)}
 
 
-def _exchange(case: Case) -> dict[str, Value]:
+def _exchange(case: EnflameCase) -> dict[str, Value]:
     """Size the buffer through which engines exchange tokens of their experts, by the vendor's formula."""
     engines, tokens = case.given.variable("VLLM_DP_SIZE"), case.given.number("--max-num-batched-tokens")
     tokens = tokens or case.given.number("--max-model-len")
@@ -199,7 +198,7 @@ def _exchange(case: Case) -> dict[str, Value]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Notice]:
+def _advice(case: EnflameCase) -> Iterator[Notice]:
     """Say what speaks against choices of the user's, and what the vendor has not validated; all is kept."""
     model, given = case.model, case.given
     if model.architecture and not _is_listed(case):
@@ -211,7 +210,7 @@ def _advice(case: Case) -> Iterator[Notice]:
     yield from _cache_advice(case)
 
 
-def _cache_advice(case: Case) -> Iterator[Notice]:
+def _cache_advice(case: EnflameCase) -> Iterator[Notice]:
     cache = case.given.flag("--kv-cache-dtype") or "auto"
     if cache.startswith("fp8"):
         yield notice("GCU-033", f"--kv-cache-dtype {cache}", "int8")

@@ -49,7 +49,7 @@ GREEDY = {
 """Said in full: a model's generation_config.json and --override-generation-config change what is left out."""
 
 
-class Verdict(NamedTuple):
+class AnswerVerdict(NamedTuple):
     """What became of comparing answers."""
 
     outcome: str
@@ -98,12 +98,12 @@ def _whom_to_ask(argv: Sequence[str], first: Sequence[str], env: Mapping[str, st
     return Endpoint("127.0.0.1", int(port or flag(first, "--status-port") or STATUS_PORT)), "/readyz"
 
 
-def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> Verdict:
+def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> AnswerVerdict:
     """Compare the server's answers: prefill with decode, and with the recorded answer of this `model` folder."""
     return compare(lambda path, question: ask(endpoint, path, question, PATIENCE), profile, config_sha256(model))
 
 
-def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> Verdict:
+def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
     """Run each comparison; the first wrong one decides. `config` is the sha256 of the model's config.json."""
     notes: list[str] = []
     try:
@@ -111,15 +111,15 @@ def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> Verdict
         for comparison in (_prefill_with_decode, _recorded_answer):
             wrong, note = _stated(comparison, ask_server, name, profile, config)
             if wrong:
-                return Verdict(WRONG, wrong, tuple(notes))
+                return AnswerVerdict(WRONG, wrong, tuple(notes))
             notes.append(note)
     except Forbidden as error:
-        return Verdict(RIGHT, "", (*notes, f"not compared: {error}"))
+        return AnswerVerdict(RIGHT, "", (*notes, f"not compared: {error}"))
     except (Unreachable, Refused) as error:
-        return Verdict(UNANSWERED, str(error))
+        return AnswerVerdict(UNANSWERED, str(error))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        return Verdict(UNANSWERED, f"an answer does not have vLLM's form: {error!r}")
-    return Verdict(RIGHT, "", tuple(notes))
+        return AnswerVerdict(UNANSWERED, f"an answer does not have vLLM's form: {error!r}")
+    return AnswerVerdict(RIGHT, "", tuple(notes))
 
 
 def config_sha256(model: str) -> str:

@@ -38,7 +38,7 @@ _SET_CHILD_SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
 
-class Job(NamedTuple):
+class ServeJob(NamedTuple):
     """What to run and how. Times are in seconds."""
 
     spawn: Callable[[], int]
@@ -67,7 +67,7 @@ class Job(NamedTuple):
 Say = Callable[[str], None]
 
 
-def supervise(job: Job, profile: Mapping[str, Any], say: Say) -> int:
+def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> int:
     """Run vLLM to its end and return the exit code. Raises HOST, before the start."""
     from entrypoints.serve.ports import listen
 
@@ -134,7 +134,7 @@ class Stop(NamedTuple):
 class Supervisor:
     """One vLLM, from its start to its end."""
 
-    def __init__(self, job: Job, board: Board, leader: int, say: Say) -> None:
+    def __init__(self, job: ServeJob, board: Board, leader: int, say: Say) -> None:
         self._job = job
         self._board = board
         self._leader = leader
@@ -265,7 +265,7 @@ def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
     return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
 
 
-def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, Any], listener: Any) -> None:
+def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[str, Any], listener: Any) -> None:
     from entrypoints.serve.status import StatusServer, respond
     from entrypoints.serve.watch import watch_start
 

@@ -274,7 +274,7 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
     return {KV_SPACE: Value(str(most), because)} | _shortened(case, layout, size, most, geometry)
 
 
-def _room(case: Case, layout: Layout, size: int) -> mem.Room:
+def _room(case: Case, layout: Layout, size: int) -> mem.RankRoom:
     taken = mem.load(case.model.weights, size, layout.shards, len(layout.ranks))
     return mem.smallest_room(case.facts, layout.ranks, taken, case.thresholds)
 
@@ -300,7 +300,7 @@ def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Us
     sequences = wish.running(case.given, layout.shards, layout.data)
     cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
-    return mem.useful(geometry, mem.Demand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
+    return mem.useful(geometry, mem.CacheDemand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
 
 
 def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
@@ -322,7 +322,7 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
     return {"--max-model-len": Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
 
 
-def _does_not_fit(case: Case, room: mem.Room, size: int) -> EntrypointError:
+def _does_not_fit(case: Case, room: mem.RankRoom, size: int) -> EntrypointError:
     need = room.taken + GIB / _share(case)
     smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
     return does_not_fit(

@@ -12,7 +12,7 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.case import Case as Question
+from entrypoints.decide.case import Case
 from entrypoints.decide.records import GIB, Decision, Value, does_not_fit, gib
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.binding import domains
@@ -36,7 +36,7 @@ _SEQUENCES = 256
 """vLLM 0.8's own --max-num-seqs."""
 
 
-class Case(Question):
+class OpenvinoCase(Case):
     """What this accelerator's rules ask of the question."""
 
     __slots__ = ()
@@ -62,7 +62,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
 
     Raises HOST without the host's memory, MODEL for a broken configuration, USAGE for parallelism, DOES_NOT_FIT.
     """
-    case = Case(profile, facts, model, given)
+    case = OpenvinoCase(profile, facts, model, given)
     _require(case)
     device = given.variable(DEVICE) or "CPU"
     values = _gpu() if "GPU" in device.upper() else _cpu(case)
@@ -73,7 +73,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     return Decision(values, tuple(_advice(case)))
 
 
-def _require(case: Case) -> None:
+def _require(case: OpenvinoCase) -> None:
     """Refuse what the plugin refuses after a minute of loading."""
     if not case.facts.memory.total:
         missing = "; ".join(f"{failure.where}: {failure.found}" for failure in case.facts.failures)
@@ -104,7 +104,7 @@ def _gpu() -> dict[str, Value]:
 # --- CPU ------------------------------------------------------------------------------------------------------------
 
 
-def _cpu(case: Case) -> dict[str, Value]:
+def _cpu(case: OpenvinoCase) -> dict[str, Value]:
     because = (
         "no other device was asked for; an Intel GPU takes docker run --device /dev/dri -e VLLM_OPENVINO_DEVICE=GPU"
     )
@@ -118,7 +118,7 @@ def _cpu(case: Case) -> dict[str, Value]:
     }
 
 
-def _memory(case: Case) -> dict[str, Value]:
+def _memory(case: OpenvinoCase) -> dict[str, Value]:
     """Give the KV cache what weights and conversion leave; weights in u8 only where they would not fit otherwise."""
     room, values = _room(case, 2), {}
     weights = _loaded(case, 2)
@@ -135,11 +135,11 @@ def _memory(case: Case) -> dict[str, Value]:
     return values | _space(case, room, most)
 
 
-def _loaded(case: Case, size: int) -> int:
+def _loaded(case: OpenvinoCase, size: int) -> int:
     return case.model.weights.loaded(size) if case.model.weights else 0
 
 
-def _room(case: Case, size: int) -> mem.Room:
+def _room(case: OpenvinoCase, size: int) -> mem.RankRoom:
     """Return what the weights leave: PyTorch's and OpenVINO's are in memory at once while they are converted."""
     copies, weights = case.thresholds.whole("weights_copies"), case.model.weights
     both = _loaded(case, 2) * (copies - 1) + _loaded(case, size)
@@ -147,19 +147,19 @@ def _room(case: Case, size: int) -> mem.Room:
     return mem.smallest_room(case.facts, (), taken, case.thresholds)
 
 
-def _whole(case: Case, room: mem.Room) -> int:
+def _whole(case: OpenvinoCase, room: mem.RankRoom) -> int:
     share = "kv_memory_share" if case.model.weights else "kv_share_of_unknown_model"
     return mem.whole_gib(room, case.thresholds.number(share))
 
 
-def _space(case: Case, room: mem.Room, most: int) -> dict[str, Value]:
+def _space(case: OpenvinoCase, room: mem.RankRoom, most: int) -> dict[str, Value]:
     geometry, length = case.model.geometry, case.length
     if geometry is None or length is None:
         return {KV_SPACE: Value(str(most), f"{room.words()}; {case.model.unknown or 'its length is not known'}")}
     cores = max(len(domain.cores) for domain in domains(case.facts))  # one socket's: the plugin uses no more
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     sequences = case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES
-    use = mem.useful(geometry, mem.Demand(length, sequences, tokens), case.kv_size, 1)
+    use = mem.useful(geometry, mem.CacheDemand(length, sequences, tokens), case.kv_size, 1)
     four = "4, the plugin's own: whatever the machine and the model"
     if use.space < most:
         instead = (four, f"{most}: would fit, but nothing would use it")
@@ -167,13 +167,13 @@ def _space(case: Case, room: mem.Room, most: int) -> dict[str, Value]:
     return {KV_SPACE: Value(str(most), room.words(), (four,))} | _shorter(case, geometry, length, most)
 
 
-def _length(case: Case, space: int) -> dict[str, Value]:
+def _length(case: OpenvinoCase, space: int) -> dict[str, Value]:
     """State the length that the intents ask for. Raises as `_shorter` does."""
     geometry, length = case.model.geometry, case.length
     return {} if geometry is None or length is None else _shorter(case, geometry, length, space)
 
 
-def _shorter(case: Case, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
+def _shorter(case: OpenvinoCase, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
     """Return a shorter --max-model-len where one sequence does not fit `space` GiB. Raises DOES_NOT_FIT."""
     wished = case.given.intents.input and case.given.intents.output
     need = geometry.kv_bytes(length, case.kv_size, 1)
@@ -188,7 +188,7 @@ def _shorter(case: Case, geometry: Geometry, length: int, space: int) -> dict[st
     return {LENGTH: Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
 
 
-def _batches(case: Case) -> dict[str, Value]:
+def _batches(case: OpenvinoCase) -> dict[str, Value]:
     """Compute prompts in pieces, unless the user wants prefix caching, which excludes it here."""
     prefixes = case.given.flags.get(PREFIXES)
     if prefixes is not None and prefixes.value is not False:
@@ -202,7 +202,7 @@ def _batches(case: Case) -> dict[str, Value]:
     }
 
 
-def _sequences(case: Case) -> dict[str, Value]:
+def _sequences(case: OpenvinoCase) -> dict[str, Value]:
     """State --max-num-seqs where --concurrency asks for it."""
     wished = case.given.intents.concurrency
     return {"--max-num-seqs": Value(str(wished), f"--concurrency {wished}")} if wished else {}
@@ -211,7 +211,7 @@ def _sequences(case: Case) -> dict[str, Value]:
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Notice]:
+def _advice(case: OpenvinoCase) -> Iterator[Notice]:
     """Say what speaks against choices of the user's, which are kept."""
     old = case.given.variable(OLD_KV_PRECISION)
     if old:

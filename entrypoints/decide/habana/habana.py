@@ -21,7 +21,7 @@ from entrypoints.decide.habana.lengths import (
     QUANTIZATION,
     SCRIPT,
     SKIP,
-    Case,
+    HabanaCase,
     halved,
     is_pcie,
     mode,
@@ -48,7 +48,7 @@ _TRIES = 4
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Decide all that the user did not. Raises what `fit` raises, and USAGE for variables that are no numbers."""
-    case = Case(profile, _visible(facts, given), model, given)
+    case = HabanaCase(profile, _visible(facts, given), model, given)
     chosen = _fitted(case)
     asked = _asked(case, chosen)
     warmup = choose_graphs(asked, case.thresholds, given.env)
@@ -86,7 +86,7 @@ def _visible(facts: Facts, given: UserFlags) -> Facts:
     return facts._replace(devices=tuple(device for device in facts.devices if device.module_id in wanted))
 
 
-def _parallelism(case: Case, chosen: Fit) -> dict[str, Value]:
+def _parallelism(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Return what `fit` chose, without expert parallelism for the models that the vendor takes out of it."""
     without = (UTILISATION, *((EXPERT,) if case.named("no_expert_parallel") else ()))
     return {name: value for name, value in chosen.values.items() if name not in without}
@@ -95,7 +95,7 @@ def _parallelism(case: Case, chosen: Fit) -> dict[str, Value]:
 # --- cards and memory -----------------------------------------------------------------------------------------------
 
 
-def _fitted(case: Case) -> Fit:
+def _fitted(case: HabanaCase) -> Fit:
     """Choose cards, parallelism and lengths."""
     pcie = is_pcie(case.facts.devices) and not case.thresholds.number("host_nic")
     try:
@@ -107,7 +107,7 @@ def _fitted(case: Case) -> Fit:
         raise EntrypointError(error.code, error.message, hint) from error
 
 
-def _settled(case: Case, *, pcie: bool) -> Fit:
+def _settled(case: HabanaCase, *, pcie: bool) -> Fit:
     """Fit again until what stays free for graphs goes with the number of cards.
 
     On Gaudi --gpu-memory-utilization is a share of what is free once the weights are loaded, and a share of that goes
@@ -124,7 +124,7 @@ def _settled(case: Case, *, pcie: bool) -> Fit:
     return chosen
 
 
-def _of_usual_length(case: Case) -> ModelFacts:
+def _of_usual_length(case: HabanaCase) -> ModelFacts:
     """Return the model, no longer than the manual's usual length where a prompt must fit one step.
 
     What the user says of lengths, by flag or by range, is taken as it is.
@@ -136,7 +136,7 @@ def _of_usual_length(case: Case) -> ModelFacts:
     return case.model._replace(geometry=geometry._replace(max_length=min(usual, geometry.max_length)))
 
 
-def _unused(case: Case, ranks: int) -> int:
+def _unused(case: HabanaCase, ranks: int) -> int:
     """Return the bytes of one card that utilisation and graphs keep from the KV cache."""
     thresholds, given = case.thresholds, case.given
     text = given.flag(UTILISATION)
@@ -147,17 +147,17 @@ def _unused(case: Case, ranks: int) -> int:
     return int(max(0, free) * (1 - share * (1 - graphs)))
 
 
-def _memory(case: Case) -> int:
+def _memory(case: HabanaCase) -> int:
     """Return the bytes of the smallest card; 0 where nothing tells."""
     return min((device.memory_total or 0 for device in case.facts.devices), default=0)
 
 
-def _element(case: Case) -> int:
+def _element(case: HabanaCase) -> int:
     """Return the bytes of a weight: one where a calibration makes it fp8."""
     return 1 if case.given.variable(QUANT) is not None or case.given.flag(QUANTIZATION) == "inc" else 2
 
 
-def _rules(case: Case, unused: int, *, pcie: bool) -> Rules:
+def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
     thresholds, memory = case.thresholds, _memory(case)
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
     element = _element(case)
@@ -176,7 +176,7 @@ def _rules(case: Case, unused: int, *, pcie: bool) -> Rules:
     )
 
 
-def _utilisation(case: Case) -> dict[str, Value]:
+def _utilisation(case: HabanaCase) -> dict[str, Value]:
     if case.given.flag(UTILISATION) is not None:
         return {}
     share = f"{case.thresholds.number('usable_share'):g}"
@@ -212,7 +212,7 @@ def _cards(devices: tuple[Device, ...]) -> dict[str, Value]:
     return {MODULES: Value(",".join(map(str, modules)), because, ("all: others' cards would be taken too",))}
 
 
-def _cores(case: Case, devices: tuple[Device, ...]) -> dict[str, Value]:
+def _cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
     """Bind to the cores beside the cards, a part of the node's for each: what numactl does in the vendor's scripts."""
     nodes = {device.node for device in devices}
     node = nodes.pop() if len(nodes) == 1 else None
@@ -232,7 +232,7 @@ def _cores(case: Case, devices: tuple[Device, ...]) -> dict[str, Value]:
 # --- lengths and graphs ---------------------------------------------------------------------------------------------
 
 
-def _asked(case: Case, chosen: Fit) -> Asked:
+def _asked(case: HabanaCase, chosen: Fit) -> Asked:
     thresholds, given = case.thresholds, case.given
     length = chosen.length or thresholds.whole("usual_length")
     sequences = chosen.sequences or _sequences(case, chosen)
@@ -243,7 +243,7 @@ def _asked(case: Case, chosen: Fit) -> Asked:
     return Asked(length, sequences, min(prompts, sequences), budget, given.intents, blocks, whole)
 
 
-def _sequences(case: Case, chosen: Fit) -> int:
+def _sequences(case: HabanaCase, chosen: Fit) -> int:
     """Return the manual's usual batch, or as many sequences of the wished lengths as the KV cache holds."""
     usual, intents = case.thresholds.whole("decode_sequences"), case.given.intents
     if not (intents.input and intents.output and chosen.kv_tokens):
@@ -252,7 +252,7 @@ def _sequences(case: Case, chosen: Fit) -> int:
     return max(1, min(usual, chosen.kv_tokens // typical))
 
 
-def _prompts(case: Case, budget: int, sequences: int) -> int:
+def _prompts(case: HabanaCase, budget: int, sequences: int) -> int:
     """Return how many prompts one step computes: few answer soonest, a full step's worth computes most."""
     shortest = case.given.intents.input[0] if case.given.intents.input else 1
     fixed = case.thresholds.whole("prefill_sequences")
@@ -263,7 +263,7 @@ def _prompts(case: Case, budget: int, sequences: int) -> int:
     return fixed
 
 
-def _lengths(case: Case, chosen: Fit, asked: Asked) -> dict[str, Value]:
+def _lengths(case: HabanaCase, chosen: Fit, asked: Asked) -> dict[str, Value]:
     thresholds, values = case.thresholds, {}
     if not chosen.sequences:
         because = "the manual's usual batch for decoding"
@@ -292,7 +292,7 @@ def _graphs(warmup: Warmup, folder: str) -> dict[str, Value]:
     }
 
 
-def _warmup(case: Case, warmup: Warmup) -> dict[str, Value]:
+def _warmup(case: HabanaCase, warmup: Warmup) -> dict[str, Value]:
     """Say how long the warm-up takes, and keep what it compiles."""
     seconds = warmup.graphs * case.thresholds.number("seconds_per_graph")
     again = seconds * case.thresholds.number("recipe_share")
@@ -307,5 +307,5 @@ def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"  # noqa: PLR2004 - both in two digits
 
 
-def _root(case: Case) -> str:
+def _root(case: HabanaCase) -> str:
     return places(case.given.env, case.facts.mounts, case.facts.user[0], local_model=True).shared

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Notice
-from entrypoints.decide.case import Case as Question
+from entrypoints.decide.case import Case
 from entrypoints.decide.conversions import conversions, others, result, suitable, typed
 from entrypoints.decide.records import Value
 from entrypoints.decide.spread.fit import Fit
@@ -21,7 +21,7 @@ LINKED = 4
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
-class Case(Question):
+class HabanaCase(Case):
     """What this accelerator's rules ask of the question."""
 
     __slots__ = ()
@@ -58,7 +58,7 @@ _MODES = {
 """Lazy mode and --enforce-eager → what they make together; README_GAUDI.md, execution modes."""
 
 
-def mode(case: Case, chosen: Fit) -> dict[str, Value]:
+def mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Choose among lazy mode, graphs, torch.compile and eager, and what several cards need for it."""
     lazy = str(case.thresholds.whole("lazy_mode"))
     eager = case.given.flag("--enforce-eager") == "True"
@@ -80,7 +80,7 @@ def mode(case: Case, chosen: Fit) -> dict[str, Value]:
     return values
 
 
-def quantised(case: Case, chosen: Fit) -> dict[str, Value]:
+def quantised(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Return what the weights' type asks for."""
     method = case.model.quantization
     values = {"--dtype": Value("bfloat16", "what the matrix engine computes; vllm-gaudi converts float16 to it")}
@@ -95,7 +95,7 @@ def quantised(case: Case, chosen: Fit) -> dict[str, Value]:
     return values
 
 
-def _loaded(case: Case) -> dict[str, Value]:
+def _loaded(case: HabanaCase) -> dict[str, Value]:
     """Return what is done to float8 weights while Gaudi2 loads them, where the stack does something."""
     how = case.word("fp8_conversion")
     if case.model.converted and how in _SWITCHES:
@@ -111,7 +111,7 @@ _SWITCHES = {"variable": "VLLM_HPU_CONVERT_TO_FP8UZ", "itself": "VLLM_SCALE_ADJU
 """How a stack comes by weights that Gaudi2 computes → the variable that says whether it makes them while loading."""
 
 
-def _calibrated(case: Case, chosen: Fit) -> dict[str, Value]:
+def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Return what a QUANT_CONFIG of Intel Neural Compressor asks for."""
     because = f"{QUANT} names a quantisation configuration"
     values = {"PT_HPU_WEIGHT_SHARING": Value("0", f"{because}: shared weights would be quantised twice")}
@@ -130,12 +130,12 @@ def _calibrated(case: Case, chosen: Fit) -> dict[str, Value]:
     return values
 
 
-def _is_float8(case: Case) -> bool:
+def _is_float8(case: HabanaCase) -> bool:
     """Tell whether the weights are float8 and the card is one whose float8 is another."""
     return case.model.quantization == "fp8" and case.architecture == "gaudi2"
 
 
-def halved(case: Case) -> str:
+def halved(case: HabanaCase) -> str:
     """Return how an unquantised model's weights could be made half as large, or nothing."""
     script = suitable(case.profile, case.model)
     if script is None or script.takes == "fp8":
@@ -143,7 +143,7 @@ def halved(case: Case) -> str:
     return f"; or halve the weights: {typed(case.model.name, script)}"
 
 
-def switches(case: Case) -> dict[str, Value]:
+def switches(case: HabanaCase) -> dict[str, Value]:
     """Return what single models and ranges need."""
     values: dict[str, Value] = {}
     if case.named("fp32_softmax_on"):
@@ -168,14 +168,14 @@ def switches(case: Case) -> dict[str, Value]:
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
-def _unnamed(case: Case) -> Iterator[Notice]:
+def _unnamed(case: HabanaCase) -> Iterator[Notice]:
     """Yield that the platform does not name the weights' quantisation: vLLM then refuses to start."""
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
         yield notice("HPU-045", method, f"one of {', '.join(methods)}")
 
 
-def _unconverted(case: Case) -> Iterator[Notice]:
+def _unconverted(case: HabanaCase) -> Iterator[Notice]:
     """Yield that weights must be converted before they are served."""
     if not _is_float8(case) or case.model.converted or case.word("fp8_conversion") != "beforehand":
         return
@@ -185,7 +185,7 @@ def _unconverted(case: Case) -> Iterator[Notice]:
     yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=result(name))
 
 
-def _unmeasured(case: Case) -> Iterator[Notice]:
+def _unmeasured(case: HabanaCase) -> Iterator[Notice]:
     """Yield that Intel Neural Compressor was asked for without the measurements that it needs."""
     if case.given.flag(QUANTIZATION) != "inc" or case.given.variable(QUANT):
         return
@@ -194,7 +194,7 @@ def _unmeasured(case: Case) -> Iterator[Notice]:
     yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=how)
 
 
-def warnings(case: Case, chosen: Fit) -> Iterator[Notice]:
+def warnings(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield what is to be said about the model and the user's own choices."""
     yield from _unnamed(case)
     yield from _unconverted(case)

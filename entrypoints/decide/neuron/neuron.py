@@ -35,7 +35,7 @@ KV_CAP = "VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION"
 GUIDE = "vLLM User Guide for NxD Inference"
 
 
-class Case(NamedTuple):
+class NeuronCase(NamedTuple):
     """Everything that an engine's own settings follow from."""
 
     facts: Facts
@@ -73,7 +73,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     fitted = fit(cores.facts, shorter, asked, _rules(cores.facts, thresholds, engine))
     in_force = fitted.length or _unknown_length(thresholds, engine)
     sequences = _sequences(fitted, in_force, thresholds)
-    case = Case(facts, model, given, thresholds, fitted, in_force, sequences)
+    case = NeuronCase(facts, model, given, thresholds, fitted, in_force, sequences)
     values = {
         "--dtype": Value("bfloat16", "Neuron computes float16 and bfloat16, and bfloat16 holds every weight's range"),
         **_lengths(case, length),
@@ -153,7 +153,7 @@ def _unknown_length(thresholds: Thresholds, engine: Engine) -> int | None:
     return thresholds.whole("unknown_context") if engine.needs_length else None
 
 
-def _lengths(case: Case, shortened: Value | None) -> dict[str, Value]:
+def _lengths(case: NeuronCase, shortened: Value | None) -> dict[str, Value]:
     """State the length and the number of sequences: both are compiled in."""
     batch = Value(str(case.sequences), "sequences at a time, compiled in; the vendor's own examples serve 1 to 8")
     values = {SEQUENCES: batch}
@@ -187,7 +187,7 @@ def buckets(shortest: int, longest: int) -> tuple[int, ...]:
     return (*found, longest)
 
 
-def _prompts(case: Case, longest: int) -> tuple[int, ...]:
+def _prompts(case: NeuronCase, longest: int) -> tuple[int, ...]:
     """Return the prompt lengths that are compiled for: those that --input-range leaves, if it is given."""
     smallest = case.thresholds.whole("smallest_bucket")
     wished = case.given.intents.input
@@ -196,7 +196,7 @@ def _prompts(case: Case, longest: int) -> tuple[int, ...]:
     return buckets(min(max(smallest, wished[0]), longest), longest)
 
 
-def _time(case: Case, graphs: int) -> str:
+def _time(case: NeuronCase, graphs: int) -> str:
     """Say how long compiling takes, the first time."""
     weights = case.model.weights
     if weights is None:
@@ -214,7 +214,7 @@ def _json(value: Mapping[str, Any]) -> str:
 # --- the engines ----------------------------------------------------------------------------------------------------
 
 
-def _native(case: Case) -> dict[str, Value]:
+def _native(case: NeuronCase) -> dict[str, Value]:
     """Set vLLM Neuron's buckets; it sizes its KV cache itself, and keeps compiled graphs below VLLM_CACHE_ROOT."""
     prompts, batches = _prompts(case, case.chunk), buckets(1, case.sequences)
     config = {"neuron_config": {"num_batched_tokens_buckets": prompts, "num_seqs_buckets": batches}}
@@ -230,7 +230,7 @@ def _native(case: Case) -> dict[str, Value]:
 _SAMPLING = "on_device_sampling_config: faster, but serves greedy answers only, or few of the sampling parameters"
 
 
-def _nxdi(case: Case) -> dict[str, Value]:
+def _nxdi(case: NeuronCase) -> dict[str, Value]:
     """Set NxD Inference's buckets and block count: it refuses, or overruns, what vLLM would work out by itself."""
     length = case.length or case.thresholds.whole("unknown_context")
     prompts, answers = _prompts(case, length), buckets(min(case.thresholds.whole("smallest_bucket"), length), length)
@@ -243,7 +243,7 @@ def _nxdi(case: Case) -> dict[str, Value]:
     return {CONFIG: config, **_blocks(case, length)}
 
 
-def _blocks(case: Case, length: int) -> dict[str, Value]:
+def _blocks(case: NeuronCase, length: int) -> dict[str, Value]:
     """Give vLLM's scheduler the block count that is compiled in; one sequence goes without prefix caching."""
     flag = case.given.flags.get(PREFIXES)
     if (flag is None and case.sequences > 1) or (flag is not None and flag.value is True):
@@ -259,7 +259,7 @@ def _blocks(case: Case, length: int) -> dict[str, Value]:
     return values
 
 
-def _transformers(case: Case) -> dict[str, Value]:
+def _transformers(case: NeuronCase) -> dict[str, Value]:
     """Set transformers-neuronx's buckets, and a block as long as a sequence: it has no paged attention."""
     length = case.length or case.thresholds.whole("unknown_context")
     prompts, answers = _prompts(case, length), buckets(min(case.thresholds.whole("smallest_bucket"), length), length)
@@ -274,7 +274,7 @@ def _transformers(case: Case) -> dict[str, Value]:
 class Engine(NamedTuple):
     """One way of vLLM to run on Neuron."""
 
-    settings: Callable[[Case], dict[str, Value]]
+    settings: Callable[[NeuronCase], dict[str, Value]]
     pads_heads: bool
     """Whether heads are padded and replicated, so that they need not divide."""
     capped: bool
@@ -293,7 +293,7 @@ ENGINES = {
 # --- what the user chose --------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case, engine: Engine) -> Iterator[Notice]:
+def _advice(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
     """Say what speaks against choices of the user's, which are kept."""
     tokens, length = case.fitted.kv_tokens, case.length
     if not engine.capped and tokens is not None and length and case.sequences * length > tokens:

@@ -22,7 +22,7 @@ _SPREAD = 4.0
 """Standard deviations on either side that a sum of many sequences stays within."""
 
 
-class Row(NamedTuple):
+class Spacing(NamedTuple):
     """One way of spacing buckets, measured on what really occurs."""
 
     name: str
@@ -205,7 +205,7 @@ def padding(buckets: Buckets, sizes: Sizes) -> float:
     return 1 - used / computed if computed else 0.0
 
 
-def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Row, ...]:
+def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Spacing, ...]:
     """Measure the three ways of the vendors, each beside the best choice of as many buckets."""
     ways = {
         "linear": linear(spread),
@@ -213,7 +213,7 @@ def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Row, ...]:
         "exponential": exponential(spread, doublings(spread.last)),
     }
     return tuple(
-        Row(
+        Spacing(
             name,
             buckets,
             padding(buckets, sizes),
@@ -223,7 +223,7 @@ def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Row, ...]:
     )
 
 
-def told(rows: Iterable[Row]) -> str:
+def told(rows: Iterable[Spacing]) -> str:
     """Say each way's graphs and padding, and the best of as many."""
     return "; ".join(
         f"{row.name} {len(row.buckets)} buckets {row.padding:.1%} padding, best of as many {row.best:.1%}"

@@ -11,7 +11,7 @@ from entrypoints.decide.records import GIB, does_not_fit, gib
 from entrypoints.decide.spread.demand import LENGTH, Demand, read_demand
 from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, numbers, widest
 from entrypoints.decide.spread.layouts import DATA, EXPERT, TENSOR, Space, space, splits
-from entrypoints.decide.spread.room import Cache, Memory, Room, Rules, Split, room
+from entrypoints.decide.spread.room import DeviceMemory, DeviceRoom, KvCache, Rules, Split, room
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 
@@ -25,7 +25,7 @@ _UNKNOWN_CACHE = 0.25
 """Share of the usable memory that stays for the KV cache of a model whose cache only vLLM can tell."""
 
 
-class Case(NamedTuple):
+class FitCase(NamedTuple):
     """Everything that is looked at."""
 
     facts: Facts
@@ -34,12 +34,12 @@ class Case(NamedTuple):
     rules: Rules
     pool: Pool
     there: Space
-    memory: Memory
-    cache: Cache | None
+    memory: DeviceMemory
+    cache: KvCache | None
     """None where only vLLM can tell what the cache takes."""
     demand: Demand
 
-    def room(self, split: Split) -> Room:
+    def room(self, split: Split) -> DeviceRoom:
         """Return one device's account under a split."""
         return room(self.model, self.rules, self.memory, split)
 
@@ -48,7 +48,7 @@ class Choice(NamedTuple):
     """A split, and the longest sequence under it."""
 
     split: Split
-    room: Room
+    room: DeviceRoom
     length: int | None
     tokens: int | None
 
@@ -58,7 +58,7 @@ def is_known(given: UserFlags, name: str) -> bool:
     return not given.known or name in given.known
 
 
-def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Case:
+def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> FitCase:
     """Look at everything once. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
     if model.problem and given.number(TENSOR) is None:
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
@@ -69,7 +69,7 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         rules = rules._replace(data=False)
     if not is_known(given, EXPERT):
         rules = rules._replace(expert="")
-    return Case(
+    return FitCase(
         facts,
         model,
         given,
@@ -99,7 +99,7 @@ def _decimal(given: UserFlags, name: str) -> float | None:
         return None
 
 
-def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> Memory:
+def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> DeviceMemory:
     """Return what the device that offers least offers. Raises HOST where nothing tells a device's memory."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
@@ -109,7 +109,7 @@ def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> Memory:
         raise EntrypointError(HOST, f"nothing tells the memory of devices {numbers(pool.devices)}{why}", hint)
     user, cache = _utilisation(given), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
-    return Memory(total, user if user is not None else _share(pool, total, rules), offload, cache)
+    return DeviceMemory(total, user if user is not None else _share(pool, total, rules), offload, cache)
 
 
 def _share(pool: Pool, total: int, rules: Rules) -> float:
@@ -118,15 +118,15 @@ def _share(pool: Pool, total: int, rules: Rules) -> float:
     return min(rules.usable, int(100 * min(free, default=total) / total) / 100)
 
 
-def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> Cache | None:
+def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> KvCache | None:
     if model.geometry is None:
         return None
     kind = given.flag(CACHE_TYPE) or "auto"
     element = 1 if kind.startswith(("fp8", "int8")) else rules.kv_element
-    return Cache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk)
+    return KvCache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk)
 
 
-def loaded_bytes(case: Case) -> int:
+def loaded_bytes(case: FitCase) -> int:
     """Return what all weights take when loaded; 0 where that is not known."""
     return case.model.weights.loaded(case.rules.element) if case.model.weights else 0
 
@@ -134,7 +134,7 @@ def loaded_bytes(case: Case) -> int:
 # --- the choice -----------------------------------------------------------------------------------------------------
 
 
-def choose(case: Case, ways: tuple[Split, ...]) -> Choice:
+def choose(case: FitCase, ways: tuple[Split, ...]) -> Choice:
     """Return the first way that holds all that is wished; else the one that comes nearest. Raises DOES_NOT_FIT."""
     if case.model.weights is None and case.cache is None:
         return Choice(ways[0], case.room(ways[0]), case.demand.length, None)
@@ -152,7 +152,7 @@ def _length(choice: Choice) -> int:
     return choice.length or 0
 
 
-def under(case: Case, split: Split) -> Choice | None:
+def under(case: FitCase, split: Split) -> Choice | None:
     """Return what a split gives; None where the weights leave no room."""
     account, length = case.room(split), case.demand.length
     if case.cache is None:
@@ -168,7 +168,7 @@ def under(case: Case, split: Split) -> Choice | None:
     return Choice(split, account, longest, case.cache.tokens(account.left, longest, split))
 
 
-def is_enough(case: Case, choice: Choice) -> bool:
+def is_enough(case: FitCase, choice: Choice) -> bool:
     """Tell whether a choice holds the whole length and all sequences that are wished for."""
     if choice.tokens is None:
         return True
@@ -176,14 +176,14 @@ def is_enough(case: Case, choice: Choice) -> bool:
     return whole and choice.tokens >= case.demand.tokens(choice.split.data)
 
 
-def _is_too_short(case: Case, choice: Choice) -> bool:
+def _is_too_short(case: FitCase, choice: Choice) -> bool:
     """Tell whether even the longest sequence that fits is too short to serve."""
     if choice.length is None or choice.length == case.demand.length:
         return False
     return case.demand.fixed or choice.length < case.rules.shortest_context
 
 
-def _refusal(case: Case, ways: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
+def _refusal(case: FitCase, ways: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
     best = max(ways, key=lambda split: case.room(split).left)
     account = max(choices, key=_length).room if choices else case.room(best)
     split = max(choices, key=_length).split if choices else best
@@ -193,7 +193,7 @@ def _refusal(case: Case, ways: tuple[Split, ...], choices: list[Choice]) -> Entr
     return does_not_fit(message, "; ".join(_what_fits(case, choices)))
 
 
-def _what_fits(case: Case, choices: list[Choice]) -> Iterator[str]:
+def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
     """Yield what would fit, the nearest first."""
     if choices:
         longest = max(map(_length, choices))

@@ -15,8 +15,8 @@ from entrypoints.decide.records import GIB, Value, gib
 from entrypoints.decide.spread.choice import (
     BATCHED,
     UTILISATION,
-    Case,
     Choice,
+    FitCase,
     choose,
     is_enough,
     is_known,
@@ -104,7 +104,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
     )
 
 
-def _groups(case: Case, split: Split) -> int:
+def _groups(case: FitCase, split: Split) -> int:
     """Return the tensor-parallel groups on this host."""
     return max(1, min(split.pipeline * split.data, len(case.pool.devices) // split.tensor))
 
@@ -112,7 +112,7 @@ def _groups(case: Case, split: Split) -> int:
 # --- the values -----------------------------------------------------------------------------------------------------
 
 
-def _parallelism(case: Case, choice: Choice, ways: tuple[Split, ...]) -> dict[str, Value]:
+def _parallelism(case: FitCase, choice: Choice, ways: tuple[Split, ...]) -> dict[str, Value]:
     split = choice.split
     values = {TENSOR: Value(str(split.tensor), _because(case, choice), tuple(_instead(case, choice, ways)))}
     if split.pipeline > 1:
@@ -128,7 +128,7 @@ def _parallelism(case: Case, choice: Choice, ways: tuple[Split, ...]) -> dict[st
     return values
 
 
-def _because(case: Case, choice: Choice) -> str:
+def _because(case: FitCase, choice: Choice) -> str:
     split, account = choice.split, choice.room
     if case.model.weights is None and case.cache is None:
         return f"{case.model.unknown}, so nothing is known that could be split; set -tp to use more devices"
@@ -147,11 +147,11 @@ def _because(case: Case, choice: Choice) -> str:
     return f"{first}; {account.words()}, one sequence of {length} tokens {gib(case.cache.bytes(length, split))}"
 
 
-def _is_latency(case: Case) -> bool:
+def _is_latency(case: FitCase) -> bool:
     return case.there.aim == "latency"
 
 
-def _instead(case: Case, choice: Choice, ways: tuple[Split, ...]) -> Iterator[str]:
+def _instead(case: FitCase, choice: Choice, ways: tuple[Split, ...]) -> Iterator[str]:
     """Yield why not the next smaller and the next larger number of devices."""
     tensor = choice.split.tensor
     smaller, larger = tensor // 2, 2 * tensor
@@ -161,7 +161,7 @@ def _instead(case: Case, choice: Choice, ways: tuple[Split, ...]) -> Iterator[st
         yield f"{larger}: {_why_not(case, larger, ways)}"
 
 
-def _why_not(case: Case, tensor: int, ways: tuple[Split, ...]) -> str:
+def _why_not(case: FitCase, tensor: int, ways: tuple[Split, ...]) -> str:
     why = obstacle(case.model, case.rules, tensor, case.there.experts)
     if why:
         return why
@@ -178,7 +178,7 @@ def _why_not(case: Case, tensor: int, ways: tuple[Split, ...]) -> str:
     return "not needed, and every token would wait for more devices; --optimize latency prefers it where it helps"
 
 
-def _missing(case: Case, choice: Choice | None) -> str:
+def _missing(case: FitCase, choice: Choice | None) -> str:
     if choice is None:
         return "nothing is left for the KV cache"
     if choice.length != case.demand.length:
@@ -186,7 +186,7 @@ def _missing(case: Case, choice: Choice | None) -> str:
     return f"which leaves {choice.tokens} tokens of {case.demand.tokens(choice.split.data)}"
 
 
-def _lengths(case: Case, choice: Choice) -> dict[str, Value]:
+def _lengths(case: FitCase, choice: Choice) -> dict[str, Value]:
     length, wanted = choice.length, case.demand.length
     if length is None or case.cache is None or wanted is None or case.demand.left_to_vllm:
         return {}
@@ -199,13 +199,13 @@ def _lengths(case: Case, choice: Choice) -> dict[str, Value]:
     return {LENGTH: Value(str(length), because, (f"{wanted}: vLLM would refuse to start",))}
 
 
-def _wished_length(case: Case, length: int) -> dict[str, Value]:
+def _wished_length(case: FitCase, length: int) -> dict[str, Value]:
     most = case.model.geometry.max_length if case.model.geometry else None
     longer = (f"{most}, the model's own: one sequence could take the KV cache of many",) if most else ()
     return {LENGTH: Value(str(length), case.demand.because, (*longer, "less: the longest request would be refused"))}
 
 
-def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
+def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose --max-num-seqs from the wished concurrency, and say where the KV cache holds fewer."""
     wished, engines = case.given.intents.concurrency, choice.split.data
     if wished is None:
@@ -223,7 +223,7 @@ def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Noti
     return {SEQUENCES: Value(str(fewer), because, (instead,))}, (queued,)
 
 
-def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str]:
+def _fewer(case: FitCase, held: int, step: int, each: int) -> tuple[str, str]:
     """Return why fewer sequences run than were wished for, and why not all of them."""
     if step < held:
         because = f"a step computes {step} tokens, and every running sequence takes one"
@@ -232,7 +232,7 @@ def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str]:
     return because, f"{each}: vLLM would preempt running requests"
 
 
-def _states(case: Case, choice: Choice) -> dict[str, Value]:
+def _states(case: FitCase, choice: Choice) -> dict[str, Value]:
     """Limit the sequences of a model whose layers keep a state: each takes it whole, and vLLM refuses to run short."""
     if case.cache is None or not case.cache.geometry.states:
         return {}
@@ -244,7 +244,7 @@ def _states(case: Case, choice: Choice) -> dict[str, Value]:
     return {SEQUENCES: Value(str(held), because, (f"up to {MOST_SEQUENCES}, vLLM's own: it would refuse to start",))}
 
 
-def _utilisation(case: Case) -> dict[str, Value]:
+def _utilisation(case: FitCase) -> dict[str, Value]:
     if case.memory.cache is not None:
         return {}
     share, total = case.memory.share, case.memory.total
@@ -257,7 +257,7 @@ def _utilisation(case: Case) -> dict[str, Value]:
     return {UTILISATION: Value(f"{share:g}", because, (more, "less: the KV cache would hold fewer tokens"))}
 
 
-def _executor(case: Case, split: Split) -> dict[str, Value]:
+def _executor(case: FitCase, split: Split) -> dict[str, Value]:
     kind, because = "mp", f"{split.world} worker processes on one host"
     if split.world == 1:
         kind, because = "uni", "one device: the engine's own process runs it, with no message between processes"
@@ -270,7 +270,7 @@ def _executor(case: Case, split: Split) -> dict[str, Value]:
 # --- what is to be said ---------------------------------------------------------------------------------------------
 
 
-def _idle(case: Case, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
+def _idle(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
     """Say which devices nothing runs on, and how they would be used."""
     idle = tuple(device for device in case.pool.devices if device not in devices)
     if not idle or LOCAL in case.given.flags:
@@ -278,7 +278,7 @@ def _idle(case: Case, devices: tuple[Device, ...], split: Split) -> Iterator[Not
     yield notice("PLAN-025", numbers(idle), f"{split.words()} needs {len(devices)}", count=str(len(idle)))
 
 
-def _slow(case: Case, split: Split) -> Iterator[Notice]:
+def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
     wide = case.there.wide
     if split.tensor > wide:
         expected = f"at most {wide} devices, which the fastest links join"

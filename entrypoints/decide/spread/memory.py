@@ -14,7 +14,7 @@ BLOCK = 128
 """Tokens of one KV cache block on the CPU backend, unless the user chose another size."""
 
 
-class Room(NamedTuple):
+class RankRoom(NamedTuple):
     """What is left for one rank's KV cache, and the pool that leaves the least."""
 
     left: int
@@ -46,7 +46,7 @@ def load(weights: Weights | None, size: int, shards: int, ranks: int) -> Load:
     return Load(weights.loaded(size) // shards, weights.on_disk // ranks, ranks)
 
 
-def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds: Thresholds) -> Room:
+def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds: Thresholds) -> RankRoom:
     """Return the room of the rank that has the least: it decides for all.
 
     Three accounts must hold: the rank's NUMA node, the host's available memory, and the container's limit. In the last
@@ -64,16 +64,16 @@ def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds
     return min(rooms, key=lambda room: room.left)
 
 
-def _room(pool: str, there: int, taken: int) -> Room:
-    return Room(max(0, there - taken), pool, there, taken)
+def _room(pool: str, there: int, taken: int) -> RankRoom:
+    return RankRoom(max(0, there - taken), pool, there, taken)
 
 
-def whole_gib(room: Room, share: float) -> int:
+def whole_gib(room: RankRoom, share: float) -> int:
     """Return the whole GiB of a share of the room: VLLM_CPU_KVCACHE_SPACE takes no fraction."""
     return int(room.left * share) // GIB
 
 
-class Demand(NamedTuple):
+class CacheDemand(NamedTuple):
     """What may be asked of the server at once."""
 
     length: int
@@ -91,7 +91,7 @@ class Use(NamedTuple):
     because: str
 
 
-def useful(geometry: Geometry, demand: Demand, size: int, shards: int) -> Use:
+def useful(geometry: Geometry, demand: CacheDemand, size: int, shards: int) -> Use:
     """Return the KV cache that all sequences at full length would fill, or that the cores keep busy, if less.
 
     One full sequence always counts as useful.

@@ -69,7 +69,7 @@ class Split(NamedTuple):
         return f"-tp {self.tensor}{pipeline}" + (f" -dp {self.data}" if self.data > 1 else "")
 
 
-class Memory(NamedTuple):
+class DeviceMemory(NamedTuple):
     """What one device offers."""
 
     total: int
@@ -81,7 +81,7 @@ class Memory(NamedTuple):
     """The KV cache's size, where the user set it (--kv-cache-memory-bytes): then the share does not matter."""
 
 
-class Room(NamedTuple):
+class DeviceRoom(NamedTuple):
     """One device's account, in bytes."""
 
     usable: int
@@ -119,7 +119,7 @@ def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
     return int(body - experts + embedding) // split.tensor + int(experts) // (split.tensor * split.engines) + 1
 
 
-def room(model: ModelFacts, rules: Rules, memory: Memory, split: Split) -> Room:
+def room(model: ModelFacts, rules: Rules, memory: DeviceMemory, split: Split) -> DeviceRoom:
     """Return the account of the device that holds the most."""
     weights = max(0, weights_of_rank(model, rules, split) - memory.offload)
     other = rules.reserved + rules.activations
@@ -127,10 +127,10 @@ def room(model: ModelFacts, rules: Rules, memory: Memory, split: Split) -> Room:
     left = usable - weights - other
     if memory.cache is not None:
         left = memory.cache if memory.cache <= left else left - memory.cache
-    return Room(usable, weights, other, left)
+    return DeviceRoom(usable, weights, other, left)
 
 
-class Cache(NamedTuple):
+class KvCache(NamedTuple):
     """What sequences take of one device's KV cache."""
 
     geometry: Geometry
