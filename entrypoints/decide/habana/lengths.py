@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Notice
 from entrypoints.decide.case import Case
-from entrypoints.decide.conversions import conversions, others, result, suitable, typed
+from entrypoints.decide.conversions import conversions, convert_command, other_images, output_name, suitable
 from entrypoints.decide.records import Value
 from entrypoints.decide.spread.fit import Fit
 from entrypoints.decide.spread.layouts import EXECUTOR, EXPERT
@@ -140,7 +140,7 @@ def halved(case: HabanaCase) -> str:
     script = suitable(case.profile, case.model)
     if script is None or script.takes == "fp8":
         return ""
-    return f"; or halve the weights: {typed(case.model.name, script)}"
+    return f"; or halve the weights: {convert_command(case.model.name, script)}"
 
 
 def switches(case: HabanaCase) -> dict[str, Value]:
@@ -180,9 +180,9 @@ def _unconverted(case: HabanaCase) -> Iterator[Notice]:
     if not _is_float8(case) or case.model.converted or case.word("fp8_conversion") != "beforehand":
         return
     name, script = case.model.name, suitable(case.profile, case.model)
-    where = "" if script else f" ({others(case.profile)}; this one has none for such weights)"
-    command = f"{typed(name, script)}{where}"
-    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=result(name))
+    where = "" if script else f" ({other_images(case.profile)}; this one has none for such weights)"
+    command = f"{convert_command(name, script)}{where}"
+    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=output_name(name))
 
 
 def _unmeasured(case: HabanaCase) -> Iterator[Notice]:
@@ -190,7 +190,7 @@ def _unmeasured(case: HabanaCase) -> Iterator[Notice]:
     if case.given.flag(QUANTIZATION) != "inc" or case.given.variable(QUANT):
         return
     script = next((each for each in conversions(case.profile) if each.gives == "measurements"), None)
-    how = typed(case.model.name, script) if script else others(case.profile)
+    how = convert_command(case.model.name, script) if script else other_images(case.profile)
     yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=how)
 
 
