@@ -40,7 +40,7 @@ def restricted(facts: Facts, given: UserFlags, variables: tuple[str, ...]) -> Fa
 def restricted_by_number(
     facts: Facts, given: UserFlags, variable: str, number: Callable[[Device], int] = _number
 ) -> Facts:
-    """Return the facts with only the devices whose numbers are in the user's variable, in device order. Raises USAGE."""
+    """Return the facts with only the devices that the user's variable lists, in device order. Raises USAGE."""
     text = given.variable(variable)
     if text is None:
         return facts
