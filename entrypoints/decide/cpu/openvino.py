@@ -195,11 +195,15 @@ def _batches(case: OpenvinoCase) -> dict[str, Value]:
     if prefixes is not None and prefixes.value is not False:
         return {}
     tokens = case.thresholds.whole("batched_tokens")
-    because = f"{README}: answers start and continue sooner; the plugin does not support it together with prefix caching"
+    because = (
+        f"{README}: answers start and continue sooner; the plugin does not support it together with prefix caching"
+    )
     batch = max(tokens, case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES)
     return {
         "--enable-chunked-prefill": Value(value=True, because=because),
-        "--max-num-batched-tokens": Value(str(batch), f"{README}: {tokens} tokens, but at least the number of concurrent sequences"),
+        "--max-num-batched-tokens": Value(
+            str(batch), f"{README}: {tokens} tokens, but at least the number of concurrent sequences"
+        ),
     }
 
 

@@ -305,7 +305,7 @@ def test_real_lengths_become_a_file_of_buckets_for_the_plugin() -> None:
 
     assert path.startswith("/cache/buckets/buckets-")
     assert "(1, 256, [0, " in text
-    assert "best of as many" in decision.values["VLLM_BUCKETING_FROM_FILE"].because
+    assert "at best" in decision.values["VLLM_BUCKETING_FROM_FILE"].because
     assert all(line.startswith("(") and line.endswith(")") for line in text.splitlines())
 
 
