@@ -181,7 +181,7 @@ def _reason_for_one(case: Case, domains: tuple[bind.Domain, ...], size: int) -> 
     small = case.thresholds.bytes("one_node_weights_gib")
     if case.model.weights and case.model.weights.loaded(size) < small:
         weights = gib(case.model.weights.loaded(size))
-        return f"{weights} of weights are not split: below {gib(small)} the link between sockets costs more than a split gains"
+        return f"{weights} of weights are too few to split: below {gib(small)} the link between sockets costs more"
     return ""
 
 

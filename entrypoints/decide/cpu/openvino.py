@@ -60,7 +60,8 @@ class OpenvinoCase(Case):
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
     """Choose every setting that the user did not set.
 
-    Raises HOST if the host's memory is unknown, MODEL for an invalid configuration, USAGE for parallelism, DOES_NOT_FIT.
+    Raises HOST if the host's memory is unknown, MODEL for an invalid configuration, USAGE for parallelism, and
+    DOES_NOT_FIT.
     """
     case = OpenvinoCase(profile, facts, model, given)
     _require(case)
@@ -120,11 +121,8 @@ def _memory(case: OpenvinoCase) -> dict[str, Value]:
     """Give the KV cache the memory left by weights and conversion; use u8 weights only if 16-bit ones do not fit."""
     room, room_in_u8, values = _room(case, 2), _room(case, 1), {}
     user = case.given.variable(QUANTIZED)
-    if user is None:
-        in_u8 = _whole(case, room) < 1 <= _whole(case, room_in_u8)
-    else:
-        in_u8 = user.lower() in ("on", "true", "1")
-    if in_u8:
+    only_u8_fits = _whole(case, room) < 1 <= _whole(case, room_in_u8)
+    if only_u8_fits if user is None else user.lower() in ("on", "true", "1"):
         before, after = gib(_loaded(case, 2)), gib(_loaded(case, 1))
         because = f"{before} of 16-bit weights would leave no room for the KV cache; in u8 they take {after}"
         values[QUANTIZED] = Value("ON", because, ("OFF: the weights would not fit",))

@@ -261,7 +261,7 @@ def _limited(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> War
 
 
 def _fitted(demand: GraphDemand, ranges: Ranges) -> Ranges:
-    """Return the linear ranges with the least padding for the recorded lengths, without more graphs than the manual's."""
+    """Return the linear ranges with the least padding for the recorded lengths, with the manual's number of graphs."""
     sizes = hist.prompt_sizes(demand.intents.workload)
     lengths = hist.best_linear(sizes, len(spaced.linear(ranges.lengths)), ranges.lengths._replace(first=BLOCK))
     held = hist.decode_sizes(hist.blocks_held(demand.intents.workload, BLOCK), demand.sequences)

@@ -104,7 +104,7 @@ def blocks_held(requests: Iterable[Request], block: int) -> Running:
 
 
 def optimal(sizes: Sizes, count: int, step: int, last: int = 0) -> Buckets:
-    """Return at most `count` buckets, multiples of `step`, with the least padding; the last holds `last` and every size."""
+    """Return at most `count` buckets, multiples of `step`, with the least padding; the last holds all sizes."""
     grouped = _grouped(sizes, step)
     if last:
         grouped.setdefault(_up(last, step), (0.0, 0.0))

@@ -98,8 +98,8 @@ def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
     plugin_loads = not given.variable(PYTHON_PATH) and (not plugins or "drydock" in plugins.split(","))
     if not fork_safe or not plugin_loads or given.variable(METHOD) == "spawn":
         return {}
-    because = "the engine core is a fork of the API server, so PyTorch and vLLM are imported once, not three times"
-    instead = ("spawn, vLLM's default on a CPU: keeps OpenMP's settings from worker processes, and there are none",)
+    because = "the engine core is a fork of the API server: PyTorch and vLLM are imported once, not three times"
+    instead = ("spawn, vLLM's default on a CPU: needed only for worker processes, of which there are none",)
     affinity = "otherwise each thread of a forked process, and the threads that it starts, would be bound to one core"
     return {
         METHOD: Value("fork", because, instead),
