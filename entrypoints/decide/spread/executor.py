@@ -91,7 +91,7 @@ def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
     """Make the engine core a fork of the API server, which has imported all modules by then.
 
     This needs Intel's OpenMP runtime, which restarts in a forked process (its pthread_atfork handlers); GNU's hangs in
-    a fork if it has threads. The user's own preload may lack it, and the user's plugins or modules may not allow a fork.
+    a fork if it has threads. The user's own preload may lack it, and the user's plugins or modules may forbid a fork.
     """
     preload, plugins = given.variable("LD_PRELOAD"), given.variable("VLLM_PLUGINS")
     fork_safe = bool(facts.files.get("iomp")) and (not preload or "iomp5" in preload)

@@ -247,7 +247,7 @@ def test_unknown_lengths_are_spaced_by_doubling() -> None:
     decision = decided(LLAMA_8B).values
 
     assert decision["VLLM_EXPONENTIAL_BUCKETING"].value == "true"
-    assert "nothing is known" in decision["VLLM_EXPONENTIAL_BUCKETING"].because
+    assert "lengths of requests are unknown" in decision["VLLM_EXPONENTIAL_BUCKETING"].because
     assert "VLLM_PROMPT_SEQ_BUCKET_MAX" not in decision
     assert "graphs" in decision["VLLM_SKIP_WARMUP"].because
 
@@ -464,7 +464,7 @@ def test_qwens_keep_their_tensors() -> None:
     ("variant", "flags", "words"),
     [
         (FORK, (), "HPU graphs"),
-        (FORK, ("--enforce-eager",), "lazy without graphs"),
+        (FORK, ("--enforce-eager",), "lazy mode without graphs"),
         (PLUGIN, (), "torch.compile"),
         (PLUGIN, ("--enforce-eager",), "eager"),
     ],
