@@ -16,7 +16,7 @@ import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any
 
-from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, Found, judge, quarantine, read
+from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, KeptEntry, judge, quarantine, read
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import files, make, remove
 
@@ -35,7 +35,7 @@ _MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 # --- export ---------------------------------------------------------------------------------------------------------
 
 
-def export(entries: Iterable[Found], folder: str) -> str:
+def export(entries: Iterable[KeptEntry], folder: str) -> str:
     """Write entries as an image layout into a new folder; return the manifest's digest. Raises OSError."""
     os.makedirs(f"{folder}/blobs/sha256")
     layers, contents = [], []
@@ -59,7 +59,7 @@ def export(entries: Iterable[Found], folder: str) -> str:
     return str(described["digest"])
 
 
-def _layer(entry: Found, folder: str) -> tuple[dict[str, Any], str]:
+def _layer(entry: KeptEntry, folder: str) -> tuple[dict[str, Any], str]:
     """Write one entry as a layer; return its descriptor and the digest of the tar inside."""
     name = os.path.basename(entry.path)
     temporary = f"{folder}/blobs/.{name}"
@@ -74,7 +74,7 @@ def _layer(entry: Found, folder: str) -> tuple[dict[str, Any], str]:
     return {"mediaType": f"{_LAYER}+gzip", **described}, f"sha256:{inner.digest()}"
 
 
-def _pack(tar: tarfile.TarFile, entry: Found, below: str) -> None:
+def _pack(tar: tarfile.TarFile, entry: KeptEntry, below: str) -> None:
     manifest = json.dumps({**entry.kept, "attempts": 0}, indent=1, sort_keys=True, ensure_ascii=False).encode()
     _add(tar, f"{below}/{MANIFEST}", io.BytesIO(manifest), len(manifest), 0o660, entry.kept.get("ready", 0))
     for name, status in files(entry.path):

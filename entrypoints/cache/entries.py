@@ -34,7 +34,7 @@ class Unusable(Exception):  # noqa: N818 -- not an error: the start uses another
     """An entry cannot be used; the text says why."""
 
 
-class Verdict(NamedTuple):
+class EntryVerdict(NamedTuple):
     """What to do with an entry, and why."""
 
     kind: str
@@ -49,23 +49,23 @@ class Opened(NamedTuple):
     path: str
     lock: int
     """File descriptor; -1 without a lock."""
-    verdict: Verdict
+    verdict: EntryVerdict
     kept: Mapping[str, Any]
     """Its entry.json as found; empty if there is none."""
 
 
-def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> Verdict:
+def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: bool) -> EntryVerdict:
     """Judge an entry by its manifest (None if unreadable, empty if there is none). Pure."""
     if kept is None:
-        return Verdict(REJECT, f"its {MANIFEST} cannot be read")
+        return EntryVerdict(REJECT, f"its {MANIFEST} cannot be read")
     if not kept:
-        return Verdict(FILL) if empty else Verdict(REJECT, f"it has no {MANIFEST}")
+        return EntryVerdict(FILL) if empty else EntryVerdict(REJECT, f"it has no {MANIFEST}")
     differences = changed(kept["factors"], factors)
     if differences:
-        return Verdict(REJECT, f"it was made for something else: {differences[0]}")
+        return EntryVerdict(REJECT, f"it was made for something else: {differences[0]}")
     if kept["attempts"] >= CRASHES:
-        return Verdict(REJECT, f"{kept['attempts']} starts in a row never became ready with it")
-    return Verdict(HIT) if kept["ready"] else Verdict(FILL, "an earlier start did not get ready with it")
+        return EntryVerdict(REJECT, f"{kept['attempts']} starts in a row never became ready with it")
+    return EntryVerdict(HIT) if kept["ready"] else EntryVerdict(FILL, "an earlier start did not get ready with it")
 
 
 def read(path: str) -> dict[str, Any] | None:
@@ -119,7 +119,7 @@ def open_entry(root: str, entry: Entry, sources: Iterable[str], lines: list[str]
         target = quarantine(path)
         os.close(lock)
         lines.append(f"WARN {path}: {verdict.why}; moved to {target} and compiled again")
-        kept, verdict = {}, Verdict(FILL, "the previous entry was quarantined")
+        kept, verdict = {}, EntryVerdict(FILL, "the previous entry was quarantined")
         lock, _ = _locked(path)
     return Opened(entry, path, lock, verdict, kept or {})
 
@@ -228,26 +228,26 @@ _LOOKED_AT = 64
 """How many of the most recently used manifests are compared to find the nearest entry."""
 
 
-class Found(NamedTuple):
+class KeptEntry(NamedTuple):
     """An entry of a cache folder."""
 
     path: str
     kept: Mapping[str, Any]
 
 
-def listed(root: str) -> Iterator[Found]:
+def listed(root: str) -> Iterator[KeptEntry]:
     """Yield the entries of a cache folder, most recently used first; also those without a readable manifest."""
     try:
         names = [name for name in os.listdir(f"{root}/{COMPILED}") if not name.startswith(".")]
     except OSError:
         return
-    found = [Found(f"{root}/{COMPILED}/{name}", read(f"{root}/{COMPILED}/{name}") or {}) for name in names]
+    found = [KeptEntry(f"{root}/{COMPILED}/{name}", read(f"{root}/{COMPILED}/{name}") or {}) for name in names]
     yield from sorted(found, key=lambda each: (each.kept.get("used", 0), each.path), reverse=True)
 
 
-def nearest(entries: Iterable[Found], wanted: Entry) -> tuple[Found, tuple[str, ...]] | None:
+def nearest(entries: Iterable[KeptEntry], wanted: Entry) -> tuple[KeptEntry, tuple[str, ...]] | None:
     """Return the ready entry of the same kind that differs in the fewest factors, and those factors. Pure."""
-    best: tuple[Found, tuple[str, ...]] | None = None
+    best: tuple[KeptEntry, tuple[str, ...]] | None = None
     for count, found in enumerate(entries):
         factors = found.kept.get("factors", {})
         if count >= _LOOKED_AT or not found.kept.get("ready") or ("model" in factors) != ("model" in wanted.factors):

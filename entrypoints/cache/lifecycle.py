@@ -17,9 +17,9 @@ from entrypoints.cache.entries import (
     FILL,
     HIT,
     QUARANTINE,
+    EntryVerdict,
     Opened,
     Unusable,
-    Verdict,
     copy_into_place,
     is_in_use,
     listed,
@@ -125,7 +125,7 @@ class Caches:
         self._moved[path] = folder
         if path not in self._suspects:
             self._lines.append(f"WARN {path}: {why}: this start compiles for itself, in {folder}")
-        return Opened(entry, folder, -1, Verdict(FILL, why), {})
+        return Opened(entry, folder, -1, EntryVerdict(FILL, why), {})
 
     def _carry(self) -> None:
         """Copy folders that are valid for any plan from the nearest entry, such as vLLM's model inspection."""

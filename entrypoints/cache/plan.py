@@ -53,7 +53,7 @@ _VOLATILE_PARTS = ("_VISIBLE_", "_IFNAME", "VISIBLE_DEVICES")
 """Substrings of such names: choice of devices, choice of network interface."""
 
 
-class Places(NamedTuple):
+class CacheFolders(NamedTuple):
     """Where a start writes. Each is a folder that this process can use."""
 
     shared: str
@@ -66,19 +66,19 @@ class Places(NamedTuple):
     """Whether new files in `work` are copied to the volume, which is too slow to work on."""
 
 
-def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, local_model: bool) -> Places:
+def places(env: Mapping[str, str], mounts: Mapping[str, Mount], uid: int, *, local_model: bool) -> CacheFolders:
     """Choose between the volume and a private folder below TMPDIR."""
     cache, private = mounts["cache"], private_root(env, uid)
     if not cache.writable:
-        return Places(private, private, f"{cache.path} cannot be written")
+        return CacheFolders(private, private, f"{cache.path} cannot be written")
     if cache.total and cache.free < ROOM:
         why = f"{cache.path} is full: {cache.free // MIB} MiB free, expected {ROOM // MIB} MiB"
-        return Places(private if local_model else cache.path, private, why)
+        return CacheFolders(private if local_model else cache.path, private, why)
     tmp = mounts.get("tmp")
     disk = tmp is not None and tmp.writable and tmp.filesystem not in ("tmpfs", "") and tmp.free >= LOCAL_ROOM
     if disk and cache.filesystem.startswith(NETWORK):
-        return Places(cache.path, private, f"{cache.path} is network storage ({cache.filesystem})", publish=True)
-    return Places(cache.path, cache.path)
+        return CacheFolders(cache.path, private, f"{cache.path} is network storage ({cache.filesystem})", publish=True)
+    return CacheFolders(cache.path, cache.path)
 
 
 def private_root(env: Mapping[str, str], uid: int) -> str:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from entrypoints.cache.entries import COMPILED, Found, Unusable, is_in_use, listed
+from entrypoints.cache.entries import COMPILED, KeptEntry, Unusable, is_in_use, listed
 from entrypoints.core.errors import HOST, OK, USAGE, EntrypointError
 from entrypoints.core.folders import make, remove
 
@@ -45,7 +45,7 @@ def _list(root: str, rest: Sequence[str]) -> int:
     return OK
 
 
-def _row(entry: Found) -> dict[str, Any]:
+def _row(entry: KeptEntry) -> dict[str, Any]:
     kept = entry.kept
     factors = kept.get("factors", {})
     state = "unreadable"
@@ -101,7 +101,7 @@ def _target(rest: Sequence[str]) -> str:
     return rest[0]
 
 
-def _ready(root: str, names: Sequence[str]) -> list[Found]:
+def _ready(root: str, names: Sequence[str]) -> list[KeptEntry]:
     """Return all ready entries, or the named ones. Raises USAGE."""
     found = {os.path.basename(entry.path): entry for entry in listed(root) if entry.kept.get("ready")}
     unknown = [name for name in names if name not in found]

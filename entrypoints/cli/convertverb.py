@@ -28,7 +28,7 @@ _SMALL = 1 << 20
 _GIB = 1 << 30
 
 
-class Job(NamedTuple):
+class ConversionJob(NamedTuple):
     """One conversion and its paths."""
 
     conversion: Conversion
@@ -46,7 +46,9 @@ def run(tokens: Sequence[str], env: Env, profile: Mapping[str, Any], folder: str
     model = _model(own["--model"], profile["converted_name"])
     conversion = choose(profile, model, own.get("--kind", ""))
     output = _output(own["--output"], model.name)
-    job = Job(conversion, model.name, output, os.path.join(folder, conversion.context), profile["python"], more)
+    job = ConversionJob(
+        conversion, model.name, output, os.path.join(folder, conversion.context), profile["python"], more
+    )
     _require(job, env)
     _room(job, model)
     _convert(job, env, profile["variant"])
@@ -100,7 +102,7 @@ def _output(name: str, model: str) -> str:
     return output
 
 
-def _require(job: Job, env: Env) -> None:
+def _require(job: ConversionJob, env: Env) -> None:
     """Raise HOST if a program, a module or the script itself is missing from the image."""
     from shutil import which
 
@@ -114,7 +116,7 @@ def _require(job: Job, env: Env) -> None:
         raise EntrypointError(HOST, message, hint)
 
 
-def _missing_modules(job: Job) -> list[str]:
+def _missing_modules(job: ConversionJob) -> list[str]:
     """Return the required modules that the image's interpreter does not find. Raises HOST."""
     import subprocess
 
@@ -127,7 +129,7 @@ def _missing_modules(job: Job) -> list[str]:
     return [f"the Python module {name}" for name in done.stdout.split()]
 
 
-def _room(job: Job, model: ModelFacts) -> None:
+def _room(job: ConversionJob, model: ModelFacts) -> None:
     """Raise HOST if the disk has no room for the result."""
     weights = model.weights.on_disk if model.weights else sum(os.path.getsize(path) for path in _weights(job.model))
     place = os.path.dirname(job.output)
@@ -148,7 +150,7 @@ def _weights(folder: str) -> Iterator[str]:
 # --- the conversion -------------------------------------------------------------------------------------------------
 
 
-def _convert(job: Job, env: Env, variant: str) -> None:
+def _convert(job: ConversionJob, env: Env, variant: str) -> None:
     """Run the script in a temporary folder, and rename the result. Raises MODEL, HOST."""
     os.umask(0o022)
     try:
@@ -222,7 +224,7 @@ def _run(argv: tuple[str, ...], folder: str, env: Env) -> None:
         raise EntrypointError(MODEL, f"convert: {' '.join(argv[:2])} {how}; no output was written", hint)
 
 
-def _keep(job: Job, scripts: str, result: str) -> None:
+def _keep(job: ConversionJob, scripts: str, result: str) -> None:
     """Move files that the script wrote next to itself into the result. Raises MODEL."""
     for name in job.conversion.keep:
         if not os.path.exists(os.path.join(scripts, name)):
@@ -231,7 +233,7 @@ def _keep(job: Job, scripts: str, result: str) -> None:
         os.rename(os.path.join(scripts, name), os.path.join(result, name))
 
 
-def _complete(job: Job, temporary: str, result: str, variant: str) -> None:
+def _complete(job: ConversionJob, temporary: str, result: str, variant: str) -> None:
     """Add the files that the script leaves out, and check that the result can be served. Raises MODEL."""
     if job.conversion.gives == "model":
         _add_files(job.model, result)
@@ -300,7 +302,7 @@ def _variables(conversion: Conversion, output: str) -> dict[str, str]:
     return found
 
 
-def _served(job: Job) -> str:
+def _served(job: ConversionJob) -> str:
     variables = "".join(f" -e {name}={value}" for name, value in _variables(job.conversion, job.output).items())
     model = job.output if job.conversion.gives == "model" else job.model
     return f"wrote {job.output}; to serve it: docker run{variables} … IMG serve --model {model}"

@@ -1,4 +1,4 @@
-"""What a decision looks at. Pure."""
+"""The input of a decision. Pure."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from entrypoints.decide.records import Thresholds
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags
 
-_WIDE = ("float32", "float")
+_FLOAT32 = ("float32", "float")
 
 
 class Case(NamedTuple):
-    """The question; accelerators' own cases add what their rules ask of it."""
+    """The input of a decision; accelerators extend it with properties that their rules use."""
 
     profile: Mapping[str, Any]
     facts: Facts
@@ -28,10 +28,10 @@ class Case(NamedTuple):
 
     @property
     def architecture(self) -> str:
-        """What the devices' kernels are compiled for, those of one machine being alike; empty where nothing tells."""
+        """The first device's architecture, for all devices of a machine; empty if unknown."""
         return self.facts.devices[0].architecture if self.facts.devices else ""
 
 
 def element_bytes(dtype: str) -> int:
-    """Return the bytes of a number of `--dtype`."""
-    return 4 if dtype in _WIDE else 2
+    """Return the size in bytes of one number of a `--dtype`."""
+    return 4 if dtype in _FLOAT32 else 2

@@ -1,6 +1,6 @@
-"""NVIDIA GPUs: devices, type, batches, NUMA binding, all-reduce, caches. Pure.
+"""vLLM on NVIDIA GPUs: devices, type, batches, NUMA binding, all-reduce. Pure.
 
-What vLLM makes of these settings was read in its platforms/cuda.py, engine/arg_utils.py, utils/numa_utils.py and
+Sources: vLLM's platforms/cuda.py, engine/arg_utils.py, utils/numa_utils.py and
 distributed/device_communicators/custom_all_reduce.py.
 """
 
@@ -27,35 +27,37 @@ _PAIR = 2
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not. Raises what `fit` raises."""
+    """Choose every setting that the user did not set. Raises the errors of `fit`."""
     case = Case(profile, _usable(facts), model, given)
     dtype = choose_dtype(case)
-    found = fit(case.facts, model, given, rules(case, dtype))
+    fit_result = fit(case.facts, model, given, rules(case, dtype))
     values = {
         "--dtype": dtype,
-        **found.values,
-        **choose_visible(case, found),
-        **choose_batches(case, found),
-        **choose_numa(case, found),
-        **choose_all_reduce(case, found),
+        **fit_result.values,
+        **choose_visible(case, fit_result),
+        **choose_batches(case, fit_result),
+        **choose_numa(case, fit_result),
+        **choose_all_reduce(case, fit_result),
     }
-    return Decision(values, (*found.findings, *_advice(case, found)))
+    return Decision(values, (*fit_result.findings, *_notices(case, fit_result)))
 
 
 def _usable(facts: Facts) -> Facts:
-    """Return the facts with one MIG instance at most, since CUDA gives a process no more."""
-    parts = [device for device in facts.devices if device.card is not None]
-    if not parts or len(facts.devices) == 1:
+    """Return the facts with whole GPUs only, or with the largest MIG instance: CUDA gives a process only one."""
+    instances = [device for device in facts.devices if device.card is not None]
+    if not instances or len(facts.devices) == 1:
         return facts
-    largest = max(parts, key=lambda device: (device.memory_total or 0, -device.number))
-    whole = tuple(device for device in facts.devices if device.card is None)
-    return facts._replace(devices=whole or (largest,))
+    whole_gpus = tuple(device for device in facts.devices if device.card is None)
+    if whole_gpus:
+        return facts._replace(devices=whole_gpus)
+    largest = max(instances, key=lambda device: (device.memory_total or 0, -device.number))
+    return facts._replace(devices=(largest,))
 
 
 def rules(case: Case, dtype: Value) -> Rules:
-    """Return what NVIDIA's GPUs allow."""
+    """Return the rules for NVIDIA's GPUs."""
     numbers = case.thresholds
-    unified = _told(case.facts) and all(device.memory_total is None for device in case.facts.devices)
+    unified = _has_unified_memory(case.facts)
     return Rules(
         usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
@@ -69,31 +71,31 @@ def rules(case: Case, dtype: Value) -> Rules:
     )
 
 
-def _told(facts: Facts) -> bool:
-    """Tell whether the tool answered: a GPU without a figure then shares the host's memory (GB10, Jetson)."""
-    return all(device.architecture for device in facts.devices)
+def _has_unified_memory(facts: Facts) -> bool:
+    """Return whether the GPUs share the host's memory (GB10, Jetson): nvidia-smi lists them without a memory size."""
+    return all(device.architecture and device.memory_total is None for device in facts.devices)
 
 
 # --- type -----------------------------------------------------------------------------------------------------------
 
 
 def choose_dtype(case: Case) -> Value:
-    """Choose the model's own type, or float16 where a GPU does not compute bfloat16."""
+    """Choose the model's own type, or float16 if a GPU does not support bfloat16."""
     oldest = _capability(case.facts)
     if not oldest:
-        return Value("auto", "the driver does not tell the GPUs' compute capability, so vLLM decides")
+        return Value("auto", "the driver does not report the GPUs' compute capability, so vLLM chooses the type")
     if oldest < _version(str(case.thresholds.table["bfloat16_from"]["value"])):
-        shown = ".".join(map(str, oldest))
-        instead = ("auto: vLLM refuses a bfloat16 model here", "float32: twice the memory, and no tensor cores")
-        return Value("float16", f"compute capability {shown} has no bfloat16", instead)
-    instead = ("float16: less range than bfloat16, for the same memory", "float32: twice the memory")
-    return Value("auto", "the type that the model was published in; every GPU here computes it", instead)
+        capability = ".".join(map(str, oldest))
+        instead = ("auto: vLLM refuses a bfloat16 model on this GPU", "float32: twice the memory, and no tensor cores")
+        return Value("float16", f"compute capability {capability} does not support bfloat16", instead)
+    instead = ("float16: a smaller range than bfloat16 for the same memory", "float32: twice the memory")
+    return Value("auto", "the model's published type; every GPU supports it", instead)
 
 
 def _capability(facts: Facts) -> tuple[int, ...]:
-    """Return the lowest compute capability; empty where it is not known of each GPU."""
-    found = [_version(device.architecture) for device in facts.devices]
-    return min(found) if found and all(found) else ()
+    """Return the lowest compute capability; empty if it is unknown for any GPU."""
+    versions = [_version(device.architecture) for device in facts.devices]
+    return min(versions) if versions and all(versions) else ()
 
 
 def _version(text: str) -> tuple[int, ...]:
@@ -104,51 +106,52 @@ def _version(text: str) -> tuple[int, ...]:
 # --- devices --------------------------------------------------------------------------------------------------------
 
 
-def choose_visible(case: Case, found: Fit) -> dict[str, Value]:
-    """Name the chosen GPUs, where they are not simply the first ones; what the user named stays."""
-    chosen = found.devices
+def choose_visible(case: Case, fit_result: Fit) -> dict[str, Value]:
+    """Set the visible GPUs unless they are the first ones, or the user set them."""
+    chosen = fit_result.devices
     if case.given.variable(VISIBLE) is not None:
         return {}
     if len(chosen) == 1 and chosen[0].card is not None:
-        because = f"{chosen[0].name}: CUDA gives a process one MIG instance"
-        value = Value(chosen[0].uuid, because, ("several: no tensor parallelism over instances",))
+        because = f"{chosen[0].name}: CUDA lets a process use one MIG instance"
+        value = Value(chosen[0].uuid, because, ("several: MIG instances do not support tensor parallelism",))
         return {VISIBLE: value} if chosen[0].uuid else {}
     numbers = [device.number for device in chosen]
     if numbers == list(range(len(numbers))):
         return {}
-    because = f"the chosen GPUs, in the order of their ranks; {_kinds(case, chosen)}"
+    because = f"the chosen GPUs in rank order, {_link_kinds(case, chosen)}"
     return {VISIBLE: Value(",".join(map(str, numbers)), because)}
 
 
-def _kinds(case: Case, chosen: tuple[Device, ...]) -> str:
+def _link_kinds(case: Case, chosen: tuple[Device, ...]) -> str:
     kinds = sorted({link.kind for link in _links(case, chosen)})
-    return f"linked by {', '.join(kinds)}" if kinds else "no links between them are known"
+    return f"linked by {', '.join(kinds)}" if kinds else "no known links between them"
 
 
 def _links(case: Case, chosen: tuple[Device, ...]) -> Iterator[Link]:
-    here = {device.number for device in chosen}
-    return (link for link in case.facts.links if link.first in here and link.second in here)
+    numbers = {device.number for device in chosen}
+    return (link for link in case.facts.links if link.first in numbers and link.second in numbers)
 
 
 # --- batches --------------------------------------------------------------------------------------------------------
 
 
-def choose_batches(case: Case, found: Fit) -> dict[str, Value]:
-    """Choose how many tokens a step computes, by the GPU's memory and the aim."""
+def choose_batches(case: Case, fit_result: Fit) -> dict[str, Value]:
+    """Choose the number of tokens per step from the GPU's memory and --optimize."""
     tokens = _batch(case)
     if not tokens or BATCHED in case.given.flags:
         return {}
     aim, small = case.given.intents.optimize, case.thresholds.whole("batched_tokens_small")
-    because = {
-        "throughput": "--optimize throughput: long prompts in fewer, larger steps",
-        "latency": "--optimize latency: running answers wait less for a new prompt's steps",
-    }.get(aim or "", f"vLLM's own for a server on {found.devices[0].name}")
-    instead = () if tokens == small else (f"{small}: shorter waits between tokens, less throughput",)
+    because = f"vLLM's default for a server on {fit_result.devices[0].name}"
+    if aim == "throughput":
+        because = "--optimize throughput: fewer and larger steps compute long prompts"
+    elif aim == "latency":
+        because = "--optimize latency: running requests wait less for the prompts of new ones"
+    instead = () if tokens == small else (f"{small}: lower latency between tokens, lower throughput",)
     return {BATCHED: Value(str(tokens), because, instead)}
 
 
 def _batch(case: Case) -> int:
-    """Return the tokens of one step; 0 leaves them to vLLM."""
+    """Return the number of tokens of one step; 0 leaves it to vLLM."""
     numbers, aim = case.thresholds, case.given.intents.optimize
     if aim == "latency":
         return numbers.whole("batched_tokens_small")
@@ -158,78 +161,82 @@ def _batch(case: Case) -> int:
 
 
 def _is_large(case: Case) -> bool:
-    """Tell whether vLLM takes the GPUs for large ones: from 70 GiB, but no A100."""
+    """Return whether vLLM treats the GPUs as large: at least 70 GiB, except A100."""
     first = case.facts.devices[0]
     memory = case.facts.memory.total if first.memory_total is None else first.memory_total
     return memory >= case.thresholds.bytes("large_device_gib") and "a100" not in first.name.lower()
 
 
-# --- placing --------------------------------------------------------------------------------------------------------
+# --- NUMA and links -------------------------------------------------------------------------------------------------
 
 
-def choose_numa(case: Case, found: Fit) -> dict[str, Value]:
-    """Bind workers to their GPUs' NUMA nodes, where vLLM can and finds what it needs."""
+def choose_numa(case: Case, fit_result: Fit) -> dict[str, Value]:
+    """Bind workers to their GPUs' NUMA nodes if vLLM supports it and the container allows it."""
     derived, facts = derive(case.facts), case.facts
-    known = NUMA in case.given.known and NUMA not in case.given.flags
-    nodes = [device.node for device in found.devices]
-    every = {cpu for node in facts.nodes for cpu in node.cpus} == {cpu.id for cpu in facts.cpus}
-    if not known or None in nodes or derived.get("numa_nodes", 0) < _PAIR or not every:
+    nodes = [device.node for device in fit_result.devices]
+    all_cpus_usable = {cpu for node in facts.nodes for cpu in node.cpus} == {cpu.id for cpu in facts.cpus}
+    if NUMA not in case.given.known or NUMA in case.given.flags:
+        return {}
+    if None in nodes or derived.get("numa_nodes", 0) < _PAIR or not all_cpus_usable:
         return {}
     if derived.get("mempolicy") != "allowed":
         return {}
-    because = f"each worker runs beside its GPU: NUMA nodes {', '.join(sorted({str(node) for node in nodes}))}"
-    return {
-        NUMA: Value(value=True, because=because, instead=("left out: weights and launches cross the processors' link",))
-    }
+    because = f"each worker runs on its GPU's NUMA node: {', '.join(sorted({str(node) for node in nodes}))}"
+    instead = ("not set: weights and kernel launches would cross the link between processors",)
+    return {NUMA: Value(value=True, because=because, instead=instead)}
 
 
-def choose_all_reduce(case: Case, found: Fit) -> dict[str, Value]:
-    """Say beforehand what vLLM would find out: its own all-reduce needs NVLink between more than two GPUs."""
-    kinds = {link.kind for link in _links(case, found.devices)}
-    if found.tensor <= _PAIR or not kinds or all(kind.startswith("NV") for kind in kinds):
+def choose_all_reduce(case: Case, fit_result: Fit) -> dict[str, Value]:
+    """Disable vLLM's custom all-reduce for more than two GPUs without NVLink, as vLLM itself would."""
+    kinds = {link.kind for link in _links(case, fit_result.devices)}
+    if fit_result.tensor <= _PAIR or not kinds or all(kind.startswith("NV") for kind in kinds):
         return {}
     if ALL_REDUCE in case.given.flags:
         return {}
-    because = f"vLLM's own all-reduce needs NVLink between more than two GPUs; these have {', '.join(sorted(kinds))}"
-    return {
-        ALL_REDUCE: Value(value=True, because=because, instead=("left on: vLLM turns it off itself, with a warning",))
-    }
+    because = f"vLLM's custom all-reduce over more than two GPUs needs NVLink; these have {', '.join(sorted(kinds))}"
+    return {ALL_REDUCE: Value(value=True, because=because, instead=("enabled: vLLM disables it with a warning",))}
 
 
-# --- what is to be said ---------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case, found: Fit) -> Iterator[Notice]:
-    """Yield what speaks against the user's choices, or the model's type, on these GPUs."""
+def _notices(case: Case, fit_result: Fit) -> Iterator[Notice]:
+    """Yield notices about the user's settings or the model's type on these GPUs."""
     yield from _allocator(case)
-    yield from _refused(case, found)
-    yield from _unpacked(case, found)
+    yield from _awq_without_kernel(case, fit_result)
+    yield from _emulated_type(case, fit_result)
     if (case.given.flag("--dtype") or "").lower() == "bfloat16" and choose_dtype(case).value == "float16":
         yield notice("CUDA-031", "--dtype bfloat16", "--dtype float16")
 
 
 def _allocator(case: Case) -> Iterator[Notice]:
-    conf = next((value for name in ALLOCATOR if (value := case.given.variable(name))), "")
+    values = (case.given.variable(name) for name in ALLOCATOR)
+    conf = next((value for value in values if value), "")
     if "expandable_segments:True" in conf and "--enable-sleep-mode" in case.given.flags:
         yield notice("CUDA-032", conf, "no expandable_segments:True")
 
 
-def _refused(case: Case, found: Fit) -> Iterator[Notice]:
-    """Yield that vLLM has no kernel for the weights' type on GPUs that are this old."""
+def _awq_without_kernel(case: Case, fit_result: Fit) -> Iterator[Notice]:
+    """Yield a notice if vLLM has no AWQ kernel for GPUs of this compute capability."""
     method, oldest = case.model.quantization, _capability(case.facts)
     needed = str(case.thresholds.table["awq_from"]["value"])
     if method == "awq" and oldest and oldest < _version(needed):
         capability = f"compute capability {'.'.join(map(str, oldest))}"
-        yield notice("CUDA-034", capability, f"{needed} or later", method=method, device=found.devices[0].name)
+        yield notice("CUDA-034", capability, f"{needed} or later", method=method, device=fit_result.devices[0].name)
 
 
-def _unpacked(case: Case, found: Fit) -> Iterator[Notice]:
-    """Yield a note where weights of a type that the GPUs do not compute are unpacked for each step."""
+def _emulated_type(case: Case, fit_result: Fit) -> Iterator[Notice]:
+    """Yield a notice if the GPUs do not compute the weights' type, so that each step unpacks the weights."""
     method, oldest = case.model.quantization, _capability(case.facts)
-    name = "fp8_from" if method in _FP8 else "fp4_from" if method in _FP4 else ""
-    if not name or not oldest:
+    if method in _FP8:
+        name = "fp8_from"
+    elif method in _FP4:
+        name = "fp4_from"
+    else:
+        return
+    if not oldest:
         return
     needed = str(case.thresholds.table[name]["value"])
     if oldest < _version(needed):
         capability = f"compute capability {'.'.join(map(str, oldest))}"
-        yield notice("CUDA-033", capability, f"{needed} or later", method=method, device=found.devices[0].name)
+        yield notice("CUDA-033", capability, f"{needed} or later", method=method, device=fit_result.devices[0].name)

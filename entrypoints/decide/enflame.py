@@ -1,7 +1,7 @@
-"""vLLM-GCU on Enflame S60: which models and quantisations it takes, type, parallelism, cards. Pure.
+"""vLLM-GCU on Enflame S60: supported models and quantisations, type, parallelism, cards. Pure.
 
-What the plugin makes of these settings was read in its gcu.py and kernels/quantization at tags v0.8.0 and v0.9.2; the
-tables of models and quantisations are the vendor's, and stand in the stack's thresholds.
+Sources: the plugin's gcu.py and kernels/quantization at tags v0.8.0 and v0.9.2. The vendor's tables of models and
+quantisations are in the stack's thresholds.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import MODEL, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.case import Case as Question
-from entrypoints.decide.case import element_bytes
+from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.visible import shown
+from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
@@ -25,35 +24,35 @@ VISIBLE = "TOPS_VISIBLE_DEVICES"
 TABLE = "vLLM-GCU, list of supported models"
 
 _ROUTING = 16 + 16
-"""Numbers that travel with each token's hidden state between experts: its top experts and their weights."""
+"""Numbers that are sent with each token's hidden state between experts: its top experts and their weights."""
 
 
-class Case(Question):
-    """What this accelerator's rules ask of the question."""
+class EnflameCase(Case):
+    """The input, with look-ups in the vendor's tables."""
 
     __slots__ = ()
 
     def lists(self, table: str) -> bool:
-        """Tell whether the vendor ticks this model's architecture in one of its tables."""
+        """Return whether one of the vendor's tables contains this model's architecture."""
         return self.model.architecture in self.thresholds.words(f"models_{table}")
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not.
+    """Choose every setting that the user did not set.
 
-    Raises MODEL for a quantisation or a pair of model and type that the vendor does not support, unless the user names
-    it; and what `fit` raises.
+    Raises MODEL for a quantisation, or a pair of model and type, that the vendor does not support, unless the user set
+    --quantization; and the errors of `fit`.
     """
-    case = Case(profile, shown(facts, given, VISIBLE), model, given)
-    refused = tuple(_refuse(case))
+    case = EnflameCase(profile, restricted_by_number(facts, given, VISIBLE), model, given)
+    unsupported = tuple(_require_supported(case))
     dtype = choose_dtype(case)
     chosen = fit(case.facts, model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
     values = {"--dtype": dtype, **_method(case), **chosen.values, **_cards(case, chosen), **_exchange(case)}
-    return Decision(values, (*refused, *_advice(case), *chosen.findings))
+    return Decision(values, (*unsupported, *_notices(case), *chosen.findings))
 
 
-def rules(case: Case, dtype: str) -> Rules:
-    """Return what an S60 allows."""
+def rules(case: EnflameCase, dtype: str) -> Rules:
+    """Return the rules for S60 cards."""
     numbers = case.thresholds
     share = "usable_share_of_experts" if _spreads_experts(case) else "usable_share"
     cache = case.given.flag("--kv-cache-dtype") or "auto"
@@ -65,11 +64,11 @@ def rules(case: Case, dtype: str) -> Rules:
         kv_element=1 if cache.startswith(("int8", "fp8")) else element_bytes(dtype),
         block=case.given.number("--block-size") or 64,
         expert="needed",
-        data=False,  # each engine is a server of its own, told its rank by variables (VLLM_DP_RANK)
+        data=False,  # each engine is a separate server that reads its rank from VLLM_DP_RANK
     )
 
 
-def _spreads_experts(case: Case) -> bool:
+def _spreads_experts(case: EnflameCase) -> bool:
     return case.given.flag("--enable-expert-parallel") == "True"
 
 
@@ -77,53 +76,53 @@ def _spreads_experts(case: Case) -> bool:
 
 
 def scheme(model: ModelFacts) -> str:
-    """Return the vendor's table for a model's quantisation; empty for none, or one that no table is about."""
+    """Return the vendor's table for a model's quantisation; empty if there is none."""
     method = model.quantization.removesuffix("_gcu")
     if method == "gptq":
         return "gptq_8bit" if model.bits == 8 else "gptq_4bit"  # noqa: PLR2004 - the table's own columns
     return {"awq": "awq", "w8a16": "w8a16", "w8a8": "w8a8", "compressed-tensors": "w8a8"}.get(method, "")
 
 
-def _refuse(case: Case) -> Iterator[Notice]:
-    """Raise for what the vendor does not support; yield a FAIL where the user names the quantisation nonetheless."""
-    for what, found, expected, how in (*_bad_quantisation(case), *_bad_pair(case)):
+def _require_supported(case: EnflameCase) -> Iterator[Notice]:
+    """Raise MODEL for what the vendor does not support, or yield a FAIL notice if the user set --quantization."""
+    for problem, found, expected, hint in (*_bad_quantisation(case), *_bad_pair(case)):
         if case.given.flag("--quantization") is None:
-            raise EntrypointError(MODEL, f"{case.model.name}: {what}: found {found}, expected {expected}", how)
-        yield notice("GCU-030", found, expected, what=what)
+            raise EntrypointError(MODEL, f"{case.model.name}: {problem}: found {found}, expected {expected}", hint)
+        yield notice("GCU-030", found, expected, what=problem)
 
 
 Problem = tuple[str, str, str, str]
-"""What is wrong, found, expected, what to do."""
+"""What is wrong, what was found, what was expected, a hint."""
 
 
-def _bad_quantisation(case: Case) -> Iterator[Problem]:
+def _bad_quantisation(case: EnflameCase) -> Iterator[Problem]:
     model, methods = case.model, case.thresholds.words("quantization_methods")
-    how = "quantise it with Enflame's TopsCompressor, or take the model unquantised"
+    hint = "quantise it with Enflame's TopsCompressor, or use the unquantised model"
     if model.quantization and model.quantization not in methods:
-        yield "quantisation that vLLM-GCU does not take", model.quantization, f"one of {', '.join(methods)}", how
+        yield "quantisation not supported by vLLM-GCU", model.quantization, f"one of {', '.join(methods)}", hint
     if model.reordered:
-        yield "GPTQ with groups out of order (g_idx)", "desc_act without static_groups", "groups in order", how
+        yield "GPTQ with reordered groups (g_idx)", "desc_act without static_groups", "groups in order", hint
     awq, gptq = case.thresholds.words("group_sizes_of_awq"), case.thresholds.whole("group_size_of_gptq")
     if scheme(model) == "awq" and model.group and str(model.group) not in map(str, awq):
-        yield "AWQ group size", str(model.group), " or ".join(map(str, awq)), how
+        yield "AWQ group size", str(model.group), " or ".join(map(str, awq)), hint
     if scheme(model) == "gptq_4bit" and model.group and model.group % gptq:
-        yield "GPTQ group size", str(model.group), f"{gptq} or a multiple of it", how
+        yield "GPTQ group size", str(model.group), f"{gptq} or a multiple of it", hint
 
 
-def _bad_pair(case: Case) -> Iterator[Problem]:
+def _bad_pair(case: EnflameCase) -> Iterator[Problem]:
     table = scheme(case.model)
     if not _is_listed(case) or not table or case.lists(table):
         return
-    ticked = [name for name in _SCHEMES if case.lists(name)]
+    supported = " or ".join(heading for name, heading in _SCHEMES.items() if case.lists(name))
     found = f"{case.model.architecture} in {_SCHEMES[table]}"
-    yield "not supported by the vendor", found, " or ".join(_SCHEMES[name] for name in ticked), f"see {TABLE}"
+    yield "not supported by the vendor", found, supported, f"see {TABLE}"
 
 
 _FLOATS = {
-    "float16": ("bfloat16: three bits less of each number",),
-    "bfloat16": ("float16: what a bfloat16 model computes can exceed its range",),
+    "float16": ("bfloat16: three bits less precision per number",),
+    "bfloat16": ("float16: values of a bfloat16 model can exceed its range",),
 }
-"""Type → why not the other."""
+"""Type → the reason against the other type."""
 
 _SCHEMES = {
     "float16": "FP16",
@@ -134,73 +133,79 @@ _SCHEMES = {
     "w8a16": "W8A16",
     "w8a8": "W8A8 INT8",
 }
-"""Table → its heading at the vendor's."""
+"""Table → its heading in the vendor's documentation."""
 
 
-def _is_listed(case: Case) -> bool:
-    """Tell whether the vendor's list knows the architecture at all."""
+def _is_listed(case: EnflameCase) -> bool:
+    """Return whether any of the vendor's tables contains the architecture."""
     return any(case.lists(table) for table in _SCHEMES)
 
 
-def choose_dtype(case: Case) -> Value:
-    """Choose the type that the vendor has validated the model in."""
+def choose_dtype(case: EnflameCase) -> Value:
+    """Choose the type in which the vendor validated the model."""
     if scheme(case.model) and not (case.model.geometry and case.model.geometry.experts):
         because = "the vendor's quantised kernels compute in float16 (W4A16, W8A16)"
-        return Value("float16", because, ("bfloat16: not how the vendor runs quantised models",))
+        return Value("float16", because, ("bfloat16: the vendor does not run quantised models in it",))
     if not _is_listed(case):
-        return Value("float16", f"the vendor's usual type; {TABLE} does not name {case.model.architecture or 'it'}")
+        unlisted = case.model.architecture or "this model"
+        return Value("float16", f"the vendor's usual type; {TABLE} does not contain {unlisted}")
     own = {"half": "float16"}.get(case.model.dtype, case.model.dtype)
     if own in _FLOATS and case.lists(own):
-        because = f"{TABLE}: {case.model.architecture} is validated in {_SCHEMES[own]}, in which it is stored"
+        because = f"{TABLE}: {case.model.architecture} is validated in {_SCHEMES[own]}, the model's stored type"
         return Value(own, because, _FLOATS[own])
     if case.lists("float16"):
-        return Value(
-            "float16", f"{TABLE}: {case.model.architecture} is validated in FP16, with which the vendor serves"
-        )
+        because = f"{TABLE}: {case.model.architecture} is validated in FP16, the type that the vendor serves in"
+        return Value("float16", because)
     because = f"{TABLE}: {case.model.architecture} is validated in BF16, not in FP16"
     return Value("bfloat16", because, ("float16: not validated by the vendor",))
 
 
-def _method(case: Case) -> dict[str, Value]:
-    """Name the kernels for quantised experts, which the plugin takes only when they are asked for."""
+def _method(case: EnflameCase) -> dict[str, Value]:
+    """Select the kernels for quantised experts: the plugin uses them only on request."""
     experts = case.model.geometry is not None and case.model.geometry.experts > 0
     if not experts or case.model.quantization not in ("awq", "gptq"):
         return {}
-    because = "quantised experts: the plugin's other kernels are for dense layers, and it takes these only when named"
-    return {"--quantization": Value("moe_wna16_gcu", because, (f"{case.model.quantization}: leaves the experts out",))}
+    because = (
+        "the experts are quantised, and the plugin uses its kernels for quantised experts only if this flag names them"
+    )
+    return {
+        "--quantization": Value(
+            "moe_wna16_gcu", because, (f"{case.model.quantization}: its kernels support dense layers only",)
+        )
+    }
 
 
 # --- cards ----------------------------------------------------------------------------------------------------------
 
 
-def _cards(case: Case, chosen: Fit) -> dict[str, Value]:
-    """Choose cards where not all that are visible are needed."""
-    everything = {device.number for device in case.facts.devices}
+def _cards(case: EnflameCase, chosen: Fit) -> dict[str, Value]:
+    """Select cards if not all visible ones are needed."""
+    all_cards = {device.number for device in case.facts.devices}
     numbers = [device.number for device in chosen.devices]
-    if not numbers or set(numbers) == everything:
+    if not numbers or set(numbers) == all_cards:
         return {}
-    because = f"{format_id_list(tuple(numbers))} of {len(everything)} cards: the others stay free for another server"
+    because = f"{format_id_list(tuple(numbers))} of {len(all_cards)} cards; the others stay free for another server"
     return {VISIBLE: Value(",".join(map(str, numbers)), because)}
 
 
-def _exchange(case: Case) -> dict[str, Value]:
-    """Size the buffer through which engines exchange tokens of their experts, by the vendor's formula."""
+def _exchange(case: EnflameCase) -> dict[str, Value]:
+    """Set the size of the buffer for the engines' exchange of tokens between experts, by the vendor's formula."""
     engines, tokens = case.given.variable("VLLM_DP_SIZE"), case.given.number("--max-num-batched-tokens")
     tokens = tokens or case.given.number("--max-model-len")
     if not (engines and tokens and case.model.geometry and case.model.geometry.hidden and _spreads_experts(case)):
         return {}
     count, hidden = parse_count(engines, "VLLM_DP_SIZE"), case.model.geometry.hidden
     size = tokens * count * (hidden + _ROUTING) * 2
-    because = f"{tokens} tokens of {count} engines, each {hidden} numbers and its routing, two bytes a number"
-    kept = Value("1", "as the vendor serves experts over several engines")
+    because = f"{tokens} tokens of {count} engines, each with {hidden} numbers and its routing, at two bytes per number"
+    kept = Value("1", "the vendor sets it to serve experts over several engines")
     return {"ECCL_ALLTOALLV_MAXSIZE": Value(str(size), because), "TORCH_ECCL_AVOID_RECORD_STREAMS": kept}
 
 
-# --- what is to be said ---------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Notice]:
-    """Say what speaks against choices of the user's, and what the vendor has not validated; all is kept."""
+def _notices(case: EnflameCase) -> Iterator[Notice]:
+    """Yield notices about the user's settings that are kept, and about what the vendor has not validated."""
     model, given = case.model, case.given
     if model.architecture and not _is_listed(case):
         yield notice("GCU-031", model.architecture, "one of the list")
@@ -208,10 +213,10 @@ def _advice(case: Case) -> Iterator[Notice]:
     if dtype in ("float16", "bfloat16") and not model.quantization and _is_listed(case) and not case.lists(dtype):
         better = str(choose_dtype(case).value)
         yield notice("GCU-032", f"--dtype {dtype}", better, dtype=dtype, better=better)
-    yield from _cache_advice(case)
+    yield from _cache_notices(case)
 
 
-def _cache_advice(case: Case) -> Iterator[Notice]:
+def _cache_notices(case: EnflameCase) -> Iterator[Notice]:
     cache = case.given.flag("--kv-cache-dtype") or "auto"
     if cache.startswith("fp8"):
         yield notice("GCU-033", f"--kv-cache-dtype {cache}", "int8")

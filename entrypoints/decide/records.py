@@ -1,4 +1,4 @@
-"""Decisions: pure functions that say why, and why not the alternatives. One module per accelerator."""
+"""The records of decisions: a value, its reason, and the rejected alternatives."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 class Value(NamedTuple):
-    """What a setting should be, and why; `instead` says why not something else, a sentence each."""
+    """The value of a setting and its reason; `instead` gives one sentence for each rejected alternative."""
 
     value: str | bool
     because: str
@@ -21,7 +21,7 @@ class Value(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """All that was decided, by setting, and what is to be said about the user's own choices."""
+    """The decided settings, and notices about the user's own choices."""
 
     values: Mapping[str, Value]
     findings: tuple[Notice, ...] = ()
@@ -30,7 +30,7 @@ class Decision(NamedTuple):
 
 
 class Thresholds(NamedTuple):
-    """The numbers that decisions use, as the profile carries them."""
+    """The profile's thresholds: the numbers that decisions use."""
 
     table: Mapping[str, Mapping[str, Any]]
 
@@ -52,10 +52,10 @@ class Thresholds(NamedTuple):
 
 
 def gib(size: float) -> str:
-    """Format bytes for people."""
+    """Format bytes as GiB with one decimal."""
     return f"{size / GIB:.1f} GiB"
 
 
 def does_not_fit(message: str, hint: str) -> EntrypointError:
-    """Make the one error for a model that is too large for what is there."""
+    """Return the error for a model that is too large for the available memory."""
     return EntrypointError(DOES_NOT_FIT, message, hint)

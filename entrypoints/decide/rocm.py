@@ -1,6 +1,6 @@
-"""vLLM on AMD GPUs: which GPUs, kernels, links between them. Pure.
+"""vLLM on AMD GPUs: devices, kernels, links. Pure.
 
-What vLLM 0.27 makes of these settings was read in its platforms/rocm.py, _aiter_ops.py and utils/numa_utils.py.
+Sources: vLLM 0.27's platforms/rocm.py, _aiter_ops.py and utils/numa_utils.py.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "HIP_VISIBLE_DEVICES"
 ALSO_VISIBLE = "CUDA_VISIBLE_DEVICES"
-"""HIP obeys it too; vLLM refuses to start where the two differ (platforms/rocm.py)."""
+"""HIP reads this variable too; vLLM refuses to start if the two differ (platforms/rocm.py)."""
 AITER = "VLLM_ROCM_USE_AITER"
 CK = "VLLM_USE_TRITON_FLASH_ATTN"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not.
+    """Choose every setting that the user did not set.
 
-    Raises HOST where no GPU is here that the image has kernels for, and what `fit` raises.
+    Raises HOST if the image has no kernels for any of the GPUs, and the errors of `fit`.
     """
     thresholds = Thresholds(profile["thresholds"])
     usable, foreign = _with_kernels(facts, thresholds)
@@ -42,12 +42,12 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **_links(usable, chosen, thresholds),
         **_binding(usable, chosen, given),
     }
-    findings = (*chosen.findings, *foreign, *_advice(chosen, model, given, thresholds))
+    findings = (*chosen.findings, *foreign, *_notices(chosen, model, given, thresholds))
     return Decision(values, findings)
 
 
 def rules(thresholds: Thresholds) -> Rules:
-    """Return what AMD's GPUs allow."""
+    """Return the rules for AMD's GPUs."""
     return Rules(
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
@@ -58,31 +58,33 @@ def rules(thresholds: Thresholds) -> Rules:
 
 
 def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[Notice, ...]]:
-    """Leave out GPUs that the image has no kernels for, such as a processor's own graphics. Raises HOST."""
+    """Exclude GPUs that the image has no kernels for, such as integrated graphics. Raises HOST."""
     compiled = thresholds.words("compiled_architectures")
     devices = tuple(device for device in facts.devices if device.architecture in ("", *compiled))
     others = tuple(device for device in facts.devices if device not in devices)
     if others and not devices:
         found = ", ".join(sorted({f"{device.name} ({device.architecture})" for device in others}))
-        message = f"this image has kernels for {', '.join(compiled)}, here is {found}"
-        raise EntrypointError(HOST, message, "take another target: `invoke matrix` lists them, `check` names what fits")
+        message = f"this image has kernels for {', '.join(compiled)}, the host has {found}"
+        raise EntrypointError(
+            HOST, message, "use another target: `invoke matrix` lists them, `check` names a fitting one"
+        )
     return facts._replace(devices=devices), tuple(_left_out(others, compiled))
 
 
 def _left_out(others: tuple[Device, ...], compiled: tuple[str, ...]) -> Iterator[Notice]:
-    """Yield which GPUs are not used."""
+    """Yield a notice with the excluded GPUs."""
     if others:
         found = "; ".join(f"{device.number}: {device.name} {device.architecture}".rstrip() for device in others)
         yield notice("ROCM-030", found, f"one of {', '.join(compiled)}")
 
 
 def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
-    """Name the chosen GPUs where they are not all of them, in their order."""
+    """Set the visible GPUs if they are a part of all GPUs, or in another order."""
     numbers = tuple(device.number for device in chosen.devices)
     if chosen_by(given, (VISIBLE, ALSO_VISIBLE)) or numbers == tuple(device.number for device in facts.devices):
         return {}
-    because = f"of {len(facts.devices)} GPUs these serve, in HIP's numbers, which amd-smi's need not be"
-    instead = (f"{ALSO_VISIBLE}: deprecated on ROCm, and it would have to be the same",)
+    because = f"the chosen GPUs out of {len(facts.devices)}, by HIP's numbers, which can differ from amd-smi's"
+    instead = (f"{ALSO_VISIBLE}: deprecated on ROCm, and its value would have to be the same",)
     return {VISIBLE: Value(",".join(map(str, numbers)), because, instead)}
 
 
@@ -94,21 +96,26 @@ def _architectures(chosen: Fit) -> set[str]:
 
 
 def _kernels(chosen: Fit, model: ModelFacts, thresholds: Thresholds) -> dict[str, Value]:
-    """Choose AMD's own kernels where they are known to be right and faster."""
+    """Choose AMD's own kernels where they are known to be correct and faster."""
     values: dict[str, Value] = {}
     supported = thresholds.words("aiter_architectures")
     if supported and _architectures(chosen) <= set(supported):
         because = f"AMD's kernels for {', '.join(supported)}: attention, GEMM, experts and norms"
-        values[AITER] = Value("1", because, ("0, vLLM's own: Triton's and vLLM's kernels, which are slower here",))
-        because = "hipBLASLt has the faster matrix products on Instinct"
-        values["TORCH_BLAS_PREFER_HIPBLASLT"] = Value("1", because, ("unset: PyTorch picks by heuristics",))
+        values[AITER] = Value(
+            "1", because, ("0, vLLM's default: the kernels of Triton and vLLM, which are slower on these GPUs",)
+        )
+        because = "hipBLASLt multiplies matrices faster on Instinct GPUs"
+        values["TORCH_BLAS_PREFER_HIPBLASLT"] = Value("1", because, ("unset: PyTorch chooses by heuristics",))
     elif supported:
-        here = ", ".join(sorted(_architectures(chosen)))
-        values[AITER] = Value("0", f"AITER has no kernels for {here}", (f"1: only for {', '.join(supported)}",))
+        architectures = ", ".join(sorted(_architectures(chosen)))
+        instead = (f"1: supported only on {', '.join(supported)}",)
+        values[AITER] = Value("0", f"AITER has no kernels for {architectures}", instead)
     sliding = model.geometry is not None and model.geometry.sliding_layers > 0
     if sliding and thresholds.table["ck_attention_for_sliding_windows"]["value"]:
-        because = "this model has sliding windows, which Triton's flash attention lacks in this version"
-        values[CK] = Value("0", because, ("1, vLLM's own: would attend to the whole context",))
+        because = (
+            "the model uses sliding-window attention, which Triton's flash attention does not support in this version"
+        )
+        values[CK] = Value("0", because, ("1, vLLM's default: would attend to the whole context",))
     return values
 
 
@@ -116,51 +123,50 @@ def _kernels(chosen: Fit, model: ModelFacts, thresholds: Thresholds) -> dict[str
 
 
 def _links(facts: Facts, chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
-    """Set what RCCL needs for the links that join the chosen GPUs."""
+    """Set RCCL's variables for the links between the chosen GPUs."""
     numbers = {device.number for device in chosen.devices}
     kinds = {link.kind for link in facts.links if link.first in numbers and link.second in numbers}
     if kinds == {"XGMI"} and len(numbers) >= thresholds.whole("rccl_channels_from"):
-        because = f"{len(numbers)} GPUs linked by xGMI: RCCL uses more of the links with so many channels"
+        because = f"RCCL needs this many channels to use all xGMI links between {len(numbers)} GPUs"
         value = str(thresholds.whole("rccl_channels"))
-        return {"NCCL_MIN_NCHANNELS": Value(value, because, ("unset: RCCL picks fewer",))}
+        return {"NCCL_MIN_NCHANNELS": Value(value, because, ("unset: RCCL chooses fewer channels",))}
     if "PCIE" in kinds:
-        because = "the driver links these GPUs over PCIe, and RCCL copies from one to the other only with this"
+        because = "the GPUs are linked over PCIe; RCCL copies directly between them only with this setting"
         return {"HSA_FORCE_FINE_GRAIN_PCIE": Value("1", because, ("unset: every transfer goes through host memory",))}
     return {}
 
 
 def _binding(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
-    """Bind each worker to the processor that its GPU hangs on."""
+    """Bind each worker to its GPU's NUMA node."""
     nodes = sorted({device.node for device in chosen.devices if device.node is not None})
     known = all(device.node is not None for device in chosen.devices)
     if NUMA not in given.known or not known or len(facts.nodes) < 2 or derive(facts).get("mempolicy") != "allowed":  # noqa: PLR2004 - several nodes
         return {}
-    because = (
-        f"GPUs on NUMA nodes {format_id_list(tuple(nodes))}: each worker runs, and has its memory, next to its own"
-    )
-    threads = "threads of ROCm's own stay on the cores that their process was bound to"
+    node_list = format_id_list(tuple(nodes))
+    because = f"the GPUs are on NUMA nodes {node_list}; each worker runs and allocates memory on its GPU's node"
+    threads = "ROCm's own threads stay on the cores that their process is bound to"
     return {
-        NUMA: Value(value=True, because=because, instead=("unset: workers wander between processors",)),
+        NUMA: Value(value=True, because=because, instead=("unset: workers move between processors",)),
         "HSA_OVERRIDE_CPU_AFFINITY_DEBUG": Value("0", threads),
     }
 
 
-# --- what is to be said ---------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _advice(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
-    """Say what the user's or the model's own choice costs here; it is kept."""
-    here = _architectures(chosen)
+def _notices(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
+    """Yield notices about settings of the user or the model that are kept but have a cost."""
+    architectures = _architectures(chosen)
     method = given.flag("--quantization") or model.quantization
     supported, fp8 = thresholds.words("aiter_architectures"), thresholds.words("fp8_architectures")
-    if given.variable(AITER) == "1" and not here <= set(supported):
-        yield notice("ROCM-031", ", ".join(sorted(here)), ", ".join(supported) or "none at this version")
+    if given.variable(AITER) == "1" and not architectures <= set(supported):
+        yield notice("ROCM-031", ", ".join(sorted(architectures)), ", ".join(supported) or "none at this version")
     if method and method not in thresholds.words("quantization_methods"):
         yield notice("ROCM-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")
-    if "fp8" in method and not here <= set(fp8):
-        yield notice("ROCM-033", ", ".join(sorted(here)), f"one of {', '.join(fp8)}")
-    if "fp8" in method and here & set(thresholds.words("fnuz_architectures")):
-        yield notice("ROCM-034", f"{method} on {', '.join(sorted(here))}", "nothing else")
+    if "fp8" in method and not architectures <= set(fp8):
+        yield notice("ROCM-033", ", ".join(sorted(architectures)), f"one of {', '.join(fp8)}")
+    if "fp8" in method and architectures & set(thresholds.words("fnuz_architectures")):
+        yield notice("ROCM-034", f"{method} on {', '.join(sorted(architectures))}", "nothing else")
     mx = thresholds.words("microscaling_architectures")
-    if "mx" in method and not here <= set(mx):
-        yield notice("ROCM-035", f"{method} on {', '.join(sorted(here))}", "nothing else")
+    if "mx" in method and not architectures <= set(mx):
+        yield notice("ROCM-035", f"{method} on {', '.join(sorted(architectures))}", "nothing else")

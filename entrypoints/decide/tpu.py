@@ -1,7 +1,7 @@
-"""vLLM on Google TPU: memory by generation, parallelism, compile cache, padded shapes, chips. Pure.
+"""vLLM on Google TPU: memory by generation, parallelism, padded shapes, chips. Pure.
 
-What tpu-inference makes of these settings was read in its platforms/tpu_platform.py, worker/tpu_worker.py,
-runner/tpu_runner.py and runner/utils.py (0.21, and 0.27 to 0.32).
+Sources: tpu-inference's platforms/tpu_platform.py, worker/tpu_worker.py, runner/tpu_runner.py and runner/utils.py
+(0.21, and 0.27 to 0.32).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entrypoints.core.records import Device, Facts, Notice
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.visible import shown
+from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
@@ -27,46 +27,47 @@ LEAST = "MIN_TOKEN_BUCKET"
 ATTENTION = '{"sharding": {"sharding_strategy": {"enable_dp_attention": true}}}'
 
 _UNPADDED_HEAD = 64
-"""The one head size that tpu-inference has kernels for without padding."""
+"""The only head size that tpu-inference does not pad."""
 _SEQUENCES = 256
-"""vLLM's own --max-num-seqs for an API server on hardware whose memory it does not know."""
+"""vLLM's default --max-num-seqs for an API server on hardware with unknown memory."""
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not.
+    """Choose every setting that the user did not set.
 
-    Raises HOST for chips of a generation whose memory is not known, MODEL for a quantisation that the platform refuses,
-    and what `fit` raises.
+    Raises HOST for a chip generation of unknown memory, MODEL for a quantisation that the platform refuses, and the
+    errors of `fit`.
     """
-    case = Case(profile, shown(facts, given, VISIBLE, chip), padded(model, profile), given)
+    case = Case(profile, restricted_by_number(facts, given, VISIBLE, chip), padded(model, profile), given)
     _refuse_quantisation(case)
-    dtype = Value("bfloat16", "what the chips' matrix units compute in", ("float16: converted, at no gain",))
+    dtype = Value("bfloat16", "the chips' matrix units compute in bfloat16", ("float16: converted, without any gain",))
     chosen = fit(case.facts, case.model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
     values = {"--dtype": dtype, **chosen.values, **_chips(case, chosen), **_latent(case)}
-    return Decision(values, (*_compiling(case, chosen), *chosen.findings))
+    return Decision(values, (*_compiled_shapes(case, chosen), *chosen.findings))
 
 
 def chip(device: Device) -> int:
-    """Return the chip that a device is, or is part of, as TPU_VISIBLE_CHIPS counts them."""
+    """Return the number of a device's chip in TPU_VISIBLE_CHIPS; a device can be a part of a chip."""
     return device.number if device.card is None else device.card
 
 
 def padded(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
-    """Return the model with heads as wide as the cache really keeps them."""
+    """Return the model with the head size that the KV cache stores, which is padded."""
     geometry = model.geometry
     if geometry is None or geometry.latent or geometry.head_size == _UNPADDED_HEAD:
         return model
-    whole = Thresholds(profile["thresholds"]).whole("padded_head")
-    return model._replace(geometry=geometry._replace(head_size=-(-geometry.head_size // whole) * whole))
+    multiple = Thresholds(profile["thresholds"]).whole("padded_head")
+    head_size = -(-geometry.head_size // multiple) * multiple
+    return model._replace(geometry=geometry._replace(head_size=head_size))
 
 
 def rules(case: Case, dtype: str) -> Rules:
-    """Return what the chips allow; their generation tells their memory where nothing runs on them yet. Raises HOST."""
+    """Return the rules for the chips; an idle chip's memory is known only from its generation. Raises HOST."""
     numbers, name = case.thresholds, f"hbm_gib_{case.architecture}"
     if case.facts.devices and name not in numbers.table:
         known = ", ".join(key.removeprefix("hbm_gib_") for key in sorted(numbers.table) if key.startswith("hbm_gib_"))
         found = case.architecture or "unknown"
-        hint = "set TPU_ACCELERATOR_TYPE, such as v6e-8, or make /sys readable to the container"
+        hint = "set TPU_ACCELERATOR_TYPE, such as v6e-8, or make /sys readable in the container"
         raise EntrypointError(HOST, f"TPU generation {found}: expected one of {known}", hint)
     size = element_bytes(dtype)
     return Rules(
@@ -86,16 +87,16 @@ def _refuse_quantisation(case: Case) -> None:
     methods = case.thresholds.words("quantization_methods")
     method = case.given.flag("--quantization") or case.model.quantization
     if method and method not in methods:
-        message = f"{case.model.name}: quantisation {method}, which the TPU platform refuses"
-        raise EntrypointError(MODEL, message, f"take the model unquantised, or in one of {', '.join(methods)}")
+        message = f"{case.model.name}: the TPU platform does not support quantisation {method}"
+        raise EntrypointError(MODEL, message, f"use the unquantised model, or one in {', '.join(methods)}")
 
 
 def _latent(case: Case) -> dict[str, Value]:
-    """Return what models with latent attention (DeepSeek) need, without which the platform refuses to start."""
+    """Return the settings that the platform requires for models with latent attention (DeepSeek)."""
     if case.model.geometry is None or not case.model.geometry.latent:
         return {}
-    because = "latent attention runs only in this design, its attention data-parallel over the chips"
-    instead = ("without: the platform refuses to start",)
+    because = "the platform supports latent attention only in its new model design, with data-parallel attention"
+    instead = ("unset: the platform refuses to start",)
     return {"NEW_MODEL_DESIGN": Value("1", because, instead), "--additional-config": Value(ATTENTION, because, instead)}
 
 
@@ -103,13 +104,13 @@ def _latent(case: Case) -> dict[str, Value]:
 
 
 def _chips(case: Case, chosen: Fit) -> dict[str, Value]:
-    """Choose chips where not all are needed: the three variables that libtpu reads together."""
-    everything = {chip(device) for device in case.facts.devices}
+    """Select chips if not all are needed, by the three variables that libtpu reads together."""
+    all_chips = {chip(device) for device in case.facts.devices}
     chips = sorted({chip(device) for device in chosen.devices})
-    if not chips or set(chips) == everything:
+    if not chips or set(chips) == all_chips:
         return {}
-    because = f"{format_id_list(tuple(chips))} of {len(everything)} chips: the others stay free for another server"
-    shape = "one process drives them, as tpu-inference itself sets for a part of a host"
+    because = f"{format_id_list(tuple(chips))} of {len(all_chips)} chips; the others stay free for another server"
+    shape = "one process drives the chips; tpu-inference sets the same for a part of a host"
     return {
         VISIBLE: Value(",".join(map(str, chips)), because),
         "TPU_CHIPS_PER_PROCESS_BOUNDS": Value(f"1,{len(chips)},1", shape),
@@ -121,9 +122,9 @@ def _chips(case: Case, chosen: Fit) -> dict[str, Value]:
 
 
 def token_paddings(least: int, most: int, gap: int) -> tuple[int, ...]:
-    """Return the numbers of tokens that graphs are compiled for, as runner/utils.py does.
+    """Return the token counts that graphs are compiled for, computed as in runner/utils.py.
 
-    They double until they cover `most`; with a gap above zero they double up to the gap, and then grow by it.
+    The counts double until one covers `most`. With a gap above zero they double up to the gap, then grow by the gap.
     """
     sizes, size = [], least
     if gap <= 0:
@@ -141,8 +142,8 @@ def token_paddings(least: int, most: int, gap: int) -> tuple[int, ...]:
     return tuple(sizes)
 
 
-def _compiling(case: Case, chosen: Fit) -> Iterator[Notice]:
-    """Say how many shapes are compiled before the server is ready, and what changes that."""
+def _compiled_shapes(case: Case, chosen: Fit) -> Iterator[Notice]:
+    """Yield a notice with the number of shapes that are compiled before the server is ready."""
     if case.given.variable("SKIP_JAX_PRECOMPILE") in ("1", "true", "True"):
         return
     given, numbers = case.given, case.thresholds
@@ -150,8 +151,8 @@ def _compiling(case: Case, chosen: Fit) -> Iterator[Notice]:
     least = _count(given, LEAST) or numbers.whole("least_token_bucket")
     tokens = token_paddings(least, most, _count(given, GAP))
     requests = token_paddings(numbers.whole("least_request_bucket"), chosen.sequences or _SEQUENCES, 0)
-    found = f"{len(tokens)} numbers of tokens ({', '.join(map(str, tokens))}), {len(requests)} of requests"
-    yield notice("TPU-041", found, "fewer, where starts are frequent")
+    found = f"{len(tokens)} token counts ({', '.join(map(str, tokens))}) and {len(requests)} request counts"
+    yield notice("TPU-041", found, "fewer, if the server starts often")
 
 
 def _count(given: UserFlags, name: str) -> int:

@@ -1,7 +1,6 @@
-"""vLLM on Intel GPUs: which GPUs, type, executor. Pure.
+"""vLLM on Intel GPUs: devices, type, executor. Pure.
 
-What vLLM makes of these settings was read in its platforms/xpu.py and v1/worker/xpu_worker.py (0.27), and in the
-manual of 0.7.
+Sources: vLLM 0.27's platforms/xpu.py and v1/worker/xpu_worker.py; the manual of 0.7.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ VISIBLE = "ZE_AFFINITY_MASK"
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not. Raises what `fit` raises."""
+    """Choose every setting that the user did not set. Raises the errors of `fit`."""
     thresholds = Thresholds(profile["thresholds"])
     usable = restricted(facts, given, (VISIBLE,))
     chosen = fit(usable, model, given, rules(thresholds))
@@ -32,11 +31,11 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **_visible(facts, chosen, given),
         **_dtype(profile, chosen, thresholds),
     }
-    return Decision(values, (*chosen.findings, *_advice(chosen, model, given, thresholds)))
+    return Decision(values, (*chosen.findings, *_notices(chosen, model, given, thresholds)))
 
 
 def rules(thresholds: Thresholds) -> Rules:
-    """Return what Intel's GPUs allow."""
+    """Return the rules for Intel's GPUs."""
     return Rules(
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
@@ -49,22 +48,24 @@ def rules(thresholds: Thresholds) -> Rules:
 
 
 def _executor(chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
-    """Take Ray where a version knows nothing else and one GPU does not do."""
+    """Choose Ray for several GPUs in versions that support no other executor."""
     if thresholds.words("executors") != ("ray",) or chosen.tensor * chosen.pipeline == 1:
         return {}
-    because = "this version runs several Intel GPUs under Ray alone, and starts it where none runs"
-    return {EXECUTOR: Value("ray", because, ("mp: it would fall back to Ray",))}
+    because = "this version supports only Ray for several Intel GPUs, and starts Ray if none is running"
+    return {EXECUTOR: Value("ray", because, ("mp: vLLM would fall back to Ray",))}
 
 
 def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
-    """Name the chosen GPUs where Level Zero would count others too, or in another order."""
+    """Set the visible GPUs if Level Zero would count other GPUs, or in another order."""
     numbers = tuple(device.number for device in chosen.devices)
     if chosen_by(given, (VISIBLE,)) or numbers == tuple(range(len(facts.devices))):
         return {}
-    because = f"of {len(facts.devices)} GPUs these serve, by Level Zero's numbers in the order of PCI addresses"
+    because = (
+        f"the chosen GPUs out of {len(facts.devices)}; Level Zero numbers GPUs in the order of their PCI addresses"
+    )
     if facts.devices and facts.devices[0].number:
-        because = "the processor's own graphics has the first number, and is left out"
-    instead = ("ONEAPI_DEVICE_SELECTOR: hides devices from SYCL alone, while oneCCL counts them",)
+        because = "the processor's integrated graphics has number 0 and is excluded"
+    instead = ("ONEAPI_DEVICE_SELECTOR: hides devices from SYCL only; oneCCL still counts them",)
     return {VISIBLE: Value(",".join(map(str, numbers)), because, instead)}
 
 
@@ -72,35 +73,33 @@ def _visible(facts: Facts, chosen: Fit, given: UserFlags) -> dict[str, Value]:
 
 
 def _dtype(profile: Mapping[str, Any], chosen: Fit, thresholds: Thresholds) -> dict[str, Value]:
-    """Choose float16 where bfloat16 goes wrong, elsewhere the stack's type, else the model's own."""
-    without = [device for device in chosen.devices if not computes_bfloat16(device, thresholds)]
-    if not without and any(item["setting"] == DTYPE for item in profile["settings"]):
+    """Choose float16 if bfloat16 gives wrong results; otherwise the stack's type, or the model's type."""
+    without_bfloat16 = [device for device in chosen.devices if not computes_bfloat16(device, thresholds)]
+    if not without_bfloat16 and any(item["setting"] == DTYPE for item in profile["settings"]):
         return {}
-    if not without:
-        because = f"the type that the model is stored in: {chosen.devices[0].name} computes float16 and bfloat16"
-        return {DTYPE: Value("auto", because, ("another 16-bit type: it rounds the weights and computes no faster",))}
-    because = f"{without[0].name} does not compute bfloat16 rightly in this version"
-    return {
-        DTYPE: Value("float16", because, ("bfloat16: vLLM refuses it, or answers wrongly", "float32: twice the memory"))
-    }
+    if not without_bfloat16:
+        because = f"the model's stored type; {chosen.devices[0].name} supports both float16 and bfloat16"
+        return {DTYPE: Value("auto", because, ("the other 16-bit type: rounds the weights and is not faster",))}
+    because = f"{without_bfloat16[0].name} does not compute bfloat16 correctly in this version"
+    instead = ("bfloat16: vLLM refuses it or gives wrong answers", "float32: twice the memory")
+    return {DTYPE: Value("float16", because, instead)}
 
 
 def computes_bfloat16(device: Device, thresholds: Thresholds) -> bool:
-    """Tell whether a GPU's bfloat16 is right: on Data Center GPUs always, on Arc cards of some generations."""
-    return "data center" in device.name.lower() or device.architecture in (
-        "",
-        *thresholds.words("arc_bfloat16_architectures"),
-    )
+    """Return whether a GPU computes bfloat16 correctly: all Data Center GPUs do, and some generations of Arc."""
+    if "data center" in device.name.lower() or not device.architecture:
+        return True
+    return device.architecture in thresholds.words("arc_bfloat16_architectures")
 
 
-# --- what is to be said ---------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _advice(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
-    """Say what the user's or the model's own choice costs here; it is kept."""
-    without = [device.name for device in chosen.devices if not computes_bfloat16(device, thresholds)]
-    if given.flag(DTYPE) == "bfloat16" and without:
-        yield notice("XPU-031", without[0], "float16")
+def _notices(chosen: Fit, model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> Iterator[Notice]:
+    """Yield notices about settings of the user or the model that are kept but have a cost."""
+    without_bfloat16 = [device.name for device in chosen.devices if not computes_bfloat16(device, thresholds)]
+    if given.flag(DTYPE) == "bfloat16" and without_bfloat16:
+        yield notice("XPU-031", without_bfloat16[0], "float16")
     method = given.flag("--quantization") or model.quantization
     if method and method not in thresholds.words("quantization_methods"):
         yield notice("XPU-032", method, f"one of {', '.join(thresholds.words('quantization_methods'))}")

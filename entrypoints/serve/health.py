@@ -50,7 +50,7 @@ GREEDY = {
 """Complete, because a model's generation_config.json and --override-generation-config set what is omitted."""
 
 
-class Verdict(NamedTuple):
+class AnswerVerdict(NamedTuple):
     """The result of comparing answers."""
 
     outcome: str
@@ -99,12 +99,12 @@ def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, st
     return Endpoint("127.0.0.1", int(port or flag(first, "--status-port") or STATUS_PORT)), "/readyz"
 
 
-def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> Verdict:
+def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> AnswerVerdict:
     """Compare the server's answers: prefill with decode, and with the recorded answer of this `model` folder."""
     return compare(lambda path, question: ask(endpoint, path, question, PATIENCE), profile, config_sha256(model))
 
 
-def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> Verdict:
+def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
     """Run each comparison until one is wrong. `config` is the sha256 of the model's config.json."""
     notes: list[str] = []
     try:
@@ -112,15 +112,15 @@ def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> Verdict
         for comparison in (_prefill_with_decode, _recorded_answer):
             wrong, note = _run_comparison(comparison, ask_server, name, profile, config)
             if wrong:
-                return Verdict(WRONG, wrong, tuple(notes))
+                return AnswerVerdict(WRONG, wrong, tuple(notes))
             notes.append(note)
     except Forbidden as error:
-        return Verdict(RIGHT, "", (*notes, f"not compared: {error}"))
+        return AnswerVerdict(RIGHT, "", (*notes, f"not compared: {error}"))
     except (Unreachable, Refused) as error:
-        return Verdict(UNANSWERED, str(error))
+        return AnswerVerdict(UNANSWERED, str(error))
     except (AttributeError, LookupError, TypeError, ValueError) as error:
-        return Verdict(UNANSWERED, f"an answer has an unexpected format: {error!r}")
-    return Verdict(RIGHT, "", tuple(notes))
+        return AnswerVerdict(UNANSWERED, f"an answer has an unexpected format: {error!r}")
+    return AnswerVerdict(RIGHT, "", tuple(notes))
 
 
 def config_sha256(model: str) -> str:

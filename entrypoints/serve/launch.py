@@ -154,7 +154,7 @@ def _supervised(
 ) -> int:
     import time
 
-    from entrypoints.serve.supervise import Job, supervise
+    from entrypoints.serve.supervise import ServeJob, supervise
 
     failures: list[str] = []
     start = spawner(plan, env)
@@ -164,7 +164,7 @@ def _supervised(
         caches.count()  # while vLLM's interpreter starts: writing JSON takes 5 ms to import
         return leader
 
-    job = Job(
+    job = ServeJob(
         spawn=spawn,
         endpoint=parse_endpoint(plan.argv, plan.host, plan.port, env),
         model=plan.model,

@@ -40,7 +40,7 @@ _SET_CHILD_SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
 
-class Job(NamedTuple):
+class ServeJob(NamedTuple):
     """What to run and how. Times are in seconds."""
 
     spawn: Callable[[], int]
@@ -69,7 +69,7 @@ class Job(NamedTuple):
 Say = Callable[[str], None]
 
 
-def supervise(job: Job, profile: Mapping[str, Any], say: Say) -> int:
+def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> int:
     """Run vLLM until it exits and return the exit code. Raises HOST before vLLM is started."""
     from entrypoints.serve.ports import listen
 
@@ -136,7 +136,7 @@ class Stop(NamedTuple):
 class Supervisor:
     """Supervises one vLLM process from start to exit."""
 
-    def __init__(self, job: Job, board: Board, leader: int, say: Say) -> None:
+    def __init__(self, job: ServeJob, board: Board, leader: int, say: Say) -> None:
         self._job = job
         self._board = board
         self._leader = leader
@@ -268,7 +268,7 @@ def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
     return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
 
 
-def _start_watching(job: Job, board: Board, leader: int, profile: Mapping[str, Any], listener: socket) -> None:
+def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[str, Any], listener: socket) -> None:
     from entrypoints.serve.watch import watch_start
 
     info = {

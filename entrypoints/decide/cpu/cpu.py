@@ -1,7 +1,6 @@
 """vLLM's CPU backend: type, parallelism, thread binding, memory, preloaded libraries. Pure.
 
-What vLLM 0.32 makes of these settings was read in its platforms/cpu.py, v1/worker/cpu_worker.py and
-utils/ompmultiprocessing.py.
+Sources: vLLM 0.32's platforms/cpu.py, v1/worker/cpu_worker.py and utils/ompmultiprocessing.py.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Facts, Notice, Processor
 from entrypoints.decide.case import Case, element_bytes
-from entrypoints.decide.cpu import intents as wish
+from entrypoints.decide.cpu import intents
 from entrypoints.decide.records import Decision, Value, does_not_fit, gib
 from entrypoints.decide.spread import binding as bind
 from entrypoints.decide.spread import memory as mem
@@ -31,11 +30,11 @@ VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
 MANUAL = "vLLM's CPU installation manual"
 
 _RANKS_PER_CPU = 4
-"""More ranks than this for each CPU are a slip of the keyboard."""
+"""More ranks than this per CPU are a typing error."""
 
 
 class Layout(NamedTuple):
-    """How the ranks are laid out; data-parallel engines hold a whole copy each."""
+    """The ranks and their parallelism; each data-parallel engine holds a full copy."""
 
     tensor: int
     pipeline: int
@@ -49,10 +48,10 @@ class Layout(NamedTuple):
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not.
+    """Choose every setting that the user did not set.
 
-    Raises HOST without CPU or memory figures, or shared memory that is needed; MODEL when the geometry is needed and
-    wrong; DOES_NOT_FIT.
+    Raises HOST if figures of CPUs or memory, or shared memory, are missing; MODEL if the model's geometry is needed and
+    invalid; DOES_NOT_FIT.
     """
     case = Case(profile, facts, model, given)
     _require_host(facts)
@@ -60,52 +59,52 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     size = element_bytes(given.flag("--dtype") or str(dtype.value))
     layout, parallel = choose_layout(case, size)
     memory = choose_memory(case, layout, size)
-    wished, queued = choose_wished(case, layout, size, memory)
+    limits, queued = choose_limits(case, layout, size, memory)
     executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
-    values = {"--dtype": dtype, **parallel, **wished, **memory, **executor, **choose_preload(case)}
-    return Decision(values, (*_advice(case), *queued, *unbound(facts, executor)))
+    values = {"--dtype": dtype, **parallel, **limits, **memory, **executor, **choose_preload(case)}
+    return Decision(values, (*_notices(case), *queued, *unbound(facts, executor)))
 
 
-def choose_wished(
+def choose_limits(
     case: Case, layout: Layout, size: int, memory: Mapping[str, Value]
 ) -> tuple[dict[str, Value], tuple[Notice, ...]]:
-    """Turn --concurrency, the ranges and the aim into vLLM's flags."""
-    space = wish.said_space(memory, case.given, KV_SPACE)
-    held = wish.held(space, case.model.geometry, _demand(case).typical, _kv_size(case, size), layout.tensor)
-    sequences, findings = wish.choose_sequences(case.given, layout.shards, layout.data, held)
-    return {**wish.choose_length(_demand(case)), **sequences, **wish.choose_mode(case.given)}, findings
+    """Choose length, concurrency and batches from the user's intents."""
+    space = intents.effective_space(memory, case.given, KV_SPACE)
+    held = intents.held(space, case.model.geometry, _demand(case).typical, _kv_size(case, size), layout.tensor)
+    sequences, findings = intents.choose_sequences(case.given, layout.shards, layout.data, held)
+    return {**intents.choose_length(_demand(case)), **sequences, **intents.choose_mode(case.given)}, findings
 
 
 def _require_host(facts: Facts) -> None:
     if facts.cpus and facts.memory.total:
         return
     missing = "; ".join(f"{failure.where}: {failure.found}" for failure in facts.failures)
-    raise EntrypointError(HOST, f"no plan without the host's CPUs and memory: {missing}", "run `check` for the details")
+    raise EntrypointError(HOST, f"the host's CPUs and memory are unknown: {missing}", "run `check` for the details")
 
 
 # --- type -----------------------------------------------------------------------------------------------------------
 
 
 def choose_dtype(processor: Processor) -> Value:
-    """Choose the type the processor computes in."""
+    """Choose the type that the processor computes best."""
     flags = set(processor.flags)
     if processor.architecture == "s390x":
         return Value("float32", f"{MANUAL}: s390x supports float32 only")
     if processor.architecture == "x86_64":
         native = next((flag for flag in ("amx_bf16", "avx512_bf16") if flag in flags), None)
-        how = (
-            f"{native} computes it natively" if native else "half the memory traffic of float32, converted in registers"
-        )
+        how = "half the memory traffic of float32; converted in registers"
+        if native:
+            how = f"{native} instructions compute it natively"
         instead = ("float16: unstable in PyTorch on CPU", "float32: twice the memory traffic, which bounds decoding")
         return Value("bfloat16", how, instead)
     if processor.architecture == "ppc64le":
-        return Value("bfloat16", "vLLM itself takes it on POWER, for float16 and float32 models too")
+        return Value("bfloat16", "vLLM uses it on POWER, also for float16 and float32 models")
     if "bf16" in flags:
-        return Value("bfloat16", "bf16 computes it natively", ("float16: unstable in PyTorch on CPU",))
+        return Value("bfloat16", "bf16 instructions compute it natively", ("float16: unstable in PyTorch on CPU",))
     return Value(
         "float32",
-        f"{processor.architecture} without bf16 instructions",
-        ("bfloat16: emulated here", "float16: unstable in PyTorch on CPU"),
+        f"this {processor.architecture} processor has no bf16 instructions",
+        ("bfloat16: emulated on this processor", "float16: unstable in PyTorch on CPU"),
     )
 
 
@@ -113,39 +112,39 @@ def choose_dtype(processor: Processor) -> Value:
 
 
 def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
-    """Choose parallelism: as many NUMA nodes as help, and as the model needs; for throughput a copy on each."""
-    found = bind.domains(case.facts, _visible_nodes(case.given))
-    user = case.given.number(wish.TENSOR)
+    """Choose the NUMA nodes that the model is split over, or for throughput a copy on each node."""
+    domains = bind.domains(case.facts, _visible_nodes(case.given))
+    user = case.given.number(intents.TENSOR)
     if user:
-        return _layout(case, found, user), {wish.TENSOR: Value(str(user), "")}
-    copies = _copies(case, found, size)
+        return _layout(case, domains, user), {intents.TENSOR: Value(str(user), "")}
+    copies = _copies(case, domains, size)
     if copies:
-        return copies, wish.choose_copies(copies.data)
-    layout, value = _split(case, found, size)
-    return layout, {wish.TENSOR: value}
+        return copies, intents.choose_copies(copies.data)
+    layout, value = _split(case, domains, size)
+    return layout, {intents.TENSOR: value}
 
 
-def _copies(case: Case, found: tuple[bind.Domain, ...], size: int) -> Layout | None:
-    """Return a layout with a whole copy on each node, if that is wished for, and each node has room and CPU time."""
-    nodes = len(found)
-    if nodes == 1 or not wish.wants_copies(case.given, case.model.geometry) or _covered(case, found):
+def _copies(case: Case, domains: tuple[bind.Domain, ...], size: int) -> Layout | None:
+    """Return a layout with a full copy on each node, if intents call for it and each node has memory and CPU time."""
+    nodes = len(domains)
+    if nodes == 1 or not intents.wants_copies(case.given, case.model.geometry) or _covered(case, domains):
         return None
-    layout = Layout(1, 1, nodes, bind.place(found, nodes, bind.time_limit(case.facts)))
+    layout = Layout(1, 1, nodes, bind.place(domains, nodes, bind.time_limit(case.facts)))
     return layout if mem.whole_gib(_room(case, layout, size), _share(case)) >= 1 else None
 
 
-def _split(case: Case, found: tuple[bind.Domain, ...], size: int) -> tuple[Layout, Value]:
-    counts, because, instead = _counts(case, found, size)
-    layouts = [_layout(case, found, count) for count in counts]
+def _split(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[Layout, Value]:
+    counts, because, instead = _counts(case, domains, size)
+    layouts = [_layout(case, domains, count) for count in counts]
     fitting = [layout for layout in layouts if mem.whole_gib(_room(case, layout, size), _share(case)) >= 1]
     layout = fitting[0] if fitting else max(layouts, key=lambda layout: _room(case, layout, size).left)
     if layout is not layouts[0]:
-        because = f"{because}; but the weights need {layout.tensor} nodes' memory"
+        because = f"{because}; but the weights need the memory of {layout.tensor} nodes"
     return layout, Value(str(layout.tensor), because, instead)
 
 
 def _visible_nodes(given: UserFlags) -> tuple[int, ...] | None:
-    """Return the memory nodes that the user allows; None for all. Raises USAGE."""
+    """Return the memory nodes that the user selects; None for all. Raises USAGE."""
     visible = given.variable(VISIBLE)
     try:
         return None if visible is None else parse_id_list(visible)
@@ -153,33 +152,32 @@ def _visible_nodes(given: UserFlags) -> tuple[int, ...] | None:
         raise EntrypointError(USAGE, f"{VISIBLE}={visible}: expected node numbers, such as 0,1") from error
 
 
-def _counts(case: Case, found: tuple[bind.Domain, ...], size: int) -> tuple[list[int], str, tuple[str, ...]]:
-    """Return the possible numbers of ranks, best first, with the reason for the first."""
-    nodes = len(found)
+def _counts(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[list[int], str, tuple[str, ...]]:
+    """Return the possible numbers of ranks, best first, with the reason for the first and against others."""
+    nodes = len(domains)
     geometry = case.model.geometry
     possible = [count for count in range(1, nodes + 1) if count == 1 or (geometry and geometry.divides(count))]
     if nodes == 1:
-        return possible, "there is one NUMA node with cores and memory", ()
-    one = _reason_for_one(case, found, size)
+        return possible, "the host has one NUMA node with cores and memory", ()
+    one = _reason_for_one(case, domains, size)
     if one:
-        return possible, one, (f"{nodes}, one rank a node: every token would wait for the link between sockets",)
+        return possible, one, (f"{nodes}, one rank per node: every token would wait for the link between sockets",)
     best = possible[-1]
     because = f"one rank for each of {nodes} NUMA nodes, so that no rank reads another node's memory"
     if best < nodes and geometry:
-        because = (
-            f"the most of {nodes} NUMA nodes that {geometry.heads} heads and {geometry.kv_heads} KV heads divide by"
-        )
-    instead = ("data parallelism, an engine a node: more throughput, but slower single answers; --optimize throughput",)
+        heads = f"{geometry.heads} heads and {geometry.kv_heads} KV heads"
+        because = f"the largest number of the {nodes} NUMA nodes by which {heads} are divisible"
+    instead = ("data parallelism with --optimize throughput: higher throughput, but each answer is slower",)
     return possible[::-1], because, instead
 
 
-def _reason_for_one(case: Case, found: tuple[bind.Domain, ...], size: int) -> str:
-    """Say why one rank is enough; empty when it is not."""
-    covered = _covered(case, found)
+def _reason_for_one(case: Case, domains: tuple[bind.Domain, ...], size: int) -> str:
+    """Return why one rank is enough; empty if it is not."""
+    covered = _covered(case, domains)
     if covered:
         return covered
     if case.model.geometry is None:
-        return f"{case.model.unknown}, so nothing is known that could be split; set -tp to use more nodes"
+        return f"{case.model.unknown}, so the model's size is unknown; set -tp to use more nodes"
     small = case.thresholds.bytes("one_node_weights_gib")
     if case.model.weights and case.model.weights.loaded(size) < small:
         weights = gib(case.model.weights.loaded(size))
@@ -187,23 +185,23 @@ def _reason_for_one(case: Case, found: tuple[bind.Domain, ...], size: int) -> st
     return ""
 
 
-def _covered(case: Case, found: tuple[bind.Domain, ...]) -> str:
-    """Say that the container's CPU time keeps no more than one node busy; empty when it does."""
-    limit, cores = bind.time_limit(case.facts), max(len(domain.cores) for domain in found)
+def _covered(case: Case, domains: tuple[bind.Domain, ...]) -> str:
+    """Return that the container's CPU time keeps only one node busy; empty if it keeps more busy."""
+    limit, cores = bind.time_limit(case.facts), max(len(domain.cores) for domain in domains)
     if limit is None or limit > cores:
         return ""
-    return f"the container's CPU time covers {limit} cores, and one NUMA node has {cores}"
+    return f"the container's CPU time covers {limit} cores, and one NUMA node already has {cores}"
 
 
-def _layout(case: Case, found: tuple[bind.Domain, ...], tensor: int) -> Layout:
+def _layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout:
     given = case.given
     pipeline = given.number("--pipeline-parallel-size") or 1
     data = given.number("--data-parallel-size-local") or given.number("--data-parallel-size") or 1
     count, most = tensor * pipeline * data, _RANKS_PER_CPU * len(case.facts.cpus)
     if count > most:
-        message = f"{tensor} tensor, {pipeline} pipeline, {data} data parallel: {count} ranks, expected at most {most}"
-        raise EntrypointError(USAGE, message, f"{len(case.facts.cpus)} CPUs may be used here: lower -tp, -pp or -dp")
-    ranks = bind.place(found, count, bind.time_limit(case.facts))
+        message = f"-tp {tensor} -pp {pipeline} -dp {data}: {count} ranks, expected at most {most}"
+        raise EntrypointError(USAGE, message, f"lower -tp, -pp or -dp: {len(case.facts.cpus)} CPUs are available")
+    ranks = bind.place(domains, count, bind.time_limit(case.facts))
     return Layout(tensor, pipeline, data, ranks)
 
 
@@ -211,7 +209,7 @@ def _layout(case: Case, found: tuple[bind.Domain, ...], tensor: int) -> Layout:
 
 
 def choose_binding(case: Case, layout: Layout) -> Value:
-    """Bind one thread to each physical core, and keep cores for the server where that pays."""
+    """Bind one thread to each physical core, and reserve cores for the API server on large machines."""
     power = case.facts.processor.architecture == "ppc64le"
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
     user = case.given.variable(RESERVED)
@@ -225,10 +223,10 @@ def choose_binding(case: Case, layout: Layout) -> Value:
 def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_core: int) -> str:
     bound = sum(max(1, len(rank.cores) - keep) for rank, keep in zip(layout.ranks, keeps, strict=True))
     nodes = ", ".join(str(node) for node in sorted({rank.node for rank in layout.ranks}))
-    many = "a thread" if per_core == 1 else f"{per_core} threads"
-    parts = [f"{many} on each of {bound} physical cores of NUMA node {nodes}"]
+    threads = "one thread" if per_core == 1 else f"{per_core} threads"
+    parts = [f"{threads} on each of {bound} physical cores of NUMA node {nodes}"]
     if sum(keeps):
-        parts.append(f"{sum(keeps)} kept for the API server")
+        parts.append(f"{sum(keeps)} reserved for the API server")
     limit = bind.time_limit(case.facts)
     if limit is not None:
         parts.append(f"the container's CPU time ({case.facts.cgroup.cpu_quota:g} CPUs) covers {limit}")
@@ -236,11 +234,11 @@ def _binding_because(case: Case, layout: Layout, keeps: tuple[int, ...], per_cor
 
 
 def _binding_instead(facts: Facts) -> tuple[str, ...]:
-    auto = "auto: vLLM keeps a core for itself even of two (297 tok/s with both bound, 207 without, SmolLM2-135M)"
+    auto = "auto: vLLM reserves a core even of two (297 tok/s with both bound, 207 tok/s with auto, SmolLM2-135M)"
     limit = bind.time_limit(facts)
     if limit is None:
         return (auto, "nobind: the kernel moves threads between cores and away from their memory")
-    nobind = f"nobind with OMP_NUM_THREADS={limit}: better only where several such containers share the same cores"
+    nobind = f"nobind with OMP_NUM_THREADS={limit}: better only if several such containers share the same cores"
     return (auto, nobind)
 
 
@@ -248,13 +246,13 @@ def _binding_instead(facts: Facts) -> tuple[str, ...]:
 
 
 def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
-    """Choose the KV cache's size, and a shorter --max-model-len only where one full sequence would not fit."""
+    """Choose the KV cache's size, and a shorter --max-model-len only if one full sequence would not fit."""
     given, model = case.given, case.model
     if given.flag("--kv-cache-memory-bytes") or given.flag("--gpu-memory-utilization"):
         return {}  # the user chose vLLM's own way of sizing the cache; the variable would override it
     user = given.variable(KV_SPACE)
     if user is None and model.problem:
-        hint = f"complete the file, or set {KV_SPACE} (GiB) and -tp yourself: then it is not needed"
+        hint = f"complete the file, or set {KV_SPACE} (GiB) and -tp yourself"
         raise EntrypointError(MODEL, model.problem, hint)
     geometry = model.geometry
     if user is not None:
@@ -264,17 +262,17 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
     most = mem.whole_gib(room, share)
     if most < 1:
         raise _does_not_fit(case, room, size)
-    because = f"{room.words()}; of the {gib(room.left)} left, {share:.0%} is for the cache"
+    because = f"{room.describe()}; {share:.0%} of the remaining {gib(room.left)} is for the KV cache"
     if geometry is None:
         return {KV_SPACE: Value(str(most), f"{because}; {model.unknown}")}
     use = _useful(case, layout, size, geometry)
     if use.space < most:
-        instead = (f"{most}: would fit, but filling it only delays the start",)
-        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.words()}", instead)}
+        instead = (f"{most}: would fit, but allocating it only delays the start",)
+        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)}
     return {KV_SPACE: Value(str(most), because)} | _shortened(case, layout, size, most, geometry)
 
 
-def _room(case: Case, layout: Layout, size: int) -> mem.Room:
+def _room(case: Case, layout: Layout, size: int) -> mem.RankRoom:
     taken = mem.load(case.model.weights, size, layout.shards, len(layout.ranks))
     return mem.smallest_room(case.facts, layout.ranks, taken, case.thresholds)
 
@@ -284,7 +282,7 @@ def _share(case: Case) -> float:
 
 
 def _demand(case: Case) -> Demand:
-    """Return how long sequences may be, and for whom. Raises DOES_NOT_FIT."""
+    """Return the required length and concurrency. Raises DOES_NOT_FIT."""
     return read_demand(case.model, case.given, mem.BLOCK)
 
 
@@ -297,14 +295,14 @@ def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Us
     length = _demand(case).length
     if length is None:
         return mem.Use(1 << 40, "")
-    sequences = wish.running(case.given, layout.shards, layout.data)
+    sequences = intents.running(case.given, layout.shards, layout.data)
     cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
-    return mem.useful(geometry, mem.Demand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
+    return mem.useful(geometry, mem.CacheDemand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
 
 
 def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
-    """Return a shorter --max-model-len when one full sequence does not fit `space` GiB. Raises DOES_NOT_FIT."""
+    """Return a shorter --max-model-len if one full sequence does not fit in `space` GiB. Raises DOES_NOT_FIT."""
     length = _demand(case).length
     kv_size = _kv_size(case, size)
     if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space * GIB:
@@ -315,20 +313,20 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
         return {}
     if _demand(case).fixed or longest < case.thresholds.whole("shortest_context"):
         raise does_not_fit(
-            f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {space} GiB are there",
-            f"--max-model-len {longest} fits; or a KV cache in fp8 (--kv-cache-dtype fp8_e5m2), or more memory",
+            f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {space} GiB are available",
+            f"--max-model-len {longest} fits; or use an fp8 KV cache (--kv-cache-dtype fp8_e5m2), or more memory",
         )
-    because = f"one sequence of the model's {length} tokens needs {need} of KV cache, {space} GiB are there"
+    because = f"one sequence of the model's {length} tokens needs {need} of KV cache, {space} GiB are available"
     return {"--max-model-len": Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
 
 
-def _does_not_fit(case: Case, room: mem.Room, size: int) -> EntrypointError:
+def _does_not_fit(case: Case, room: mem.RankRoom, size: int) -> EntrypointError:
     need = room.taken + GIB / _share(case)
     smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
     return does_not_fit(
-        f"{case.model.name}: needs {gib(need)} per rank, of which weights and processes take {gib(room.taken)} and the"
-        f" smallest KV cache 1 GiB; {room.pool} has {gib(room.there)}",
-        f"what would fit: {gib(need - room.there)} more memory per rank, {smaller}",
+        f"{case.model.name}: needs {gib(need)} per rank: weights and processes take {gib(room.taken)}, and the smallest"
+        f" KV cache takes 1 GiB; {room.pool} has {gib(room.available)}",
+        f"possible: {gib(need - room.available)} more memory per rank, {smaller}",
     )
 
 
@@ -336,25 +334,26 @@ def _does_not_fit(case: Case, room: mem.Room, size: int) -> EntrypointError:
 
 
 def choose_preload(case: Case) -> dict[str, Value]:
-    """Preload the allocator and the OpenMP runtime that the image has for this architecture."""
+    """Preload the image's allocator and OpenMP runtime for this architecture."""
     paths = _preload(case)
     if not paths:
         return {}
-    because = f"{MANUAL}: {' and '.join(paths)} for memory allocation and thread binding"
+    because = f"{MANUAL}: preload {' and '.join(paths)} for memory allocation and thread binding"
     return {"LD_PRELOAD": Value(":".join(paths.values()), because)}
 
 
 def _preload(case: Case) -> dict[str, str]:
     architecture = case.facts.processor.architecture
-    there = {name: path for name, paths in case.profile["libraries"].items() if (path := paths.get(architecture))}
-    return {name: path for name, path in there.items() if case.facts.files.get(name)}
+    libraries = case.profile["libraries"].items()
+    by_name = {name: paths[architecture] for name, paths in libraries if paths.get(architecture)}
+    return {name: path for name, path in by_name.items() if case.facts.files.get(name)}
 
 
-# --- what the user chose --------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Notice]:
-    """Say what speaks against choices of the user's, which are kept."""
+def _notices(case: Case) -> Iterator[Notice]:
+    """Yield notices about settings of the user that are kept but have a cost."""
     given, processor = case.given, case.facts.processor
     preload = given.variable("LD_PRELOAD")
     missing = [path for path in _preload(case).values() if preload and path.rsplit("/", 1)[-1] not in preload]

@@ -1,6 +1,6 @@
-"""What intents change on a CPU: copies of the model, sequences at a time, length, batches. Pure.
+"""Settings that follow from intents on a CPU: copies of the model, concurrency, length, batches. Pure.
 
-What vLLM 0.32 makes of them was read in its engine/arg_utils.py (get_batch_defaults, --performance-mode).
+Source: vLLM 0.32's engine/arg_utils.py (get_batch_defaults, --performance-mode).
 """
 
 from __future__ import annotations
@@ -19,77 +19,86 @@ TENSOR, DATA, PIPELINE = "--tensor-parallel-size", "--data-parallel-size", "--pi
 THROUGHPUT = "throughput"
 
 _SEQUENCES, _TOKENS = 128, 2048
-"""vLLM's own batch of an API server on CPU, for each rank that shares a copy; throughput doubles both."""
+"""vLLM's default batch for an API server on CPU, for each rank that shares a copy; throughput mode doubles both."""
 
 
 def wants_copies(given: UserFlags, geometry: Geometry | None) -> bool:
-    """Tell whether each NUMA node should get a whole copy: more tokens a second, each answer at one node's pace.
+    """Return whether each NUMA node should get a full copy: higher throughput, but one node computes each answer.
 
-    Experts are spread over data-parallel engines, which then wait for each other at every step.
+    Models with experts get no copies: their data-parallel engines would wait for each other at every step.
     """
-    said = {DATA, f"{DATA}-local", PIPELINE}
-    dense = geometry is not None and not geometry.experts
-    return dense and given.intents.optimize == THROUGHPUT and not said & set(given.flags)
+    if geometry is None or geometry.experts or given.intents.optimize != THROUGHPUT:
+        return False
+    return not {DATA, f"{DATA}-local", PIPELINE} & set(given.flags)
 
 
 def choose_copies(nodes: int) -> dict[str, Value]:
     """Give each NUMA node an engine of its own."""
-    because = f"--optimize throughput: an engine with all the weights on each of {nodes} NUMA nodes"
-    one = f"1, with {TENSOR} {nodes}: the nodes would wait for each other at every layer; for --optimize latency"
-    return {DATA: Value(str(nodes), because, (one,)), TENSOR: Value("1", "each engine has a NUMA node to itself")}
+    because = f"--optimize throughput: one engine with all weights on each of {nodes} NUMA nodes"
+    one = f"1 with {TENSOR} {nodes}: the nodes would wait for each other at every layer; suits --optimize latency"
+    return {DATA: Value(str(nodes), because, (one,)), TENSOR: Value("1", "each engine has its own NUMA node")}
 
 
 def running(given: UserFlags, shards: int, engines: int) -> int:
-    """Return how many sequences one engine runs at a time: the user's number, the wished one, or vLLM's own."""
-    wished = given.intents.concurrency
-    usual = _SEQUENCES * shards * _doubled(given)
-    return given.number(SEQUENCES) or (-(-wished // engines) if wished else usual)
+    """Return how many sequences one engine runs at a time: by the user's flag, --concurrency, or vLLM's default."""
+    if given.number(SEQUENCES):
+        return given.number(SEQUENCES) or 0
+    if given.intents.concurrency:
+        return -(-given.intents.concurrency // engines)
+    return _SEQUENCES * shards * _batch_factor(given)
 
 
 def choose_length(demand: Demand) -> dict[str, Value]:
-    """State the length that the ranges add up to."""
-    return {LENGTH: Value(str(demand.length), demand.because)} if demand.wished else {}
+    """Return the sum of the upper ends of --input-range and --output-range as the length."""
+    return {LENGTH: Value(str(demand.length), demand.because)} if demand.from_intents else {}
 
 
 def choose_sequences(
     given: UserFlags, shards: int, engines: int, held: int | None
 ) -> tuple[dict[str, Value], tuple[Notice, ...]]:
-    """Turn the wished concurrency into each engine's, and say where less fits; `held` is what the KV cache holds."""
-    wished = given.intents.concurrency
-    if wished is None or SEQUENCES in given.flags:
+    """Divide --concurrency over the engines, with a notice if fewer fit; `held` sequences fit in the KV cache."""
+    concurrency = given.intents.concurrency
+    if concurrency is None or SEQUENCES in given.flags:
         return {}, ()
-    each, step = -(-wished // engines), given.number(BATCHED) or _TOKENS * shards * _doubled(given)
+    each, step = -(-concurrency // engines), given.number(BATCHED) or _TOKENS * shards * _batch_factor(given)
     fewer = min(each, step, each if held is None else max(1, held))
-    because = f"--concurrency {wished}" + (f" over {engines} engines" if engines > 1 else "")
+    because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
     if fewer == each:
         return {SEQUENCES: Value(str(each), because)}, ()
-    limit = f"a step computes {step} tokens, one for each" if fewer == step else "the KV cache holds no more of them"
-    queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{wished} at a time", because=limit)
+    limit = "the KV cache holds no more sequences"
+    if fewer == step:
+        limit = f"a step computes {step} tokens, one for each sequence"
+    queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{concurrency} at a time", because=limit)
     return {SEQUENCES: Value(str(fewer), f"{because}; {limit}")}, (queued,)
 
 
 def choose_mode(given: UserFlags) -> dict[str, Value]:
-    """Let vLLM double its batches for throughput, where this one can and something is left to double."""
-    if _doubled(given) == 1:
+    """Choose vLLM's throughput mode, which doubles its default batches, if this vLLM has it."""
+    if _batch_factor(given) == 1:
         return {}
-    because = "--optimize throughput: vLLM doubles the sequences and tokens of a step that nobody set"
-    instead = ("balanced: answers wait less for others' prompts, and the weights are read more often for each token",)
+    because = "--optimize throughput: vLLM doubles its defaults for the sequences and tokens of a step"
+    instead = ("balanced: answers wait less for other prompts, but the weights are read more often per token",)
     return {MODE: Value(THROUGHPUT, because, instead)}
 
 
 def held(space: object, geometry: Geometry | None, typical: int | None, size: int, shards: int) -> int | None:
-    """Return how many sequences of mean length so many GiB of KV cache hold; None where something is not known."""
+    """Return how many sequences of mean length fit in `space` GiB of KV cache; None if a figure is unknown."""
     if geometry is None or typical is None or not str(space).isdecimal():
         return None
     return int(str(space)) * GIB // max(1, geometry.kv_bytes(typical, size, shards))
 
 
-def _doubled(given: UserFlags) -> int:
-    wished = given.intents.optimize == THROUGHPUT and MODE in given.known and MODE not in given.flags
-    return 2 if wished or given.flag(MODE) == THROUGHPUT else 1
+def _batch_factor(given: UserFlags) -> int:
+    """Return 2 in vLLM's throughput mode, else 1."""
+    if given.flag(MODE) == THROUGHPUT:
+        return 2
+    chosen = given.intents.optimize == THROUGHPUT and MODE in given.known and MODE not in given.flags
+    return 2 if chosen else 1
 
 
-def said_space(values: Mapping[str, Value], given: UserFlags, name: str) -> object:
-    """Return the KV cache's GiB in force: the user's, else the chosen ones, else None."""
+def effective_space(values: Mapping[str, Value], given: UserFlags, name: str) -> object:
+    """Return the KV cache's size in GiB: the user's, else the chosen one, else None."""
     user = given.variable(name)
-    return user if user is not None else values[name].value if name in values else None
+    if user is not None:
+        return user
+    return values[name].value if name in values else None

@@ -1,7 +1,7 @@
 """vLLM's OpenVINO plugin: device, weights, KV cache, batches. Pure.
 
-What the plugin makes of these settings was read in its platform.py and envs.py (vllm-openvino dbabf373): one process,
-one socket or one GPU, neither tensor nor pipeline parallelism; its KV cache is 4 GiB unless somebody says more.
+The plugin runs one process on one socket or one GPU, without tensor or pipeline parallelism; its default KV cache is
+4 GiB. Source: its platform.py and envs.py (vllm-openvino dbabf373).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.case import Case as Question
+from entrypoints.decide.case import Case
 from entrypoints.decide.records import GIB, Decision, Value, does_not_fit, gib
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.binding import domains
@@ -30,13 +30,13 @@ QUANTIZED = "VLLM_OPENVINO_ENABLE_QUANTIZED_WEIGHTS"
 README = "vllm-openvino's README"
 
 _SIZES = {"u8": 1, "i8": 1, "f32": 4, "fp32": 4}
-"""Bytes of a number in the KV cache, by the names that the plugin knows; two for all others."""
+"""Bytes of a number in the KV cache, by the plugin's names of types; two for all others."""
 _SEQUENCES = 256
-"""vLLM 0.8's own --max-num-seqs."""
+"""vLLM 0.8's default --max-num-seqs."""
 
 
-class Case(Question):
-    """What this accelerator's rules ask of the question."""
+class OpenvinoCase(Case):
+    """The input, with properties that OpenVINO's rules use."""
 
     __slots__ = ()
 
@@ -47,7 +47,7 @@ class Case(Question):
 
     @property
     def length(self) -> int | None:
-        """Tokens of the longest sequence: the user's, those of the intents, or the model's own."""
+        """Tokens of the longest sequence, by the user's flag, the intents or the model."""
         intents, geometry = self.given.intents, self.model.geometry
         if self.given.flag(LENGTH):
             return self.given.number(LENGTH)
@@ -57,43 +57,44 @@ class Case(Question):
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not.
+    """Choose every setting that the user did not set.
 
-    Raises HOST without the host's memory, MODEL for a broken configuration, USAGE for parallelism, DOES_NOT_FIT.
+    Raises HOST if the host's memory is unknown, MODEL for an invalid configuration, USAGE for parallelism, and
+    DOES_NOT_FIT.
     """
-    case = Case(profile, facts, model, given)
+    case = OpenvinoCase(profile, facts, model, given)
     _require(case)
     device = given.variable(DEVICE) or "CPU"
     values = _gpu() if "GPU" in device.upper() else _cpu(case)
     libraries = {name: paths.get(facts.processor.architecture) for name, paths in profile["libraries"].items()}
-    there = [path for name, path in libraries.items() if path and facts.files.get(name)]
-    if there:
-        values["LD_PRELOAD"] = Value(":".join(there), "vLLM's CPU manual: TCMalloc for memory allocation")
-    return Decision(values, tuple(_advice(case)))
+    present = [path for name, path in libraries.items() if path and facts.files.get(name)]
+    if present:
+        values["LD_PRELOAD"] = Value(":".join(present), "vLLM's CPU manual: preload TCMalloc for memory allocation")
+    return Decision(values, tuple(_notices(case)))
 
 
-def _require(case: Case) -> None:
-    """Refuse what the plugin refuses after a minute of loading."""
+def _require(case: OpenvinoCase) -> None:
+    """Raise for settings that the plugin would refuse only after a minute of loading."""
     if not case.facts.memory.total:
         missing = "; ".join(f"{failure.where}: {failure.found}" for failure in case.facts.failures)
-        raise EntrypointError(HOST, f"no plan without the host's memory: {missing}", "run `check` for the details")
+        raise EntrypointError(HOST, f"the host's memory is unknown: {missing}", "run `check` for the details")
     if case.model.problem and not case.given.variable(KV_SPACE):
         raise EntrypointError(MODEL, case.model.problem, f"complete the file, or set {KV_SPACE} yourself")
     for name in ("--tensor-parallel-size", "--pipeline-parallel-size"):
         if (case.given.number(name) or 1) > 1:
-            hint = "leave it out; for more throughput start one server for each socket behind a router"
-            raise EntrypointError(USAGE, f"{case.given.flags[name].given}: the plugin has one process", hint)
+            hint = "remove the flag; for more throughput, start one server per socket behind a router"
+            raise EntrypointError(USAGE, f"{case.given.flags[name].given}: the plugin runs only one process", hint)
 
 
 # --- GPU ------------------------------------------------------------------------------------------------------------
 
 
 def _gpu() -> dict[str, Value]:
-    """Leave the KV cache to the plugin, which asks the GPU what is free."""
+    """Leave the KV cache's size to the plugin, which reads the GPU's free memory."""
     best = f"{README}: the best known configuration for GPUs"
-    space = "0, the plugin's own: as much of the GPU's memory as --gpu-memory-utilization allows"
+    space = "the plugin's default: 0 means as much GPU memory as --gpu-memory-utilization allows"
     return {
-        DEVICE: Value("GPU", "set in the container's environment"),
+        DEVICE: Value("GPU", "the container's environment selects it"),
         KV_PRECISION: Value("i8", best, ("fp16: twice the memory for the same tokens",)),
         QUANTIZED: Value("ON", best),
         KV_SPACE: Value("0", space),
@@ -103,10 +104,8 @@ def _gpu() -> dict[str, Value]:
 # --- CPU ------------------------------------------------------------------------------------------------------------
 
 
-def _cpu(case: Case) -> dict[str, Value]:
-    because = (
-        "no other device was asked for; an Intel GPU takes docker run --device /dev/dri -e VLLM_OPENVINO_DEVICE=GPU"
-    )
+def _cpu(case: OpenvinoCase) -> dict[str, Value]:
+    because = "the default; to use an Intel GPU: docker run --device /dev/dri -e VLLM_OPENVINO_DEVICE=GPU"
     smaller = ("f16, bf16: twice the memory for the same tokens",)
     return {
         DEVICE: Value("CPU", because),
@@ -117,101 +116,105 @@ def _cpu(case: Case) -> dict[str, Value]:
     }
 
 
-def _memory(case: Case) -> dict[str, Value]:
-    """Give the KV cache what weights and conversion leave; weights in u8 only where they would not fit otherwise."""
-    room, values = _room(case, 2), {}
-    weights = _loaded(case, 2)
-    asked = case.given.variable(QUANTIZED)
-    compressed = (asked or "").lower() in ("on", "true", "1")
-    if compressed or (asked is None and _whole(case, room) < 1 <= _whole(case, _room(case, 1))):
-        because = f"{gib(weights)} of weights in 16 bits would leave no room; in u8 they take {gib(_loaded(case, 1))}"
-        values[QUANTIZED] = Value("ON", because, ("OFF: would not fit",))
-        room = _room(case, 1)
+def _memory(case: OpenvinoCase) -> dict[str, Value]:
+    """Give the KV cache the memory left by weights and conversion; use u8 weights only if 16-bit ones do not fit."""
+    room, room_in_u8, values = _room(case, 2), _room(case, 1), {}
+    user = case.given.variable(QUANTIZED)
+    only_u8_fits = _whole(case, room) < 1 <= _whole(case, room_in_u8)
+    if only_u8_fits if user is None else user.lower() in ("on", "true", "1"):
+        before, after = gib(_loaded(case, 2)), gib(_loaded(case, 1))
+        because = f"{before} of 16-bit weights would leave no room for the KV cache; in u8 they take {after}"
+        values[QUANTIZED] = Value("ON", because, ("OFF: the weights would not fit",))
+        room = room_in_u8
     most = _whole(case, room)
     if most < 1:
         smaller = "a smaller model, or one exported in 4 bits with optimum-cli"
-        raise does_not_fit(f"{case.model.name}: {room.words()}, and the smallest KV cache 1 GiB", smaller)
+        raise does_not_fit(f"{case.model.name}: {room.describe()}; the smallest KV cache takes 1 GiB", smaller)
     return values | _space(case, room, most)
 
 
-def _loaded(case: Case, size: int) -> int:
+def _loaded(case: OpenvinoCase, size: int) -> int:
     return case.model.weights.loaded(size) if case.model.weights else 0
 
 
-def _room(case: Case, size: int) -> mem.Room:
-    """Return what the weights leave: PyTorch's and OpenVINO's are in memory at once while they are converted."""
+def _room(case: OpenvinoCase, size: int) -> mem.RankRoom:
+    """Return the memory left by the weights: during conversion, PyTorch's and OpenVINO's copies coexist."""
     copies, weights = case.thresholds.whole("weights_copies"), case.model.weights
     both = _loaded(case, 2) * (copies - 1) + _loaded(case, size)
     taken = mem.Load(both, weights.on_disk if weights else 0, 1)
     return mem.smallest_room(case.facts, (), taken, case.thresholds)
 
 
-def _whole(case: Case, room: mem.Room) -> int:
+def _whole(case: OpenvinoCase, room: mem.RankRoom) -> int:
     share = "kv_memory_share" if case.model.weights else "kv_share_of_unknown_model"
     return mem.whole_gib(room, case.thresholds.number(share))
 
 
-def _space(case: Case, room: mem.Room, most: int) -> dict[str, Value]:
+def _space(case: OpenvinoCase, room: mem.RankRoom, most: int) -> dict[str, Value]:
     geometry, length = case.model.geometry, case.length
     if geometry is None or length is None:
-        return {KV_SPACE: Value(str(most), f"{room.words()}; {case.model.unknown or 'its length is not known'}")}
-    cores = max(len(domain.cores) for domain in domains(case.facts))  # one socket's: the plugin uses no more
+        return {KV_SPACE: Value(str(most), f"{room.describe()}; {case.model.unknown or 'its length is unknown'}")}
+    cores = max(len(domain.cores) for domain in domains(case.facts))  # the plugin uses one socket
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     sequences = case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES
-    use = mem.useful(geometry, mem.Demand(length, sequences, tokens), case.kv_size, 1)
-    four = "4, the plugin's own: whatever the machine and the model"
+    use = mem.useful(geometry, mem.CacheDemand(length, sequences, tokens), case.kv_size, 1)
+    four = "4, the plugin's default: independent of machine and model"
     if use.space < most:
-        instead = (four, f"{most}: would fit, but nothing would use it")
-        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.words()}", instead)} | _length(case, most)
-    return {KV_SPACE: Value(str(most), room.words(), (four,))} | _shorter(case, geometry, length, most)
+        instead = (four, f"{most}: would fit, but requests could not use it")
+        return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)} | _length(case, most)
+    return {KV_SPACE: Value(str(most), room.describe(), (four,))} | _shorter(case, geometry, length, most)
 
 
-def _length(case: Case, space: int) -> dict[str, Value]:
-    """State the length that the intents ask for. Raises as `_shorter` does."""
+def _length(case: OpenvinoCase, space: int) -> dict[str, Value]:
+    """Return the length of the intents. Raises the errors of `_shorter`."""
     geometry, length = case.model.geometry, case.length
     return {} if geometry is None or length is None else _shorter(case, geometry, length, space)
 
 
-def _shorter(case: Case, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
-    """Return a shorter --max-model-len where one sequence does not fit `space` GiB. Raises DOES_NOT_FIT."""
-    wished = case.given.intents.input and case.given.intents.output
+def _shorter(case: OpenvinoCase, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
+    """Return a shorter --max-model-len if one sequence does not fit in `space` GiB. Raises DOES_NOT_FIT."""
+    from_intents = case.given.intents.input and case.given.intents.output
     need = geometry.kv_bytes(length, case.kv_size, 1)
     if need <= space * GIB:
-        because = "--input-range and --output-range together"
-        return {LENGTH: Value(str(length), because)} if wished and not case.given.flag(LENGTH) else {}
+        because = "the sum of the upper ends of --input-range and --output-range"
+        return {LENGTH: Value(str(length), because)} if from_intents and not case.given.flag(LENGTH) else {}
     longest = mem.longest(geometry, space * GIB, case.kv_size, 1)
-    if case.given.flag(LENGTH) or wished or longest < case.thresholds.whole("shortest_context"):
-        message = f"{case.model.name}: {length} tokens need {gib(need)} of KV cache, {space} GiB are there"
-        raise does_not_fit(message, f"{LENGTH} {longest} fits; or more memory")
-    because = f"one sequence of the model's {length} tokens needs {gib(need)} of KV cache, {space} GiB are there"
+    if case.given.flag(LENGTH) or from_intents or longest < case.thresholds.whole("shortest_context"):
+        message = f"{case.model.name}: {length} tokens need {gib(need)} of KV cache, {space} GiB are available"
+        raise does_not_fit(message, f"{LENGTH} {longest} fits; or use more memory")
+    because = f"one sequence of the model's {length} tokens needs {gib(need)} of KV cache, {space} GiB are available"
     return {LENGTH: Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
 
 
-def _batches(case: Case) -> dict[str, Value]:
-    """Compute prompts in pieces, unless the user wants prefix caching, which excludes it here."""
+def _batches(case: OpenvinoCase) -> dict[str, Value]:
+    """Compute prompts in chunks, unless the user sets prefix caching: the plugin does not support both."""
     prefixes = case.given.flags.get(PREFIXES)
     if prefixes is not None and prefixes.value is not False:
         return {}
     tokens = case.thresholds.whole("batched_tokens")
-    because = f"{README}: answers start and continue sooner; with prefix caching it does not go together here"
+    because = (
+        f"{README}: answers start and continue sooner; the plugin does not support it together with prefix caching"
+    )
     batch = max(tokens, case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES)
     return {
         "--enable-chunked-prefill": Value(value=True, because=because),
-        "--max-num-batched-tokens": Value(str(batch), f"{README}: {tokens}, and no less than sequences at a time"),
+        "--max-num-batched-tokens": Value(
+            str(batch), f"{README}: {tokens} tokens, but at least the number of concurrent sequences"
+        ),
     }
 
 
-def _sequences(case: Case) -> dict[str, Value]:
-    """State --max-num-seqs where --concurrency asks for it."""
-    wished = case.given.intents.concurrency
-    return {"--max-num-seqs": Value(str(wished), f"--concurrency {wished}")} if wished else {}
+def _sequences(case: OpenvinoCase) -> dict[str, Value]:
+    """Return --max-num-seqs for --concurrency."""
+    concurrency = case.given.intents.concurrency
+    return {"--max-num-seqs": Value(str(concurrency), f"--concurrency {concurrency}")} if concurrency else {}
 
 
-# --- what the user chose --------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case) -> Iterator[Notice]:
-    """Say what speaks against choices of the user's, which are kept."""
+def _notices(case: OpenvinoCase) -> Iterator[Notice]:
+    """Yield notices about settings of the user that are kept but have a cost."""
     old = case.given.variable(OLD_KV_PRECISION)
     if old:
         yield notice("PLAN-081", f"{OLD_KV_PRECISION}={old}", f"{KV_PRECISION}={old}", precision=old)

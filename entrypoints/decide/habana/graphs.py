@@ -1,6 +1,6 @@
-"""Which graphs a Gaudi server compiles while it warms up, and the variables that say so. Pure.
+"""The graphs that a Gaudi server compiles during warm-up, and the variables that define them. Pure.
 
-The rules are those of set_bucketing in the fork's scripts/utils.sh (aice/v1.21.0, and aice/v1.22.0 at 1dd4da7ab with
+The rules are from set_bucketing in the fork's scripts/utils.sh (aice/v1.21.0, and aice/v1.22.0 at 1dd4da7ab with
 ranges, at 17a7946f without), and vllm-gaudi's docs/features/bucketing_mechanism.md.
 """
 
@@ -17,32 +17,32 @@ from entrypoints.decide.shapes.buckets import Buckets, Range
 from entrypoints.request.intents import Intents
 
 BLOCK = 128
-"""Tokens of one KV block: what the matrix engine is fully used with."""
+"""Tokens of one KV block, with which the matrix engine is fully used."""
 
 SHAPES = (("PROMPT", "BS"), ("PROMPT", "SEQ"), ("DECODE", "BS"), ("DECODE", "BLOCK"))
 """Phase and dimension of the twelve variables: each has MIN, STEP and MAX."""
 
 
-class Asked(NamedTuple):
-    """What the server must be ready for."""
+class GraphDemand(NamedTuple):
+    """The requests that the server must have graphs for."""
 
     length: int
-    """--max-model-len in force."""
+    """Effective --max-model-len."""
     sequences: int
-    """--max-num-seqs in force."""
+    """Effective --max-num-seqs."""
     prompts: int
     """Prompts in one step."""
     budget: int
-    """--max-num-batched-tokens in force."""
+    """Effective --max-num-batched-tokens."""
     intents: Intents
     kv_blocks: int | None
-    """That fit; None where nobody knows."""
+    """KV blocks that fit; None if unknown."""
     whole: bool = True
-    """Whether a prompt is computed in one step; else in pieces of the budget, each with the blocks before it."""
+    """Whether one step computes a whole prompt; else a piece of at most the budget, with the blocks before it."""
 
 
 class Warmup(NamedTuple):
-    """What is chosen, and how many graphs that makes."""
+    """The chosen variables, and the resulting number of graphs."""
 
     values: Mapping[str, Value]
     graphs: int
@@ -51,7 +51,7 @@ class Warmup(NamedTuple):
 
 
 class Ranges(NamedTuple):
-    """Where each dimension's buckets begin and end."""
+    """The range of buckets in each dimension."""
 
     prompts: Range
     lengths: Range
@@ -64,79 +64,79 @@ def up(size: int, step: int) -> int:
     return -(-size // step) * step
 
 
-def choose_graphs(asked: Asked, thresholds: Thresholds, env: Mapping[str, str]) -> Warmup:
-    """Choose the way of spacing, and its values; whatever the user set among them counts."""
+def choose_graphs(demand: GraphDemand, thresholds: Thresholds, env: Mapping[str, str]) -> Warmup:
+    """Choose how buckets are spaced, and their variables; the user's own variables are kept."""
     ways = thresholds.words("bucket_ways")
-    ranges = _overridden(_hot(asked, _ranges(asked, thresholds)), env)
+    ranges = _overridden(_limited_to_usual(demand, _ranges(demand, thresholds)), env)
     if env.get("VLLM_BUCKETING_FROM_FILE"):
         return Warmup({}, 0, {})
-    if asked.intents.workload and not _set(env):
-        return _for_lengths(asked, ranges, ways, thresholds)
-    if asked.intents.input is None and asked.intents.hot is None and not _set(env):
-        return _for_anything(asked, ranges, ways)
+    if demand.intents.workload and not _set(env):
+        return _for_lengths(demand, ranges, ways, thresholds)
+    if demand.intents.input is None and demand.intents.hot is None and not _set(env):
+        return _for_anything(demand, ranges, ways)
     if "pad" in ways:
-        return _limited(asked, ranges, thresholds)
-    linear = _linear_graphs(asked, ranges)
-    many = linear > thresholds.whole("graphs_at_most") and asked.intents.hot is None
+        return _limited(demand, ranges, thresholds)
+    linear = _linear_graphs(demand, ranges)
+    many = linear > thresholds.whole("graphs_at_most") and demand.intents.hot is None
     if "linear" not in ways or ("exponential" in ways and many):
-        return _exponential(asked, ranges, ways, f"linear buckets for these lengths make {linear} graphs")
-    return _linear(asked, ranges, ways, "the manual's rule for these lengths")
+        return _exponential(demand, ranges, ways, f"linear buckets for these lengths need {linear} graphs")
+    return _linear(demand, ranges, ways, "the manual's rule for these lengths")
 
 
-def _for_lengths(asked: Asked, ranges: Ranges, ways: tuple[str, ...], thresholds: Thresholds) -> Warmup:
-    """Choose by the lengths of real requests."""
+def _for_lengths(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], thresholds: Thresholds) -> Warmup:
+    """Choose buckets from the lengths of recorded requests."""
     if "file" in ways:
-        return _from_lengths(asked, ranges, thresholds)
-    return _linear(asked, _fitted(asked, ranges), ways, _why_fitted(asked, ranges))
+        return _from_lengths(demand, ranges, thresholds)
+    return _linear(demand, _fitted(demand, ranges), ways, _why_fitted(demand, ranges))
 
 
-def _for_anything(asked: Asked, ranges: Ranges, ways: tuple[str, ...]) -> Warmup:
-    """Choose where nothing is known of the lengths."""
-    why = "nothing is known of the lengths"
+def _for_anything(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...]) -> Warmup:
+    """Choose buckets if the lengths of requests are unknown."""
+    why = "the lengths of requests are unknown"
     if "exponential" in ways:
-        return _exponential(asked, ranges, ways, why)
-    return _linear(asked, _wide(ranges), ways, f"{why}: about sixteen steps in each dimension")
+        return _exponential(demand, ranges, ways, why)
+    return _linear(demand, _wide(ranges), ways, f"{why}, so each dimension has about sixteen steps")
 
 
 def _set(env: Mapping[str, str]) -> bool:
-    """Tell whether the user set any of the twelve variables."""
+    """Return whether the user set any of the twelve variables."""
     return any(f"VLLM_{phase}_{size}_BUCKET_{end}" in env for phase, size in SHAPES for end in ("MIN", "STEP", "MAX"))
 
 
 # --- ranges ---------------------------------------------------------------------------------------------------------
 
 
-def _ranges(asked: Asked, thresholds: Thresholds) -> Ranges:
-    """Return the manual's ranges: prompts as long as wished, or as the model allows; a step for 1/16 of the batch."""
+def _ranges(demand: GraphDemand, thresholds: Thresholds) -> Ranges:
+    """Return the manual's ranges: prompts of --input-range or up to the model's length; steps of 1/16 of the batch."""
     spare = thresholds.whole("spare_blocks")
-    prompt, answer = asked.intents.input or (1, asked.length), asked.intents.output
-    longest = prompt[1] + answer[1] if asked.intents.input and answer else asked.length
-    step = thresholds.whole("decode_step") or min(-(-asked.sequences // 16), 16)
-    batch = up(asked.sequences, step)
+    prompt, answer = demand.intents.input or (1, demand.length), demand.intents.output
+    longest = prompt[1] + answer[1] if demand.intents.input and answer else demand.length
+    step = thresholds.whole("decode_step") or min(-(-demand.sequences // 16), 16)
+    batch = up(demand.sequences, step)
     blocks = up((-(-longest // BLOCK) + spare) * batch, BLOCK)
     first = up(max(1, -(-prompt[0] // BLOCK)), BLOCK)
     return Ranges(
-        Range(1, 1, asked.prompts),
-        _prompt_range(asked, prompt, spare),
+        Range(1, 1, demand.prompts),
+        _prompt_range(demand, prompt, spare),
         Range(1, step, batch),
         Range(first, BLOCK, max(first, blocks)),
     )
 
 
-def _prompt_range(asked: Asked, prompt: tuple[int, int], spare: int) -> Range:
+def _prompt_range(demand: GraphDemand, prompt: tuple[int, int], spare: int) -> Range:
     """Return the range of prompts, or of their pieces."""
     first, last = up(prompt[0], BLOCK), up(prompt[1], BLOCK) + spare * BLOCK
-    if asked.whole:
+    if demand.whole:
         return Range(first, BLOCK, last)
-    return Range(min(first, asked.budget), BLOCK, min(last, up(asked.budget, BLOCK)))
+    return Range(min(first, demand.budget), BLOCK, min(last, up(demand.budget, BLOCK)))
 
 
-def _hot(asked: Asked, ranges: Ranges) -> Ranges:
-    """End the ranges at what most requests are like, as the 1.21 script's -r does; others compile when they come."""
-    if asked.intents.hot is None:
+def _limited_to_usual(demand: GraphDemand, ranges: Ranges) -> Ranges:
+    """Limit the ranges to the usual requests, as -r of the 1.21 script; graphs of others are compiled on demand."""
+    if demand.intents.hot is None:
         return ranges
-    sequences, tokens = asked.intents.hot
-    answer = asked.intents.output[1] if asked.intents.output else 0
+    sequences, tokens = demand.intents.hot
+    answer = demand.intents.output[1] if demand.intents.output else 0
     batch = min(up(sequences, ranges.batches.step), ranges.batches.last)
     blocks = up((tokens + answer) * sequences // BLOCK, BLOCK)
     return ranges._replace(
@@ -147,7 +147,7 @@ def _hot(asked: Asked, ranges: Ranges) -> Ranges:
 
 
 def _overridden(ranges: Ranges, env: Mapping[str, str]) -> Ranges:
-    """Put what the user set in the place of what would be chosen."""
+    """Return the ranges with the user's own values."""
     return Ranges(*(_one(each, f"VLLM_{phase}_{size}_BUCKET", env) for each, (phase, size) in _named(ranges)))
 
 
@@ -164,7 +164,7 @@ def _one(spread: Range, prefix: str, env: Mapping[str, str]) -> Range:
 
 
 def _wide(ranges: Ranges) -> Ranges:
-    """Take steps of a sixteenth where the range is long."""
+    """Return the ranges with steps of a sixteenth of long dimensions."""
     return Ranges(
         ranges.prompts,
         ranges.lengths._replace(step=up(max(BLOCK, ranges.lengths.last // 16), BLOCK)),
@@ -176,13 +176,13 @@ def _wide(ranges: Ranges) -> Ranges:
 # --- ways -----------------------------------------------------------------------------------------------------------
 
 
-def _linear(asked: Asked, ranges: Ranges, ways: tuple[str, ...], because: str) -> Warmup:
-    """State the twelve variables."""
-    graphs = _linear_graphs(asked, ranges)
+def _linear(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], because: str) -> Warmup:
+    """Set the twelve variables of linear buckets."""
+    graphs = _linear_graphs(demand, ranges)
     values = _variables(ranges, _because(ranges, because))
     if "exponential" in ways:
         why = f"{because}: {graphs} graphs"
-        instead = ("true: the buckets follow from the model's length alone, whatever is really asked",)
+        instead = ("true: the buckets depend only on the model's length, not on the requests",)
         values = {"VLLM_EXPONENTIAL_BUCKETING": Value("false", why, instead), **values}
     return Warmup(values, graphs, {})
 
@@ -191,8 +191,8 @@ def _because(ranges: Ranges, why: str) -> tuple[str, ...]:
     return (
         f"{why}: up to {ranges.prompts.last} prompts in one step",
         f"{why}: prompts of {ranges.lengths.first} to {ranges.lengths.last} tokens, in KV blocks of {BLOCK}",
-        f"{why}: up to {ranges.batches.last} sequences, a sixteenth of them apart",
-        f"{why}: {ranges.blocks.last} KV blocks if all sequences were at their longest",
+        f"{why}: up to {ranges.batches.last} sequences, in steps of a sixteenth",
+        f"{why}: {ranges.blocks.last} KV blocks if all sequences had the maximum length",
     )
 
 
@@ -206,49 +206,49 @@ def _variables(ranges: Ranges, because: tuple[str, ...], dimension: str = "SEQ")
     return values
 
 
-def _linear_graphs(asked: Asked, ranges: Ranges) -> int:
-    return _count(asked, *(spaced.linear(spread) for spread in ranges))
+def _linear_graphs(demand: GraphDemand, ranges: Ranges) -> int:
+    return _count(demand, *(spaced.linear(spread) for spread in ranges))
 
 
-def _count(asked: Asked, prompts: Buckets, lengths: Buckets, batches: Buckets, blocks: Buckets) -> int:
-    before = spaced.prompt_graphs(prompts, lengths, asked.budget)
-    pieces = sum(len(_contexts(asked, length)) for _, length in before)
-    return pieces + spaced.count_decode_graphs(batches, blocks, asked.kv_blocks)
+def _count(demand: GraphDemand, prompts: Buckets, lengths: Buckets, batches: Buckets, blocks: Buckets) -> int:
+    before = spaced.prompt_graphs(prompts, lengths, demand.budget)
+    pieces = sum(len(_contexts(demand, length)) for _, length in before)
+    return pieces + spaced.count_decode_graphs(batches, blocks, demand.kv_blocks)
 
 
-def _exponential(asked: Asked, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
-    """Let vLLM space the buckets by doubling: it takes no ranges then."""
-    last = up(asked.length, BLOCK)
-    most = asked.kv_blocks or ranges.blocks.last
+def _exponential(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
+    """Let vLLM space the buckets exponentially, without ranges."""
+    last = up(demand.length, BLOCK)
+    most = demand.kv_blocks or ranges.blocks.last
     graphs = _count(
-        asked,
-        spaced.exponential(Range(1, 1, asked.prompts), spaced.doublings(asked.prompts)),
+        demand,
+        spaced.exponential(Range(1, 1, demand.prompts), spaced.doublings(demand.prompts)),
         spaced.exponential(Range(BLOCK, BLOCK, last), spaced.doublings(last), long=last >= spaced.LONG),
-        spaced.exponential(Range(1, 2, asked.sequences), spaced.doublings(asked.sequences)),
+        spaced.exponential(Range(1, 2, demand.sequences), spaced.doublings(demand.sequences)),
         spaced.exponential(Range(BLOCK, BLOCK, most), spaced.doublings(most)),
     )
-    linear = _linear_graphs(asked, ranges)
-    instead = (f"linear: {linear} graphs; --input-range and --output-range narrow it", *_limit(ways))
+    linear = _linear_graphs(demand, ranges)
+    instead = (f"linear: {linear} graphs; --input-range and --output-range reduce them", *_limit(ways))
     if "pad" in ways:
         return Warmup({"VLLM_BUCKETING_STRATEGY": Value("exp", f"{why}: {graphs} graphs", instead)}, graphs, {})
     return Warmup({"VLLM_EXPONENTIAL_BUCKETING": Value("true", f"{why}: {graphs} graphs", instead)}, graphs, {})
 
 
 def _limit(ways: tuple[str, ...]) -> tuple[str, ...]:
-    """Say why the fork's padding limit is not set."""
+    """Return the reason against the fork's padding limit."""
     if "pad" in ways:
         return ()
-    return ("a padding limit (VLLM_*_BUCKET_LIMIT): the pinned vllm-hpu-extension does not know it",)
+    return ("a padding limit (VLLM_*_BUCKET_LIMIT): the pinned vllm-hpu-extension does not support it",)
 
 
-def _limited(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmup:
-    """State ranges and padding limits, as vllm-gaudi takes them."""
+def _limited(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> Warmup:
+    """Set the ranges and padding limits of vllm-gaudi."""
     share = thresholds.number("padding_share")
-    graphs = _count(asked, *(spaced.limited(spread, share) for spread in ranges))
-    why = f"lengths are known, and no more than {share:.0%} of a bucket is padding: {graphs} graphs"
-    instead = ("exp: its buckets follow from the model's length alone", f"lin: {_linear_graphs(asked, ranges)} graphs")
+    graphs = _count(demand, *(spaced.limited(spread, share) for spread in ranges))
+    why = f"the lengths are known, and at most {share:.0%} of a bucket is padding: {graphs} graphs"
+    instead = ("exp: its buckets depend only on the model's length", f"lin: {_linear_graphs(demand, ranges)} graphs")
     values = {"VLLM_BUCKETING_STRATEGY": Value("pad", why, instead)}
-    values |= _variables(ranges, _because(ranges, "what was wished for"), "QUERY")
+    values |= _variables(ranges, _because(ranges, "the given ranges"), "QUERY")
     percent = str(round(100 * share))
     values |= {
         f"VLLM_{phase}_{'QUERY' if size == 'SEQ' else size}_BUCKET_PAD_PERCENT": Value(percent, why)
@@ -260,58 +260,57 @@ def _limited(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmup:
 # --- real lengths ---------------------------------------------------------------------------------------------------
 
 
-def _fitted(asked: Asked, ranges: Ranges) -> Ranges:
-    """Choose the linear ranges that pad the real lengths least, with no more graphs than the manual's."""
-    sizes = hist.prompt_sizes(asked.intents.workload)
+def _fitted(demand: GraphDemand, ranges: Ranges) -> Ranges:
+    """Return the linear ranges with the least padding for the recorded lengths, with the manual's number of graphs."""
+    sizes = hist.prompt_sizes(demand.intents.workload)
     lengths = hist.best_linear(sizes, len(spaced.linear(ranges.lengths)), ranges.lengths._replace(first=BLOCK))
-    held = hist.decode_sizes(hist.blocks_held(asked.intents.workload, BLOCK), asked.sequences)
+    held = hist.decode_sizes(hist.blocks_held(demand.intents.workload, BLOCK), demand.sequences)
     blocks = hist.best_linear(held, len(spaced.linear(ranges.blocks)), ranges.blocks)
     return ranges._replace(lengths=lengths, blocks=blocks)
 
 
-def _why_fitted(asked: Asked, ranges: Ranges) -> str:
-    rows = hist.compared(hist.prompt_sizes(asked.intents.workload), ranges.lengths, 0.25)
-    return f"least padding of the lengths in {asked.intents.workload_file} ({hist.told(rows)})"
+def _why_fitted(demand: GraphDemand, ranges: Ranges) -> str:
+    rows = hist.compared(hist.prompt_sizes(demand.intents.workload), ranges.lengths, 0.25)
+    return f"the least padding for the lengths in {demand.intents.workload_file} ({hist.describe(rows)})"
 
 
-def _from_lengths(asked: Asked, ranges: Ranges, thresholds: Thresholds) -> Warmup:
-    """State every bucket in a file: the best ones for the real lengths, as many as a padding limit would take."""
+def _from_lengths(demand: GraphDemand, ranges: Ranges, thresholds: Thresholds) -> Warmup:
+    """List every bucket in a file: the best for the recorded lengths, as many as with a padding limit."""
     share = thresholds.number("padding_share")
-    sizes = hist.pieces(hist.prompt_sizes(asked.intents.workload), None if asked.whole else asked.budget)
+    sizes = hist.pieces(hist.prompt_sizes(demand.intents.workload), None if demand.whole else demand.budget)
     lengths = hist.optimal(sizes, len(spaced.limited(ranges.lengths, share)), BLOCK, ranges.lengths.last)
-    prompts = spaced.prompt_graphs(spaced.limited(ranges.prompts, share), lengths, asked.budget)
+    prompts = spaced.prompt_graphs(spaced.limited(ranges.prompts, share), lengths, demand.budget)
     lines, decodes = [], 0
     for batch, length in prompts:
-        before = _contexts(asked, length)
+        before = _contexts(demand, length)
         lines.append(f"({batch}, {length}, [{', '.join(map(str, before))}])")
         decodes += len(before) - 1
-    running, count = hist.blocks_held(asked.intents.workload, BLOCK), len(spaced.limited(ranges.blocks, share))
+    running, count = hist.blocks_held(demand.intents.workload, BLOCK), len(spaced.limited(ranges.blocks, share))
     for batch in spaced.limited(ranges.batches, share):
-        blocks = _blocks_of(asked, ranges, hist.decode_sizes(running, batch), (batch, count))
+        blocks = _blocks_of(demand, ranges, hist.decode_sizes(running, batch), batch, count)
         lines.append(f"({batch}, 1, [{', '.join(map(str, blocks))}])")
         decodes += len(blocks)
     rows = hist.compared(sizes, ranges.lengths, share)
     padding = hist.padding(lengths, sizes)
-    because = f"{padding:.1%} padding for the lengths in {asked.intents.workload_file}; {hist.told(rows)}"
+    because = f"{padding:.1%} padding for the lengths in {demand.intents.workload_file}; {hist.describe(rows)}"
     text = "".join(f"{line}\n" for line in lines)
     name = f"buckets-{short(text)}.txt"
-    instead = ("exp, lin, pad: know the shortest and the longest request only",)
+    instead = ("exp, lin, pad: consider only the shortest and the longest request",)
     return Warmup({"VLLM_BUCKETING_FROM_FILE": Value(name, because, instead)}, len(prompts) + decodes, {name: text})
 
 
-def _contexts(asked: Asked, length: int) -> Buckets:
-    """Return how many blocks may stand before a piece of a prompt: none, and doublings up to the longest."""
-    most = (asked.length - length) // BLOCK
-    if asked.whole or most < 1:
+def _contexts(demand: GraphDemand, length: int) -> Buckets:
+    """Return the numbers of blocks that can precede a piece of a prompt: none, and doublings up to the longest."""
+    most = (demand.length - length) // BLOCK
+    if demand.whole or most < 1:
         return (0,)
     return (0, *spaced.linear(Range(1, most, most)))
 
 
-def _blocks_of(asked: Asked, ranges: Ranges, sizes: hist.Sizes, wanted: tuple[int, int]) -> Buckets:
-    """Return the best numbers of blocks for one batch, at most so many; the last one holds it at its longest."""
-    batch, count = wanted
-    most = min(ranges.blocks.last, up(-(-asked.length // BLOCK) * batch, BLOCK))
-    if asked.kv_blocks is not None:
-        most = min(most, up(asked.kv_blocks, BLOCK))
+def _blocks_of(demand: GraphDemand, ranges: Ranges, sizes: hist.Sizes, batch: int, count: int) -> Buckets:
+    """Return at most `count` best numbers of blocks for a batch; the last holds the batch at its maximum length."""
+    most = min(ranges.blocks.last, up(-(-demand.length // BLOCK) * batch, BLOCK))
+    if demand.kv_blocks is not None:
+        most = min(most, up(demand.kv_blocks, BLOCK))
     within = {min(size, most): often for size, often in sizes.items()}
     return hist.optimal(within, max(2, count // 2), min(BLOCK, max(1, batch)), max(batch, most))

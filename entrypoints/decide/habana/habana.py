@@ -1,8 +1,8 @@
-"""vLLM on Gaudi: cards, execution mode, graphs and their warm-up, recipe cache, quantisation, cores. Pure.
+"""vLLM on Gaudi: cards, execution mode, graphs and their warm-up, quantisation, cores. Pure.
 
-The rules are those of the fork's scripts/utils.sh and quickstart/start_vllm.sh (aice/v1.21.0 at 277a33c, aice/v1.22.0
-at 1dd4da7 and 17a7946, deepseek_r1 at 016b6bd), its README_GAUDI.md, and the docs of vllm-gaudi 0.26. What differs
-between stacks is in their thresholds.
+The rules are from the fork's scripts/utils.sh and quickstart/start_vllm.sh (aice/v1.21.0 at 277a33c, aice/v1.22.0
+at 1dd4da7 and 17a7946, deepseek_r1 at 016b6bd), its README_GAUDI.md, and the docs of vllm-gaudi 0.26. Differences
+between stacks are in their thresholds.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from entrypoints.cache.plan import places
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts
-from entrypoints.decide.habana.graphs import BLOCK, Asked, Warmup, choose_graphs, up
+from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, up
 from entrypoints.decide.habana.lengths import (
     LINKED,
     QUANT,
     SCRIPT,
     SKIP,
-    Case,
-    halved,
+    HabanaCase,
+    halving_hint,
     is_pcie,
     mode,
-    quantised,
-    switches,
-    warnings,
+    model_settings,
+    notices,
+    quantisation,
 )
 from entrypoints.decide.records import Decision, Value
 from entrypoints.decide.spread.fit import Fit, fit
@@ -39,75 +39,77 @@ MODULES, MODULE = "HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"
 BATCHED, PREFILLS = "--max-num-batched-tokens", "--max-num-prefill-seqs"
 CPUS = "DRYDOCK_CPUS"
 _TRIES = 4
-"""Fits, at most: one for each doubling of the cards."""
+"""The largest number of fits: one for each doubling of the cards."""
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not. Raises what `fit` raises, and USAGE for variables that are no numbers."""
-    case = Case(profile, _visible(facts, given), model, given)
+    """Choose every setting that the user did not set. Raises the errors of `fit`, and USAGE for invalid numbers."""
+    case = HabanaCase(profile, _visible(facts, given), model, given)
     chosen = _fitted(case)
-    asked = _asked(case, chosen)
-    warmup = choose_graphs(asked, case.thresholds, given.env)
+    demand = _graph_demand(case, chosen)
+    warmup = choose_graphs(demand, case.thresholds, given.env)
     folder = f"{_root(case)}/buckets"
     values = {
         **_parallelism(case, chosen),
         **_utilisation(case),
-        **_lengths(case, chosen, asked),
+        **_lengths(case, chosen, demand),
         **_graphs(warmup, folder),
         **_warmup(case, warmup),
         **mode(case, chosen),
         **_cards(chosen.devices),
         **_cores(case, chosen.devices),
-        **quantised(case, chosen),
-        **switches(case),
+        **quantisation(case, chosen),
+        **model_settings(case),
     }
     files = {f"{folder}/{name}": text for name, text in warmup.files.items()}
-    return Decision(values, (*chosen.findings, *warnings(case, chosen)), files)
+    return Decision(values, (*chosen.findings, *notices(case, chosen)), files)
 
 
 def _visible(facts: Facts, given: UserFlags) -> Facts:
-    """Leave the cards that the user's own variable names, by module. Raises USAGE."""
+    """Return the facts with the cards whose modules the user's variable names. Raises USAGE."""
     text = given.variable(MODULES) or given.variable(MODULE)
     if text is None or text.lower() == "all":
         return facts
     try:
-        wanted = parse_id_list(text)
+        selected = parse_id_list(text)
     except ValueError as error:
         raise EntrypointError(USAGE, f"{MODULES}={text}: expected module numbers, such as 0,1,2,3") from error
-    there = {device.module_id for device in facts.devices}
-    missing = [module for module in wanted if module not in there]
+    modules = {device.module_id for device in facts.devices}
+    missing = [module for module in selected if module not in modules]
     if missing:
-        known = ", ".join(str(module) for module in sorted(module for module in there if module is not None))
-        raise EntrypointError(USAGE, f"{MODULES}={text}: no module {missing[0]} is here", f"there are {known}")
-    return facts._replace(devices=tuple(device for device in facts.devices if device.module_id in wanted))
+        known = ", ".join(map(str, sorted(module for module in modules if module is not None)))
+        raise EntrypointError(USAGE, f"{MODULES}={text}: no module {missing[0]}", f"available modules: {known}")
+    return facts._replace(devices=tuple(device for device in facts.devices if device.module_id in selected))
 
 
-def _parallelism(case: Case, chosen: Fit) -> dict[str, Value]:
-    """Return what `fit` chose, without expert parallelism for the models that the vendor takes out of it."""
-    without = (UTILISATION, *((EXPERT,) if case.named("no_expert_parallel") else ()))
-    return {name: value for name, value in chosen.values.items() if name not in without}
+def _parallelism(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+    """Return the values of `fit`, without expert parallelism for models that the vendor excludes from it."""
+    excluded = {UTILISATION}
+    if case.named("no_expert_parallel"):
+        excluded.add(EXPERT)
+    return {name: value for name, value in chosen.values.items() if name not in excluded}
 
 
 # --- cards and memory -----------------------------------------------------------------------------------------------
 
 
-def _fitted(case: Case) -> Fit:
+def _fitted(case: HabanaCase) -> Fit:
     """Choose cards, parallelism and lengths."""
     pcie = is_pcie(case.facts.devices) and not case.thresholds.number("host_nic")
     try:
         return _settled(case, pcie=pcie)
     except EntrypointError as error:
-        linked = "; more than four Gaudi2E cards work together over host NICs only: the -hnic image"
-        smaller = halved(case) if error.code == DOES_NOT_FIT else ""
+        linked = "; more than four Gaudi2E cards need host NICs: use the -hnic image"
+        smaller = halving_hint(case) if error.code == DOES_NOT_FIT else ""
         hint = f"{error.hint}{linked if pcie else ''}{smaller}"
         raise EntrypointError(error.code, error.message, hint) from error
 
 
-def _settled(case: Case, *, pcie: bool) -> Fit:
-    """Fit again until what stays free for graphs goes with the number of cards.
+def _settled(case: HabanaCase, *, pcie: bool) -> Fit:
+    """Repeat the fit until the memory reserved for graphs matches the number of cards.
 
-    On Gaudi --gpu-memory-utilization is a share of what is free once the weights are loaded, and a share of that goes
-    to graphs: what both leave unused follows from the weights of one card, which follow from the number of cards.
+    On Gaudi --gpu-memory-utilization is a share of the memory that is free after loading the weights, and a share of
+    that goes to graphs. Both depend on the weights of one card, and so on the number of cards.
     """
     given = case.given._replace(flags={name: flag for name, flag in case.given.flags.items() if name != UTILISATION})
     model, ranks, unused = _of_usual_length(case), 0, 0
@@ -120,20 +122,21 @@ def _settled(case: Case, *, pcie: bool) -> Fit:
     return chosen
 
 
-def _of_usual_length(case: Case) -> ModelFacts:
-    """Return the model, no longer than the manual's usual length where a prompt must fit one step.
+def _of_usual_length(case: HabanaCase) -> ModelFacts:
+    """Return the model, limited to the manual's usual length if a prompt must fit in one step.
 
-    What the user says of lengths, by flag or by range, is taken as it is.
+    Lengths that the user sets, by flag or by ranges, are kept.
     """
     geometry, usual = case.model.geometry, case.thresholds.whole("usual_length")
-    said = case.given.flag(LENGTH) or (case.given.intents.input and case.given.intents.output)
-    if said or not case.thresholds.number("whole_prompts") or not (geometry and geometry.max_length):
+    if case.given.flag(LENGTH) or (case.given.intents.input and case.given.intents.output):
+        return case.model
+    if not case.thresholds.number("whole_prompts") or not geometry or not geometry.max_length:
         return case.model
     return case.model._replace(geometry=geometry._replace(max_length=min(usual, geometry.max_length)))
 
 
-def _unused(case: Case, ranks: int) -> int:
-    """Return the bytes of one card that utilisation and graphs keep from the KV cache."""
+def _unused(case: HabanaCase, ranks: int) -> int:
+    """Return the bytes of one card that utilisation and graphs withhold from the KV cache."""
     thresholds, given = case.thresholds, case.given
     text = given.flag(UTILISATION)
     share = thresholds.number("usable_share") if text is None else _number(text, UTILISATION)
@@ -143,17 +146,17 @@ def _unused(case: Case, ranks: int) -> int:
     return int(max(0, free) * (1 - share * (1 - graphs)))
 
 
-def _memory(case: Case) -> int:
-    """Return the bytes of the smallest card; 0 where nothing tells."""
+def _memory(case: HabanaCase) -> int:
+    """Return the bytes of the smallest card; 0 if unknown."""
     return min((device.memory_total or 0 for device in case.facts.devices), default=0)
 
 
-def _element(case: Case) -> int:
-    """Return the bytes of a weight: one where a calibration makes it fp8."""
+def _element(case: HabanaCase) -> int:
+    """Return the bytes of a weight: one if a calibration converts it to fp8."""
     return 1 if case.given.variable(QUANT) is not None or case.given.flag(QUANTIZATION) == "inc" else 2
 
 
-def _rules(case: Case, unused: int, *, pcie: bool) -> Rules:
+def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
     thresholds, memory = case.thresholds, _memory(case)
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
     element = _element(case)
@@ -172,12 +175,13 @@ def _rules(case: Case, unused: int, *, pcie: bool) -> Rules:
     )
 
 
-def _utilisation(case: Case) -> dict[str, Value]:
+def _utilisation(case: HabanaCase) -> dict[str, Value]:
     if case.given.flag(UTILISATION) is not None:
         return {}
     share = f"{case.thresholds.number('usable_share'):g}"
-    instead = ("more: what graphs and collectives take beside their share ends the server", "less: a smaller KV cache")
-    return {UTILISATION: Value(share, "of what is free once weights are loaded and a trial run has ended", instead)}
+    instead = ("more: graphs and collectives would run out of memory and end the server", "less: a smaller KV cache")
+    because = "share of the memory that is free after loading the weights and a trial run"
+    return {UTILISATION: Value(share, because, instead)}
 
 
 def _share(given: UserFlags, variable: str, default: float) -> float:
@@ -197,38 +201,44 @@ def _number(text: str, name: str) -> float:
 
 
 def _cards(devices: tuple[Device, ...]) -> dict[str, Value]:
-    """Name the cards by module, which is how Gaudi's runtime counts; the order is the kernel's, not the modules'."""
+    """Select the cards by module, as Gaudi's runtime does; the kernel numbers cards in another order."""
     modules = sorted(device.module_id for device in devices if device.module_id is not None)
     if len(modules) != len(devices):
         return {}
     pairs = ", ".join(f"{device.number} is module {device.module_id}" for device in devices)
-    because = f"the cards that were chosen, by module: {pairs}"
+    because = f"the chosen cards by module: {pairs}"
     if len(modules) == 1:
         return {MODULE: Value(str(modules[0]), because)}
-    return {MODULES: Value(",".join(map(str, modules)), because, ("all: others' cards would be taken too",))}
+    return {MODULES: Value(",".join(map(str, modules)), because, ("all: would also use the cards of other servers",))}
 
 
-def _cores(case: Case, devices: tuple[Device, ...]) -> dict[str, Value]:
-    """Bind to the cores beside the cards, a part of the node's for each: what numactl does in the vendor's scripts."""
+def _cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
+    """Bind to cores of the cards' NUMA node, an equal part for each card, as the vendor's scripts do with numactl."""
     nodes = {device.node for device in devices}
     node = nodes.pop() if len(nodes) == 1 else None
     if node is None:
         return {}
     cores = [cpu.id for cpu in case.facts.cpus if cpu.node == node and cpu.id == min(cpu.siblings)]
-    mates = [device.number for device in case.facts.devices if device.node == node]
-    each = len(cores) // len(mates)
+    on_node = [device.number for device in case.facts.devices if device.node == node]
+    each = len(cores) // len(on_node)
     if not each:
         return {}
-    places = (mates.index(device.number) for device in devices)
+    places = (on_node.index(device.number) for device in devices)
     bound = sorted(core for place in places for core in cores[place * each : (place + 1) * each])
-    because = f"{each} cores of NUMA node {node} for each of its {len(mates)} cards; the engine is bound by its CPU"
-    return {CPUS: Value(format_id_list(tuple(bound)), because, ("none: threads move to the other node's memory",))}
+    because = f"{each} cores of NUMA node {node} for each of its {len(on_node)} cards; CPU speed limits the engine"
+    return {
+        CPUS: Value(
+            format_id_list(tuple(bound)),
+            because,
+            ("unset: threads move to another node and use its memory over the link",),
+        )
+    }
 
 
 # --- lengths and graphs ---------------------------------------------------------------------------------------------
 
 
-def _asked(case: Case, chosen: Fit) -> Asked:
+def _graph_demand(case: HabanaCase, chosen: Fit) -> GraphDemand:
     thresholds, given = case.thresholds, case.given
     length = chosen.length or thresholds.whole("usual_length")
     sequences = chosen.sequences or _sequences(case, chosen)
@@ -236,11 +246,11 @@ def _asked(case: Case, chosen: Fit) -> Asked:
     budget = given.number(BATCHED) or (up(max(length, least), BLOCK) if whole else least)
     prompts = given.number(PREFILLS) or _prompts(case, budget, sequences)
     blocks = chosen.kv_tokens // BLOCK if chosen.kv_tokens else None
-    return Asked(length, sequences, min(prompts, sequences), budget, given.intents, blocks, whole)
+    return GraphDemand(length, sequences, min(prompts, sequences), budget, given.intents, blocks, whole)
 
 
-def _sequences(case: Case, chosen: Fit) -> int:
-    """Return the manual's usual batch, or as many sequences of the wished lengths as the KV cache holds."""
+def _sequences(case: HabanaCase, chosen: Fit) -> int:
+    """Return the manual's usual batch, or the number of sequences of the given ranges that the KV cache holds."""
     usual, intents = case.thresholds.whole("decode_sequences"), case.given.intents
     if not (intents.input and intents.output and chosen.kv_tokens):
         return usual
@@ -248,60 +258,67 @@ def _sequences(case: Case, chosen: Fit) -> int:
     return max(1, min(usual, chosen.kv_tokens // typical))
 
 
-def _prompts(case: Case, budget: int, sequences: int) -> int:
-    """Return how many prompts one step computes: few answer soonest, a full step's worth computes most."""
+def _prompts(case: HabanaCase, budget: int, sequences: int) -> int:
+    """Return how many prompts one step computes: few for low latency, a full step for high throughput."""
     shortest = case.given.intents.input[0] if case.given.intents.input else 1
     fixed = case.thresholds.whole("prefill_sequences")
-    if not fixed:  # 1.21 filled a step with as many of the shortest as it holds
+    if not fixed:  # 1.21 fills a step with prompts of the shortest length
         return max(1, min(budget // shortest, sequences))
     if case.given.intents.optimize == "throughput":
         return max(1, min(case.thresholds.whole("batched_tokens") // up(shortest, BLOCK), sequences))
     return fixed
 
 
-def _lengths(case: Case, chosen: Fit, asked: Asked) -> dict[str, Value]:
+def _lengths(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> dict[str, Value]:
     thresholds, values = case.thresholds, {}
     if not chosen.sequences:
         because = "the manual's usual batch for decoding"
-        if asked.sequences < thresholds.whole("decode_sequences"):
-            because = "as many sequences of the wished lengths as the KV cache holds: more would be preempted"
-        values[SEQUENCES] = Value(str(asked.sequences), because, ("256, vLLM's own: twice the graphs to warm up",))
+        if demand.sequences < thresholds.whole("decode_sequences"):
+            because = "the KV cache holds this many sequences of the given ranges; vLLM would preempt more"
+        values[SEQUENCES] = Value(
+            str(demand.sequences), because, ("256, vLLM's default: twice as many graphs to warm up",)
+        )
     own = case.model.geometry.max_length if case.model.geometry else None
     if chosen.length and own and chosen.length < own and not {LENGTH} & {*chosen.values, *case.given.flags}:
-        because = "the manual's usual length: a prompt is computed in one step, and each length is a graph more"
-        values[LENGTH] = Value(str(chosen.length), because, (f"{own}, the model's own: --max-model-len asks for it",))
+        because = "the manual's usual length: one step computes a whole prompt, and each length needs another graph"
+        values[LENGTH] = Value(str(chosen.length), because, (f"{own}, the model's own: set --max-model-len for it",))
     if thresholds.number("whole_prompts") and chosen.length:
-        because = f"a prompt is computed in one step: as many tokens as the longest, and no fewer than {SCRIPT} takes"
-        values[BATCHED] = Value(str(asked.budget), because)
+        because = f"one step computes a whole prompt: the tokens of the longest one, but at least the value of {SCRIPT}"
+        values[BATCHED] = Value(str(demand.budget), because)
     if thresholds.number("prefill_flag"):
-        because = "one prompt at a time answers soonest" if asked.prompts == 1 else "a step's worth of short prompts"
-        instead = ("more: longer waits for the first token; --optimize throughput allows them",)
-        values[PREFILLS] = Value(str(asked.prompts), because, instead if asked.prompts == 1 else ())
+        because = "one prompt at a time gives the first token soonest"
+        if demand.prompts != 1:
+            because = "the number of short prompts that fill one step"
+        instead = ("more: a longer wait for the first token; --optimize throughput chooses more",)
+        values[PREFILLS] = Value(str(demand.prompts), because, instead if demand.prompts == 1 else ())
     return values
 
 
 def _graphs(warmup: Warmup, folder: str) -> dict[str, Value]:
-    """Return the buckets' variables; a file's name becomes its path."""
+    """Return the variables of the buckets, with a file's name replaced by its path."""
     return {
         name: value._replace(value=f"{folder}/{value.value}") if value.value in warmup.files else value
         for name, value in warmup.values.items()
     }
 
 
-def _warmup(case: Case, warmup: Warmup) -> dict[str, Value]:
-    """Say how long the warm-up takes, and keep what it compiles."""
+def _warmup(case: HabanaCase, warmup: Warmup) -> dict[str, Value]:
+    """Enable the warm-up, with its duration as the reason."""
     seconds = warmup.graphs * case.thresholds.number("seconds_per_graph")
-    again = seconds * case.thresholds.number("recipe_share")
-    because = f"{warmup.graphs} graphs are compiled before the first request: about {_time(seconds)}" if seconds else ""
-    because = because or "graphs are compiled before the first request"
-    instead = (f"true: each of {warmup.graphs} shapes is compiled when a request first needs it",)
-    kept = f"; with the recipes that are kept, about {_time(again)}" if seconds else ""
-    return {SKIP: Value("false", because + kept, instead)}
+    with_cache = seconds * case.thresholds.number("recipe_share")
+    because = "graphs are compiled before the first request"
+    if seconds:
+        because = (
+            f"{warmup.graphs} graphs are compiled before the first request: about {_time(seconds)}, or about"
+            f" {_time(with_cache)} with cached recipes"
+        )
+    instead = (f"true: each of {warmup.graphs} shapes would be compiled during the first request that needs it",)
+    return {SKIP: Value("false", because, instead)}
 
 
 def _time(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"  # noqa: PLR2004 - both in two digits
 
 
-def _root(case: Case) -> str:
+def _root(case: HabanaCase) -> str:
     return places(case.given.env, case.facts.mounts, case.facts.user[0], local_model=True).shared

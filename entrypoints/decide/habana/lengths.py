@@ -1,4 +1,4 @@
-"""What a model and its weights ask of Gaudi: execution mode, quantisation, switches of single models. Pure."""
+"""Gaudi settings that follow from the model: execution mode, quantisation, settings of single models. Pure."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Notice
-from entrypoints.decide.case import Case as Question
-from entrypoints.decide.conversions import conversions, others, result, suitable, typed
+from entrypoints.decide.case import Case
+from entrypoints.decide.conversions import conversions, convert_command, other_images, output_name, suitable
 from entrypoints.decide.records import Value
 from entrypoints.decide.spread.fit import Fit
 from entrypoints.request.flags import EXECUTOR, EXPERT, QUANTIZATION
@@ -15,23 +15,23 @@ from entrypoints.request.flags import EXECUTOR, EXPERT, QUANTIZATION
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
 SCRIPT = "start_gaudi_vllm_server.sh"
 LINKED = 4
-"""Gaudi2E cards that their own links join; the manual, 1.2.1."""
+"""The number of Gaudi2E cards that direct links join; the manual, 1.2.1."""
 
 _TRUE = ("1", "true", "t", "yes", "y", "on")
 
 
-class Case(Question):
-    """What this accelerator's rules ask of the question."""
+class HabanaCase(Case):
+    """The input, with look-ups that Gaudi's rules use."""
 
     __slots__ = ()
 
     @property
     def name(self) -> str:
-        """The model's last name in lower case, which the vendor's lists of models go by."""
+        """The last part of the model's name in lower case, as in the vendor's lists of models."""
         return self.model.name.rstrip("/").rsplit("/", 1)[-1].lower()
 
     def named(self, threshold: str) -> bool:
-        """Tell whether a list of models has this one."""
+        """Return whether a list of models contains this one."""
         return any(part in self.name for part in self.thresholds.words(threshold))
 
     def word(self, threshold: str) -> str:
@@ -39,169 +39,174 @@ class Case(Question):
         return str(self.thresholds.table[threshold]["value"])
 
     def is_on(self, variable: str) -> bool:
-        """Tell whether the user switched something on."""
+        """Return whether the user enabled a variable."""
         return (self.given.variable(variable) or "").lower() in _TRUE
 
 
 def is_pcie(devices: tuple[Device, ...]) -> bool:
-    """Tell whether the cards are Gaudi2E, whose own links join LINKED."""
+    """Return whether the cards are Gaudi2E, of which direct links join only LINKED."""
     return any(device.name.startswith("HL-288") for device in devices)
 
 
 _MODES = {
-    ("1", False): "HPU graphs: recorded once, replayed without the host",
-    ("1", True): "lazy without graphs: the host traces each step anew",
+    ("1", False): "HPU graphs, recorded once and replayed without the host",
+    ("1", True): "lazy mode without graphs: the host traces each step again",
     ("0", False): "torch.compile",
-    ("0", True): "eager: one operation after the other, for debugging",
+    ("0", True): "eager mode: one operation at a time, for debugging",
 }
-"""Lazy mode and --enforce-eager → what they make together; README_GAUDI.md, execution modes."""
+"""Lazy mode and --enforce-eager → the resulting execution mode; README_GAUDI.md, execution modes."""
 
 
-def mode(case: Case, chosen: Fit) -> dict[str, Value]:
-    """Choose among lazy mode, graphs, torch.compile and eager, and what several cards need for it."""
+def mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+    """Choose among lazy mode, graphs, torch.compile and eager mode, with the settings for several cards."""
     lazy = str(case.thresholds.whole("lazy_mode"))
     eager = case.given.flag("--enforce-eager") == "True"
     because = case.thresholds.table["lazy_mode"]["because"]
     others = tuple(
-        f"{number}{' with --enforce-eager' if slow else ''}: {text}; this stack was validated otherwise"
+        f"{number}{' with --enforce-eager' if slow else ''}: {text}; this stack was not validated with it"
         for (number, slow), text in _MODES.items()
         if number != lazy
     )
     values = {LAZY: Value(lazy, f"{_MODES[lazy, eager]}; {because}", others)}
     if chosen.tensor * chosen.pipeline > 1:
-        because = "several cards with graphs: collectives are recorded into them"
+        because = "several cards with graphs: the graphs include the collectives"
         values["PT_HPU_ENABLE_LAZY_COLLECTIVES"] = Value("true", because)
     if EXPERT in chosen.values and case.thresholds.number("expert_variable"):
-        values["VLLM_EP_SIZE"] = Value(str(chosen.tensor), "experts are spread over all ranks of the group")
+        values["VLLM_EP_SIZE"] = Value(str(chosen.tensor), "the experts are distributed over all ranks of the group")
     if case.given.flag(EXECUTOR) == "mp" or str(chosen.values.get(EXECUTOR, Value("", "")).value) == "mp":
-        because = "a forked child inherits the driver's state and hangs at its end"
+        because = "a forked process inherits the driver's state and hangs when it ends"
         values["VLLM_WORKER_MULTIPROC_METHOD"] = Value("spawn", because)
     return values
 
 
-def quantised(case: Case, chosen: Fit) -> dict[str, Value]:
-    """Return what the weights' type asks for."""
+def quantisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+    """Return the settings for the weights' type."""
     method = case.model.quantization
-    values = {"--dtype": Value("bfloat16", "what the matrix engine computes; vllm-gaudi converts float16 to it")}
+    values = {"--dtype": Value("bfloat16", "the matrix engine computes in bfloat16; vllm-gaudi converts float16 to it")}
     if case.given.variable(QUANT):
         values |= _calibrated(case, chosen)
     elif method in ("awq", "gptq") and case.thresholds.number("own_quantization"):
-        values[QUANTIZATION] = Value(
-            f"{method}_hpu", f"the weights are {method}, for which Gaudi has a kernel of its own"
-        )
+        values[QUANTIZATION] = Value(f"{method}_hpu", f"Gaudi has its own kernel for {method} weights")
     elif _is_float8(case):
-        values |= _loaded(case)
+        values |= _float8_conversion(case)
     return values
 
 
-def _loaded(case: Case) -> dict[str, Value]:
-    """Return what is done to float8 weights while Gaudi2 loads them, where the stack does something."""
+def _float8_conversion(case: HabanaCase) -> dict[str, Value]:
+    """Return the settings that control the conversion of float8 weights while Gaudi2 loads them."""
     how = case.word("fp8_conversion")
     if case.model.converted and how in _SWITCHES:
-        because = "the weights are converted already: scaling them again would round them twice"
+        because = "the weights are converted already; a second scaling would round them twice"
         return {_SWITCHES[how]: Value("false", because)}
     if how != "variable":
         return {}
-    because = "Gaudi2 computes float8 as e4m3fnuz: weights are halved and their scales doubled while loading"
+    because = "Gaudi2 computes float8 as e4m3fnuz, so loading halves the weights and doubles their scales"
     return {_SWITCHES[how]: Value("true", because, ("false: values above 240 overflow",))}
 
 
 _SWITCHES = {"variable": "VLLM_HPU_CONVERT_TO_FP8UZ", "itself": "VLLM_SCALE_ADJUSTMENT"}
-"""How a stack comes by weights that Gaudi2 computes → the variable that says whether it makes them while loading."""
+"""The stack's way to convert float8 weights → the variable that enables the conversion while loading."""
 
 
-def _calibrated(case: Case, chosen: Fit) -> dict[str, Value]:
-    """Return what a QUANT_CONFIG of Intel Neural Compressor asks for."""
+def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
+    """Return the settings for a QUANT_CONFIG of Intel Neural Compressor."""
     because = f"{QUANT} names a quantisation configuration"
-    values = {"PT_HPU_WEIGHT_SHARING": Value("0", f"{because}: shared weights would be quantised twice")}
-    slow = "compiling fp8 operations takes minutes in a step"
-    values["VLLM_ENGINE_ITERATION_TIMEOUT_S"] = Value("3600", slow, ("60, vLLM's own: the engine is declared dead",))
+    values = {"PT_HPU_WEIGHT_SHARING": Value("0", f"{because}, and shared weights would be quantised twice")}
+    slow = "one step can take minutes, because it compiles fp8 operations"
+    instead = ("60, vLLM's default: vLLM would declare the engine dead",)
+    values["VLLM_ENGINE_ITERATION_TIMEOUT_S"] = Value("3600", slow, instead)
     values["VLLM_RPC_TIMEOUT"] = Value("600000", slow)
     if case.thresholds.number("inc_flags"):
         cache = "auto" if case.named("bfloat16_cache") else "fp8_inc"
         values[QUANTIZATION] = Value("inc", because)
-        values["--kv-cache-dtype"] = Value(cache, f"{because}; this model's list says whether its cache is fp8 too")
-        values["VLLM_DISABLE_MARK_SCALES_AS_CONST"] = Value("true", "constant scales are compiled into each graph anew")
+        values["--kv-cache-dtype"] = Value(
+            cache, f"{because}; the vendor's list of models decides whether the cache is fp8 too"
+        )
+        values["VLLM_DISABLE_MARK_SCALES_AS_CONST"] = Value(
+            "true", "constant scales would be compiled into each graph again"
+        )
     weights, device = case.model.weights, chosen.devices[0]
     if weights and device.memory_total and weights.loaded(2) // chosen.tensor > device.memory_total * 0.8:
-        because = "in bfloat16 the weights are larger than the cards: they are quantised on the host"
+        because = "in bfloat16 the weights are larger than the cards' memory, so they are quantised on the host"
         values["--weights-load-device"] = Value("cpu", because)
     return values
 
 
-def _is_float8(case: Case) -> bool:
-    """Tell whether the weights are float8 and the card is one whose float8 is another."""
+def _is_float8(case: HabanaCase) -> bool:
+    """Return whether the weights are float8 on Gaudi2, whose float8 format differs."""
     return case.model.quantization == "fp8" and case.architecture == "gaudi2"
 
 
-def halved(case: Case) -> str:
-    """Return how an unquantised model's weights could be made half as large, or nothing."""
+def halving_hint(case: HabanaCase) -> str:
+    """Return a hint to convert an unquantised model to weights of half the size; empty if there is no script."""
     script = suitable(case.profile, case.model)
     if script is None or script.takes == "fp8":
         return ""
-    return f"; or halve the weights: {typed(case.profile, case.model.name, script)}"
+    return f"; or halve the weights: {convert_command(case.profile, case.model.name, script)}"
 
 
-def switches(case: Case) -> dict[str, Value]:
-    """Return what single models and ranges need."""
+def model_settings(case: HabanaCase) -> dict[str, Value]:
+    """Return settings for single models and for input ranges."""
     values: dict[str, Value] = {}
     if case.named("fp32_softmax_on"):
-        values["VLLM_FP32_SOFTMAX"] = Value("true", f"{case.name} answers wrongly without it")
+        values["VLLM_FP32_SOFTMAX"] = Value("true", f"{case.name} gives wrong answers without it")
     elif case.named("fp32_softmax_off"):
-        values["VLLM_FP32_SOFTMAX"] = Value("false", f"{case.name} is known to answer rightly without it, and faster")
+        values["VLLM_FP32_SOFTMAX"] = Value("false", f"{case.name} gives correct answers without it, and is faster")
     if any(part in case.model.architecture for part in case.thresholds.words("tensor_cache_architectures")):
-        because = f"{case.model.architecture} reads inputs that graphs would otherwise forget"
+        because = f"{case.model.architecture} reads inputs that graphs would otherwise discard"
         values["PT_HPUGRAPH_DISABLE_TENSOR_CACHE"] = Value("false", because)
     if any(part in case.model.architecture for part in case.thresholds.words("hybrid_architectures")):
-        because = "hybrid layers compile better with it"
+        because = "hybrid layers compile better with this setting"
         values["ENABLE_EXPERIMENTAL_FLAGS"] = Value("true", because)
         values["ENABLE_SKIP_REMOVAL_OF_GRAPH_INPUT_IDENTITY_NODES"] = Value("true", because)
     lengths = case.given.intents.input
     if case.thresholds.number("zero_padding"):
         same = lengths is not None and lengths[0] == lengths[1]
-        because = "all prompts are equally long" if same else "padding is computed as zeros, which costs less"
+        because = "all prompts have the same length" if same else "padding with zeros costs less"
         values["VLLM_ZERO_PADDING"] = Value("false" if same else "true", because)
     return values
 
 
-# --- what the user chose --------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _unnamed(case: Case) -> Iterator[Notice]:
-    """Yield that the platform does not name the weights' quantisation: vLLM then refuses to start."""
+def _unsupported_quantisation(case: HabanaCase) -> Iterator[Notice]:
+    """Yield a notice for a quantisation that the platform does not list: vLLM refuses to start with it."""
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
         yield notice("HPU-045", method, f"one of {', '.join(methods)}")
 
 
-def _unconverted(case: Case) -> Iterator[Notice]:
-    """Yield that weights must be converted before they are served."""
+def _unconverted(case: HabanaCase) -> Iterator[Notice]:
+    """Yield a notice if the weights must be converted before serving."""
     if not _is_float8(case) or case.model.converted or case.word("fp8_conversion") != "beforehand":
         return
     name, script = case.model.name, suitable(case.profile, case.model)
-    where = "" if script else f" ({others(case.profile)}; this one has none for such weights)"
-    command = f"{typed(case.profile, name, script)}{where}"
-    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=result(case.profile, name))
+    where = "" if script else f" ({other_images(case.profile)}; this image has none for these weights)"
+    command = f"{convert_command(case.profile, name, script)}{where}"
+    output = output_name(case.profile, name)
+    yield notice("HPU-041", name, "weights that `convert` wrote", command=command, result=output)
 
 
-def _unmeasured(case: Case) -> Iterator[Notice]:
-    """Yield that Intel Neural Compressor was asked for without the measurements that it needs."""
+def _unmeasured(case: HabanaCase) -> Iterator[Notice]:
+    """Yield a notice if Intel Neural Compressor is selected without its measurements."""
     if case.given.flag(QUANTIZATION) != "inc" or case.given.variable(QUANT):
         return
-    script = next((each for each in conversions(case.profile) if each.gives == "measurements"), None)
-    how = typed(case.profile, case.model.name, script) if script else others(case.profile)
-    yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=how)
+    scripts = (script for script in conversions(case.profile) if script.gives == "measurements")
+    script = next(scripts, None)
+    command = convert_command(case.profile, case.model.name, script) if script else other_images(case.profile)
+    yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=command)
 
 
-def warnings(case: Case, chosen: Fit) -> Iterator[Notice]:
-    """Yield what is to be said about the model and the user's own choices."""
-    yield from _unnamed(case)
+def notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
+    """Yield notices about the model and the user's settings."""
+    yield from _unsupported_quantisation(case)
     yield from _unconverted(case)
     yield from _unmeasured(case)
     if case.is_on(SKIP):
         yield notice("HPU-042", f"{SKIP}={case.given.variable(SKIP)}", "false")
     if is_pcie(chosen.devices) and chosen.tensor > LINKED and not case.thresholds.number("host_nic"):
-        yield notice("HPU-043", f"{chosen.tensor} cards", f"at most {LINKED}, or the variant for host NICs")
+        yield notice("HPU-043", f"{chosen.tensor} cards", f"at most {LINKED}, or the variant with host NICs")
     limits = [name for name in case.given.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
     if limits and "pad" not in case.thresholds.words("bucket_ways"):
         yield notice("HPU-044", f"{limits[0]}={case.given.env[limits[0]]}", "not set", variable=limits[0])

@@ -1,8 +1,8 @@
-"""Neuron: cores, lengths, what is compiled, and where the compiled model is kept. Pure.
+"""vLLM on Neuron: cores, lengths, and the shapes that graphs are compiled for. Pure.
 
 Three engines of vLLM on Neuron differ in how they keep the KV cache and name their buckets: transformers-neuronx
 (vLLM 0.3 to 0.7), NxD Inference (the plugin to 0.5, vLLM 0.9 to 0.16) and vLLM Neuron (the plugin from SDK 2.31, vLLM
-0.21 and later). The stack's threshold `engine` says which. Source: Neuron SDK documentation 2.32, vLLM User Guide for
+0.21 and later). The stack's threshold `engine` selects one. Source: Neuron SDK documentation 2.32, vLLM User Guide for
 NxD Inference, and vLLM Neuron's configuration options.
 """
 
@@ -37,8 +37,8 @@ KV_CAP = "VLLM_NEURON_KV_GMU_BUDGET_CAP_FRACTION"
 GUIDE = "vLLM User Guide for NxD Inference"
 
 
-class Case(NamedTuple):
-    """Everything that an engine's own settings follow from."""
+class NeuronCase(NamedTuple):
+    """The input of an engine's own settings."""
 
     facts: Facts
     model: ModelFacts
@@ -46,9 +46,9 @@ class Case(NamedTuple):
     thresholds: Thresholds
     fitted: Fit
     length: int | None
-    """--max-model-len in force."""
+    """Effective --max-model-len."""
     sequences: int
-    """--max-num-seqs in force."""
+    """Effective --max-num-seqs."""
 
     @property
     def block(self) -> int:
@@ -63,34 +63,37 @@ class Case(NamedTuple):
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
-    """Decide all that the user did not.
+    """Choose every setting that the user did not set.
 
     Raises HOST without a usable device or its memory, MODEL, DOES_NOT_FIT, USAGE.
     """
     thresholds = Thresholds(profile["thresholds"])
     engine = ENGINES[str(thresholds.table["engine"]["value"])]
     cores = as_cores(facts, given)
-    shorter, length = _unasked(model, given, thresholds)
-    asked = _aimed(_capped(cores.facts, cores.given, thresholds) if engine.capped else cores.given)
-    fitted = fit(cores.facts, shorter, asked, _rules(cores.facts, thresholds, engine))
-    in_force = fitted.length or _unknown_length(thresholds, engine)
-    sequences = _sequences(fitted, in_force, thresholds)
-    case = Case(facts, model, given, thresholds, fitted, in_force, sequences)
+    limited, length = _default_length(model, given, thresholds)
+    fit_given = _for_latency(cores.given)
+    if engine.capped:
+        fit_given = _with_kv_cap(cores.facts, fit_given, thresholds)
+    fitted = fit(cores.facts, limited, fit_given, _rules(cores.facts, thresholds, engine))
+    effective = fitted.length or _unknown_length(thresholds, engine)
+    sequences = _sequences(fitted, effective, thresholds)
+    case = NeuronCase(facts, model, given, thresholds, fitted, effective, sequences)
     values = {
-        "--dtype": Value("bfloat16", "Neuron computes float16 and bfloat16, and bfloat16 holds every weight's range"),
+        "--dtype": Value("bfloat16", "Neuron supports float16 and bfloat16; bfloat16 has the range of every weight"),
         **_lengths(case, length),
         **_ranks(fitted, given),
         **engine.settings(case),
-        **({} if given.variable(COUNT) else choose_cores(cores.facts.devices, fitted.devices, fitted.tensor)),
     }
-    return Decision(values, (*fitted.findings, *_advice(case, engine), *_left_out(cores.left_out)))
+    if not given.variable(COUNT):
+        values |= choose_cores(cores.facts.devices, fitted.devices, fitted.tensor)
+    return Decision(values, (*fitted.findings, *_notices(case, engine), *_left_out(cores.left_out)))
 
 
 # --- what fits ------------------------------------------------------------------------------------------------------
 
 
 def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
-    """Return what the devices here allow; data parallelism is left to several servers behind a router."""
+    """Return the rules for these devices; data parallelism is left to several servers behind a router."""
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
     usable = thresholds.number("usable_share")
@@ -110,44 +113,48 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     )
 
 
-def _capped(facts: Facts, given: UserFlags, thresholds: Thresholds) -> UserFlags:
-    """State the KV cache's size as vLLM Neuron caps it, so that what is planned is what it takes."""
+def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds) -> UserFlags:
+    """Return the user's flags with the KV cache size that results from vLLM Neuron's cap, for the fit."""
     sizes = [device.memory_total for device in facts.devices if device.memory_total]
     if CACHE_BYTES in given.flags or not sizes:
         return given
     try:
         share = float(given.variable(KV_CAP) or thresholds.number("kv_share"))
         usable = float(given.flag(UTILISATION) or thresholds.number("usable_share"))
-    except ValueError:  # vLLM's to refuse
+    except ValueError:  # vLLM itself refuses it
         return given
     size = str(int(min(sizes) * usable * share))
     return given._replace(flags={**given.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
 
 
-def _aimed(given: UserFlags) -> UserFlags:
-    """Aim at short answers unless something else was wished for: the vendor's recipes take as many cores as help."""
-    intents = given.intents
-    return given if intents.optimize else given._replace(intents=intents._replace(optimize="latency"))
+def _for_latency(given: UserFlags) -> UserFlags:
+    """Return the intents with latency as the default aim: the vendor's recipes use as many cores as help."""
+    if given.intents.optimize:
+        return given
+    return given._replace(intents=given.intents._replace(optimize="latency"))
 
 
 def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
-    """Return what was fitted, in words that say what a device is here."""
+    """Return the fitted values; the reason explains that a device is a core."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
-        aim = "" if given.intents.optimize else "; nothing wished for, so as the vendor's recipes do"
-        because = f"each rank is a logical NeuronCore, called device here{aim}: {values[TENSOR].because}"
+        because = f"each rank is a logical NeuronCore, called device here; {values[TENSOR].because}"
+        if not given.intents.optimize:
+            because = f"{because}; latency is the default on Neuron, as in the vendor's recipes"
         values[TENSOR] = values[TENSOR]._replace(because=because)
     return values
 
 
-def _unasked(model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> tuple[ModelFacts, Value | None]:
-    """Shorten what nobody asked for: each doubling of the length is compiled, and held for every sequence."""
+def _default_length(model: ModelFacts, given: UserFlags, thresholds: Thresholds) -> tuple[ModelFacts, Value | None]:
+    """Limit the model's length by default: each doubling needs another graph, and KV cache for every sequence."""
     geometry, most = model.geometry, thresholds.whole("unasked_context")
-    asked = given.flag(LENGTH) or given.intents.input
-    if asked or geometry is None or geometry.max_length is None or geometry.max_length <= most:
+    set_by_user = given.flag(LENGTH) or given.intents.input
+    if set_by_user or geometry is None or geometry.max_length is None or geometry.max_length <= most:
         return model, None
-    because = "longer ones are compiled only if asked for: --max-model-len, or --input-range and --output-range"
-    value = Value(str(most), because, (f"{geometry.max_length}: the model's own; more graphs and KV cache for each",))
+    because = "longer sequences are compiled only on request: set --max-model-len, or --input-range and --output-range"
+    value = Value(
+        str(most), because, (f"{geometry.max_length}, the model's own: more graphs, and more KV cache for each",)
+    )
     return model._replace(geometry=geometry._replace(max_length=most)), value
 
 
@@ -155,20 +162,22 @@ def _unknown_length(thresholds: Thresholds, engine: Engine) -> int | None:
     return thresholds.whole("unknown_context") if engine.needs_length else None
 
 
-def _lengths(case: Case, shortened: Value | None) -> dict[str, Value]:
-    """State the length and the number of sequences: both are compiled in."""
-    batch = Value(str(case.sequences), "sequences at a time, compiled in; the vendor's own examples serve 1 to 8")
+def _lengths(case: NeuronCase, shortened: Value | None) -> dict[str, Value]:
+    """Set the length and the number of sequences: the graphs are compiled for both."""
+    batch = Value(str(case.sequences), "the graphs are compiled for this batch; the vendor's examples use 1 to 8")
     values = {SEQUENCES: batch}
     if shortened is not None:
         return values | {LENGTH: shortened}
     if case.length is None:
         return values
-    known = "the model's own" if case.fitted.length else f"{case.model.unknown}; {LENGTH} sets another"
-    return values | {LENGTH: Value(str(case.length), f"{known}: it is compiled in")}
+    because = "the model's own length"
+    if not case.fitted.length:
+        because = f"{case.model.unknown}; set {LENGTH} to change it"
+    return values | {LENGTH: Value(str(case.length), f"{because}; the graphs are compiled for this length")}
 
 
 def _sequences(fitted: Fit, length: int | None, thresholds: Thresholds) -> int:
-    """Return how many sequences run at a time: a power of two that the KV cache holds at full length."""
+    """Return the number of concurrent sequences: a power of two that fits in the KV cache at full length."""
     if fitted.sequences:
         return fitted.sequences
     most = thresholds.whole("sequences")
@@ -176,35 +185,34 @@ def _sequences(fitted: Fit, length: int | None, thresholds: Thresholds) -> int:
     return 1 << (min(most, held).bit_length() - 1)
 
 
-# --- what is compiled -----------------------------------------------------------------------------------------------
+# --- compiled shapes ------------------------------------------------------------------------------------------------
 
 
 def buckets(shortest: int, longest: int) -> tuple[int, ...]:
-    """Return the powers of two from the one that holds `shortest`, and `longest` itself at the end."""
-    found = []
+    """Return the powers of two from `shortest` rounded up, below `longest`, and `longest` itself."""
+    sizes = []
     size = 1 << max(0, shortest - 1).bit_length()
     while size < longest:
-        found.append(size)
+        sizes.append(size)
         size *= 2
-    return (*found, longest)
+    return (*sizes, longest)
 
 
-def _prompts(case: Case, longest: int) -> tuple[int, ...]:
-    """Return the prompt lengths that are compiled for: those that --input-range leaves, if it is given."""
+def _prompts(case: NeuronCase, longest: int) -> tuple[int, ...]:
+    """Return the prompt lengths that graphs are compiled for, from the shortest of --input-range."""
     smallest = case.thresholds.whole("smallest_bucket")
-    wished = case.given.intents.input
-    if wished is None:
-        return buckets(min(smallest, longest), longest)
-    return buckets(min(max(smallest, wished[0]), longest), longest)
+    if case.given.intents.input is not None:
+        smallest = max(smallest, case.given.intents.input[0])
+    return buckets(min(smallest, longest), longest)
 
 
-def _time(case: Case, graphs: int) -> str:
-    """Say how long compiling takes, the first time."""
+def _time(case: NeuronCase, graphs: int) -> str:
+    """Return the duration of the first compilation as a reason."""
     weights = case.model.weights
     if weights is None:
-        return f"{graphs} graphs to compile at the first start, minutes each; kept in the cache afterwards"
+        return f"the first start compiles {graphs} graphs in some minutes each; the cache keeps them"
     minutes = max(1, round(case.thresholds.number("compile_minutes_per_gib") * weights.loaded(2) / (1 << 30)))
-    return f"{graphs} graphs to compile, about {minutes} min at the first start; kept in the cache afterwards"
+    return f"the first start compiles {graphs} graphs in about {minutes} min; the cache keeps them"
 
 
 def _json(value: Mapping[str, Any]) -> str:
@@ -216,24 +224,24 @@ def _json(value: Mapping[str, Any]) -> str:
 # --- the engines ----------------------------------------------------------------------------------------------------
 
 
-def _native(case: Case) -> dict[str, Value]:
-    """Set vLLM Neuron's buckets; it sizes its KV cache itself, and keeps compiled graphs below VLLM_CACHE_ROOT."""
+def _native(case: NeuronCase) -> dict[str, Value]:
+    """Return vLLM Neuron's settings: it sizes its KV cache itself and keeps graphs below VLLM_CACHE_ROOT."""
     prompts, batches = _prompts(case, case.chunk), buckets(1, case.sequences)
     config = {"neuron_config": {"num_batched_tokens_buckets": prompts, "num_seqs_buckets": batches}}
-    cap = f"{case.thresholds.number('kv_share'):.0%} of it at most for the KV cache, by {KV_CAP}"
-    whole = "prompts are computed in pieces of this size; the largest bucket must equal it"
+    cap = f"{KV_CAP} limits the KV cache to {case.thresholds.number('kv_share'):.0%} of this share"
+    chunk = "prompts are computed in chunks of this size, which must equal the largest bucket"
     return {
-        BATCHED: Value(str(case.chunk), whole),
+        BATCHED: Value(str(case.chunk), chunk),
         CONFIG: Value(_json(config), _time(case, len(prompts) + len(batches)), (_SAMPLING,)),
         UTILISATION: Value(f"{case.thresholds.number('usable_share'):g}", cap),
     }
 
 
-_SAMPLING = "on_device_sampling_config: faster, but serves greedy answers only, or few of the sampling parameters"
+_SAMPLING = "on_device_sampling_config: faster, but supports only greedy sampling, or few sampling parameters"
 
 
-def _nxdi(case: Case) -> dict[str, Value]:
-    """Set NxD Inference's buckets and block count: it refuses, or overruns, what vLLM would work out by itself."""
+def _nxdi(case: NeuronCase) -> dict[str, Value]:
+    """Return NxD Inference's buckets and block count: it refuses or overruns vLLM's own values."""
     length = case.length or case.thresholds.whole("unknown_context")
     prompts, answers = _prompts(case, length), buckets(min(case.thresholds.whole("smallest_bucket"), length), length)
     override = {
@@ -245,44 +253,49 @@ def _nxdi(case: Case) -> dict[str, Value]:
     return {CONFIG: config, **_blocks(case, length)}
 
 
-def _blocks(case: Case, length: int) -> dict[str, Value]:
-    """Give vLLM's scheduler the block count that is compiled in; one sequence goes without prefix caching."""
+def _blocks(case: NeuronCase, length: int) -> dict[str, Value]:
+    """Return the compiled block count for vLLM's scheduler; a batch of one runs without prefix caching."""
     flag = case.given.flags.get(PREFIXES)
-    if (flag is None and case.sequences > 1) or (flag is not None and flag.value is True):
+    prefix_caching = case.sequences > 1 if flag is None else flag.value is True
+    if prefix_caching:
         blocks = -(-length // case.block) * case.sequences
-        counted = f"{case.sequences} sequences of {length} tokens in blocks of {case.block}; fewer would be overrun"
-        size = "a block of the KV cache with prefix caching; the Neuron kernels' best size"
+        counted = (
+            f"{case.sequences} sequences of {length} tokens in blocks of {case.block}; the engine would overrun fewer"
+        )
+        size = "the best size of a KV cache block for the Neuron kernels with prefix caching"
         return {BLOCKS: Value(str(blocks), counted), BLOCK: Value(str(case.block), size)}
-    counted = "without prefix caching a block is a whole sequence, so exactly as many as sequences"
+    counted = "without prefix caching a block holds a whole sequence, so there is one block per sequence"
     values = {BLOCKS: Value(str(case.sequences), counted)}
     if flag is None:
-        wrong = "with a batch of one, prefix caching gives wrong answers"
-        values[f"--no-{PREFIXES[2:]}"] = Value(value=True, because=f"{wrong} (vllm-neuron README, known issues)")
+        because = "prefix caching gives wrong answers with a batch of one (vllm-neuron README, known issues)"
+        values[f"--no-{PREFIXES[2:]}"] = Value(value=True, because=because)
     return values
 
 
-def _transformers(case: Case) -> dict[str, Value]:
-    """Set transformers-neuronx's buckets, and a block as long as a sequence: it has no paged attention."""
+def _transformers(case: NeuronCase) -> dict[str, Value]:
+    """Return transformers-neuronx's buckets, and a block as long as a sequence: it has no paged attention."""
     length = case.length or case.thresholds.whole("unknown_context")
     prompts, answers = _prompts(case, length), buckets(min(case.thresholds.whole("smallest_bucket"), length), length)
-    told = _time(case, len(prompts) + len(answers))
+    time = _time(case, len(prompts) + len(answers))
     return {
         BLOCK: Value(str(length), "transformers-neuronx keeps a sequence in one block"),
-        "NEURON_CONTEXT_LENGTH_BUCKETS": Value(",".join(map(str, prompts)), told),
-        "NEURON_TOKEN_GEN_BUCKETS": Value(",".join(map(str, answers)), "powers of two, the last as long as a sequence"),
+        "NEURON_CONTEXT_LENGTH_BUCKETS": Value(",".join(map(str, prompts)), time),
+        "NEURON_TOKEN_GEN_BUCKETS": Value(
+            ",".join(map(str, answers)), "powers of two, the last with the length of a sequence"
+        ),
     }
 
 
 class Engine(NamedTuple):
-    """One way of vLLM to run on Neuron."""
+    """One of vLLM's engines for Neuron."""
 
-    settings: Callable[[Case], dict[str, Value]]
+    settings: Callable[[NeuronCase], dict[str, Value]]
     pads_heads: bool
-    """Whether heads are padded and replicated, so that they need not divide."""
+    """Whether the engine pads and replicates heads, so that their number need not be divisible."""
     capped: bool
-    """Whether the KV cache is a share of the memory, rather than all that is left."""
+    """Whether the KV cache is a share of the memory, instead of all remaining memory."""
     needs_length: bool
-    """Whether --max-model-len must be said."""
+    """Whether --max-model-len must be set."""
 
 
 ENGINES = {
@@ -292,11 +305,11 @@ ENGINES = {
 }
 
 
-# --- what the user chose --------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _advice(case: Case, engine: Engine) -> Iterator[Notice]:
-    """Say what speaks against choices of the user's, which are kept."""
+def _notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
+    """Yield notices about settings of the user that are kept but have a cost."""
     tokens, length = case.fitted.kv_tokens, case.length
     if not engine.capped and tokens is not None and length and case.sequences * length > tokens:
         each, held = f"{case.sequences} sequences of {length} tokens", f"at most {tokens // length} sequences"
@@ -312,7 +325,7 @@ def _advice(case: Case, engine: Engine) -> Iterator[Notice]:
 
 
 def _left_out(devices: tuple[Device, ...]) -> tuple[Notice, ...]:
-    """Say which devices do not serve."""
+    """Return a notice with the devices that do not serve."""
     if not devices:
         return ()
     numbers = format_id_list(tuple(device.number for device in devices))

@@ -1,7 +1,7 @@
-"""Shapes that graphs are compiled for ahead of time: ranges of sizes, and how many graphs they make. Pure.
+"""The shapes that graphs are compiled for: buckets of sizes, and the number of graphs. Pure.
 
-A request is padded to the next bucket, so few buckets waste computing and many take long to compile. Three ways to
-space them are known in the field, and each is written here as its authors run it: linear with a ramp-up
+A request is padded to the next bucket: few buckets waste computation, and many take long to compile. Three ways to
+space buckets are in use, and each is implemented here as in its source: linear with a ramp-up
 (vllm-hpu-extension's linear.py), linear within a padding limit (vllm-gaudi's padding_aware.py, and pull request 371 of
 vllm-hpu-extension before it), exponential (exponential.py).
 """
@@ -13,11 +13,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 LONG = 8192
-"""Tokens from which the exponential way of vllm-hpu-extension spaces its upper half evenly."""
+"""Tokens from which vllm-hpu-extension's exponential spacing has an evenly spaced upper half."""
 
 
 class Range(NamedTuple):
-    """Where buckets begin, how far apart they are, where they end."""
+    """The first bucket, the step between buckets, and the last bucket."""
 
     first: int
     step: int
@@ -48,10 +48,10 @@ def _doubling(spread: Range) -> Iterator[int]:
 
 
 def limited(spread: Range, share: float, most: int | None = None) -> Buckets:
-    """Leave out linear buckets as long as no size is padded by more than a share of its bucket, nor by `most`.
+    """Return linear buckets without those that are not needed to limit padding to a share of a bucket, and to `most`.
 
-    A share of 0 leaves none out, 0.5 is nearly exponential. The last size is always a bucket, and each multiple of
-    `most` too.
+    A share of 0 keeps all buckets, 0.5 is nearly exponential. The last size is always a bucket, and so is each multiple
+    of `most`.
     """
     ramp = _ramp(spread)
     kept = list(ramp)
@@ -69,7 +69,7 @@ def limited(spread: Range, share: float, most: int | None = None) -> Buckets:
 
 
 def _ramp(spread: Range) -> list[int]:
-    """Return the first size, and its doublings up to the first one at or above the step."""
+    """Return the first size and its doublings, up to the first at or above the step."""
     sizes = [spread.first]
     while sizes[-1] <= spread.step and max(1, sizes[-1] * 2) <= spread.last:
         sizes.append(max(1, sizes[-1] * 2))
@@ -79,8 +79,8 @@ def _ramp(spread: Range) -> list[int]:
 def exponential(spread: Range, count: int, *, fill: bool = True, long: bool = False) -> Buckets:
     """Space `count` buckets by a constant factor, rounded up to steps.
 
-    Two that round to the same one are resolved with the nearest free step when `fill` is true. `long` spaces the upper
-    half evenly, as vllm-hpu-extension does for prompts from LONG tokens on.
+    If two buckets round to the same step and `fill` is true, the second takes the nearest free step. `long` spaces the
+    upper half evenly, as vllm-hpu-extension does for prompts from LONG tokens.
     """
     if count <= 1 or spread.last <= spread.first:
         return (spread.last,)
@@ -96,7 +96,7 @@ def exponential(spread: Range, count: int, *, fill: bool = True, long: bool = Fa
 
 
 def doublings(last: int) -> int:
-    """Return how many buckets the exponential way takes up to a size: one for each doubling, and the first."""
+    """Return the number of exponential buckets up to a size: one for each doubling, and the first."""
     return math.ceil(math.log2(max(1, last))) + 1
 
 
@@ -105,7 +105,7 @@ def _up(ideal: float, spread: Range) -> int:
 
 
 def _free(ideal: float, spread: Range, taken: set[int]) -> int:
-    """Return the step above, or the nearest to it that is not taken; the step above where all are."""
+    """Return the step above, or the nearest free one; the step above if none is free."""
     above = _up(ideal, spread)
     if above not in taken:
         return above
@@ -114,7 +114,7 @@ def _free(ideal: float, spread: Range, taken: set[int]) -> int:
 
 
 def fallback(size: int, step: int) -> int:
-    """Return what a size beyond all buckets is padded to at run time, when its graph is compiled then."""
+    """Return the padded size, at run time, of a size beyond all buckets."""
     if size <= 1:
         return size
     wide: int = math.ceil(size ** (1 / 3)) * step
@@ -122,7 +122,7 @@ def fallback(size: int, step: int) -> int:
 
 
 def padded(size: int, buckets: Buckets) -> int | None:
-    """Return the smallest bucket that holds a size; None when none does."""
+    """Return the smallest bucket that holds a size; None if no bucket does."""
     from bisect import bisect_left
 
     place = bisect_left(buckets, size)
@@ -135,16 +135,16 @@ def padded(size: int, buckets: Buckets) -> int | None:
 def prompt_graphs(batches: Buckets, lengths: Buckets, budget: int) -> tuple[Graph, ...]:
     """Return the prompt graphs: each batch with each length, within the tokens of one step.
 
-    Where the budget leaves none, all are kept, as vllm-hpu-extension does.
+    If the budget excludes all graphs, all are returned, as in vllm-hpu-extension.
     """
     every = tuple((batch, length) for batch in batches for length in lengths)
     return tuple(graph for graph in every if graph[0] * graph[1] <= budget) or every
 
 
 def decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> tuple[Graph, ...]:
-    """Return the decode graphs: each batch with as many blocks as it has sequences, or more.
+    """Return the decode graphs: each batch with at least as many blocks as sequences.
 
-    Blocks beyond the `most` that there are count once.
+    Numbers of blocks above `most` become one graph with `most` blocks.
     """
     graphs = []
     for batch in batches:
@@ -158,7 +158,7 @@ def decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) ->
 
 
 def count_decode_graphs(batches: Buckets, blocks: Buckets, most: int | None = None) -> int:
-    """Return how many `decode_graphs` would return; linear buckets make tens of thousands."""
+    """Return the number of `decode_graphs` without building them; linear buckets make tens of thousands."""
     from bisect import bisect_left
 
     below = blocks if most is None else blocks[: bisect_left(blocks, most)]

@@ -1,9 +1,9 @@
-"""What lengths requests really have → the buckets that pad least for a given number of graphs. Pure.
+"""The buckets with the least padding for recorded request lengths and a given number of graphs. Pure.
 
-The vendors space buckets by a rule that knows the shortest and the longest request only. With a histogram the best
-choice is a small shortest-path problem: of the sizes that occur, rounded up to a step, take `count` so that the sum of
-what each request is padded by is least. Dynamic programming finds it exactly; the costs satisfy the quadrangle
-inequality, so dividing and conquering takes n·log n for each bucket instead of n².
+The vendors' rules for spacing buckets use only the shortest and the longest request. With a histogram, the best choice
+is a shortest-path problem: select `count` of the occurring sizes, rounded up to a step, so that the total padding is
+minimal. Dynamic programming solves it exactly; the costs satisfy the quadrangle inequality, so divide and conquer takes
+n·log n for each bucket instead of n².
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ Sizes = Mapping[int, float]
 """Size → how often it occurs."""
 
 _SPREAD = 4.0
-"""Standard deviations on either side that a sum of many sequences stays within."""
+"""A sum over many sequences stays within this number of standard deviations of its mean."""
 
 
-class Row(NamedTuple):
-    """One way of spacing buckets, measured on what really occurs."""
+class Spacing(NamedTuple):
+    """One way of spacing buckets, with its padding for the recorded sizes."""
 
     name: str
     buckets: Buckets
     padding: float
-    """Share of what is computed that is padding."""
+    """Padding's share of the computed tokens."""
     best: float
-    """The same share for the best buckets of the same number."""
+    """The padding of the best buckets of the same number."""
 
 
 # --- sizes ----------------------------------------------------------------------------------------------------------
@@ -45,7 +45,7 @@ def prompt_sizes(requests: Iterable[Request]) -> dict[int, float]:
 
 
 def pieces(sizes: Sizes, budget: int | None) -> dict[int, float]:
-    """Return the pieces that prompts are computed in, at most `budget` tokens each; None leaves them whole."""
+    """Return the pieces of prompts, of at most `budget` tokens each; None keeps prompts whole."""
     if budget is None:
         return dict(sizes)
     found: dict[int, float] = {}
@@ -65,9 +65,9 @@ class Running(NamedTuple):
 
 
 def decode_sizes(running: Running, batch: int) -> dict[int, float]:
-    """Return how often so many KV blocks are in use by a batch of sequences, each at a random point of its answer.
+    """Return how often each number of KV blocks is in use by a batch, each sequence at a random point of its answer.
 
-    A sequence of a long answer is met more often; the sum over the batch is nearly normal (central limit theorem).
+    Sequences with long answers run more often; the sum over the batch is nearly normal (central limit theorem).
     """
     middle, deviation = batch * running.mean, math.sqrt(batch * running.variance)
     low = max(batch, math.floor(middle - _SPREAD * deviation))
@@ -91,10 +91,10 @@ def blocks_held(requests: Iterable[Request], block: int) -> Running:
     for prompt, answer, often in requests:
         first, last = prompt // block, (prompt + answer) // block
         for count in range(first, last + 1):
-            there = min(prompt + answer, (count + 1) * block) - max(prompt, count * block)
-            steps += often * there
-            total += often * there * (count + 1)
-            squares += often * there * (count + 1) ** 2
+            steps_in_block = min(prompt + answer, (count + 1) * block) - max(prompt, count * block)
+            steps += often * steps_in_block
+            total += often * steps_in_block * (count + 1)
+            squares += often * steps_in_block * (count + 1) ** 2
     if not steps:
         return Running(0.0, 0.0)
     return Running(total / steps, max(0.0, squares / steps - (total / steps) ** 2))
@@ -104,7 +104,7 @@ def blocks_held(requests: Iterable[Request], block: int) -> Running:
 
 
 def optimal(sizes: Sizes, count: int, step: int, last: int = 0) -> Buckets:
-    """Return at most `count` buckets, multiples of `step`, that pad least; the last one holds `last` and every size."""
+    """Return at most `count` buckets, multiples of `step`, with the least padding; the last holds all sizes."""
     grouped = _grouped(sizes, step)
     if last:
         grouped.setdefault(_up(last, step), (0.0, 0.0))
@@ -117,7 +117,7 @@ def optimal(sizes: Sizes, count: int, step: int, last: int = 0) -> Buckets:
         weight.append(weight[-1] + grouped[edge][1])
 
     def cost(before: int, until: int) -> float:
-        """Return what sizes after the first `before` edges, up to the `until`-th, are padded by in all."""
+        """Return the total padding of the sizes after the first `before` edges, up to the `until`-th."""
         return edges[until - 1] * (often[until] - often[before]) - (weight[until] - weight[before])
 
     rows = [[math.inf] * (len(edges) + 1)]
@@ -148,7 +148,7 @@ def _improve(
     cost: Callable[[int, int], float],
     bounds: tuple[int, int, int, int],
 ) -> None:
-    """Fill a row of the table by dividing: the best predecessor of a later edge is never an earlier one."""
+    """Fill a row of the table by divide and conquer: a later edge's best predecessor is never an earlier one."""
     pending = [bounds]
     while pending:
         low, high, first, last = pending.pop()
@@ -165,7 +165,7 @@ def _improve(
 
 
 def _traced(edges: list[int], rows: list[list[float]], choices: list[list[int]]) -> Buckets:
-    """Return the buckets of the best row: fewer ones where more would pad no less."""
+    """Return the buckets of the best row; of rows with equal padding, the one with the fewest buckets."""
     end = len(edges)
     number = min(range(1, len(rows)), key=lambda count: (round(rows[count][end], 6), count))
     found: list[int] = []
@@ -176,9 +176,9 @@ def _traced(edges: list[int], rows: list[list[float]], choices: list[list[int]])
 
 
 def best_linear(sizes: Sizes, count: int, spread: Range) -> Range:
-    """Return the linear range of at most `count` buckets that pads least, for servers that take no list of buckets."""
+    """Return the linear range of at most `count` buckets with the least padding."""
     longest = max((spread.last, *sizes))
-    edges = {edge: group[0] for edge, group in _grouped(sizes, spread.step).items()}  # the same order, far fewer
+    edges = {edge: group[0] for edge, group in _grouped(sizes, spread.step).items()}  # far fewer sizes, ranked the same
     ranges = [
         Range(first, step, _up(longest, step))
         for step in range(spread.step, longest + spread.step, spread.step)
@@ -196,7 +196,7 @@ def _up(size: float, step: int) -> int:
 
 
 def padding(buckets: Buckets, sizes: Sizes) -> float:
-    """Return the share of what is computed that is padding; what no bucket holds is computed as it is."""
+    """Return padding's share of the computed tokens; a size beyond all buckets is computed unpadded."""
     computed = used = 0.0
     for size, often in sizes.items():
         bucket = padded(size, buckets)
@@ -205,15 +205,15 @@ def padding(buckets: Buckets, sizes: Sizes) -> float:
     return 1 - used / computed if computed else 0.0
 
 
-def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Row, ...]:
-    """Measure the three ways of the vendors, each beside the best choice of as many buckets."""
+def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Spacing, ...]:
+    """Return the vendors' three ways of spacing, each with the best padding of the same number of buckets."""
     ways = {
         "linear": linear(spread),
         "padding-limited": limited(spread, share),
         "exponential": exponential(spread, doublings(spread.last)),
     }
     return tuple(
-        Row(
+        Spacing(
             name,
             buckets,
             padding(buckets, sizes),
@@ -223,9 +223,9 @@ def compared(sizes: Sizes, spread: Range, share: float) -> tuple[Row, ...]:
     )
 
 
-def told(rows: Iterable[Row]) -> str:
-    """Say each way's graphs and padding, and the best of as many."""
+def describe(spacings: Iterable[Spacing]) -> str:
+    """Return each way's buckets and padding, with the best padding of the same number, as a part of a reason."""
     return "; ".join(
-        f"{row.name} {len(row.buckets)} buckets {row.padding:.1%} padding, best of as many {row.best:.1%}"
-        for row in rows
+        f"{spacing.name}: {spacing.padding:.1%} padding with {len(spacing.buckets)} buckets, at best {spacing.best:.1%}"
+        for spacing in spacings
     )

@@ -1,4 +1,4 @@
-"""Which cores each rank's threads run on. Pure."""
+"""The cores on which each rank's threads run. Pure."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Core = tuple[int, ...]
 
 
 class Domain(NamedTuple):
-    """A NUMA node that has both cores and memory for a rank."""
+    """A NUMA node with both cores and memory for a rank."""
 
     node: int
     cores: tuple[Core, ...]
     memory: int
-    """Bytes that can be had there."""
+    """Available bytes."""
 
 
 class Rank(NamedTuple):
-    """One worker process: where it runs, and its share of what is there."""
+    """One worker process: its node, and its share of the node's cores and memory."""
 
     node: int
     cores: tuple[Core, ...]
@@ -30,17 +30,19 @@ class Rank(NamedTuple):
 
 
 def domains(facts: Facts, visible: tuple[int, ...] | None = None) -> tuple[Domain, ...]:
-    """Return the nodes that can hold a rank, `visible` ones only when given.
+    """Return the nodes that can hold a rank; only the `visible` ones, if given.
 
-    Where no node has both cores and memory, everything together is one.
+    If no node has both cores and memory, the whole machine is one domain.
     """
     nodes = [node for node in facts.nodes if visible is None or node.id in visible]
-    found = (Domain(node.id, _cores(facts, set(node.cpus)), node.memory_free) for node in nodes if node.memory_total)
-    whole = tuple(domain for domain in found if domain.cores)
-    if whole:
-        return whole
-    everything = _cores(facts, {cpu.id for cpu in facts.cpus})
-    return (Domain(facts.nodes[0].id if facts.nodes else 0, everything, facts.memory.available),)
+    with_memory = (
+        Domain(node.id, _cores(facts, set(node.cpus)), node.memory_free) for node in nodes if node.memory_total
+    )
+    with_cores = tuple(domain for domain in with_memory if domain.cores)
+    if with_cores:
+        return with_cores
+    all_cores = _cores(facts, {cpu.id for cpu in facts.cpus})
+    return (Domain(facts.nodes[0].id if facts.nodes else 0, all_cores, facts.memory.available),)
 
 
 def _cores(facts: Facts, members: set[int]) -> tuple[Core, ...]:
@@ -50,51 +52,51 @@ def _cores(facts: Facts, members: set[int]) -> tuple[Core, ...]:
 
 
 def time_limit(facts: Facts) -> int | None:
-    """Return how many threads the container's CPU time can keep running; None when it is not limited."""
+    """Return how many threads the container's CPU quota can keep running; None without a quota."""
     quota = facts.cgroup.cpu_quota
     return None if quota is None else max(1, int(quota))
 
 
-def place(found: tuple[Domain, ...], count: int, limit: int | None) -> tuple[Rank, ...]:
-    """Give each rank its node, cores and memory: the nodes with most memory first, several ranks a node if need be."""
-    freest = sorted(found, key=lambda domain: (-domain.memory, domain.node))[:count]
-    chosen = sorted(freest, key=lambda domain: domain.node)
+def place(available: tuple[Domain, ...], count: int, limit: int | None) -> tuple[Rank, ...]:
+    """Give each rank its node, cores and memory: nodes with the most memory first, several ranks per node if needed."""
+    largest = sorted(available, key=lambda domain: (-domain.memory, domain.node))[:count]
+    chosen = sorted(largest, key=lambda domain: domain.node)
     homes = [chosen[number * len(chosen) // count] for number in range(count)]
     most = None if limit is None else max(1, limit // count)
-    return tuple(
-        Rank(home.node, _part(home.cores, number - homes.index(home), homes.count(home))[:most], _share(home, homes))
-        for number, home in enumerate(homes)
-    )
-
-
-def _share(home: Domain, homes: list[Domain]) -> int:
-    return home.memory // homes.count(home)
+    ranks = []
+    for number, home in enumerate(homes):
+        on_node = homes.count(home)
+        cores = _part(home.cores, number - homes.index(home), on_node)[:most]
+        ranks.append(Rank(home.node, cores, home.memory // on_node))
+    return tuple(ranks)
 
 
 def _part(cores: tuple[Core, ...], number: int, count: int) -> tuple[Core, ...]:
-    """Return the given one of `count` parts of about equal size; every rank gets at least one core."""
+    """Return part `number` of `count` parts of about equal size; every rank gets at least one core."""
     part = cores[number * len(cores) // count : (number + 1) * len(cores) // count]
     return part or cores[number % len(cores) : number % len(cores) + 1]
 
 
 def reserved(rank: Rank, thresholds: Thresholds) -> int:
-    """Return how many of a rank's cores the server keeps, where that pays."""
+    """Return how many of a rank's cores are reserved for the API server: 0, 1 or 2, by the number of cores."""
     count = len(rank.cores)
-    return (count >= thresholds.whole("reserve_one_core_from")) + (count >= thresholds.whole("reserve_two_cores_from"))
+    if count >= thresholds.whole("reserve_two_cores_from"):
+        return 2
+    return 1 if count >= thresholds.whole("reserve_one_core_from") else 0
 
 
 def reserved_by_user(total: int, count: int) -> tuple[int, ...]:
-    """Split a user's number of reserved cores over the ranks as vLLM does: the rest goes to the last ones."""
+    """Divide the user's number of reserved cores over the ranks as vLLM does: the last ranks get the remainder."""
     return tuple(total // count + (number >= count - total % count) for number in range(count))
 
 
 def threads(rank: Rank, keep: int, per_core: int) -> tuple[int, ...]:
-    """Return the hardware threads that a rank binds: the first `per_core` of each core but the last `keep` ones."""
+    """Return the hardware threads that a rank binds: `per_core` of each core, except the last `keep` cores."""
     bound = rank.cores[: max(1, len(rank.cores) - keep)]
     return tuple(sorted(thread for core in bound for thread in core[:per_core]))
 
 
 def binding(ranks: tuple[Rank, ...], keeps: tuple[int, ...], per_core: int) -> str:
-    """Return VLLM_CPU_OMP_THREADS_BIND: the ranks' threads in order, parted by `|`."""
+    """Return VLLM_CPU_OMP_THREADS_BIND: the ranks' threads in order, separated by `|`."""
     lists = (threads(rank, keep, per_core) for rank, keep in zip(ranks, keeps, strict=True))
     return "|".join(map(format_id_list, lists))

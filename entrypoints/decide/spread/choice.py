@@ -1,4 +1,4 @@
-"""What is looked at, and which of all ways to spread a model is taken. Pure."""
+"""The input of a fit, and the choice among all splits of a model. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from entrypoints.core.records import Facts
 from entrypoints.decide.records import GIB, does_not_fit, gib
 from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, numbers, widest
-from entrypoints.decide.spread.layouts import Space, space, splits
-from entrypoints.decide.spread.room import Cache, Memory, Room, Rules, Split, room
+from entrypoints.decide.spread.layouts import Space, read_space, splits
+from entrypoints.decide.spread.room import DeviceMemory, DeviceRoom, KvCache, Rules, Split, room
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
@@ -27,60 +27,60 @@ from entrypoints.request.flags import (
 from entrypoints.request.vllm_flags import UserFlags
 
 _UNKNOWN_CACHE = 0.25
-"""Share of the usable memory that stays for the KV cache of a model whose cache only vLLM can tell."""
+"""Share of the usable memory reserved for the KV cache of a model whose cache size only vLLM knows."""
 
 
-class Case(NamedTuple):
-    """Everything that is looked at."""
+class FitCase(NamedTuple):
+    """The input of a fit."""
 
     facts: Facts
     model: ModelFacts
     given: UserFlags
     rules: Rules
     pool: Pool
-    there: Space
-    memory: Memory
-    cache: Cache | None
-    """None where only vLLM can tell what the cache takes."""
+    space: Space
+    memory: DeviceMemory
+    cache: KvCache | None
+    """None if only vLLM knows the size of the model's KV cache."""
     demand: Demand
 
-    def room(self, split: Split) -> Room:
-        """Return one device's account under a split."""
+    def room(self, split: Split) -> DeviceRoom:
+        """Return how one device's memory is used under a split."""
         return room(self.model, self.rules, self.memory, split)
 
 
 class Choice(NamedTuple):
-    """A split, and the longest sequence under it."""
+    """A split, and the sequence length and tokens that it allows."""
 
     split: Split
-    room: Room
+    room: DeviceRoom
     length: int | None
     tokens: int | None
 
 
 def is_known(given: UserFlags, name: str) -> bool:
-    """Tell whether this image's vLLM has a flag."""
+    """Return whether this image's vLLM has a flag."""
     return not given.known or name in given.known
 
 
-def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Case:
-    """Look at everything once. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
+def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> FitCase:
+    """Collect the input of a fit. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
     if model.problem and given.number(TENSOR) is None:
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
     user = _utilisation(given)
     pool = choose_pool(facts, given.intents.devices, user or rules.usable)
-    there = space(given, len(pool.devices), widest(pool.devices, facts.links))
+    space = read_space(given, len(pool.devices), widest(pool.devices, facts.links))
     if not (rules.data and is_known(given, DATA)):
         rules = rules._replace(data=False)
     if not is_known(given, EXPERT):
         rules = rules._replace(expert="")
-    return Case(
+    return FitCase(
         facts,
         model,
         given,
         rules,
         pool,
-        there,
+        space,
         _memory(facts, pool, given, rules),
         _cache(model, given, rules),
         read_demand(model, given, rules.block),
@@ -88,130 +88,137 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
 
 
 def _utilisation(given: UserFlags) -> float | None:
-    """Return the share of memory that the user sets. Raises USAGE for one that vLLM refuses."""
+    """Return the user's share of memory. Raises USAGE for a share that vLLM refuses."""
     share = _decimal(given, UTILISATION)
     if share is not None and not 0 < share <= 1:
         message = f"{UTILISATION} {given.flag(UTILISATION)}: expected a share above 0, at most 1"
-        raise EntrypointError(USAGE, message, "0.9 is vLLM's own")
+        raise EntrypointError(USAGE, message, "vLLM's default is 0.9")
     return share
 
 
 def _decimal(given: UserFlags, name: str) -> float | None:
-    """Return a flag's decimal number; what is none is vLLM's to refuse."""
+    """Return a flag's decimal number; None if it is not a number, which vLLM itself refuses."""
     try:
         return float(given.flag(name) or "")
     except ValueError:
         return None
 
 
-def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> Memory:
-    """Return what the device that offers least offers. Raises HOST where nothing tells a device's memory."""
+def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> DeviceMemory:
+    """Return the memory of the smallest device. Raises HOST if a device's memory is unknown."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
     if not total or not all(totals):
-        hint = next((f"expected {failure.expected}" for failure in facts.failures), "run `check` for what is lacking")
+        hint = f"expected {facts.failures[0].expected}" if facts.failures else "run `check` for what is missing"
         why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
-        raise EntrypointError(HOST, f"nothing tells the memory of devices {numbers(pool.devices)}{why}", hint)
+        raise EntrypointError(HOST, f"the memory of devices {numbers(pool.devices)} is unknown{why}", hint)
     user, cache = _utilisation(given), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
-    return Memory(total, user if user is not None else _share(pool, total, rules), offload, cache)
+    return DeviceMemory(total, user if user is not None else _share(pool, total, rules), offload, cache)
 
 
 def _share(pool: Pool, total: int, rules: Rules) -> float:
-    """Return the share vLLM may take: less where others hold memory, since vLLM refuses more than is free."""
-    free = [memory for device in pool.devices if (memory := free_memory(device)) is not None]
-    return min(rules.usable, int(100 * min(free, default=total) / total) / 100)
+    """Return the share for vLLM: less if other processes hold memory, since vLLM refuses more than is free."""
+    sizes = [free_memory(device) for device in pool.devices]
+    free = min((size for size in sizes if size is not None), default=total)
+    return min(rules.usable, int(100 * free / total) / 100)
 
 
-def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> Cache | None:
+def _cache(model: ModelFacts, given: UserFlags, rules: Rules) -> KvCache | None:
     if model.geometry is None:
         return None
     kind = given.flag(CACHE_TYPE) or "auto"
     element = 1 if kind.startswith(("fp8", "int8")) else rules.kv_element
-    return Cache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk)
+    return KvCache(model.geometry, element, rules.block, given.number(BATCHED) or rules.chunk)
 
 
-def loaded_bytes(case: Case) -> int:
-    """Return what all weights take when loaded; 0 where that is not known."""
+def loaded_bytes(case: FitCase) -> int:
+    """Return the bytes of all loaded weights; 0 if unknown."""
     return case.model.weights.loaded(case.rules.element) if case.model.weights else 0
 
 
 # --- the choice -----------------------------------------------------------------------------------------------------
 
 
-def choose(case: Case, ways: tuple[Split, ...]) -> Choice:
-    """Return the first way that holds all that is wished; else the one that comes nearest. Raises DOES_NOT_FIT."""
+def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
+    """Return the first split that meets the demand, else the closest one. Raises DOES_NOT_FIT."""
     if case.model.weights is None and case.cache is None:
-        return Choice(ways[0], case.room(ways[0]), case.demand.length, None)
-    choices = [choice for split in ways if (choice := under(case, split))]
+        return Choice(possible[0], case.room(possible[0]), case.demand.length, None)
+    choices = _choices(case, possible)
     for choice in choices:
         if is_enough(case, choice):
             return choice
     if not choices or _is_too_short(case, max(choices, key=_length)):
-        raise _refusal(case, ways, choices)
-    whole = [choice for choice in choices if _length(choice) == max(map(_length, choices))]
-    return max(whole, key=lambda choice: (choice.tokens or 0) * choice.split.data)
+        raise _refusal(case, possible, choices)
+    longest = max(map(_length, choices))
+    with_longest = [choice for choice in choices if _length(choice) == longest]
+    return max(with_longest, key=lambda choice: (choice.tokens or 0) * choice.split.data)
+
+
+def _choices(case: FitCase, possible: tuple[Split, ...]) -> list[Choice]:
+    """Return the choices under those splits that leave room for a KV cache."""
+    choices = (choice_under(case, split) for split in possible)
+    return [choice for choice in choices if choice is not None]
 
 
 def _length(choice: Choice) -> int:
     return choice.length or 0
 
 
-def under(case: Case, split: Split) -> Choice | None:
-    """Return what a split gives; None where the weights leave no room."""
-    account, length = case.room(split), case.demand.length
+def choice_under(case: FitCase, split: Split) -> Choice | None:
+    """Return the length and tokens under a split; None if the weights leave no room."""
+    room, length = case.room(split), case.demand.length
     if case.cache is None:
-        return Choice(split, account, length, None) if account.left >= _UNKNOWN_CACHE * account.usable else None
-    if account.left <= 0:
+        if room.left < _UNKNOWN_CACHE * room.usable:
+            return None
+        return Choice(split, room, length, None)
+    if room.left <= 0:
         return None
     if length is None:
-        one = case.rules.shortest_context
-        return Choice(split, account, None, case.cache.tokens(account.left, one, split))
-    longest = case.cache.longest(account.left, length, split)
+        return Choice(split, room, None, case.cache.tokens(room.left, case.rules.shortest_context, split))
+    longest = case.cache.longest(room.left, length, split)
     if longest < 1:
         return None
-    return Choice(split, account, longest, case.cache.tokens(account.left, longest, split))
+    return Choice(split, room, longest, case.cache.tokens(room.left, longest, split))
 
 
-def is_enough(case: Case, choice: Choice) -> bool:
-    """Tell whether a choice holds the whole length and all sequences that are wished for."""
+def is_enough(case: FitCase, choice: Choice) -> bool:
+    """Return whether a choice has the full length and room for all required sequences."""
     if choice.tokens is None:
         return True
-    whole = case.demand.length is None or choice.length == case.demand.length
-    return whole and choice.tokens >= case.demand.tokens(choice.split.data)
+    full_length = case.demand.length is None or choice.length == case.demand.length
+    return full_length and choice.tokens >= case.demand.tokens(choice.split.data)
 
 
-def _is_too_short(case: Case, choice: Choice) -> bool:
-    """Tell whether even the longest sequence that fits is too short to serve."""
+def _is_too_short(case: FitCase, choice: Choice) -> bool:
+    """Return whether the sequence length is too short to serve."""
     if choice.length is None or choice.length == case.demand.length:
         return False
     return case.demand.fixed or choice.length < case.rules.shortest_context
 
 
-def _refusal(case: Case, ways: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
-    best = max(ways, key=lambda split: case.room(split).left)
-    account = max(choices, key=_length).room if choices else case.room(best)
+def _refusal(case: FitCase, possible: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
+    best = max(possible, key=lambda split: case.room(split).left)
     split = max(choices, key=_length).split if choices else best
-    length = case.demand.length if case.cache else None
-    need = f", {length} tokens of KV cache {gib(case.cache.bytes(length, split))}" if case.cache and length else ""
-    message = f"{case.model.name}: with {split.words()}, {account.words()}{need}"
+    length, need = case.demand.length, ""
+    if case.cache and length:
+        need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
+    message = f"{case.model.name}: with {split.as_flags()}, {case.room(split).describe()}{need}"
     return does_not_fit(message, "; ".join(_what_fits(case, choices)))
 
 
-def _what_fits(case: Case, choices: list[Choice]) -> Iterator[str]:
-    """Yield what would fit, the nearest first."""
+def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
+    """Yield changes that would make the model fit, the smallest change first."""
     if choices:
         longest = max(map(_length, choices))
         if longest >= case.rules.shortest_context:
             yield f"{LENGTH} {longest} fits"
-    free = case.there._replace(tensor=None, pipeline=None, data=None)
-    if free != case.there:
-        others = [
-            choice for way in splits(case.model, case.rules, free, loaded_bytes(case)) if (choice := under(case, way))
-        ]
+    without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)
+    if without_fixed != case.space:
+        others = _choices(case, splits(case.model, case.rules, without_fixed, loaded_bytes(case)))
         fitting = next((choice for choice in others if is_enough(case, choice)), None)
         if fitting:
-            yield f"{fitting.split.words()} fits"
+            yield f"{fitting.split.as_flags()} fits"
     if case.rules.element > 1 and not case.model.quantization:
-        yield "a quantised model takes less"
-    yield f"more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"
+        yield "a quantised model takes less memory"
+    yield f"use more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"

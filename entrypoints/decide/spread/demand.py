@@ -1,4 +1,4 @@
-"""How long sequences may be and how many run at once, from flags, intents and the model. Pure."""
+"""The required sequence length and concurrency, from flags, intents and the model. Pure."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from entrypoints.request.vllm_flags import UserFlags
 
 
 class Demand(NamedTuple):
-    """What is asked of one server."""
+    """The requirements on one server."""
 
     length: int | None
-    """Tokens of the longest sequence, prompt and answer; None where only vLLM can tell."""
+    """Tokens of the longest sequence, prompt and answer; None if only vLLM knows it."""
     because: str
     fixed: bool = False
-    """Whether a shorter length would not do: the user named it."""
-    wished: bool = False
-    """Whether it follows from intents."""
+    """Whether the user set the length, so that it must not be shortened."""
+    from_intents: bool = False
+    """Whether the length follows from intents."""
     left_to_vllm: bool = False
     """Whether the user lets vLLM find the length (auto, -1)."""
     typical: int | None = None
-    """Tokens of a sequence of mean length; None where nobody said."""
+    """Tokens of a sequence of mean length; None if unknown."""
     concurrency: int = 1
 
     def tokens(self, engines: int) -> int:
-        """Return the tokens that one of so many engines should hold at once."""
+        """Return the number of tokens that each of these engines must hold at once."""
         each = -(-self.concurrency // engines)
         return max(self.length or 0, each * (self.typical or 0))
 
 
 def read_demand(model: ModelFacts, given: UserFlags, block: int) -> Demand:
-    """Read it: the user's flag first, then intents, then the model's own length. Raises DOES_NOT_FIT."""
+    """Return the demand: by the user's flag, else by intents, else by the model's length. Raises DOES_NOT_FIT."""
     intents, most = given.intents, model.geometry.max_length if model.geometry else None
     user, concurrency = given.flag(LENGTH), intents.concurrency or 1
     typical = None
@@ -46,12 +46,17 @@ def read_demand(model: ModelFacts, given: UserFlags, block: int) -> Demand:
     if not (intents.input and intents.output):
         return Demand(most, "", typical=typical, concurrency=concurrency)
     longest = intents.input[1] + intents.output[1]
-    if given.flag(OVERRIDES) is not None:  # which may lengthen it
+    if given.flag(OVERRIDES) is not None:  # it can change the model's length
         most = None
     if most is not None and longest > most:
-        message = f"{model.name}: --input-range and --output-range add up to {longest} tokens, the model knows {most}"
-        raise EntrypointError(DOES_NOT_FIT, message, f"shorten them to {most} together, or take a longer model")
+        message = (
+            f"{model.name}: --input-range and --output-range add up to {longest} tokens, the model supports {most}"
+        )
+        hint = f"shorten them to {most} in total, or use a model with a longer context"
+        raise EntrypointError(DOES_NOT_FIT, message, hint)
     rounded = -(-longest // block) * block
     length = rounded if most is None else min(most, rounded)
-    because = f"prompts of up to {intents.input[1]} and answers of up to {intents.output[1]} tokens, in whole blocks"
-    return Demand(length, because, fixed=True, wished=True, typical=typical, concurrency=concurrency)
+    because = (
+        f"prompts of up to {intents.input[1]} tokens and answers of up to {intents.output[1]} tokens, in whole blocks"
+    )
+    return Demand(length, because, fixed=True, from_intents=True, typical=typical, concurrency=concurrency)

@@ -1,8 +1,8 @@
-"""Which devices serve, and in which order, so that ranks that talk most sit on the fastest links. Pure."""
+"""The choice and order of devices: ranks that communicate most get the fastest links. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from entrypoints.checks.findings import notice
@@ -12,24 +12,24 @@ from entrypoints.core.records import Device, Facts, Link, Notice
 from entrypoints.decide.records import gib
 
 FABRIC, SOCKET, FAR = 2, 1, 0
-"""How fast a link is: the vendor's own between devices, PCIe of one processor, PCIe between processors."""
+"""Speed of a link: the vendor's own between devices, PCIe of one processor, PCIe between processors."""
 
 _SAME_SOCKET = ("PIX", "PXB", "PHB", "NODE", "PCIE", "PCI", "PIX+PXB")
 _UNRELATED = ("SYS", "NA", "N/A", "NONE", "UNKNOWN", "")
-"""As nvidia-smi, npu-smi, rocm-smi and xpu-smi name links over PCIe; every other word is a vendor's own fabric."""
+"""Names of links over PCIe in nvidia-smi, npu-smi, rocm-smi and xpu-smi; any other name is a vendor's own link."""
 
-_ALIKE = 0.9
-"""Share of the largest memory that devices of one name must have to work together: firmware keeps some of it."""
+_SIMILAR_MEMORY = 0.9
+"""Least ratio of memory sizes of devices that serve together: firmware reserves a varying part of the memory."""
 
 _FREE = 0.8
-"""Share of what vLLM may take that must be free, so that a device is worth taking."""
+"""Share of vLLM's part of the memory that must be free for a device to count as free."""
 
-_GOOD = "healthy, free, alike"
-"""What devices are expected to be."""
+_EXPECTED = "healthy, free, alike"
+"""The expected state of devices."""
 
 
 class Pool(NamedTuple):
-    """The devices that may serve, in the vendor's order, and what is to be said about the others."""
+    """The devices that may serve, in the vendor's order, and notices about the others."""
 
     devices: tuple[Device, ...]
     findings: tuple[Notice, ...] = ()
@@ -41,47 +41,46 @@ def numbers(devices: Iterable[Device]) -> str:
 
 
 def free_memory(device: Device) -> int | None:
-    """Return what nobody holds of a device's memory; None where nothing tells its memory."""
+    """Return the free bytes of a device's memory; None if its memory is unknown."""
     return None if device.memory_total is None else device.memory_total - (device.memory_used or 0)
 
 
-def choose_pool(facts: Facts, wished: tuple[int, ...] | None, usable: float) -> Pool:
-    """Choose the devices that may serve: those wished for, else all that are healthy, free and alike.
+def choose_pool(facts: Facts, requested: tuple[int, ...] | None, usable: float) -> Pool:
+    """Choose the devices that may serve: those of --devices, else all that are healthy, free and alike.
 
-    Raises HOST where there is none, USAGE where one is wished for that is not there.
+    Raises HOST if there is none, USAGE for a requested device that does not exist.
     """
     if not facts.devices:
-        raise EntrypointError(HOST, f"no {facts.accelerator} device is here", "run `check`, and `facts` for what is")
-    if wished is not None:
-        return _wished(facts, wished, usable)
-    healthy, sick = _parted(facts.devices, is_healthy)
-    free, taken = _parted(healthy, lambda device: not is_taken(device, usable))
+        raise EntrypointError(
+            HOST, f"no {facts.accelerator} device found", "run `check`, or `facts` for what was found"
+        )
+    if requested is not None:
+        return _requested_pool(facts, requested, usable)
+    healthy = tuple(device for device in facts.devices if is_healthy(device))
+    unhealthy = tuple(device for device in facts.devices if not is_healthy(device))
+    free = tuple(device for device in healthy if not is_in_use(device, usable))
+    in_use = tuple(device for device in healthy if is_in_use(device, usable))
     if not free:
-        found = f"{_named('not healthy', sick)}{_named('held by others', taken)}"
-        hint = "end what holds them, or name devices nonetheless: --devices " + numbers(facts.devices)
-        raise EntrypointError(HOST, f"of {len(facts.devices)} devices none is healthy and free{found}", hint)
-    alike, foreign = _largest_family(free)
-    return Pool(alike, tuple(_left_out(sick, taken, foreign, alike[0].name)))
+        states = f"{_labelled('not healthy', unhealthy)}{_labelled('held by other processes', in_use)}"
+        hint = f"end the processes that hold them, or select devices anyway: --devices {numbers(facts.devices)}"
+        raise EntrypointError(HOST, f"none of {len(facts.devices)} devices is healthy and free{states}", hint)
+    alike, different = _largest_family(free)
+    return Pool(alike, tuple(_excluded(unhealthy, in_use, different, alike[0].name)))
 
 
 def is_healthy(device: Device) -> bool:
-    """Tell whether nothing speaks against a device."""
+    """Return whether a device is healthy, or its health unknown."""
     return device.health.lower() in ("", "ok")
 
 
-def is_taken(device: Device, usable: float) -> bool:
-    """Tell whether another process holds a device: its driver says so, or too little of its memory is free.
+def is_in_use(device: Device, usable: float) -> bool:
+    """Return whether another process uses a device: its driver reports it, or too little of its memory is free.
 
-    A desktop's few hundred MiB are no reason to leave a device out: then vLLM takes a smaller share.
+    A device with a few hundred MiB of a desktop is not excluded: vLLM then gets a smaller share.
     """
     free = free_memory(device)
     full = device.memory_total is not None and free is not None and free < _FREE * usable * device.memory_total
     return device.busy is True or full
-
-
-def _parted(devices: Iterable[Device], good: Callable[[Device], bool]) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
-    everything = tuple(devices)
-    return tuple(filter(good, everything)), tuple(device for device in everything if not good(device))
 
 
 def _largest_family(devices: tuple[Device, ...]) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
@@ -91,26 +90,30 @@ def _largest_family(devices: tuple[Device, ...]) -> tuple[tuple[Device, ...], tu
     return best, tuple(device for device in devices if device not in best)
 
 
+def _is_similar(size: int, other: int) -> bool:
+    return _SIMILAR_MEMORY <= size / max(1, other) <= 1 / _SIMILAR_MEMORY
+
+
 def _alike(device: Device, first: Device) -> bool:
     if device.memory_total is None or first.memory_total is None:
         return device.name == first.name and device.memory_total == first.memory_total
-    return device.name == first.name and _ALIKE <= device.memory_total / max(1, first.memory_total) <= 1 / _ALIKE
+    return device.name == first.name and _is_similar(device.memory_total, first.memory_total)
 
 
-def _named(what: str, devices: tuple[Device, ...]) -> str:
-    return f"; {what}: {numbers(devices)}" if devices else ""
+def _labelled(label: str, devices: tuple[Device, ...]) -> str:
+    return f"; {label}: {numbers(devices)}" if devices else ""
 
 
-def _left_out(
-    sick: tuple[Device, ...], taken: tuple[Device, ...], foreign: tuple[Device, ...], name: str
+def _excluded(
+    unhealthy: tuple[Device, ...], in_use: tuple[Device, ...], different: tuple[Device, ...], name: str
 ) -> Iterator[Notice]:
-    """Yield which devices are not used, by what speaks against them; `name` is that of the devices that are."""
-    if sick:
-        yield notice("PLAN-021", _states(sick), _GOOD, devices=numbers(sick))
-    if taken:
-        yield notice("PLAN-022", _states(taken), _GOOD, devices=numbers(taken))
-    if foreign:
-        yield notice("PLAN-023", _states(foreign), _GOOD, devices=numbers(foreign), name=name)
+    """Yield notices about excluded devices; `name` is the name of the used ones."""
+    if unhealthy:
+        yield notice("PLAN-021", _states(unhealthy), _EXPECTED, devices=numbers(unhealthy))
+    if in_use:
+        yield notice("PLAN-022", _states(in_use), _EXPECTED, devices=numbers(in_use))
+    if different:
+        yield notice("PLAN-023", _states(different), _EXPECTED, devices=numbers(different), name=name)
 
 
 def _states(devices: Iterable[Device]) -> str:
@@ -122,27 +125,32 @@ def _state(device: Device) -> str:
     return f"{device.number}: {device.name}{', ' + device.health if device.health else ''}{used}"
 
 
-def _wished(facts: Facts, wished: tuple[int, ...], usable: float) -> Pool:
-    there = {device.number: device for device in facts.devices}
-    missing = [number for number in wished if number not in there]
+def _requested_pool(facts: Facts, requested: tuple[int, ...], usable: float) -> Pool:
+    """Return the devices of --devices, with notices about doubtful ones. Raises USAGE."""
+    by_number = {device.number: device for device in facts.devices}
+    missing = tuple(number for number in requested if number not in by_number)
     if missing:
-        message = f"--devices {format_id_list(wished)}: no device {format_id_list(tuple(missing))} is here"
-        raise EntrypointError(USAGE, message, f"there are {numbers(facts.devices)}")
-    devices = tuple(there[number] for number in wished)
-    doubtful = tuple(device for device in devices if not is_healthy(device) or is_taken(device, usable))
+        message = f"--devices {format_id_list(requested)}: no device {format_id_list(missing)}"
+        raise EntrypointError(USAGE, message, f"available devices: {numbers(facts.devices)}")
+    devices = tuple(by_number[number] for number in requested)
+    doubtful = tuple(device for device in devices if not is_healthy(device) or is_in_use(device, usable))
     mixed = tuple(device for device in devices if not _alike(device, devices[0]))
-    return Pool(devices, (*_doubted("not healthy, or held by others", doubtful), *_doubted("unlike the first", mixed)))
+    findings = (
+        *_doubts("not healthy, or held by other processes", doubtful),
+        *_doubts("different from the first", mixed),
+    )
+    return Pool(devices, findings)
 
 
-def _doubted(why: str, devices: tuple[Device, ...]) -> tuple[Notice, ...]:
-    return (notice("PLAN-024", _states(devices), _GOOD, why=why),) if devices else ()
+def _doubts(why: str, devices: tuple[Device, ...]) -> tuple[Notice, ...]:
+    return (notice("PLAN-024", _states(devices), _EXPECTED, why=why),) if devices else ()
 
 
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
 def speed(kind: str) -> int:
-    """Return how fast a kind of link is."""
+    """Return the speed of a kind of link."""
     word = kind.strip().upper()
     if word in _UNRELATED:
         return FAR
@@ -150,7 +158,7 @@ def speed(kind: str) -> int:
 
 
 def islands(devices: Iterable[Device], links: Iterable[Link], least: int) -> tuple[tuple[Device, ...], ...]:
-    """Return the groups of devices that links of at least that speed join, in the order of their first device."""
+    """Return the groups of devices joined by links of at least this speed, in the order of their first device."""
     groups = [[device] for device in devices]
     home = {group[0].number: group for group in groups}
     for link in links:
@@ -164,9 +172,9 @@ def islands(devices: Iterable[Device], links: Iterable[Link], least: int) -> tup
 
 
 def widest(devices: tuple[Device, ...], links: tuple[Link, ...]) -> int:
-    """Return how many devices the fastest kind of link that is here joins; all where nothing tells of links."""
-    here = {device.number for device in devices}
-    speeds = [speed(link.kind) for link in links if link.first in here and link.second in here]
+    """Return the number of devices that the fastest kind of link joins; all devices if no links are known."""
+    known = {device.number for device in devices}
+    speeds = [speed(link.kind) for link in links if link.first in known and link.second in known]
     fastest = max(speeds, default=FAR)
     if fastest == FAR:
         return len(devices)
@@ -176,7 +184,7 @@ def widest(devices: tuple[Device, ...], links: tuple[Link, ...]) -> int:
 def arrange(
     devices: tuple[Device, ...], links: tuple[Link, ...], size: int, count: int
 ) -> tuple[tuple[Device, ...], ...]:
-    """Pick `count` groups of `size` devices, each within the fastest island, NUMA node and row that still holds it."""
+    """Return `count` groups of `size` devices, each on the fastest links and the NUMA node with enough devices left."""
     left, groups = devices, []
     for _ in range(count):
         group = _group(left, links, size)
@@ -189,12 +197,12 @@ def _group(devices: tuple[Device, ...], links: tuple[Link, ...], size: int) -> t
     for least in (FABRIC, SOCKET):
         wide = [island for island in islands(devices, links, least) if len(island) >= size]
         if wide:
-            return _near(min(wide, key=len), size)
-    return _near(devices, size)
+            return _on_one_node(min(wide, key=len), size)
+    return _on_one_node(devices, size)
 
 
-def _near(devices: tuple[Device, ...], size: int) -> tuple[Device, ...]:
-    """Return the first devices of the smallest NUMA node that has enough, else the first of all."""
+def _on_one_node(devices: tuple[Device, ...], size: int) -> tuple[Device, ...]:
+    """Return the first devices of the smallest NUMA node with enough of them, else the first of all devices."""
     nodes = {device.node for device in devices if device.node is not None}
     homes = [tuple(device for device in devices if device.node == node) for node in sorted(nodes)]
     return min((home for home in homes if len(home) >= size), key=len, default=devices)[:size]

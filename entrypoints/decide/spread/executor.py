@@ -1,8 +1,9 @@
-"""Whether vLLM's worker is a process of its own, and how its threads are then bound. Pure.
+"""Whether vLLM's CPU worker is a separate process, and how its threads are bound. Pure.
 
-vLLM 0.32 gives the CPU backend a worker process, since only there it can bind threads (utils/ompmultiprocessing.py),
-unless VLLM_ENABLE_V1_MULTIPROCESSING=0 (platforms/cpu.py): then the engine core computes itself. That saves one of four
-imports of torch and vLLM, and the ring buffers in /dev/shm, for which Docker's 64 MiB are too few.
+vLLM 0.32 starts a worker process on the CPU backend, because it can bind threads only there
+(utils/ompmultiprocessing.py). With VLLM_ENABLE_V1_MULTIPROCESSING=0 (platforms/cpu.py) the engine core computes itself:
+this saves one of four imports of torch and vLLM, and the ring buffers in /dev/shm, for which Docker's default of 64 MiB
+is too small.
 """
 
 from __future__ import annotations
@@ -18,36 +19,38 @@ from entrypoints.request.vllm_flags import UserFlags
 BIND = "VLLM_CPU_OMP_THREADS_BIND"
 OWN_PROCESSES = "VLLM_ENABLE_V1_MULTIPROCESSING"
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
-SEARCHED = "PYTHONPATH"
+PYTHON_PATH = "PYTHONPATH"
 PLUGIN = "/opt/drydock/entrypoints/plugin"
-"""Where images have what makes vLLM's CPU platform keep METHOD (plugin/drydock_plugin)."""
+"""Folder of the plugin in an image; the plugin makes vLLM's CPU platform keep METHOD (plugin/drydock_plugin)."""
 
 MIB = 1 << 20
 WORKER_SHARED_MEMORY = 241 * MIB
-"""What a worker's answers need free in /dev/shm: ten chunks of 24 MiB, from vLLM 0.32's MessageQueue."""
+"""Bytes that a worker's answers need in /dev/shm: ten chunks of 24 MiB, by vLLM 0.32's MessageQueue."""
 
 _HINT = "docker run --shm-size=4g …, or in Kubernetes an emptyDir with medium Memory at /dev/shm"
 
 
 def choose_executor(facts: Facts, given: UserFlags, ranks: int, binding: Value) -> dict[str, Value]:
-    """Choose the executor, and what binds the threads under it.
+    """Choose the executor, and the settings that bind its threads.
 
-    Raises HOST where worker processes are needed, or asked for, and /dev/shm is too small for them.
+    Raises HOST if worker processes are needed or requested, and /dev/shm is too small for them.
     """
     free = _shared_memory(facts)
     enough = free >= WORKER_SHARED_MEMORY
-    asked = given.flag(EXECUTOR) or given.variable(OWN_PROCESSES) or given.variable(BIND)
-    if ranks == 1 and not asked and not (enough and _pins(facts, binding)):
+    set_by_user = given.flag(EXECUTOR) or given.variable(OWN_PROCESSES) or given.variable(BIND)
+    worker_pays = enough and _restricts(facts, binding)
+    if ranks == 1 and not set_by_user and not worker_pays:
         return _one_process(facts, binding, free) | _forked(facts, given)
     if not enough and given.variable(OWN_PROCESSES) != "0":
         need = f"{WORKER_SHARED_MEMORY // MIB} or more for worker processes"
         raise EntrypointError(HOST, f"shared memory: {free // MIB} MiB free in /dev/shm, expected {need}", _HINT)
-    processes = {EXECUTOR: Value("mp", "each rank is a process of its own, bound to its cores")} if ranks > 1 else {}
-    return {BIND: binding, **processes}
+    if ranks == 1:
+        return {BIND: binding}
+    return {BIND: binding, EXECUTOR: Value("mp", "each rank is a separate process, bound to its own cores")}
 
 
 def _shared_memory(facts: Facts) -> int:
-    """Return the bytes free in /dev/shm; enough where that is not known."""
+    """Return the free bytes of /dev/shm; enough if unknown."""
     mount = facts.mounts.get("shm")
     if mount is None:
         return GIB
@@ -58,55 +61,55 @@ def _threads(binding: Value) -> tuple[int, ...]:
     return parse_id_list(str(binding.value).replace("|", ","))
 
 
-def _pins(facts: Facts, binding: Value) -> bool:
-    """Tell whether the threads to bind are fewer than all that may be used, so that binding changes something."""
+def _restricts(facts: Facts, binding: Value) -> bool:
+    """Return whether the bound threads are fewer than all usable ones, so that binding has an effect."""
     return set(_threads(binding)) != {cpu.id for cpu in facts.cpus}
 
 
 def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
-    """Let the engine core compute: with as many threads as would have been bound, where the kernel puts them."""
-    pins = _pins(facts, binding)
-    because = "the one rank may use every core: nothing to bind, and ready after 14 s instead of 19 s (SmolLM2-135M)"
-    instead = ("mp: one more process to start, for the same throughput",)
-    if pins:
-        because = f"a worker process needs {WORKER_SHARED_MEMORY // MIB} MiB in /dev/shm, {free // MIB} are free"
+    """Let the engine core compute, with as many threads as would have been bound; the kernel places them."""
+    restricts = _restricts(facts, binding)
+    because = "one rank uses every core, so there is nothing to bind; ready after 14 s instead of 19 s (SmolLM2-135M)"
+    instead = ("mp: starts one more process, for the same throughput",)
+    if restricts:
+        because = f"a worker process needs {WORKER_SHARED_MEMORY // MIB} MiB in /dev/shm, and {free // MIB} are free"
         instead = ("mp: would bind the threads, but could not start",)
     values = {
         EXECUTOR: Value("uni", because, instead),
-        OWN_PROCESSES: Value("0", f"the CPU backend takes {EXECUTOR} uni only with this"),
+        OWN_PROCESSES: Value("0", f"the CPU backend supports {EXECUTOR} uni only with this setting"),
     }
     if facts.files.get("iomp"):
-        same = "as vLLM sets it for its workers"
+        same = "the value that vLLM sets for its workers"
         values |= {"KMP_BLOCKTIME": Value("5", same), "KMP_TPAUSE": Value("0", same)}
-    if pins:
-        values["OMP_NUM_THREADS"] = Value(str(len(_threads(binding))), f"{binding.because}, though not bound to them")
+    if restricts:
+        because = f"{binding.because}, but not bound to them"
+        values["OMP_NUM_THREADS"] = Value(str(len(_threads(binding))), because)
     return values
 
 
 def _forked(facts: Facts, given: UserFlags) -> dict[str, Value]:
-    """Let the engine core be a fork of the API server, which has imported everything by then.
+    """Make the engine core a fork of the API server, which has imported all modules by then.
 
-    Only with Intel's OpenMP runtime, which begins anew in a forked process (its pthread_atfork handlers); GNU's, once
-    it has threads, hangs there. A user's own preload may lack it, and own plugins or modules may not stand a fork.
+    This needs Intel's OpenMP runtime, which restarts in a forked process (its pthread_atfork handlers); GNU's hangs in
+    a fork if it has threads. The user's own preload may lack it, and the user's plugins or modules may forbid a fork.
     """
     preload, plugins = given.variable("LD_PRELOAD"), given.variable("VLLM_PLUGINS")
-    resets = bool(facts.files.get("iomp")) and "iomp5" in (preload or "iomp5")
-    found = not given.variable(SEARCHED) and "drydock" in (plugins or "drydock").split(",")
-    if not resets or not found or given.variable(METHOD) == "spawn":
+    fork_safe = bool(facts.files.get("iomp")) and (not preload or "iomp5" in preload)
+    plugin_loads = not given.variable(PYTHON_PATH) and (not plugins or "drydock" in plugins.split(","))
+    if not fork_safe or not plugin_loads or given.variable(METHOD) == "spawn":
         return {}
     because = "the engine core is a fork of the API server: PyTorch and vLLM are imported once, not three times"
-    instead = ("spawn: vLLM's own on a CPU, lest worker processes inherit OpenMP's settings; here are none",)
+    instead = ("spawn, vLLM's default on a CPU: needed only for worker processes, of which there are none",)
+    affinity = "otherwise each thread of a forked process, and the threads that it starts, would be bound to one core"
     return {
         METHOD: Value("fork", because, instead),
-        "KMP_AFFINITY": Value(
-            "none", "a forked process's threads, and all that they start, would be bound to one core each"
-        ),
-        SEARCHED: Value(PLUGIN, f"drydock's plugin for vLLM, by which its CPU platform keeps {METHOD}"),
+        "KMP_AFFINITY": Value("none", affinity),
+        PYTHON_PATH: Value(PLUGIN, f"drydock's plugin for vLLM makes vLLM's CPU platform keep {METHOD}"),
     }
 
 
 def unbound(facts: Facts, chosen: dict[str, Value]) -> tuple[Notice, ...]:
-    """Warn when threads stay unbound for lack of shared memory."""
+    """Return a notice if threads are not bound because shared memory is too small."""
     if "OMP_NUM_THREADS" not in chosen:
         return ()
     found, expected = f"{_shared_memory(facts) // MIB} MiB free", f"at least {WORKER_SHARED_MEMORY // MIB} MiB"

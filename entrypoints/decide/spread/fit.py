@@ -1,7 +1,7 @@
-"""Model and devices → devices, parallelism, lengths, memory, with every reason. Pure. What all accelerators share.
+"""The choice of devices, parallelism, lengths and memory that all accelerators share, with reasons. Pure.
 
-An accelerator states its `Rules` and adds its own flags. What vLLM makes of the settings was read in its
-config/parallel.py, config/cache.py, v1/core/kv_cache_utils.py and v1/worker/gpu_worker.py (0.27).
+Each accelerator gives its `Rules` and adds its own settings. Sources: vLLM 0.27's config/parallel.py, config/cache.py,
+v1/core/kv_cache_utils.py and v1/worker/gpu_worker.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,16 @@ from typing import NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice
 from entrypoints.decide.records import GIB, Value, gib
-from entrypoints.decide.spread.choice import Case, Choice, choose, is_enough, is_known, loaded_bytes, read_case, under
+from entrypoints.decide.spread.choice import (
+    Choice,
+    FitCase,
+    choice_under,
+    choose,
+    is_enough,
+    is_known,
+    loaded_bytes,
+    read_case,
+)
 from entrypoints.decide.spread.devices import arrange, numbers
 from entrypoints.decide.spread.layouts import obstacle, splits, spread_because
 from entrypoints.decide.spread.room import Rules, Split
@@ -35,11 +44,11 @@ from entrypoints.request.vllm_flags import UserFlags
 __all__ = ["Fit", "Rules", "fit"]
 
 MOST_SEQUENCES = 1024
-"""vLLM's largest own --max-num-seqs, for an API server on a large device (0.27 engine/arg_utils.py)."""
+"""vLLM's largest default of --max-num-seqs: an API server on a large device (0.27 engine/arg_utils.py)."""
 
 
 class Fit(NamedTuple):
-    """What was chosen; `values` holds what the user did not set."""
+    """The chosen devices, parallelism and lengths; `values` contains the settings that the user did not set."""
 
     devices: tuple[Device, ...]
     """In the order of vLLM's local ranks."""
@@ -48,38 +57,37 @@ class Fit(NamedTuple):
     data: int
     """Engines on this host."""
     length: int | None
-    """--max-model-len in force; None where only vLLM can tell."""
+    """Effective --max-model-len; None if only vLLM knows it."""
     sequences: int | None
-    """--max-num-seqs in force; None leaves it to vLLM."""
+    """Effective --max-num-seqs; None leaves it to vLLM."""
     kv_tokens: int | None
-    """That fit the KV cache of one engine, in sequences of `length`."""
+    """Tokens that fit in one engine's KV cache, in sequences of `length`."""
     values: Mapping[str, Value]
     findings: tuple[Notice, ...] = ()
 
 
 def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
-    """Choose all that the user did not.
+    """Choose every setting that the user did not set.
 
-    Raises HOST without a usable device or its memory, MODEL where the configuration is wrong and is needed,
-    DOES_NOT_FIT, and USAGE where what the user fixed cannot be.
+    Raises HOST without a usable device or its memory, MODEL if the model's configuration is needed and invalid,
+    DOES_NOT_FIT, and USAGE if the user's settings are impossible.
     """
     case = read_case(facts, model, given, rules)
-    ways = splits(model, case.rules, case.there, loaded_bytes(case))
-    choice = choose(case, ways)
-    groups = arrange(
-        case.pool.devices, facts.links, min(choice.split.tensor, len(case.pool.devices)), _groups(case, choice.split)
-    )
+    possible = splits(model, case.rules, case.space, loaded_bytes(case))
+    choice = choose(case, possible)
+    size = min(choice.split.tensor, len(case.pool.devices))
+    groups = arrange(case.pool.devices, facts.links, size, _groups(case, choice.split))
     devices = tuple(device for group in groups for device in group)
     sequences, limited = _sequences(case, choice)
     values = {
-        **_parallelism(case, choice, ways),
+        **_parallelism(case, choice, possible),
         **_lengths(case, choice),
         **sequences,
         **_utilisation(case),
         **_executor(case, choice.split),
     }
-    mine = {name: value for name, value in values.items() if name not in given.flags and is_known(given, name)}
-    chosen = mine.get(SEQUENCES)
+    unset = {name: value for name, value in values.items() if name not in given.flags and is_known(given, name)}
+    chosen = unset.get(SEQUENCES)
     return Fit(
         devices,
         choice.split.tensor,
@@ -88,132 +96,132 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         choice.length,
         int(str(chosen.value)) if chosen else given.number(SEQUENCES),
         choice.tokens,
-        mine,
+        unset,
         (*case.pool.findings, *limited, *_idle(case, devices, choice.split), *_slow(case, choice.split)),
     )
 
 
-def _groups(case: Case, split: Split) -> int:
-    """Return the tensor-parallel groups on this host."""
+def _groups(case: FitCase, split: Split) -> int:
+    """Return the number of tensor-parallel groups on this host."""
     return max(1, min(split.pipeline * split.data, len(case.pool.devices) // split.tensor))
 
 
 # --- the values -----------------------------------------------------------------------------------------------------
 
 
-def _parallelism(case: Case, choice: Choice, ways: tuple[Split, ...]) -> dict[str, Value]:
+def _parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> dict[str, Value]:
     split = choice.split
-    values = {TENSOR: Value(str(split.tensor), _because(case, choice), tuple(_instead(case, choice, ways)))}
+    values = {TENSOR: Value(str(split.tensor), _because(case, choice), tuple(_instead(case, choice, possible)))}
     if split.pipeline > 1:
-        because = f"tensor parallelism alone does not hold it here: {split.pipeline} stages of {split.tensor} devices"
-        values[PIPELINE] = Value(str(split.pipeline), because, ("1: the stages' layers would not fit",))
+        because = (
+            f"tensor parallelism alone does not fit the model: {split.pipeline} stages of {split.tensor} devices do"
+        )
+        values[PIPELINE] = Value(str(split.pipeline), because, ("1: the layers of all stages would not fit",))
     if split.data > 1:
-        copy = "which share out the experts" if case.model.expert_share else "each with a whole copy"
+        copy = "over which the experts are distributed" if case.model.expert_share else "each with a full copy"
         because = f"--optimize throughput: {split.data} engines of {split.world} devices, {copy}"
         instead = (f"1: {split.world * (split.data - 1)} devices would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
-    if split.experts and case.there.experts is None:
+    if split.experts and case.space.experts is None:
         values[EXPERT] = Value(value=True, because=spread_because(case.model, split.tensor * split.engines))
     return values
 
 
-def _because(case: Case, choice: Choice) -> str:
-    split, account = choice.split, choice.room
+def _because(case: FitCase, choice: Choice) -> str:
     if case.model.weights is None and case.cache is None:
-        return f"{case.model.unknown}, so nothing is known that could be split; set -tp to use more devices"
+        return f"{case.model.unknown}, so the model's size is unknown; set -tp to use more devices"
     if case.cache is None:
-        return f"{account.words()}; {case.model.unknown}"
-    first = (
-        "--optimize latency: the most devices that answer one request faster"
-        if _is_latency(case)
-        else "the fewest devices that hold it"
-    )
+        return f"{choice.room.describe()}; {case.model.unknown}"
     if choice.length != case.demand.length:
-        first = "no way holds the full length, this one the longest"
-    length = choice.length or case.rules.shortest_context
+        aim = "no number of devices fits the full length, and this one fits the longest sequence"
+    elif _is_latency(case):
+        aim = "--optimize latency: the largest number of devices that makes one answer faster"
+    else:
+        aim = "the smallest number of devices that fits the model"
     if case.model.estimated and case.model.unknown:
-        first = f"{first}; {case.model.unknown}"
-    return f"{first}; {account.words()}, one sequence of {length} tokens {gib(case.cache.bytes(length, split))}"
+        aim = f"{aim}; {case.model.unknown}"
+    length = choice.length or case.rules.shortest_context
+    sequence = f"one sequence of {length} tokens takes {gib(case.cache.bytes(length, choice.split))}"
+    return f"{aim}; {choice.room.describe()}; {sequence}"
 
 
-def _is_latency(case: Case) -> bool:
-    return case.there.aim == "latency"
+def _is_latency(case: FitCase) -> bool:
+    return case.space.aim == "latency"
 
 
-def _instead(case: Case, choice: Choice, ways: tuple[Split, ...]) -> Iterator[str]:
-    """Yield why not the next smaller and the next larger number of devices."""
+def _instead(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> Iterator[str]:
+    """Yield the reasons against half and twice the number of devices."""
     tensor = choice.split.tensor
     smaller, larger = tensor // 2, 2 * tensor
     if smaller:
-        yield f"{smaller}: {_why_not(case, smaller, ways)}"
+        yield f"{smaller}: {_why_not(case, smaller, possible)}"
     if larger <= len(case.pool.devices):
-        yield f"{larger}: {_why_not(case, larger, ways)}"
+        yield f"{larger}: {_why_not(case, larger, possible)}"
 
 
-def _why_not(case: Case, tensor: int, ways: tuple[Split, ...]) -> str:
-    why = obstacle(case.model, case.rules, tensor, case.there.experts)
+def _why_not(case: FitCase, tensor: int, possible: tuple[Split, ...]) -> str:
+    """Return the reason against a tensor-parallel size."""
+    why = obstacle(case.model, case.rules, tensor, case.space.experts)
     if why:
         return why
-    way = next((split for split in ways if split.tensor == tensor and split.pipeline == 1), None)
-    if way is None:
-        return "not with what you set" if case.there.pipeline or case.there.data else "nothing to split by"
-    choice = under(case, way)
+    split = next((split for split in possible if split.tensor == tensor and split.pipeline == 1), None)
+    if split is None:
+        return "not possible with the parallelism that you set"
+    choice = choice_under(case, split)
     if choice is None or (case.cache and not is_enough(case, choice)):
-        return f"too little: {case.room(way).words()}, {_missing(case, choice)}"
-    if tensor > case.there.wide:
-        return f"the group would cross a slower link: only {case.there.wide} devices are joined by the fastest"
+        return f"too little memory: {case.room(split).describe()}, {_shortage(case, choice)}"
+    if tensor > case.space.wide:
+        return f"the group would use a slower link: the fastest links join only {case.space.wide} devices"
     if _is_latency(case):
-        return "slower answers" if tensor < case.there.wide else f"less than {gib(GIB)} of weights for each rank"
-    return "not needed, and every token would wait for more devices; --optimize latency prefers it where it helps"
+        return "slower answers" if tensor < case.space.wide else f"less than {gib(GIB)} of weights per rank"
+    return "not needed, and every token would wait for more devices; --optimize latency chooses it where it helps"
 
 
-def _missing(case: Case, choice: Choice | None) -> str:
+def _shortage(case: FitCase, choice: Choice | None) -> str:
     if choice is None:
         return "nothing is left for the KV cache"
     if choice.length != case.demand.length:
-        return f"which leaves {choice.length} tokens of {case.demand.length}"
-    return f"which leaves {choice.tokens} tokens of {case.demand.tokens(choice.split.data)}"
+        return f"which leaves room for {choice.length} tokens of {case.demand.length}"
+    return f"which leaves room for {choice.tokens} tokens of {case.demand.tokens(choice.split.data)}"
 
 
-def _lengths(case: Case, choice: Choice) -> dict[str, Value]:
-    length, wanted = choice.length, case.demand.length
-    if length is None or case.cache is None or wanted is None or case.demand.left_to_vllm:
+def _lengths(case: FitCase, choice: Choice) -> dict[str, Value]:
+    length, demanded = choice.length, case.demand.length
+    if length is None or case.cache is None or demanded is None or case.demand.left_to_vllm:
         return {}
-    if length == wanted:
-        return _wished_length(case, length) if case.demand.wished else {}
-    need = gib(case.cache.bytes(wanted, choice.split))
-    because = (
-        f"one sequence of {wanted} tokens needs {need} of KV cache on each device, {gib(choice.room.left)} are left"
-    )
-    return {LENGTH: Value(str(length), because, (f"{wanted}: vLLM would refuse to start",))}
+    if length == demanded:
+        return _length_of_intents(case, length) if case.demand.from_intents else {}
+    need, left = gib(case.cache.bytes(demanded, choice.split)), gib(choice.room.left)
+    because = f"one sequence of {demanded} tokens needs {need} of KV cache on each device, and {left} are free"
+    return {LENGTH: Value(str(length), because, (f"{demanded}: vLLM would refuse to start",))}
 
 
-def _wished_length(case: Case, length: int) -> dict[str, Value]:
+def _length_of_intents(case: FitCase, length: int) -> dict[str, Value]:
     most = case.model.geometry.max_length if case.model.geometry else None
-    longer = (f"{most}, the model's own: one sequence could take the KV cache of many",) if most else ()
+    longer = (f"{most}, the model's own: one sequence could fill the KV cache of many",) if most else ()
     return {LENGTH: Value(str(length), case.demand.because, (*longer, "less: the longest request would be refused"))}
 
 
-def _sequences(case: Case, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
-    """Choose --max-num-seqs from the wished concurrency, and say where the KV cache holds fewer."""
-    wished, engines = case.given.intents.concurrency, choice.split.data
-    if wished is None:
-        return _states(case, choice), ()
-    each = -(-wished // engines)
+def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
+    """Choose --max-num-seqs from --concurrency, with a notice if the KV cache holds fewer sequences."""
+    concurrency, engines = case.given.intents.concurrency, choice.split.data
+    if concurrency is None:
+        return _state_sequences(case, choice), ()
+    each = -(-concurrency // engines)
     typical, step = case.demand.typical, case.given.number(BATCHED) or case.rules.chunk
     held = max(1, choice.tokens // typical) if choice.tokens is not None and typical else each
-    because = f"--concurrency {wished}" + (f" over {engines} engines" if engines > 1 else "")
+    because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
     if min(held, step) >= each:
-        both = ("more: nobody asked for it", "fewer: requests would wait while the KV cache has room")
+        both = ("more: exceeds --concurrency", "fewer: requests would wait while the KV cache has room")
         return {SEQUENCES: Value(str(each), because, both)}, ()
     fewer = min(held, step)
     because, instead = _fewer(case, held, step, each)
-    queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{wished} at a time", because=because)
+    queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{concurrency} at a time", because=because)
     return {SEQUENCES: Value(str(fewer), because, (instead,))}, (queued,)
 
 
-def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str]:
-    """Return why fewer sequences run than were wished for, and why not all of them."""
+def _fewer(case: FitCase, held: int, step: int, each: int) -> tuple[str, str]:
+    """Return the reason for fewer sequences than --concurrency, and the reason against all of them."""
     if step < held:
         because = f"a step computes {step} tokens, and every running sequence takes one"
         return because, f"{each}: vLLM refuses to start"
@@ -221,54 +229,57 @@ def _fewer(case: Case, held: int, step: int, each: int) -> tuple[str, str]:
     return because, f"{each}: vLLM would preempt running requests"
 
 
-def _states(case: Case, choice: Choice) -> dict[str, Value]:
-    """Limit the sequences of a model whose layers keep a state: each takes it whole, and vLLM refuses to run short."""
+def _state_sequences(case: FitCase, choice: Choice) -> dict[str, Value]:
+    """Limit the sequences of a model whose layers keep a state: vLLM refuses to start if the states do not fit."""
     if case.cache is None or not case.cache.geometry.states:
         return {}
     one = case.cache.bytes(1, choice.split)
     held = max(1, choice.room.left // one)
     if held >= MOST_SEQUENCES:
         return {}
-    because = f"each sequence keeps a state of {one >> 20} MiB on each device, whatever its length: {held} fit"
-    return {SEQUENCES: Value(str(held), because, (f"up to {MOST_SEQUENCES}, vLLM's own: it would refuse to start",))}
+    because = f"each sequence keeps a state of {one >> 20} MiB on each device at any length; {held} states fit"
+    instead = (f"up to {MOST_SEQUENCES}, vLLM's default: vLLM would refuse to start",)
+    return {SEQUENCES: Value(str(held), because, instead)}
 
 
-def _utilisation(case: Case) -> dict[str, Value]:
+def _utilisation(case: FitCase) -> dict[str, Value]:
     if case.memory.cache is not None:
         return {}
     share, total = case.memory.share, case.memory.total
     rest = gib(total * (1 - share))
-    because = f"of {gib(total)}, {rest} stay free for the driver and what vLLM does not count"
-    more = "more: another library's allocation would end the server"
+    because = f"{rest} of {gib(total)} stay free for the driver and for memory that vLLM does not count"
+    more = "more: allocations of other libraries would fail and end the server"
     if share < case.rules.usable:
-        because = f"others hold memory of these devices: {share:.0%} is free, and vLLM refuses to start with more"
+        because = f"other processes hold memory: {share:.0%} is free, and vLLM refuses to start with a larger share"
         more = f"{case.rules.usable:g}: more than is free"
     return {UTILISATION: Value(f"{share:g}", because, (more, "less: the KV cache would hold fewer tokens"))}
 
 
-def _executor(case: Case, split: Split) -> dict[str, Value]:
-    kind, because = "mp", f"{split.world} worker processes on one host"
+def _executor(case: FitCase, split: Split) -> dict[str, Value]:
     if split.world == 1:
-        kind, because = "uni", "one device: the engine's own process runs it, with no message between processes"
-    elif split.world > len(case.pool.devices):
-        ours = case.given.flag(NODES) is not None
-        kind, because = ("mp", f"{NODES}: vLLM's own launcher") if ours else ("ray", "one engine over several hosts")
+        kind, because = "uni", "the engine process itself runs the one device, without messages between processes"
+    elif split.world <= len(case.pool.devices):
+        kind, because = "mp", f"{split.world} worker processes on one host"
+    elif case.given.flag(NODES) is not None:
+        kind, because = "mp", f"vLLM's own launcher starts the workers on several hosts ({NODES})"
+    else:
+        kind, because = "ray", "Ray runs one engine on several hosts"
     return {EXECUTOR: Value(kind, because)} if kind in case.rules.executors else {}
 
 
-# --- what is to be said ---------------------------------------------------------------------------------------------
+# --- notices --------------------------------------------------------------------------------------------------------
 
 
-def _idle(case: Case, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
-    """Say which devices nothing runs on, and how they would be used."""
+def _idle(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
+    """Yield a notice with the idle devices."""
     idle = tuple(device for device in case.pool.devices if device not in devices)
     if not idle or LOCAL in case.given.flags:
         return
-    yield notice("PLAN-025", numbers(idle), f"{split.words()} needs {len(devices)}", count=str(len(idle)))
+    yield notice("PLAN-025", numbers(idle), f"{split.as_flags()} needs {len(devices)}", count=str(len(idle)))
 
 
-def _slow(case: Case, split: Split) -> Iterator[Notice]:
-    wide = case.there.wide
+def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
+    wide = case.space.wide
     if split.tensor > wide:
-        expected = f"at most {wide} devices, which the fastest links join"
-        yield notice("PLAN-027", split.words(), expected, wide=str(wide))
+        expected = f"at most {wide} devices, joined by the fastest links"
+        yield notice("PLAN-027", split.as_flags(), expected, wide=str(wide))

@@ -1,4 +1,4 @@
-"""What memory is really there for each rank, and how much of it the KV cache gets. Pure."""
+"""The memory that each CPU rank can use, and the KV cache's part of it. Pure."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.weights import Weights
 
 BLOCK = 128
-"""Tokens of one KV cache block on the CPU backend, unless the user chose another size."""
+"""Tokens of one KV cache block on the CPU backend, unless the user sets another size."""
 
 
-class Room(NamedTuple):
-    """What is left for one rank's KV cache, and the pool that leaves the least."""
+class RankRoom(NamedTuple):
+    """The memory left for one rank's KV cache, and the pool that limits it."""
 
     left: int
     pool: str
-    there: int
-    """Bytes that the pool holds for one rank."""
+    available: int
+    """Bytes of the pool for one rank."""
     taken: int
     """Bytes of it that weights and processes take."""
 
-    def words(self) -> str:
-        """Say how the room comes about."""
-        return f"{self.pool} has {gib(self.there)} per rank, weights and processes take {gib(self.taken)}"
+    def describe(self) -> str:
+        """Return the figures as a part of a sentence."""
+        return f"{self.pool} has {gib(self.available)} per rank, and weights and processes take {gib(self.taken)}"
 
 
 class Load(NamedTuple):
-    """What one rank takes before any KV cache."""
+    """The memory that one rank takes without its KV cache."""
 
     weights: int
     on_disk: int
@@ -40,18 +40,18 @@ class Load(NamedTuple):
 
 
 def load(weights: Weights | None, size: int, shards: int, ranks: int) -> Load:
-    """Split the weights over the ranks that share one copy; what is not known counts nothing here."""
+    """Divide the weights by the ranks that share one copy; unknown weights count as 0."""
     if weights is None:
         return Load(0, 0, ranks)
     return Load(weights.loaded(size) // shards, weights.on_disk // ranks, ranks)
 
 
-def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds: Thresholds) -> Room:
-    """Return the room of the rank that has the least: it decides for all.
+def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds: Thresholds) -> RankRoom:
+    """Return the room of the rank with the least memory, which limits all ranks.
 
-    Three accounts must hold: the rank's NUMA node, the host's available memory, and the container's limit. In the last
-    one the weight files count twice, since the page cache that reading them fills is charged to the container, and
-    vLLM's worker subtracts it when it checks whether the KV cache fits.
+    Three limits apply: the rank's NUMA node, the host's available memory, and the container's limit. Weight files count
+    twice against the container's limit: reading them fills page cache that is charged to the container, and vLLM's
+    worker subtracts it when it checks whether the KV cache fits.
     """
     server, worker = thresholds.bytes("server_memory_gib"), thresholds.bytes("rank_memory_gib")
     per_rank = server // taken.ranks + worker + taken.weights
@@ -59,49 +59,49 @@ def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds
     rooms.append(_room("available memory", facts.memory.available // taken.ranks, per_rank))
     limit = facts.cgroup.memory_limit
     if limit is not None and limit < facts.memory.total:
-        there = max(0, limit - facts.cgroup.memory_used) // taken.ranks
-        rooms.append(_room("the container's memory limit", there, per_rank + taken.on_disk))
+        available = max(0, limit - facts.cgroup.memory_used) // taken.ranks
+        rooms.append(_room("the container's memory limit", available, per_rank + taken.on_disk))
     return min(rooms, key=lambda room: room.left)
 
 
-def _room(pool: str, there: int, taken: int) -> Room:
-    return Room(max(0, there - taken), pool, there, taken)
+def _room(pool: str, available: int, taken: int) -> RankRoom:
+    return RankRoom(max(0, available - taken), pool, available, taken)
 
 
-def whole_gib(room: Room, share: float) -> int:
+def whole_gib(room: RankRoom, share: float) -> int:
     """Return the whole GiB of a share of the room: VLLM_CPU_KVCACHE_SPACE takes no fraction."""
     return int(room.left * share) // GIB
 
 
-class Demand(NamedTuple):
-    """What may be asked of the server at once."""
+class CacheDemand(NamedTuple):
+    """The requirements on the KV cache."""
 
     length: int
     """Tokens of the longest sequence."""
     sequences: int
     tokens: int
-    """Tokens that the cores can keep in progress."""
+    """Tokens that the cores can process at a time."""
 
 
 class Use(NamedTuple):
-    """The most KV cache that can be of use, and why."""
+    """The largest useful KV cache, and the reason."""
 
     space: int
     """Whole GiB."""
     because: str
 
 
-def useful(geometry: Geometry, demand: Demand, size: int, shards: int) -> Use:
-    """Return the KV cache that all sequences at full length would fill, or that the cores keep busy, if less.
+def useful(geometry: Geometry, demand: CacheDemand, size: int, shards: int) -> Use:
+    """Return the KV cache of all sequences at full length, or of the tokens that the cores can process, if less.
 
-    One full sequence always counts as useful.
+    The result always has room for one full sequence.
     """
     one = geometry.kv_bytes(demand.length, size, shards)
     full = demand.sequences * one
     busy = max(one, geometry.kv_bytes(1, size, shards) * demand.tokens)
     if full <= busy:
-        return Use(_up(full), f"{demand.sequences} sequences of {demand.length} tokens need no more")
-    return Use(_up(busy), f"the cores keep no more than {demand.tokens} tokens in progress")
+        return Use(_up(full), f"{demand.sequences} sequences of {demand.length} tokens need no larger KV cache")
+    return Use(_up(busy), f"the cores process no more than {demand.tokens} tokens at a time")
 
 
 def _up(size: int) -> int:
@@ -109,9 +109,9 @@ def _up(size: int) -> int:
 
 
 def longest(geometry: Geometry, space: int, size: int, shards: int) -> int:
-    """Return the longest sequence, in whole blocks, whose KV cache fits `space` bytes; one block is vLLM's own."""
+    """Return the longest sequence, in whole blocks, whose KV cache fits `space` bytes; vLLM takes one block itself."""
     low, high = 0, space // BLOCK
-    while low < high:  # the most blocks that fit; more never take less
+    while low < high:  # find the largest number of blocks that fits
         middle = (low + high + 1) // 2
         if geometry.kv_bytes(middle * BLOCK, size, shards) <= space:
             low = middle

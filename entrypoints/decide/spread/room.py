@@ -1,4 +1,4 @@
-"""What one device holds of a model under a given split, and how many tokens fit beside it. Pure."""
+"""How much memory a model takes on one device under a given split, and how many tokens fit. Pure."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 
 ESTIMATE_MARGIN = 1.03
-"""By how much weights that were counted from config.json may be larger, see tests/models."""
+"""Factor for weights estimated from config.json, which can be larger; see tests/models."""
 
 
 class Rules(NamedTuple):
-    """What one accelerator's devices allow. Sizes in bytes."""
+    """The properties of one accelerator's devices that parallelism and memory depend on. Sizes in bytes."""
 
     usable: float
     """Share of a device's memory that vLLM may take (becomes --gpu-memory-utilization)."""
     reserved: int
-    """Per device, beside weights and KV cache: runtime, graphs, communication buffers."""
+    """Per device, in addition to weights and KV cache: runtime, graphs, communication buffers."""
     activations: int
     """Per device, while running."""
     element: int = 2
     """Bytes of a number of --dtype."""
     kv_element: int = 2
-    """Bytes of a number of the KV cache, unless --kv-cache-dtype says otherwise."""
+    """Bytes of a number of the KV cache, unless --kv-cache-dtype sets another type."""
     block: int = 16
     """Tokens of one KV cache block."""
     sizes: tuple[int, ...] = ()
     """Tensor-parallel sizes that the runtime supports; () means any that divides."""
     pads_heads: bool = False
-    """Whether the plugin replicates heads, so that divisibility does not bind (Neuron)."""
+    """Whether the plugin replicates heads, so that their number need not be divisible (Neuron)."""
     pipeline: bool = True
     """Whether pipeline parallelism is supported."""
     expert: str = ""
-    """How experts are spread: "" not at all, "tp" over the tensor-parallel ranks, "needed" likewise, but only where
-    their width does not split, or over several engines."""
+    """How experts are spread: "" not at all, "tp" over the tensor-parallel ranks, "needed" likewise, but only if their
+    width is not divisible, or over several engines."""
     shortest_context: int = 1024
     memory: int | None = None
-    """Of one device, where devices do not tell."""
+    """Bytes of one device, if the devices do not report it."""
     data: bool = True
     """Whether vLLM's own data parallelism (--data-parallel-size) is supported."""
     executors: tuple[str, ...] = ("uni", "mp", "ray")
     """Values of --distributed-executor-backend that may be chosen; () leaves it to vLLM."""
     chunk: int = 8192
-    """Tokens of a prompt computed at once, unless --max-num-batched-tokens says otherwise."""
+    """Tokens of a prompt computed at once, unless --max-num-batched-tokens sets it."""
 
 
 class Split(NamedTuple):
@@ -56,56 +56,57 @@ class Split(NamedTuple):
     experts: bool = False
     """Whether each rank holds whole experts (--enable-expert-parallel)."""
     engines: int = 1
-    """Copies on all hosts together: their ranks share out the experts of one copy."""
+    """Copies on all hosts together: the experts of one copy are distributed over their ranks."""
 
     @property
     def world(self) -> int:
         """Devices of one engine."""
         return self.tensor * self.pipeline
 
-    def words(self) -> str:
-        """Say it as flags."""
+    def as_flags(self) -> str:
+        """Return the split as short flags of vLLM, such as `-tp 4 -pp 2`."""
         pipeline = f" -pp {self.pipeline}" if self.pipeline > 1 else ""
-        return f"-tp {self.tensor}{pipeline}" + (f" -dp {self.data}" if self.data > 1 else "")
+        data = f" -dp {self.data}" if self.data > 1 else ""
+        return f"-tp {self.tensor}{pipeline}{data}"
 
 
-class Memory(NamedTuple):
-    """What one device offers."""
+class DeviceMemory(NamedTuple):
+    """The memory of one device."""
 
     total: int
     share: float
-    """That vLLM may take."""
+    """Of the total, for vLLM."""
     offload: int = 0
     """Bytes of weights that stay in the host's memory (--cpu-offload-gb)."""
     cache: int | None = None
-    """The KV cache's size, where the user set it (--kv-cache-memory-bytes): then the share does not matter."""
+    """The KV cache's size if the user set it (--kv-cache-memory-bytes); the share then has no effect."""
 
 
-class Room(NamedTuple):
-    """One device's account, in bytes."""
+class DeviceRoom(NamedTuple):
+    """How one device's memory is used, in bytes."""
 
     usable: int
     weights: int
     other: int
-    """Reserved, and activations."""
+    """Reserved memory and activations."""
     left: int
-    """For the KV cache; below zero where the weights alone are too large."""
+    """For the KV cache; below zero if the weights alone are too large."""
 
-    def words(self) -> str:
-        """Say how the room comes about."""
+    def describe(self) -> str:
+        """Return the figures as a part of a sentence."""
         return (
-            f"of {gib(self.usable)} usable on each device, weights take {gib(self.weights)}, runtime and activations"
-            f" {gib(self.other)}"
+            f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)} and runtime and activations"
+            f" take {gib(self.other)}"
         )
 
 
-def stage(geometry: Geometry | None, pipeline: int) -> float:
-    """Return the share of the layers that the largest of the pipeline's stages holds."""
+def stage_share(geometry: Geometry | None, pipeline: int) -> float:
+    """Return the largest pipeline stage's share of the layers."""
     return -(-geometry.layers // pipeline) / geometry.layers if geometry else 1 / pipeline
 
 
 def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
-    """Return the bytes of weights on one device; a stage of a pipeline may hold the embeddings beside its layers."""
+    """Return the bytes of weights on one device; a pipeline stage can hold the embeddings in addition to its layers."""
     if model.weights is None:
         return 0
     loaded, geometry = model.weights.loaded(rules.element), model.geometry
@@ -114,24 +115,24 @@ def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
     embedding = 0
     if split.pipeline > 1 and geometry:
         embedding = min(loaded, geometry.vocabulary * geometry.hidden * rules.element)
-    body = (loaded - embedding) * stage(geometry, split.pipeline)
+    body = (loaded - embedding) * stage_share(geometry, split.pipeline)
     experts = body * model.expert_share
     return int(body - experts + embedding) // split.tensor + int(experts) // (split.tensor * split.engines) + 1
 
 
-def room(model: ModelFacts, rules: Rules, memory: Memory, split: Split) -> Room:
-    """Return the account of the device that holds the most."""
+def room(model: ModelFacts, rules: Rules, memory: DeviceMemory, split: Split) -> DeviceRoom:
+    """Return how the memory of the fullest device is used."""
     weights = max(0, weights_of_rank(model, rules, split) - memory.offload)
     other = rules.reserved + rules.activations
     usable = memory.total if memory.cache is not None else int(memory.total * memory.share)
     left = usable - weights - other
     if memory.cache is not None:
         left = memory.cache if memory.cache <= left else left - memory.cache
-    return Room(usable, weights, other, left)
+    return DeviceRoom(usable, weights, other, left)
 
 
-class Cache(NamedTuple):
-    """What sequences take of one device's KV cache."""
+class KvCache(NamedTuple):
+    """The size of sequences in one device's KV cache."""
 
     geometry: Geometry
     element: int
@@ -140,18 +141,18 @@ class Cache(NamedTuple):
     """Tokens of a prompt that are computed at once."""
 
     def bytes(self, tokens: int, split: Split) -> int:
-        """Return what one sequence takes, in whole blocks."""
+        """Return the bytes of one sequence, in whole blocks."""
         whole = -(-tokens // self.block) * self.block
         one = self.geometry.kv_bytes(whole, self.element, split.tensor, self.chunk)
-        return int(one * stage(self.geometry, split.pipeline))
+        return int(one * stage_share(self.geometry, split.pipeline))
 
     def tokens(self, left: int, length: int, split: Split) -> int:
-        """Return how many tokens fit in all, in sequences of that length."""
+        """Return the number of tokens that fit in sequences of this length."""
         one = self.bytes(length, split)
         return max(0, left) * length // one if one else 0
 
     def longest(self, left: int, most: int, split: Split) -> int:
-        """Return the longest sequence, in whole blocks and at most `most`, of which one fits."""
+        """Return the length of the longest sequence that fits, in whole blocks and at most `most`."""
         if self.bytes(most, split) <= left:
             return most
         low, high = 0, most // self.block

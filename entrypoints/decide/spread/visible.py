@@ -1,4 +1,4 @@
-"""Devices that the user's own variable chooses, for runtimes that number devices and obey such a variable. Pure."""
+"""The devices that the user selects by a variable of the vendor's runtime. Pure."""
 
 from __future__ import annotations
 
@@ -15,28 +15,32 @@ def _number(device: Device) -> int:
 
 
 def chosen_by(given: UserFlags, variables: Iterable[str]) -> str:
-    """Return the first of some variables that the user set; empty where none is."""
+    """Return the first of the variables that the user set; empty if none is set."""
     return next((name for name in variables if given.variable(name) is not None), "")
 
 
 def restricted(facts: Facts, given: UserFlags, variables: tuple[str, ...]) -> Facts:
-    """Return the facts with the devices alone that the user's variable leaves, in its order.
+    """Return the facts with only the devices that the user's variable selects, in its order.
 
-    Names that are no numbers (GPU-…) cannot be looked up here: the runtime knows them, so every device stays.
-    Raises USAGE for numbers that are not there, HOST where the variable hides every device.
+    Only the runtime knows names that are not numbers (GPU-…), so with such names every device stays.
+    Raises USAGE for numbers of missing devices, HOST if the variable hides every device.
     """
     name = chosen_by(given, variables)
-    words = [word.strip() for word in (given.variable(name) or "").split(",")] if name else []
-    if not words or not all(word.partition(".")[0].lstrip("-").isdigit() for word in words):
+    if not name:
         return facts
-    there = {device.number: device for device in facts.devices}
+    words = [word.strip() for word in (given.variable(name) or "").split(",")]
+    if not all(word.partition(".")[0].lstrip("-").isdigit() for word in words):
+        return facts
+    by_number = {device.number: device for device in facts.devices}
     if words == ["-1"]:
         raise EntrypointError(HOST, f"{name}=-1 hides every device", f"unset {name}")
-    return facts._replace(devices=tuple(_device(name, word, there) for word in dict.fromkeys(words)))
+    return facts._replace(devices=tuple(_device(name, word, by_number) for word in dict.fromkeys(words)))
 
 
-def shown(facts: Facts, given: UserFlags, variable: str, number: Callable[[Device], int] = _number) -> Facts:
-    """Return the facts with only the devices that the user's variable numbers, in their own order. Raises USAGE."""
+def restricted_by_number(
+    facts: Facts, given: UserFlags, variable: str, number: Callable[[Device], int] = _number
+) -> Facts:
+    """Return the facts with only the devices that the user's variable lists, in device order. Raises USAGE."""
     text = given.variable(variable)
     if text is None:
         return facts
@@ -47,9 +51,9 @@ def shown(facts: Facts, given: UserFlags, variable: str, number: Callable[[Devic
     return facts._replace(devices=tuple(device for device in facts.devices if number(device) in numbers))
 
 
-def _device(name: str, word: str, there: dict[int, Device]) -> Device:
+def _device(name: str, word: str, by_number: dict[int, Device]) -> Device:
     try:
-        return there[parse_number(word.partition(".")[0])]
+        return by_number[parse_number(word.partition(".")[0])]
     except (KeyError, ValueError) as error:
-        known = ", ".join(map(str, there))
-        raise EntrypointError(USAGE, f"{name} names {word}: no such device is here", f"there are {known}") from error
+        known = ", ".join(map(str, by_number))
+        raise EntrypointError(USAGE, f"{name} names {word}: no such device", f"available devices: {known}") from error

@@ -40,7 +40,7 @@ _VERSIONS = re.compile(r"EFSMI\s*:?\s*V?([\d.]+).*?Driver\s+Ver\s*:?\s*V?([\w.]+
 _NOTHING = ("", "-", "N/A", "NA")
 
 
-class Card(NamedTuple):
+class EfsmiCard(NamedTuple):
     """What the tool says of one card; None and empty where it does not."""
 
     number: int
@@ -55,10 +55,10 @@ class Card(NamedTuple):
     uuid: str = ""
 
 
-class Answer(NamedTuple):
+class EfsmiOutput(NamedTuple):
     """All that one call of the tool told."""
 
-    cards: tuple[Card, ...]
+    cards: tuple[EfsmiCard, ...]
     versions: Mapping[str, str]
 
 
@@ -85,14 +85,14 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     )
 
 
-def _placed(cards: tuple[Card, ...], functions: tuple[pci.Pci, ...]) -> tuple[Card, ...]:
+def _placed(cards: tuple[EfsmiCard, ...], functions: tuple[pci.Pci, ...]) -> tuple[EfsmiCard, ...]:
     """Give cards whose address the tool leaves out the address in the order of the bus, which the driver numbers by."""
     if any(card.bus for card in cards) or len(cards) != len(functions):
         return cards
     return tuple(card._replace(bus=function.bus) for card, function in zip(cards, functions, strict=True))
 
 
-def _ask(host: Host, run: Run) -> Answer | None:
+def _ask(host: Host, run: Run) -> EfsmiOutput | None:
     """Ask in the way that tells most; an efsmi that does not know it is asked for its table, then its columns."""
     for command, parse in ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)):
         answer = ask(host, run, command, parse)
@@ -120,7 +120,7 @@ def _driver(host: Host) -> dict[str, str]:
     return {"driver": version} if version else {}
 
 
-def _device(host: Host, card: Card, path: str) -> Device:
+def _device(host: Host, card: EfsmiCard, path: str) -> Device:
     node, cpus = pci.near(host, card.bus) if card.bus else (None, ())
     return Device(
         number=card.number,
@@ -166,7 +166,7 @@ def _name(text: str) -> str:
     return text.strip().removeprefix("Enflame").strip()
 
 
-def _one_of_each(cards: list[Card], line: str) -> tuple[Card, ...]:
+def _one_of_each(cards: list[EfsmiCard], line: str) -> tuple[EfsmiCard, ...]:
     if not cards or len({card.number for card in cards}) < len(cards):
         raise unknown(line, "each card once")
     return tuple(cards)
@@ -178,13 +178,13 @@ Keys = Mapping[tuple[str, str], str]
 """Section and key, both in lower case → value; the first of equal keys counts."""
 
 
-def parse_query(text: str) -> Answer:
+def parse_query(text: str) -> EfsmiOutput:
     """Parse `efsmi -q`, with or without -d: sections of keys below each `DEV ID`; or the same as JSON."""
     listed = _from_json(text) if text.lstrip().startswith("{") else _from_sections(text)
     cards = [_card(number, keys) for number, keys in listed]
     versions = next((keys[_DRIVER] for _, keys in listed if keys.get(_DRIVER)), "")
     line = next((line for line in text.splitlines() if line.strip()), "")
-    return Answer(_one_of_each(cards, line), {"driver": versions} if versions else {})
+    return EfsmiOutput(_one_of_each(cards, line), {"driver": versions} if versions else {})
 
 
 _DRIVER = ("driver info", "ver")
@@ -222,10 +222,10 @@ def _keys(device: Mapping[str, object]) -> Keys:
     return {(name.lower(), str(key).lower()): str(value) for name, keys in sections for key, value in keys.items()}
 
 
-def _card(number: int, keys: Keys) -> Card:
+def _card(number: int, keys: Keys) -> EfsmiCard:
     health = keys.get(("device info", "health"), "")
     used, reserved = (_memory(keys, name) for name in ("used size", "reserved size"))
-    return Card(
+    return EfsmiCard(
         number,
         _name(keys.get(("device info", "dev name"), "")),
         _address(keys),
@@ -259,7 +259,7 @@ class Columns(NamedTuple):
     memory: int
 
 
-def parse_table(text: str) -> Answer:
+def parse_table(text: str) -> EfsmiOutput:
     """Parse the table: two headers, then two rows a card, framed by `|`, `+` or `*`."""
     rows = [(cells, line) for line in text.splitlines() if len(cells := _cells(line)) > 1]
     columns = _columns([cells for cells, _ in rows], text)
@@ -270,7 +270,7 @@ def parse_table(text: str) -> Answer:
     found = _VERSIONS.search(text)
     versions = {"tool": found[1], "driver": found[2]} if found else {}
     firmware = _cell(body[0], columns.firmware)
-    return Answer(_one_of_each(cards, body[0][1]), versions | ({"firmware": firmware} if firmware else {}))
+    return EfsmiOutput(_one_of_each(cards, body[0][1]), versions | ({"firmware": firmware} if firmware else {}))
 
 
 def _cells(line: str) -> list[str]:
@@ -303,19 +303,19 @@ def _cell(row: tuple[list[str], str], place: int) -> str:
     return cells[place]
 
 
-def _row_pair(first: tuple[list[str], str], second: tuple[list[str], str], columns: Columns) -> Card:
+def _row_pair(first: tuple[list[str], str], second: tuple[list[str], str], columns: Columns) -> EfsmiCard:
     number = _FIRST_ROW.match(_cell(first, columns.name))
     bus = parse_bus(_cell(first, columns.bus))
     if number is None or not bus:
         raise unknown(first[1], "a card's number, name and PCI address")
     memory = parse_size(_cell(second, columns.memory).split(" ")[0], second[1])
-    return Card(int(number[1]), _name(number[2]), bus, memory)
+    return EfsmiCard(int(number[1]), _name(number[2]), bus, memory)
 
 
 # --- efsmi --dmon ---------------------------------------------------------------------------------------------------
 
 
-def parse_columns(text: str) -> Answer:
+def parse_columns(text: str) -> EfsmiOutput:
     """Parse the columns of dmon: a header that begins with `*Dev` or `*GCU`, units below it, a row for each card."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     header = next((words for words in lines if words[0] in ("*Dev", "*GCU")), None)
@@ -323,10 +323,10 @@ def parse_columns(text: str) -> Answer:
         raise unknown(text, "a header with *Dev, MUsed and Mem")
     rows = [words for words in lines if words[0].isascii() and words[0].isdigit() and len(words[0]) <= 4]  # noqa: PLR2004 - a card's number
     cards = [_row(words, len(header), header.index("Mem"), header.index("MUsed")) for words in rows]
-    return Answer(_one_of_each(cards, text), {})
+    return EfsmiOutput(_one_of_each(cards, text), {})
 
 
-def _row(words: list[str], width: int, memory: int, share: int) -> Card:
+def _row(words: list[str], width: int, memory: int, share: int) -> EfsmiCard:
     if len(words) != width:
         raise unknown(" ".join(words), f"{width} columns")
     total = parse_size(words[memory], " ".join(words))
@@ -336,4 +336,4 @@ def _row(words: list[str], width: int, memory: int, share: int) -> Card:
         raise unknown(" ".join(words), "a share of memory in percent") from None
     if not 0 <= used <= 1:
         raise unknown(" ".join(words), "a share of memory in percent")
-    return Card(int(words[0]), memory=total, used=None if total is None else int(total * used))
+    return EfsmiCard(int(words[0]), memory=total, used=None if total is None else int(total * used))

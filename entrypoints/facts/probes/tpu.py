@@ -43,7 +43,7 @@ _LIBTPU = re.compile(r"libtpu version:\s*(\d[\w.+]*)", re.IGNORECASE)
 _GIB = 1 << 30
 
 
-class Chip(NamedTuple):
+class TpuInfoChip(NamedTuple):
     """A row of tpu-info's first table."""
 
     path: str
@@ -51,16 +51,16 @@ class Chip(NamedTuple):
     busy: bool | None
 
 
-class Answer(NamedTuple):
+class TpuInfoOutput(NamedTuple):
     """All that tpu-info told."""
 
-    chips: tuple[Chip, ...] = ()
+    chips: tuple[TpuInfoChip, ...] = ()
     usage: tuple[tuple[int, int] | None, ...] = ()
     """Bytes used and bytes in all, by device, in order; empty while no framework runs."""
     libtpu: str = ""
 
 
-class Place(NamedTuple):
+class TpuDevice(NamedTuple):
     """One device as the kernel shows it."""
 
     generation: str
@@ -77,7 +77,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     named = generation_of(env.get("TPU_ACCELERATOR_TYPE", ""))
     if not places and not (paths and (named or paths[0].startswith("/dev/accel"))):
         return Seen()
-    answer = ask(host, run, COMMAND, parse_tpu_info) or Answer()
+    answer = ask(host, run, COMMAND, parse_tpu_info) or TpuInfoOutput()
     found = places or _unplaced(host, paths, named, answer)
     groups = {path.rpartition("/")[2]: f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
     devices = tuple(_device(number, place, _path(place, number, paths, groups)) for number, place in enumerate(found))
@@ -97,7 +97,7 @@ def generation_of(accelerator_type: str) -> str:
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _places(host: Host) -> tuple[Place, ...]:
+def _places(host: Host) -> tuple[TpuDevice, ...]:
     """Return the devices behind Google's PCI functions: chips first by address, a chip of two dies as two."""
     functions = pci.find(host, VENDOR, tuple(GENERATIONS))
     chips: dict[str, list[pci.Pci]] = {}
@@ -106,30 +106,30 @@ def _places(host: Host) -> tuple[Place, ...]:
     return tuple(place for card, members in enumerate(chips.values()) for place in _chip(host, card, members))
 
 
-def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[Place]:
+def _chip(host: Host, card: int, members: list[pci.Pci]) -> Iterator[TpuDevice]:
     generation = GENERATIONS[members[0].device]
     if generation == "v3" and _subsystem(host, members[0].bus) == V2:
         generation = "v2"
     dies = DIES.get(generation, 1)
     functions = members if len(members) > 1 else members * dies
     for function in functions:
-        yield Place(generation, function.bus, function.node, function.cpus, card if len(functions) > 1 else None)
+        yield TpuDevice(generation, function.bus, function.node, function.cpus, card if len(functions) > 1 else None)
 
 
 def _subsystem(host: Host, bus: str) -> str:
     return host.parsed(f"/sys/bus/pci/devices/{bus}/subsystem_device", parse_line, "")
 
 
-def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: Answer) -> tuple[Place, ...]:
+def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOutput) -> tuple[TpuDevice, ...]:
     """Return devices that only /dev shows, as in a sandbox without /sys; the environment or tpu-info names them."""
     generation = named or next((chip.generation for chip in answer.chips), "")
     if not generation:
         expected = "Google's PCI functions in /sys, or TPU_ACCELERATOR_TYPE such as v6e-8"
         host.fail(paths[0], "a TPU of unknown generation", expected)
-    return (Place(generation, "", None, (), None),) * len(paths)
+    return (TpuDevice(generation, "", None, (), None),) * len(paths)
 
 
-def _path(place: Place, number: int, paths: tuple[str, ...], groups: Mapping[str, str]) -> str:
+def _path(place: TpuDevice, number: int, paths: tuple[str, ...], groups: Mapping[str, str]) -> str:
     """Return a device's file: its IOMMU group's, or where the kernel names none, by its place in the order."""
     if place.bus in groups and paths and paths[0].startswith("/dev/vfio"):
         return groups[place.bus] if groups[place.bus] in paths else ""
@@ -138,7 +138,7 @@ def _path(place: Place, number: int, paths: tuple[str, ...], groups: Mapping[str
     return paths[index] if index < len(paths) else ""
 
 
-def _device(number: int, place: Place, path: str) -> Device:
+def _device(number: int, place: TpuDevice, path: str) -> Device:
     name = f"TPU {place.generation}" if place.generation else ""
     return Device(
         number,
@@ -154,7 +154,7 @@ def _device(number: int, place: Place, path: str) -> Device:
     )
 
 
-def _with_usage(devices: tuple[Device, ...], answer: Answer) -> tuple[Device, ...]:
+def _with_usage(devices: tuple[Device, ...], answer: TpuInfoOutput) -> tuple[Device, ...]:
     """Add who holds each device and how full it is, as far as tpu-info tells; its rows stand in our order."""
     holders = {chip.path: chip.busy for chip in answer.chips}
     usage = answer.usage if len(answer.usage) == len(devices) else (None,) * len(devices)
@@ -171,12 +171,12 @@ def _with_usage(devices: tuple[Device, ...], answer: Answer) -> tuple[Device, ..
 # --- tpu-info -------------------------------------------------------------------------------------------------------
 
 
-def parse_tpu_info(text: str) -> Answer:
+def parse_tpu_info(text: str) -> TpuInfoOutput:
     """Parse tpu-info: the table of chips, and while a framework runs, of their memory; other tables are passed over.
 
     The frame is drawn with box characters, or as Markdown since 0.7; the columns' names differ between versions.
     """
-    chips: list[Chip] = []
+    chips: list[TpuInfoChip] = []
     usage: list[tuple[int, int] | None] = []
     for line, row in _rows(text):
         memory = next((value for name, value in row.items() if name.startswith(("hbm", "memory usage"))), None)
@@ -189,7 +189,7 @@ def parse_tpu_info(text: str) -> Answer:
     if len({chip.path for chip in chips}) < len(chips):
         raise unknown(text, "each chip once")
     libtpu = _LIBTPU.search(text)
-    return Answer(tuple(chips), tuple(usage), libtpu[1] if libtpu else "")
+    return TpuInfoOutput(tuple(chips), tuple(usage), libtpu[1] if libtpu else "")
 
 
 def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
@@ -216,12 +216,12 @@ def _cells(line: str) -> list[str]:
     return cells if len(cells) > 1 else []
 
 
-def _chip_row(line: str, row: Mapping[str, str]) -> Chip:
+def _chip_row(line: str, row: Mapping[str, str]) -> TpuInfoChip:
     path = row.get("chip") or row.get("device") or ""
     kind = _TYPE.search(row["type"])
     if not path or kind is None:
         raise unknown(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
-    return Chip(path, f"v{kind[1]}", _busy(row.get("pid", "")))
+    return TpuInfoChip(path, f"v{kind[1]}", _busy(row.get("pid", "")))
 
 
 def _busy(word: str) -> bool | None:

@@ -118,7 +118,7 @@ def _last(path: str) -> int:
 
 
 def _devices(
-    host: Host, table: npu_smi.Table, mapping: tuple[npu_smi.Place, ...], paths: tuple[str, ...]
+    host: Host, table: npu_smi.NpuSmiTable, mapping: tuple[npu_smi.NpuSmiMapping, ...], paths: tuple[str, ...]
 ) -> tuple[Device, ...]:
     """Join the chips with their logic ids, and these with the device files, in the runtime's order."""
     places = {(place.npu, place.chip): place for place in mapping}
@@ -139,14 +139,14 @@ def _devices(
     )
 
 
-def _logical(chip: npu_smi.Chip, places: Mapping[tuple[int, int], npu_smi.Place], order: int) -> int:
+def _logical(chip: npu_smi.NpuSmiChip, places: Mapping[tuple[int, int], npu_smi.NpuSmiMapping], order: int) -> int:
     place = places.get((chip.npu, chip.chip))
     if place:
         return place.logical
     return chip.logical if chip.logical is not None else order
 
 
-def _physical(chip: npu_smi.Chip, places: Mapping[tuple[int, int], npu_smi.Place]) -> int | None:
+def _physical(chip: npu_smi.NpuSmiChip, places: Mapping[tuple[int, int], npu_smi.NpuSmiMapping]) -> int | None:
     place = places.get((chip.npu, chip.chip))
     return chip.physical if chip.physical is not None else place.physical if place else None
 
@@ -158,9 +158,9 @@ def _path(physical: int | None, paths: tuple[str, ...]) -> str:
 
 def _device(
     host: Host,
-    table: npu_smi.Table,
-    chip: npu_smi.Chip,
-    places: Mapping[tuple[int, int], npu_smi.Place],
+    table: npu_smi.NpuSmiTable,
+    chip: npu_smi.NpuSmiChip,
+    places: Mapping[tuple[int, int], npu_smi.NpuSmiMapping],
     shared: set[int],
 ) -> Device:
     bus = _bus(chip)
@@ -182,14 +182,14 @@ def _device(
     )
 
 
-def _bus(chip: npu_smi.Chip) -> str:
+def _bus(chip: npu_smi.NpuSmiChip) -> str:
     """Return a PCI address as /sys writes it: tools use capitals, and domains of none to eight digits."""
     head, _, rest = chip.bus.lower().rpartition(":")
     domain, _, bus = head.rpartition(":")
     return f"{domain[-4:].zfill(4)}:{bus}:{rest}" if rest else ""
 
 
-def _busy(table: npu_smi.Table, chip: npu_smi.Chip) -> bool | None:
+def _busy(table: npu_smi.NpuSmiTable, chip: npu_smi.NpuSmiChip) -> bool | None:
     """Tell whether processes hold a chip; None where the table says nothing of its card."""
     if chip.npu not in table.asked:
         return None
@@ -209,7 +209,7 @@ def architecture(names: str, *, several: bool) -> str:
 
 
 def _placed(
-    host: Host, devices: tuple[Device, ...], table: npu_smi.Table, topology: npu_smi.Topology | None
+    host: Host, devices: tuple[Device, ...], table: npu_smi.NpuSmiTable, topology: npu_smi.NpuSmiTopology | None
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
     """Add what the topology knows: links, and the CPUs near a device where PCI does not say."""
     if topology is None:
@@ -228,7 +228,7 @@ def _placed(
     return near, tuple(sorted(Link(min(a, b), max(a, b), kind) for a, b, kind in pairs))
 
 
-def _label(device: Device, table: npu_smi.Table, topology: npu_smi.Topology) -> int:
+def _label(device: Device, table: npu_smi.NpuSmiTable, topology: npu_smi.NpuSmiTopology) -> int:
     """Return how the topology numbers a device: by physical id, by card, or where cards have several, by logic id."""
     if topology.numbering == "Phy-ID" and device.module_id is not None:
         return device.module_id
@@ -270,7 +270,7 @@ def _addressed(path: str) -> str:
 # --- versions -------------------------------------------------------------------------------------------------------
 
 
-def _versions(host: Host, run: Run, table: npu_smi.Table | None) -> dict[str, str]:
+def _versions(host: Host, run: Run, table: npu_smi.NpuSmiTable | None) -> dict[str, str]:
     """Return driver, firmware, tool and toolkit."""
     nothing: dict[str, str] = {}
     installed = host.parsed(_INSTALLED, npu_smi.parse_keys, nothing)

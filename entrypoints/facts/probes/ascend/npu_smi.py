@@ -34,7 +34,7 @@ _CHIP_HEADER = ("Bus-Id",)
 _PROCESS_HEADER = "Process id"
 
 
-class Chip(NamedTuple):
+class NpuSmiChip(NamedTuple):
     """One chip of `npu-smi info`."""
 
     npu: int
@@ -54,19 +54,19 @@ class Chip(NamedTuple):
     """Bytes, of the HBM where the chip has some."""
 
 
-class Table(NamedTuple):
+class NpuSmiTable(NamedTuple):
     """`npu-smi info`."""
 
     version: str
     """Of the tool, which is the driver's too; empty where it does not say."""
-    chips: tuple[Chip, ...]
+    chips: tuple[NpuSmiChip, ...]
     running: frozenset[tuple[int, int | None]]
     """Card and chip that processes hold; a table that names only cards leaves the chip out."""
     asked: frozenset[int]
     """Cards whose processes the table tells of."""
 
 
-class Place(NamedTuple):
+class NpuSmiMapping(NamedTuple):
     """One row of `npu-smi info -m`."""
 
     npu: int
@@ -76,7 +76,7 @@ class Place(NamedTuple):
     name: str
 
 
-class Topology(NamedTuple):
+class NpuSmiTopology(NamedTuple):
     """`npu-smi info -t topo`."""
 
     numbering: str
@@ -90,7 +90,7 @@ class Topology(NamedTuple):
 # --- npu-smi info ---------------------------------------------------------------------------------------------------
 
 
-def parse_info(text: str) -> Table:
+def parse_info(text: str) -> NpuSmiTable:
     """Parse `npu-smi info`: the chips, and which of them processes hold."""
     version = _VERSION.search(text)
     chips, processes = _split(_lines(text))
@@ -101,7 +101,7 @@ def parse_info(text: str) -> Table:
     if len(set(places)) < len(places):
         raise unknown(text.split("\n", 1)[0], "each chip once")
     running, asked = _processes(processes)
-    return Table(version[1] if version else "", found, running, asked)
+    return NpuSmiTable(version[1] if version else "", found, running, asked)
 
 
 def _lines(text: str) -> list[str]:
@@ -120,7 +120,7 @@ def _split(lines: Iterable[str]) -> tuple[list[str], list[str]]:
     return tables
 
 
-def _chips(lines: list[str]) -> Iterator[Chip]:
+def _chips(lines: list[str]) -> Iterator[NpuSmiChip]:
     """Read pairs of rows: of the card, then of the chip."""
     card_header = chip_header = ""
     card = ""
@@ -141,13 +141,13 @@ def _chips(lines: list[str]) -> Iterator[Chip]:
         raise unknown(card, "a second row that tells of the chip")
 
 
-def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> Chip:
+def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> NpuSmiChip:
     npu = _number(card.get("NPU", ""))
     if npu is None or not card.get("Name") or not card.get("Health"):
         raise unknown(line, "a card's number, name and health")
     bus = chip.get("Bus-Id", "")
     used, total = _memory(chip)
-    return Chip(
+    return NpuSmiChip(
         npu=npu,
         chip=_number(chip.get("Chip", "")) or 0,
         name=card["Name"],
@@ -227,7 +227,7 @@ def _number(text: str) -> int | None:
 # --- npu-smi info -m ------------------------------------------------------------------------------------------------
 
 
-def parse_mapping(text: str) -> tuple[Place, ...]:
+def parse_mapping(text: str) -> tuple[NpuSmiMapping, ...]:
     """Parse `npu-smi info -m`: which number the runtime gives each chip; management processors have none.
 
     An Atlas 950 names no logical number: there it is the card's.
@@ -243,7 +243,7 @@ def parse_mapping(text: str) -> tuple[Place, ...]:
     return found
 
 
-def _place(names: list[str], line: str) -> Place | None:
+def _place(names: list[str], line: str) -> NpuSmiMapping | None:
     words = line.split(maxsplit=len(names) - 1)
     if len(words) < len(names):
         raise unknown(line, f"{len(names)} columns, as in the header")
@@ -254,13 +254,13 @@ def _place(names: list[str], line: str) -> Place | None:
     logical = _number(row.get("Chip Logic ID", row["NPU ID"]))
     if logical is None:
         return None
-    return Place(npu, chip, logical, _number(row.get("Chip Phy-ID", "")), row.get("Chip Name", "").strip())
+    return NpuSmiMapping(npu, chip, logical, _number(row.get("Chip Phy-ID", "")), row.get("Chip Name", "").strip())
 
 
 # --- npu-smi info -t topo, -t board ---------------------------------------------------------------------------------
 
 
-def parse_topology(text: str) -> Topology:
+def parse_topology(text: str) -> NpuSmiTopology:
     """Parse `npu-smi info -t topo`: how devices reach each other, and the CPUs near them where it says so."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     header = next((words for words in lines if _LABEL.fullmatch(words[0]) and not _is_row(words)), None)
@@ -277,7 +277,7 @@ def parse_topology(text: str) -> Topology:
             links.update(_row(own, numbers, words))
             cpus[own] = _affinity(words[len(numbers) + 1 :])
     numbering = _LABEL.fullmatch(header[0])
-    return Topology(numbering[1] if numbering else "", links, {own: near for own, near in cpus.items() if near})
+    return NpuSmiTopology(numbering[1] if numbering else "", links, {own: near for own, near in cpus.items() if near})
 
 
 def _is_row(words: list[str]) -> bool:

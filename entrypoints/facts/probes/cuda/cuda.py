@@ -18,9 +18,9 @@ from entrypoints.facts.probes.common.tools import TIMEOUT, ask
 from entrypoints.facts.probes.cuda.nvidia_smi import (
     Gpu,
     Listed,
+    NvidiaSmiTable,
+    NvidiaSmiTopology,
     Slice,
-    Table,
-    Topology,
     parse_list,
     parse_lost,
     parse_query,
@@ -58,7 +58,7 @@ _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _PROC = "/proc/driver/nvidia"
 
 
-class Card(NamedTuple):
+class ProcGpu(NamedTuple):
     """One GPU as the driver lists it below /proc."""
 
     name: str
@@ -67,7 +67,7 @@ class Card(NamedTuple):
     """/dev/nvidia0, by its minor number, which need not be the tool's index."""
 
 
-class Place(NamedTuple):
+class CudaDevice(NamedTuple):
     """One device that CUDA can number: a GPU, or an instance of one."""
 
     gpu: Gpu
@@ -104,28 +104,28 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
 class _Around(NamedTuple):
     """What is known beside a GPU's own figures."""
 
-    cards: Mapping[str, Card]
-    table: Table | None
-    topology: Topology | None
+    cards: Mapping[str, ProcGpu]
+    table: NvidiaSmiTable | None
+    topology: NvidiaSmiTopology | None
 
 
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _cards(host: Host) -> dict[str, Card]:
+def _cards(host: Host) -> dict[str, ProcGpu]:
     """Return the driver's GPUs by PCI address."""
     paths = host.glob(f"{_PROC}/gpus/*/information")
     cards = {path.split("/")[5].lower(): host.parsed(path, _parse_information, None) for path in paths}
     return {bus: card for bus, card in cards.items() if card}
 
 
-def _parse_information(text: str) -> Card:
+def _parse_information(text: str) -> ProcGpu:
     """Parse /proc/driver/nvidia/gpus/<address>/information."""
     fields = parse_fields(text)
     if "model" not in fields:
         raise ValueError("a line `Model: …`")
     minor = fields.get("device minor", "")
-    return Card(fields["model"], fields.get("gpu uuid", ""), f"/dev/nvidia{minor}" if minor.isdecimal() else "")
+    return ProcGpu(fields["model"], fields.get("gpu uuid", ""), f"/dev/nvidia{minor}" if minor.isdecimal() else "")
 
 
 def _parse_version(text: str) -> str:
@@ -136,14 +136,14 @@ def _parse_version(text: str) -> str:
     return found[0]
 
 
-def _untold(host: Host, cards: Mapping[str, Card], nodes: tuple[str, ...], kernel: str) -> Seen:
+def _untold(host: Host, cards: Mapping[str, ProcGpu], nodes: tuple[str, ...], kernel: str) -> Seen:
     """Return what the files alone tell: that GPUs are there, and not how large they are."""
     if not cards and not nodes:
         return Seen(versions={"driver": kernel} if kernel else {})
     if not any(failure.where.startswith(TOOL) for failure in host.failures):
         expected = "the driver's tool: docker run --gpus all, with `utility` in NVIDIA_DRIVER_CAPABILITIES"
         host.fail(TOOL, "no such command, and only it knows the GPUs' memory", expected)
-    found = [(bus, card) for bus, card in sorted(cards.items())] or [("", Card("", "", path)) for path in nodes]
+    found = [(bus, card) for bus, card in sorted(cards.items())] or [("", ProcGpu("", "", path)) for path in nodes]
     devices = (
         Device(number, card.name, None, None, *_near(host, bus), bus=bus, path=card.path, uuid=card.uuid)
         for number, (bus, card) in enumerate(found)
@@ -206,34 +206,34 @@ def _capable(gpu: Gpu) -> Gpu:
     return gpu if gpu.capability else gpu._replace(capability=next(found, ""))
 
 
-def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: Table | None) -> tuple[Place, ...]:
+def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: NvidiaSmiTable | None) -> tuple[CudaDevice, ...]:
     """Return what CUDA numbers: GPUs, and of a GPU that is split its instances."""
     gpus = tuple(gpus)
     slices = table.slices if table else ()
     split = any(gpu.mig for gpu in gpus)
     listed = (ask(host, run, (TOOL, "-L"), parse_list) or ()) if split else ()
     names = {(item.gpu, item.number): item for item in listed}
-    places: list[Place] = []
+    places: list[CudaDevice] = []
     for gpu in gpus:
         parts = [part for part in slices if part.gpu == gpu.number]
         if gpu.mig and not parts:
             expected = "instances (nvidia-smi mig -cgi … -C), or MIG off (nvidia-smi -mig 0)"
             host.fail(TOOL, f"GPU {gpu.number} has MIG enabled and no instance to be seen here", expected)
         elif gpu.mig:
-            places += [Place(gpu, part, names.get((part.gpu, part.number))) for part in parts]
+            places += [CudaDevice(gpu, part, names.get((part.gpu, part.number))) for part in parts]
         else:
-            places.append(Place(gpu))
+            places.append(CudaDevice(gpu))
     return tuple(places)
 
 
-def visible(places: tuple[Place, ...], chosen: str | None) -> tuple[Place, ...]:
+def visible(places: tuple[CudaDevice, ...], chosen: str | None) -> tuple[CudaDevice, ...]:
     """Return what CUDA_VISIBLE_DEVICES leaves, in its order: numbers, or beginnings of UUIDs; all when it is not set.
 
     As CUDA does, what follows the first entry that names nothing is left out.
     """
     if chosen is None:
         return places
-    found: list[Place] = []
+    found: list[CudaDevice] = []
     for word in chosen.split(","):
         place = _named(places, word.strip())
         if place is None or place in found:
@@ -242,7 +242,7 @@ def visible(places: tuple[Place, ...], chosen: str | None) -> tuple[Place, ...]:
     return tuple(found)
 
 
-def _named(places: tuple[Place, ...], word: str) -> Place | None:
+def _named(places: tuple[CudaDevice, ...], word: str) -> CudaDevice | None:
     if word.isascii() and word.isdecimal():
         return places[int(word)] if len(word) < 5 and int(word) < len(places) else None  # noqa: PLR2004 - a number of digits that no machine needs
     same = [place for place in places if word and place.uuid.startswith(word)]
@@ -252,7 +252,7 @@ def _named(places: tuple[Place, ...], word: str) -> Place | None:
 # --- what comes of it -----------------------------------------------------------------------------------------------
 
 
-def _device(host: Host, number: int, place: Place, around: _Around) -> Device:
+def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Device:
     gpu, part = place.gpu, place.part
     node, cpus = near(host, gpu.bus) if gpu.bus else (None, ())
     if around.topology:
@@ -279,7 +279,7 @@ def _device(host: Host, number: int, place: Place, around: _Around) -> Device:
     )
 
 
-def _links(places: tuple[Place, ...], topology: Topology | None) -> tuple[Link, ...]:
+def _links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology | None) -> tuple[Link, ...]:
     """Return the links between visible GPUs, by their numbers here."""
     if topology is None:
         return ()
@@ -290,7 +290,7 @@ def _links(places: tuple[Place, ...], topology: Topology | None) -> tuple[Link, 
     return tuple(Link(one, other, kinds[pair]) for one, other, pair in found if pair in kinds)
 
 
-def _versions(gpus: tuple[Gpu, ...], table: Table | None, kernel: str) -> dict[str, str]:
+def _versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, kernel: str) -> dict[str, str]:
     """Return the driver's version, the newest CUDA that it runs, and the GPUs' lowest and highest capability."""
     capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=_numbers)
     found = {

@@ -75,7 +75,7 @@ class Slice(NamedTuple):
     memory_used: int
 
 
-class Table(NamedTuple):
+class NvidiaSmiTable(NamedTuple):
     """What `nvidia-smi` alone prints."""
 
     driver: str
@@ -87,7 +87,7 @@ class Table(NamedTuple):
     """GPUs on which a process computes, as far as this container sees processes."""
 
 
-class Topology(NamedTuple):
+class NvidiaSmiTopology(NamedTuple):
     """What `nvidia-smi topo -m` prints of the GPUs."""
 
     links: tuple[Link, ...]
@@ -184,7 +184,7 @@ def _bus(text: str) -> str:
 # --- table ----------------------------------------------------------------------------------------------------------
 
 
-def parse_table(text: str) -> Table:
+def parse_table(text: str) -> NvidiaSmiTable:
     """Parse the table that `nvidia-smi` prints without arguments."""
     driver, cuda = _DRIVER.search(text), _CUDA.search(text)
     if not driver:
@@ -194,7 +194,7 @@ def parse_table(text: str) -> Table:
     if not gpus:
         raise unknown(text.strip().rpartition("\n")[2], "a row for each GPU")
     newest = cuda[1] if cuda and cuda[1] not in ("N/A", "ERR!") else ""
-    return Table(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(parts["Processes"]))
+    return NvidiaSmiTable(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(parts["Processes"]))
 
 
 def _parts(text: str) -> dict[str, list[str]]:
@@ -275,7 +275,7 @@ def _computing(rows: list[str]) -> frozenset[int]:
 # --- topology -------------------------------------------------------------------------------------------------------
 
 
-def parse_topology(text: str) -> Topology:
+def parse_topology(text: str) -> NvidiaSmiTopology:
     """Parse `topo -m`: a matrix whose columns are GPUs and network cards, then CPU and NUMA affinity.
 
     The tool underlines the header with escape sequences, whether anybody sees them or not.
@@ -301,7 +301,7 @@ def parse_topology(text: str) -> Topology:
     rest = {numbers[name]: cells[name][len(columns) :] for name in gpus}
     near = {number: ids for number, words in rest.items() if words and (ids := _ids(words[0]))}
     nodes = {number: int(words[1]) for number, words in rest.items() if len(words) > 1 and _is_small(words[1])}
-    return Topology(tuple(links), near, nodes)
+    return NvidiaSmiTopology(tuple(links), near, nodes)
 
 
 def _row(line: str, columns: list[str]) -> list[str]:

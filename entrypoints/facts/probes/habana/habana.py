@@ -15,9 +15,9 @@ from entrypoints.core.records import Device, Seen
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.tools import ask
 from entrypoints.facts.probes.habana.hl_smi import (
-    Card,
-    Place,
-    Table,
+    CardAffinity,
+    HlSmiCard,
+    HlSmiTable,
     digits_of,
     full_bus,
     parse_modules,
@@ -47,7 +47,7 @@ _FAMILIES = {"1": "goya", "2": "gaudi2", "3": "gaudi3"}
 """First digit of a card's name, HL-225 → gaudi2; only HL-20x is the first Gaudi."""
 
 
-class Node(NamedTuple):
+class DriverCard(NamedTuple):
     """One card as the driver shows it below /sys/class/accel."""
 
     number: int
@@ -60,10 +60,10 @@ class Node(NamedTuple):
 class Around(NamedTuple):
     """What is known of one card beside what the tool lists."""
 
-    node: Node | None
+    node: DriverCard | None
     function: pci.Pci | None
     module: int | None
-    place: Place
+    place: CardAffinity
 
 
 def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
@@ -100,14 +100,14 @@ def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
     return Seen(_given(devices, nodes), (), {**versions, **table.versions})
 
 
-def _given(devices: tuple[Device, ...], nodes: Mapping[str, Node]) -> tuple[Device, ...]:
+def _given(devices: tuple[Device, ...], nodes: Mapping[str, DriverCard]) -> tuple[Device, ...]:
     """Return the cards whose device files are here, where the driver tells which file is whose."""
     if not all(device.bus in nodes for device in devices) or not any(device.path for device in devices):
         return devices
     return tuple(device for device in devices if device.path)
 
 
-def _device(host: Host, card: Card, around: Around, *, processes: bool) -> Device:
+def _device(host: Host, card: HlSmiCard, around: Around, *, processes: bool) -> Device:
     node = around.node
     return Device(
         number=card.number,
@@ -125,7 +125,7 @@ def _device(host: Host, card: Card, around: Around, *, processes: bool) -> Devic
     )
 
 
-def _busy(card: Card, *, processes: bool) -> bool | None:
+def _busy(card: HlSmiCard, *, processes: bool) -> bool | None:
     """Tell whether somebody holds a card: another container's processes are seen by the memory they take only."""
     if processes:
         return True
@@ -160,7 +160,7 @@ def _file(host: Host, number: int) -> str:
 
 
 def _without_tool(
-    host: Host, files: tuple[str, ...], nodes: Mapping[str, Node], functions: Mapping[str, pci.Pci]
+    host: Host, files: tuple[str, ...], nodes: Mapping[str, DriverCard], functions: Mapping[str, pci.Pci]
 ) -> tuple[Device, ...]:
     """Return what the files alone tell, with a failure that says what to add."""
     if not files:
@@ -175,7 +175,7 @@ def _without_tool(
     return tuple(_bare(number, path, by_number.get(number), functions) for number, path in sorted(numbers.items()))
 
 
-def _bare(number: int, path: str, node: Node | None, functions: Mapping[str, pci.Pci]) -> Device:
+def _bare(number: int, path: str, node: DriverCard | None, functions: Mapping[str, pci.Pci]) -> Device:
     function = functions.get(node.bus) if node else None
     return Device(
         number=number,
@@ -195,7 +195,7 @@ def _bare(number: int, path: str, node: Node | None, functions: Mapping[str, pci
 # --- files ----------------------------------------------------------------------------------------------------------
 
 
-def _nodes(host: Host) -> dict[str, Node]:
+def _nodes(host: Host) -> dict[str, DriverCard]:
     """Read the driver's own folders: bus → what they say. Old drivers have /sys/class/habanalabs/hl0."""
     paths = host.glob("/sys/class/accel/accel[0-9]*/device/pci_addr") or host.glob(
         "/sys/class/habanalabs/hl[0-9]*/pci_addr"
@@ -204,9 +204,9 @@ def _nodes(host: Host) -> dict[str, Node]:
     return {node.bus: node for node in found if node.bus}
 
 
-def _node(host: Host, folder: str, path: str) -> Node:
+def _node(host: Host, folder: str, path: str) -> DriverCard:
     nothing: int | None = None
-    return Node(
+    return DriverCard(
         number=int(re.findall(r"\d+", folder)[-1]),
         bus=full_bus(host.parsed(path, parse_line, "")),
         module=host.parsed(f"{folder}/module_id", parse_number, nothing),
@@ -215,7 +215,7 @@ def _node(host: Host, folder: str, path: str) -> Node:
     )
 
 
-def _versions(host: Host, nodes: Iterable[Node]) -> dict[str, str]:
+def _versions(host: Host, nodes: Iterable[DriverCard]) -> dict[str, str]:
     """Read the versions that files tell: the loaded driver's, and the oldest firmware among the cards."""
     driver = digits_of(host.parsed("/sys/module/habanalabs/version", parse_line, ""))
     firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_order)
@@ -230,7 +230,7 @@ def _order(version: str) -> tuple[int, ...]:
 # --- where a card is ------------------------------------------------------------------------------------------------
 
 
-def _modules(host: Host, run: Run, table: Table, nodes: Mapping[str, Node]) -> dict[int, int]:
+def _modules(host: Host, run: Run, table: HlSmiTable, nodes: Mapping[str, DriverCard]) -> dict[int, int]:
     """Return card → module: from the driver's files where they know them all, else from the tool."""
     known = {card.number: nodes[card.bus].module for card in table.cards if card.bus in nodes}
     found = {number: module for number, module in known.items() if module is not None}
@@ -240,8 +240,8 @@ def _modules(host: Host, run: Run, table: Table, nodes: Mapping[str, Node]) -> d
 
 
 def _places(
-    host: Host, run: Run, table: Table, modules: Mapping[int, int], functions: Mapping[str, pci.Pci]
-) -> dict[int, Place]:
+    host: Host, run: Run, table: HlSmiTable, modules: Mapping[int, int], functions: Mapping[str, pci.Pci]
+) -> dict[int, CardAffinity]:
     """Return card → NUMA node and CPUs: from /sys, else from the tool, which knows them by module."""
     places = {card.number: _near(functions.get(card.bus)) for card in table.cards}
     if all(place.node is not None and place.cpus for place in places.values()):
@@ -250,12 +250,12 @@ def _places(
     return {number: _better(place, told.get(modules.get(number, -1))) for number, place in places.items()}
 
 
-def _near(function: pci.Pci | None) -> Place:
-    return Place(function.node, function.cpus) if function else Place(None, ())
+def _near(function: pci.Pci | None) -> CardAffinity:
+    return CardAffinity(function.node, function.cpus) if function else CardAffinity(None, ())
 
 
-def _better(place: Place, told: Place | None) -> Place:
+def _better(place: CardAffinity, told: CardAffinity | None) -> CardAffinity:
     """Fill what /sys does not say from what the tool says."""
     if told is None:
         return place
-    return Place(told.node if place.node is None else place.node, place.cpus or told.cpus)
+    return CardAffinity(told.node if place.node is None else place.node, place.cpus or told.cpus)

@@ -21,7 +21,7 @@ _UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _NAMES = {"hl-smi": "tool", "driver": "driver", "nic driver": "nic_driver"}
 
 
-class Card(NamedTuple):
+class HlSmiCard(NamedTuple):
     """One card as `hl-smi` lists it."""
 
     number: int
@@ -34,23 +34,23 @@ class Card(NamedTuple):
     """Bytes; None where the tool writes N/A, as it does for a card that is being reset."""
 
 
-class Table(NamedTuple):
+class HlSmiTable(NamedTuple):
     """What `hl-smi` prints."""
 
-    cards: tuple[Card, ...]
+    cards: tuple[HlSmiCard, ...]
     versions: Mapping[str, str]
     processes: frozenset[int]
     """Cards that a process is listed for; a container sees its own processes only."""
 
 
-class Place(NamedTuple):
+class CardAffinity(NamedTuple):
     """What is near a card."""
 
     node: int | None
     cpus: tuple[int, ...]
 
 
-def parse_table(text: str) -> Table:
+def parse_table(text: str) -> HlSmiTable:
     """Parse what `hl-smi` prints. Raises ValueError for a layout that is not understood, quoting the line."""
     versions = {_NAMES[name.lower()]: digits_of(version) for name, version in _VERSION.findall(text[:2000])}
     cards, busy = [], set()
@@ -67,11 +67,11 @@ def parse_table(text: str) -> Table:
                 raise unknown(line, f"the memory of AIP {open_card[0]}, such as 768MiB / 98304MiB")
             open_card = _first_line(match, cells, line)
         elif open_card and len(cells) > 1:
-            cards.append(Card(*open_card, *_usage(cells[1], line)))
+            cards.append(HlSmiCard(*open_card, *_usage(cells[1], line)))
             open_card = None
     if open_card or not cards:
         raise unknown(_telling(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
-    return Table(_unique(cards), {part: version for part, version in versions.items() if version}, frozenset(busy))
+    return HlSmiTable(_unique(cards), {part: version for part, version in versions.items() if version}, frozenset(busy))
 
 
 def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int, str, str, int | None]:
@@ -95,7 +95,7 @@ def _usage(cell: str, line: str) -> tuple[int | None, int | None]:
     raise unknown(line, "Memory-Usage, such as 768MiB / 98304MiB")
 
 
-def _unique(cards: list[Card]) -> tuple[Card, ...]:
+def _unique(cards: list[HlSmiCard]) -> tuple[HlSmiCard, ...]:
     """Return the cards by number; raises ValueError where two have the same."""
     numbers = {card.number for card in cards}
     if len(numbers) != len(cards):
@@ -135,7 +135,7 @@ def parse_modules(text: str) -> dict[int, int]:
     return found
 
 
-def parse_topology(text: str) -> dict[int, Place]:
+def parse_topology(text: str) -> dict[int, CardAffinity]:
     """Parse `hl-smi topo -c -N` into module → place. Raises ValueError.
 
     The CPUs may be several ranges with blanks between them; the NUMA node is the last word, where there is that column.
@@ -149,7 +149,7 @@ def parse_topology(text: str) -> dict[int, Place]:
     return dict(_place(line, has_node=has_node) for line in lines[start + 1 :] if line.strip(" -\t|+="))
 
 
-def _place(line: str, *, has_node: bool) -> tuple[int, Place]:
+def _place(line: str, *, has_node: bool) -> tuple[int, CardAffinity]:
     words = line.replace("|", " ").split()
     cpus = "".join(words[1:-1] if has_node else words[1:])
     try:
@@ -158,7 +158,7 @@ def _place(line: str, *, has_node: bool) -> tuple[int, Place]:
     except (ValueError, IndexError) as error:
         raise unknown(line, "a module, its CPUs and its NUMA node") from error
     node = words[-1] if has_node else ""
-    return module, Place(int(node[:9]) if node.isascii() and node.isdigit() else None, near)
+    return module, CardAffinity(int(node[:9]) if node.isascii() and node.isdigit() else None, near)
 
 
 def digits_of(text: str) -> str:

@@ -14,7 +14,7 @@ from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, Link, Seen
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.tools import TIMEOUT, ask
-from entrypoints.facts.probes.neuron.neuron_ls import Listing, Row, parse_json, parse_table
+from entrypoints.facts.probes.neuron.neuron_ls import Listing, NeuronLsDevice, parse_json, parse_table
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
@@ -28,7 +28,7 @@ _ERRORS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
 """Counters of errors that no repair undoes; mem_ecc_repairable_uncorrected goes away with a reset."""
 
 _FAMILY = re.compile(r"(trn|inf)\d")
-_NOTHING = Row(-1, 0, None, "")
+_NOTHING = NeuronLsDevice(-1, 0, None, "")
 
 
 def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
@@ -76,7 +76,7 @@ def _again(answer: Result) -> Run:
     return run
 
 
-def _device(host: Host, number: int, row: Row, instance: str) -> Device:
+def _device(host: Host, number: int, row: NeuronLsDevice, instance: str) -> Device:
     node, cpus = pci.near(host, row.bus) if row.bus else (None, ())
     family = _FAMILY.match(instance.lower() or _word(host, number, "info/architecture/instance_type").lower())
     architecture = family[0] if family else ""

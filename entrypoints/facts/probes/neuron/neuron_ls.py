@@ -22,7 +22,7 @@ _BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.I
 _TITLE = re.compile(r"([a-z][a-z-]*):\s*(\S+)")
 
 
-class Row(NamedTuple):
+class NeuronLsDevice(NamedTuple):
     """One device as neuron-ls lists it."""
 
     number: int
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 class Listing(NamedTuple):
     """All devices, and the machine they are in."""
 
-    rows: tuple[Row, ...]
+    rows: tuple[NeuronLsDevice, ...]
     instance: str = ""
     """EC2 instance type, such as trn2.48xlarge."""
     grouping: str = ""
@@ -85,12 +85,12 @@ def parse_json(text: str) -> Listing:
     return Listing(rows, str(first.get("instance_type") or ""), str(first.get("logical_neuroncore_config") or ""))
 
 
-def _json_row(item: Mapping[str, Any]) -> Row:
+def _json_row(item: Mapping[str, Any]) -> NeuronLsDevice:
     """Read one device; what newer tools leave out (null) is not known."""
     processes = _items(item, "neuron_processes")
     versions = (str(one.get("neuron_runtime_version") or "") for one in processes if isinstance(one, dict))
     memory = item.get("memory_size")
-    return Row(
+    return NeuronLsDevice(
         number=_count(item, "neuron_device"),
         cores=len(_items(item, "neuroncore_ids")) or _count(item, "nc_count"),
         memory=None if memory is None else _count(item, "memory_size"),
@@ -137,7 +137,7 @@ def parse_table(text: str) -> Listing:
     """Parse the table, with or without -t, -w and processes. Raises ValueError."""
     titles: dict[str, str] = {}
     heading: list[list[str]] = []
-    rows: list[Row] = []
+    rows: list[NeuronLsDevice] = []
     for line in text.splitlines():
         if not line.lstrip().startswith("|"):
             title = _TITLE.match(line.strip())
@@ -162,7 +162,7 @@ def _named(heading: list[list[str]], cells: list[str], line: str) -> dict[str, s
     return dict(zip(names, cells, strict=True))
 
 
-def _take(rows: list[Row], cells: Mapping[str, str], line: str) -> None:
+def _take(rows: list[NeuronLsDevice], cells: Mapping[str, str], line: str) -> None:
     """Add a device, or to the last device another process that holds it."""
     held = int(bool(cells.get("PID")))
     if cells.get("NEURON DEVICE"):
@@ -171,7 +171,7 @@ def _take(rows: list[Row], cells: Mapping[str, str], line: str) -> None:
         rows[-1] = rows[-1]._replace(processes=rows[-1].processes + held)
 
 
-def _table_row(cells: Mapping[str, str], line: str, held: int) -> Row:
+def _table_row(cells: Mapping[str, str], line: str, held: int) -> NeuronLsDevice:
     try:
         cores = parse_number(cells.get("LOGICAL NC") or cells["NEURON CORES"])
         number, memory = parse_number(cells["NEURON DEVICE"]), parse_size(cells["NEURON MEMORY"])
@@ -182,4 +182,4 @@ def _table_row(cells: Mapping[str, str], line: str, held: int) -> Row:
         raise unknown(line, expected) from error
     bus = bus_address(cells["PCI BDF"]) if cells.get("PCI BDF") else ""
     cpus, node = _cpus(cells.get("CPU AFFINITY", "")), _node(cells.get("NUMA NODE", ""))
-    return Row(number, cores, memory, bus, connected, cpus, node, held, cells.get("RUNTIME VERSION", ""))
+    return NeuronLsDevice(number, cores, memory, bus, connected, cpus, node, held, cells.get("RUNTIME VERSION", ""))

@@ -14,7 +14,7 @@ from entrypoints.facts.probes.common.printed import bus_of, json_in, loaded, num
 from entrypoints.facts.probes.common.tools import unknown
 
 
-class Card(NamedTuple):
+class AmdSmiCard(NamedTuple):
     """One GPU as a tool numbers and describes it."""
 
     number: int
@@ -43,7 +43,7 @@ _WORDS = re.compile(r"\S+(?: \S+)*")
 # --- amd-smi --------------------------------------------------------------------------------------------------------
 
 
-def parse_amd_smi(text: str) -> tuple[Card, ...]:
+def parse_amd_smi(text: str) -> tuple[AmdSmiCard, ...]:
     """Parse `amd-smi static` or `amd-smi list`, as JSON or as text."""
     entries = _entries(text)
     if not entries:
@@ -93,9 +93,9 @@ def _indented(text: str) -> list[Mapping[str, Any]]:
     return list(found)
 
 
-def _card(entry: Mapping[str, Any], number: int) -> Card:
+def _card(entry: Mapping[str, Any], number: int) -> AmdSmiCard:
     index = number_of(_first(entry, "gpu", "gpu_id"))
-    return Card(
+    return AmdSmiCard(
         number=number if index is None else index,
         bus=bus_of(_first(entry, "bus.bdf", "bdf", "asic.bdf", "asic.pci_bdf")),
         name=word_of(_first(entry, "asic.market_name", "board.product_name", "market_name")),
@@ -121,7 +121,7 @@ def _gfx(value: Any) -> str:
 # --- rocm-smi -------------------------------------------------------------------------------------------------------
 
 
-def parse_rocm_smi(text: str) -> tuple[Card, ...]:
+def parse_rocm_smi(text: str) -> tuple[AmdSmiCard, ...]:
     """Parse rocm-smi: JSON, `GPU[0] : key: value` lines, or its table of all GPUs."""
     value = json_in(text)
     fields = _rocm_json(value) if isinstance(value, dict) else _rocm_lines(text)
@@ -151,8 +151,8 @@ def _rocm_lines(text: str) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _rocm_card(index: int, fields: Mapping[str, Any]) -> Card:
-    return Card(
+def _rocm_card(index: int, fields: Mapping[str, Any]) -> AmdSmiCard:
+    return AmdSmiCard(
         number=index,
         bus=bus_of(fields.get("pci bus", "")),
         name=word_of(_first(fields, "card series", "device name", "card model")),
@@ -164,9 +164,9 @@ def _rocm_card(index: int, fields: Mapping[str, Any]) -> Card:
     )
 
 
-def _table(text: str) -> tuple[Card, ...]:
+def _table(text: str) -> tuple[AmdSmiCard, ...]:
     """Return the rows below a header that begins with `Device` or `GPU`; the line below a row may be its name."""
-    cards: list[Card] = []
+    cards: list[AmdSmiCard] = []
     below = False
     for line in text.splitlines():
         words = line.split()
@@ -179,15 +179,15 @@ def _table(text: str) -> tuple[Card, ...]:
     return tuple(cards)
 
 
-def _row(line: str, number: int) -> Card:
+def _row(line: str, number: int) -> AmdSmiCard:
     modes, device = _MODES.search(line), _DEVICE.search(line)
-    return Card(number, name=device[0] if device else "", partitions=(modes[1], modes[2]) if modes else ("", ""))
+    return AmdSmiCard(number, name=device[0] if device else "", partitions=(modes[1], modes[2]) if modes else ("", ""))
 
 
 # --- rocminfo -------------------------------------------------------------------------------------------------------
 
 
-def parse_rocminfo(text: str) -> tuple[Card, ...]:
+def parse_rocminfo(text: str) -> tuple[AmdSmiCard, ...]:
     """Parse rocminfo's GPU agents, which are in HIP's order; the only tool where there is no /dev/kfd (WSL)."""
     agents = re.split(r"^Agent\s+\d+", text, flags=re.MULTILINE)[1:]
     if not agents:
@@ -206,10 +206,10 @@ def _fields(agent: str) -> dict[str, str]:
     return fields
 
 
-def _agent(number: int, fields: Mapping[str, str]) -> Card:
+def _agent(number: int, fields: Mapping[str, str]) -> AmdSmiCard:
     size, place = fields.get("size", "").partition("(")[0], number_of(fields.get("bdfid", ""))
     bus = "" if place is None else f"{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
-    return Card(
+    return AmdSmiCard(
         number=number,
         bus=bus_of(f"{number_of(fields.get('domain', '0')) or 0:04x}:{bus}"[-12:]) if bus else "",
         name=word_of(fields.get("marketing name", "")),

@@ -15,7 +15,7 @@ from entrypoints.facts.probes.common.printed import number_of, word_of
 from entrypoints.facts.probes.common.tools import ask
 from entrypoints.facts.probes.rocm import kfd
 from entrypoints.facts.probes.rocm.amdsmi import (
-    Card,
+    AmdSmiCard,
     parse_amd_smi,
     parse_rocm_smi,
     parse_rocminfo,
@@ -92,7 +92,7 @@ def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNod
     return tuple(by_word[word] for word in words if word in by_word)
 
 
-def _cards(host: Host, run: Run) -> tuple[Card, ...]:
+def _cards(host: Host, run: Run) -> tuple[AmdSmiCard, ...]:
     return ask(host, run, _STATIC, parse_amd_smi) or ask(host, run, _ROCM_SMI, parse_rocm_smi) or ()
 
 
@@ -101,9 +101,13 @@ def _name(host: Host, node: GpuNode) -> str:
 
 
 def _device(
-    host: Host, number: int, node: GpuNode, cards: Iterable[Card], among: tuple[tuple[GpuNode, ...], tuple[Wire, ...]]
+    host: Host,
+    number: int,
+    node: GpuNode,
+    cards: Iterable[AmdSmiCard],
+    among: tuple[tuple[GpuNode, ...], tuple[Wire, ...]],
 ) -> Device:
-    card = next((card for card in cards if card.bus == node.bus), Card(number))
+    card = next((card for card in cards if card.bus == node.bus), AmdSmiCard(number))
     near, cpus = pci.near(host, node.bus)
     held = kfd.taken(host, node.gpu)
     whole = number_of(host.parsed(f"{_PCI}/{node.bus}/mem_info_vram_used", word_of, ""))
@@ -151,7 +155,7 @@ def _health(host: Host, bus: str) -> str:
     return f"uncorrected errors: {', '.join(parts)}" if wrong else "ok" if counters else ""
 
 
-def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[Card]) -> dict[str, str]:
+def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard]) -> dict[str, str]:
     release = host.parsed("/proc/sys/kernel/osrelease", word_of, "")
     driver = host.parsed("/sys/module/amdgpu/version", word_of, "") or next((card.driver for card in cards), "")
     first = found[0].bus if found else ""
@@ -184,7 +188,7 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> Seen:
     return Seen(devices, _links(host, run, cards), {name: version for name, version in versions.items() if version})
 
 
-def _rocm_table(host: Host, run: Run) -> tuple[Card, ...]:
+def _rocm_table(host: Host, run: Run) -> tuple[AmdSmiCard, ...]:
     """Ask older tools that know no JSON."""
     memory = ask(host, run, ("rocm-smi", "--showuse", "--showmeminfo", "vram"), parse_rocm_smi) or ()
     table = {card.number: card for card in ask(host, run, ("rocm-smi",), parse_rocm_smi) or ()}
@@ -193,7 +197,7 @@ def _rocm_table(host: Host, run: Run) -> tuple[Card, ...]:
     )
 
 
-def _seen(host: Host, card: Card) -> Device:
+def _seen(host: Host, card: AmdSmiCard) -> Device:
     near, cpus = pci.near(host, card.bus) if card.bus else (None, ())
     return Device(
         number=card.number,
@@ -207,7 +211,7 @@ def _seen(host: Host, card: Card) -> Device:
     )
 
 
-def _links(host: Host, run: Run, cards: tuple[Card, ...]) -> tuple[Link, ...]:
+def _links(host: Host, run: Run, cards: tuple[AmdSmiCard, ...]) -> tuple[Link, ...]:
     if len(cards) < 2:  # noqa: PLR2004 - a link has two ends
         return ()
     wires = next((wires for argv in _TOPOLOGY if (wires := ask(host, run, argv, parse_topology))), ())

@@ -15,7 +15,7 @@ from entrypoints.core.records import Device, Link, Seen
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.pci import Pci
 from entrypoints.facts.probes.common.tools import ask
-from entrypoints.facts.probes.xpu.xpusmi import Places, Xpu, parse_discovery, parse_topology
+from entrypoints.facts.probes.xpu.xpusmi import Xpu, XpuSmiTopology, parse_discovery, parse_topology
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x8086"
@@ -58,7 +58,7 @@ MODELS = {
 """PCI device id → model (linux/include/drm/intel/pciids.h, pci.ids); memory from published outputs of xpu-smi."""
 
 
-class Found(NamedTuple):
+class XpuCard(NamedTuple):
     """A card that this container was given."""
 
     place: int
@@ -81,12 +81,12 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     return Seen(devices, _links(devices, places), _versions(host, cards, told) if cards else {})
 
 
-def _given(host: Host) -> tuple[Found, ...]:
+def _given(host: Host) -> tuple[XpuCard, ...]:
     """Return all of Intel's GPUs whose render node this container may open."""
     functions = sorted(pci.find(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
     nodes = ((function, _render(host, function.bus)) for function in functions)
     opened = [(function, path) for function, path in nodes if path and _opens(host, path)]
-    return tuple(Found(place, function, path) for place, (function, path) in enumerate(opened))
+    return tuple(XpuCard(place, function, path) for place, (function, path) in enumerate(opened))
 
 
 def _render(host: Host, bus: str) -> str:
@@ -102,7 +102,7 @@ def _opens(host: Host, path: str) -> bool:
     return False
 
 
-def _driver_memory(host: Host, card: Found) -> int | None:
+def _driver_memory(host: Host, card: XpuCard) -> int | None:
     """Read the memory of all tiles as xe tells it, or of the card as Intel's own build of i915 does."""
     sizes = [
         host.parsed(path, parse_number, 0)
@@ -126,7 +126,7 @@ def _asked(host: Host, run: Run, card: Xpu) -> Xpu:
     return next((found._replace(bus=found.bus or card.bus) for found in details), card)
 
 
-def _devices(host: Host, given: Iterable[Found], told: tuple[Xpu, ...], *, flat: bool) -> tuple[Device, ...]:
+def _devices(host: Host, given: Iterable[XpuCard], told: tuple[Xpu, ...], *, flat: bool) -> tuple[Device, ...]:
     """Return every tile of every card, numbered with the processor's own graphics in between."""
     devices: list[Device] = []
     number = 0
@@ -142,12 +142,12 @@ def _devices(host: Host, given: Iterable[Found], told: tuple[Xpu, ...], *, flat:
     return tuple(devices)
 
 
-def _tiles(host: Host, card: Found, xpu: Xpu) -> int:
+def _tiles(host: Host, card: XpuCard, xpu: Xpu) -> int:
     driver = len(host.glob(f"{_PCI}/{card.pci.bus}/tile*/physical_vram_size_bytes"))
     return driver or xpu.tiles or MODELS.get(card.pci.device, Model("", "")).tiles
 
 
-def _device(host: Host, card: Found, xpu: Xpu, tiles: int) -> Device:
+def _device(host: Host, card: XpuCard, xpu: Xpu, tiles: int) -> Device:
     model = MODELS.get(card.pci.device, Model(f"Intel Graphics [{card.pci.device}]", ""))
     known = None if model.memory is None else model.memory * MIB
     memory = _driver_memory(host, card) or xpu.memory or known
@@ -170,13 +170,13 @@ def _device(host: Host, card: Found, xpu: Xpu, tiles: int) -> Device:
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
-def _places(host: Host, run: Run, devices: tuple[Device, ...]) -> Places:
+def _places(host: Host, run: Run, devices: tuple[Device, ...]) -> XpuSmiTopology:
     """Ask xpu-smi where it knows more than /sys: Xe Links of the Max series, and CPUs that /sys does not tell."""
     if len(devices) > 1 and any(device.architecture == "pvc" or not device.cpus for device in devices):
-        return ask(host, run, _MATRIX, parse_topology) or Places((), {})
+        return ask(host, run, _MATRIX, parse_topology) or XpuSmiTopology((), {})
     if len(devices) == 1 and not devices[0].cpus:
-        return ask(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or Places((), {})
-    return Places((), {})
+        return ask(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or XpuSmiTopology((), {})
+    return XpuSmiTopology((), {})
 
 
 def _labels(devices: tuple[Device, ...]) -> list[str]:
@@ -194,12 +194,12 @@ def _short(label: str) -> str:
     return label.partition("/")[0] if label.endswith("/0") else label
 
 
-def _with_cpus(device: Device, label: str, places: Places) -> Device:
+def _with_cpus(device: Device, label: str, places: XpuSmiTopology) -> Device:
     told = places.cpus.get(label) or places.cpus.get(_short(label)) or ()
     return device if device.cpus else device._replace(cpus=told)
 
 
-def _links(devices: tuple[Device, ...], places: Places) -> tuple[Link, ...]:
+def _links(devices: tuple[Device, ...], places: XpuSmiTopology) -> tuple[Link, ...]:
     numbers = {label: device.number for label, device in zip(_labels(devices), devices, strict=True)}
     numbers |= {_short(label): number for label, number in numbers.items() if label.endswith("/0")}
     ends = ((numbers.get(first, -1), numbers.get(second, -1), kind) for first, second, kind in places.links)
@@ -209,7 +209,7 @@ def _links(devices: tuple[Device, ...], places: Places) -> tuple[Link, ...]:
 # --- versions -------------------------------------------------------------------------------------------------------
 
 
-def _versions(host: Host, cards: tuple[Found, ...], told: Iterable[Xpu]) -> dict[str, str]:
+def _versions(host: Host, cards: tuple[XpuCard, ...], told: Iterable[Xpu]) -> dict[str, str]:
     bus = cards[0].pci.bus
     modules = [name for name in ("xe", "i915") if host.glob(f"/sys/bus/pci/drivers/{name}/{bus}")]
     libraries = (path.removeprefix(_RUNTIME) for path in host.glob(f"{_RUNTIME}*.*"))

@@ -28,7 +28,7 @@ class Xpu(NamedTuple):
     driver: str = ""
 
 
-class Places(NamedTuple):
+class XpuSmiTopology(NamedTuple):
     """What a topology tells: kinds of links between `card/tile` labels, and the CPUs near each of them."""
 
     links: tuple[tuple[str, str, str], ...]
@@ -153,7 +153,7 @@ def _key(text: str) -> str:
 # --- links ----------------------------------------------------------------------------------------------------------
 
 
-def parse_topology(text: str) -> Places:
+def parse_topology(text: str) -> XpuSmiTopology:
     """Parse `xpu-smi topology -m`, a matrix of tiles, or `-d`, one device's CPUs in a box."""
     lines = [line for line in text.splitlines() if line.strip()]
     places = _one_device(lines) if _RULE.search(text) else _matrix(lines)
@@ -162,7 +162,7 @@ def parse_topology(text: str) -> Places:
     return places
 
 
-def _one_device(lines: Iterable[str]) -> Places | None:
+def _one_device(lines: Iterable[str]) -> XpuSmiTopology | None:
     number, cpus = "", ""
     for line in lines:
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -170,10 +170,10 @@ def _one_device(lines: Iterable[str]) -> Places | None:
             number = cells[0]
         if len(cells) > 1 and cells[1].startswith("Local CPU List:"):
             cpus = cells[1].partition(":")[2].strip()
-    return Places((), {number: _cpus(cpus)}) if number else None
+    return XpuSmiTopology((), {number: _cpus(cpus)}) if number else None
 
 
-def _matrix(lines: list[str]) -> Places | None:
+def _matrix(lines: list[str]) -> XpuSmiTopology | None:
     """Read the matrix, whose columns older versions part by bars, later ones by blanks."""
     start = next((number for number, line in enumerate(lines) if line.strip().startswith("GPU ")), len(lines))
     labels = _TILE.findall(lines[start]) if start < len(lines) else []
@@ -190,7 +190,7 @@ def _matrix(lines: list[str]) -> Places | None:
         cpus[row[1]] = _cpus("".join(cells[len(labels) :]))
     if len(cpus) < len(labels):
         raise unknown(lines[start], "a row for each GPU of the header")
-    return Places(tuple(links), cpus)
+    return XpuSmiTopology(tuple(links), cpus)
 
 
 def _cpus(text: str) -> tuple[int, ...]:

@@ -210,13 +210,13 @@ def test_an_image_without_scripts_names_those_that_have_them(image: Image) -> No
     ran = image.run()
 
     assert ran.returncode == errors.HOST
-    assert "the images one, two have one" in ran.stderr
+    assert "these images have one: one, two" in ran.stderr
 
 
 def test_an_accelerator_that_needs_none_says_so(image: Image) -> None:
     image.profile()
 
-    assert "nothing is to be converted" in image.run().stderr
+    assert "without conversion" in image.run().stderr
 
 
 def test_places_that_would_not_do_are_refused(image: Image) -> None:

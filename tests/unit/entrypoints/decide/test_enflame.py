@@ -124,8 +124,8 @@ def test_the_type_is_one_that_the_vendor_has_validated(architecture: str, quanti
 @pytest.mark.parametrize(
     ("architecture", "stored", "dtype", "words"),
     [
-        ("LlamaForCausalLM", "bfloat16", "bfloat16", "validated in BF16, in which it is stored"),
-        ("LlamaForCausalLM", "half", "float16", "validated in FP16, in which it is stored"),
+        ("LlamaForCausalLM", "bfloat16", "bfloat16", "validated in BF16, the model's stored type"),
+        ("LlamaForCausalLM", "half", "float16", "validated in FP16, the model's stored type"),
         ("LlamaForCausalLM", "float32", "float16", "validated in FP16"),
         ("DeepseekV3ForCausalLM", "float16", "bfloat16", "validated in BF16, not in FP16"),
     ],

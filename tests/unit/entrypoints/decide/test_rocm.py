@@ -117,7 +117,7 @@ def test_a_gpu_without_kernels_is_refused_with_what_the_image_has() -> None:
     profile, facts = host("rocm-mi250x-4x")
     strange = facts._replace(devices=tuple(device._replace(architecture="gfx1030") for device in facts.devices))
 
-    with pytest.raises(EntrypointError, match=r"kernels for gfx90a, gfx942, here is .*gfx1030"):
+    with pytest.raises(EntrypointError, match=r"kernels for gfx90a, gfx942, the host has .*gfx1030"):
         rocm.decide(profile, strange, LLAMA, parse_given((LLAMA.name,), {}))
 
 

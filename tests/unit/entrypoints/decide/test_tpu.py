@@ -108,8 +108,8 @@ def test_how_many_shapes_are_compiled_is_told() -> None:
     fewer = plan(SMOLLM2, chips("v6e", 1), "--max-num-batched-tokens", "512", "--max-num-seqs", "16").findings
     none = plan(SMOLLM2, chips("v6e", 1), env={"SKIP_JAX_PRECOMPILE": "1"}).findings
 
-    assert usual["TPU-041"].found.startswith("8 numbers of tokens (16, 32, ")
-    assert [finding.found for finding in fewer] == ["6 numbers of tokens (16, 32, 64, 128, 256, 512), 2 of requests"]
+    assert usual["TPU-041"].found.startswith("8 token counts (16, 32, ")
+    assert [finding.found for finding in fewer] == ["6 token counts (16, 32, 64, 128, 256, 512) and 2 request counts"]
     assert none == ()
 
 

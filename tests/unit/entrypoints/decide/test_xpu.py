@@ -52,7 +52,9 @@ def test_the_processors_own_graphics_is_masked() -> None:
     found = plan("xpu-b580-1x")
 
     assert found.env["ZE_AFFINITY_MASK"] == "1"
-    assert "own graphics" in next(reason.because for reason in found.reasons if reason.setting == "ZE_AFFINITY_MASK")
+    assert "integrated graphics" in next(
+        reason.because for reason in found.reasons if reason.setting == "ZE_AFFINITY_MASK"
+    )
 
 
 def test_the_old_stack_names_its_device_and_needs_ray() -> None:

@@ -14,11 +14,11 @@ from entrypoints.decide.shapes.histogram import (
     blocks_held,
     compared,
     decode_sizes,
+    describe,
     optimal,
     padding,
     pieces,
     prompt_sizes,
-    told,
 )
 
 CHAT = {150: 40.0, 300: 30.0, 700: 20.0, 2900: 9.0, 8000: 1.0}
@@ -71,7 +71,7 @@ def test_what_it_saves_for_a_chat() -> None:
     assert len(rows["linear"].buckets) == 64
     assert len(rows["padding-limited"].buckets) < 20
     assert rows["exponential"].best < rows["exponential"].padding
-    assert "best of as many" in told(rows.values())
+    assert "at best" in describe(rows.values())
 
 
 def test_the_best_linear_range_keeps_to_the_number_of_graphs() -> None:

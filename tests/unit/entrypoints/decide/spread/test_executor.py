@@ -15,7 +15,7 @@ from entrypoints.decide.spread.executor import (
     MIB,
     OWN_PROCESSES,
     PLUGIN,
-    SEARCHED,
+    PYTHON_PATH,
     choose_executor,
     unbound,
 )
@@ -103,7 +103,7 @@ INTEL = facts(cores=8, files={"iomp": True})
 def test_one_process_that_computes_itself_is_forked_and_the_plugin_is_found() -> None:
     values = chosen(INTEL, ALL)
 
-    assert (values[METHOD], values[SEARCHED]) == ("fork", PLUGIN)
+    assert (values[METHOD], values[PYTHON_PATH]) == ("fork", PLUGIN)
     assert values["KMP_AFFINITY"] == "none"  # unasked, Intel's runtime binds a forked process, which then serves slowly
 
 
@@ -111,20 +111,20 @@ def test_one_process_that_computes_itself_is_forked_and_the_plugin_is_found() ->
     "env",
     [
         {METHOD: "spawn"},
-        {SEARCHED: "/mine"},
+        {PYTHON_PATH: "/mine"},
         {"LD_PRELOAD": "/usr/lib/libjemalloc.so"},
         {"VLLM_PLUGINS": "mine"},
     ],
 )
 def test_nothing_is_forked_that_the_user_set_otherwise(env: dict[str, str]) -> None:
-    assert not {METHOD, SEARCHED} & chosen(INTEL, ALL, env=env).keys()
+    assert not {METHOD, PYTHON_PATH} & chosen(INTEL, ALL, env=env).keys()
 
 
 @pytest.mark.parametrize(
     "env", [{METHOD: "fork"}, {"LD_PRELOAD": "/opt/libiomp5.so"}, {"VLLM_PLUGINS": "mine,drydock"}]
 )
 def test_what_the_user_set_may_go_with_forking(env: dict[str, str]) -> None:
-    assert chosen(INTEL, ALL, env=env)[SEARCHED] == PLUGIN
+    assert chosen(INTEL, ALL, env=env)[PYTHON_PATH] == PLUGIN
 
 
 def test_gnus_openmp_and_worker_processes_are_not_forked() -> None:

@@ -59,7 +59,7 @@ def test_seventy_billion_take_four_of_eighty_gib_and_say_why_not_two_or_eight() 
     assert "weights take 32.9 GiB" in tensor.because
     assert "10.0 GiB" in tensor.because
     assert [text.partition(":")[0] for text in tensor.instead] == ["2", "8"]
-    assert "too little" in tensor.instead[0]
+    assert "too little memory" in tensor.instead[0]
     assert found.values["--distributed-executor-backend"].value == "mp"
 
 
@@ -90,7 +90,7 @@ def test_heads_that_do_not_divide_are_said() -> None:
     found = fit(host(8), model(qwen, 7.6), said(optimize="latency"), RULES)
 
     assert shape(found) == (4, 1, 1)
-    assert "8: 28 heads and 4 KV heads do not divide by 8" in found.values["--tensor-parallel-size"].instead
+    assert "8: 28 heads and 4 KV heads are not divisible by 8" in found.values["--tensor-parallel-size"].instead
 
 
 def test_more_ranks_than_kv_heads_repeat_them() -> None:
@@ -171,7 +171,7 @@ def test_engines_share_out_the_experts() -> None:
     found = fit(host(8, 141), facts, said(optimize="throughput"), rules)
 
     assert shape(found) == (1, 1, 8)
-    assert "share out the experts" in found.values["--data-parallel-size"].because
+    assert "experts are distributed" in found.values["--data-parallel-size"].because
     assert shape(fit(host(8, 141), facts, said(), rules)) == (8, 1, 1)
     assert shape(fit(host(8, 141), facts, said("-dp", "8"), rules)) == (1, 1, 8)
     assert fit(host(8, 80), facts, said("-dp", "16", "-dpl", "8", "--max-model-len", "8192", "--node-rank", "0"), rules)
@@ -392,13 +392,13 @@ def test_a_desktops_memory_lowers_the_share() -> None:
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
-    assert "there are 0-3" in refused(USAGE, host(4), model(), said(devices=(2, 7)), RULES).hint
+    assert "available devices: 0-3" in refused(USAGE, host(4), model(), said(devices=(2, 7)), RULES).hint
 
 
 def test_all_busy_is_said() -> None:
     error = refused(HOST, changed(host(2), busy=True), model(), said(), RULES)
 
-    assert "held by others: 0-1" in error.message
+    assert "held by other processes: 0-1" in error.message
     assert "--devices 0-1" in error.hint
 
 
@@ -422,7 +422,7 @@ def test_a_tensor_parallel_group_stays_on_the_fast_link() -> None:
     found = fit(host(4, 48, links=pairs(4)), model(LLAMA_70B, 55), said("--max-model-len", "8192"), RULES)
 
     assert shape(found) == (2, 2, 1)
-    assert "only 2 devices are joined" in found.values["--tensor-parallel-size"].instead[1]
+    assert "join only 2 devices" in found.values["--tensor-parallel-size"].instead[1]
 
 
 def test_pairs_are_taken_whole() -> None:
@@ -459,13 +459,13 @@ def test_rules_may_name_sizes_and_executors() -> None:
 
     assert shape(found) == (8, 1, 1)
     assert "--distributed-executor-backend" not in found.values
-    assert "4: the runtime splits over 1, 8 only" in found.values["--tensor-parallel-size"].instead
+    assert "4: the runtime supports tensor-parallel sizes 1, 8 only" in found.values["--tensor-parallel-size"].instead
 
 
 def test_too_few_devices_for_the_runtime_are_said() -> None:
     error = refused(HOST, host(4), model(), said(), RULES._replace(sizes=(8, 16)))
 
-    assert "over 8, 16 devices: 4 may be used" in error.message
+    assert "supports tensor-parallel sizes 8, 16: 4 devices are available" in error.message
 
 
 def test_sequences_that_keep_a_state_are_limited_to_those_that_fit() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Link
 from entrypoints.decide.spread.fit import Fit, Rules, fit
-from entrypoints.decide.spread.room import Split, stage
+from entrypoints.decide.spread.room import Split, stage_share
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -123,7 +123,7 @@ def test_a_plan_never_exceeds_memory(question: Question) -> None:
     split = Split(found.tensor, found.pipeline)
     assert model.geometry
     assert model.weights
-    share = stage(model.geometry, found.pipeline)
+    share = stage_share(model.geometry, found.pipeline)
     element = 1 if user.flag("--kv-cache-dtype") else 2
     cache = model.geometry.kv_bytes(found.length or 1, element, split.tensor) * share
     experts = model.expert_share * (1 - 1 / found.data)  # of which other engines hold a part

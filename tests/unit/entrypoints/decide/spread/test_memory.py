@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from entrypoints.core.records import Facts
 from entrypoints.decide.records import Thresholds
 from entrypoints.decide.spread.binding import domains, place
-from entrypoints.decide.spread.memory import BLOCK, Demand, load, longest, smallest_room, useful, whole_gib
+from entrypoints.decide.spread.memory import BLOCK, CacheDemand, load, longest, smallest_room, useful, whole_gib
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.weights import Weights
 from tests.support.sample import GIB, PROFILE, facts
@@ -70,9 +70,9 @@ def test_a_share_of_the_room_is_cut_to_whole_gib() -> None:
 
 def test_no_more_cache_is_useful_than_all_sequences_fill_or_the_cores_keep_busy() -> None:
     token = 2 * 32 * 8 * 128 * 2
-    few = useful(G, Demand(length=8192, sequences=4, tokens=1 << 30), 2, 1)
-    slow = useful(G, Demand(length=8192, sequences=128, tokens=16384), 2, 1)
-    one = useful(G, Demand(length=131072, sequences=128, tokens=1), 2, 1)
+    few = useful(G, CacheDemand(length=8192, sequences=4, tokens=1 << 30), 2, 1)
+    slow = useful(G, CacheDemand(length=8192, sequences=128, tokens=16384), 2, 1)
+    one = useful(G, CacheDemand(length=131072, sequences=128, tokens=1), 2, 1)
 
     assert few.space == 4 * 8192 * token // GIB
     assert "4 sequences" in few.because

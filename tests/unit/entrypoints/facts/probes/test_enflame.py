@@ -78,7 +78,9 @@ def test_the_json_of_newer_versions_has_the_same_keys() -> None:
     device = {"id": 3, "Device Info": {"Dev Name": "S60", "Health": "True"}, "Device Mem Info": {"Total Size": 49120}}
     answer = enflame.parse_query(json.dumps({"devices": [{**device, "Driver Info": {"Ver": "1.6.3.12"}}]}))
 
-    assert answer == enflame.Answer((enflame.Card(3, "S60", "", 49120 * MIB, health="ok"),), {"driver": "1.6.3.12"})
+    assert answer == enflame.EfsmiOutput(
+        (enflame.EfsmiCard(3, "S60", "", 49120 * MIB, health="ok"),), {"driver": "1.6.3.12"}
+    )
 
 
 def test_columns_tell_memory_and_how_much_is_taken() -> None:

@@ -56,11 +56,11 @@ def test_memory_that_is_not_told_stays_unknown() -> None:
     table = "TPU Chips\n| Chip | Type | Devices | PID |\n|---|---|---|---|\n| /dev/vfio/0 | TPU7x chip | 2 | 1, 2 |\n\n"
     answer = tpu.parse_tpu_info(table + "TPU HBM Usage\n| Chip | HBM Usage (GiB) |\n|---|---|\n| 0 | N/A |\n")
 
-    assert answer == tpu.Answer((tpu.Chip("/dev/vfio/0", "v7x", busy=True),), (None,))
+    assert answer == tpu.TpuInfoOutput((tpu.TpuInfoChip("/dev/vfio/0", "v7x", busy=True),), (None,))
 
 
 def test_a_machine_without_chips_has_none() -> None:
-    assert tpu.parse_tpu_info("No TPU chips found.\n") == tpu.Answer()
+    assert tpu.parse_tpu_info("No TPU chips found.\n") == tpu.TpuInfoOutput()
 
 
 @pytest.mark.parametrize(

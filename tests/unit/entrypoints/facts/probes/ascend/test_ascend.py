@@ -148,7 +148,10 @@ def test_no_damage_to_the_table_gives_anything_but_a_sentence() -> None:
 def test_the_mapping_names_logic_ids_and_passes_management_processors_over() -> None:
     found = npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.910b3.txt"))
 
-    assert found == (npu_smi.Place(0, 0, 0, None, "Ascend 910B3"), npu_smi.Place(1, 0, 1, None, "Ascend 910B3"))
+    assert found == (
+        npu_smi.NpuSmiMapping(0, 0, 0, None, "Ascend 910B3"),
+        npu_smi.NpuSmiMapping(1, 0, 1, None, "Ascend 910B3"),
+    )
 
 
 def test_the_mapping_of_an_a3_has_physical_ids_too() -> None:
@@ -169,7 +172,7 @@ def test_the_mapping_of_a_950_has_no_logic_ids() -> None:
 
 def test_the_mapping_of_the_manual_is_read() -> None:
     assert npu_smi.parse_mapping(sample("ascend/npu-smi-info-m.txt")) == (
-        npu_smi.Place(4, 0, 0, None, "<soc_version>"),
+        npu_smi.NpuSmiMapping(4, 0, 0, None, "<soc_version>"),
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from entrypoints.core.records import Link, Seen
 from entrypoints.facts.probes.neuron import neuron
-from entrypoints.facts.probes.neuron.neuron_ls import Row, bus_address, parse_json, parse_size, parse_table
+from entrypoints.facts.probes.neuron.neuron_ls import NeuronLsDevice, bus_address, parse_json, parse_size, parse_table
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
 from tests.support.damage import fuzz, survives_damage
@@ -60,7 +60,7 @@ def test_columns_are_known_by_their_headings_in_any_order_and_width() -> None:
         "| 00:1e.0    | 32 GiB | x   | 2         | 7      |\n"
     )
 
-    assert parse_table(text).rows == (Row(7, 2, 32 * GIB, "0000:00:1e.0"),)
+    assert parse_table(text).rows == (NeuronLsDevice(7, 2, 32 * GIB, "0000:00:1e.0"),)
 
 
 def test_the_runtime_of_the_process_that_holds_a_device_is_told() -> None:
@@ -94,14 +94,14 @@ def test_json_tells_cores_memory_neighbours_and_who_holds_a_device() -> None:
     found = parse_json(POD)
 
     cpus = (*range(48, 96), *range(144, 192))
-    assert found.rows == (Row(0, 4, 96 * GIB, "0000:e1:00.0", (12, 1, 9, 14), cpus, 1, 2, "2.34.10"),)
+    assert found.rows == (NeuronLsDevice(0, 4, 96 * GIB, "0000:e1:00.0", (12, 1, 9, 14), cpus, 1, 2, "2.34.10"),)
     assert (found.instance, found.grouping) == ("trn2.48xlarge", "2")
 
 
 def test_json_of_a_machine_with_one_device_has_no_neighbours_and_no_node() -> None:
     found = parse_json(sample("neuron/neuron-ls-j.trn1.2xlarge.txt"))
 
-    assert found.rows == (Row(0, 2, 32 * GIB, "0000:00:1e.0", (), tuple(range(8)), None, 0, ""),)
+    assert found.rows == (NeuronLsDevice(0, 2, 32 * GIB, "0000:00:1e.0", (), tuple(range(8)), None, 0, ""),)
 
 
 def test_the_documented_json_is_read_once_what_was_left_out_of_it_is_out() -> None:
@@ -121,7 +121,7 @@ def test_words_before_the_list_and_numbers_as_text_do_not_matter() -> None:
 
 
 def test_older_tools_that_list_no_core_numbers_count_them() -> None:
-    assert parse_json(json_of({"neuroncore_ids": None, "memory_size": None})).rows == (Row(0, 2, None, ""),)
+    assert parse_json(json_of({"neuroncore_ids": None, "memory_size": None})).rows == (NeuronLsDevice(0, 2, None, ""),)
 
 
 @pytest.mark.parametrize(
