@@ -77,17 +77,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoints.host.host import Host, Run
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
 from entrypoints.core.parse import parse_line, parse_number
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the rods."""
     del run, env
     paths = host.glob("/dev/abacus[0-9]*")
     beads = host.parsed("/sys/abacus/beads", parse_number, None)
     devices = tuple(Device(number, "Rod", beads, 0, None, path=path) for number, path in enumerate(paths))
-    return Seen(devices, (), {"driver": host.parsed("/sys/abacus/version", parse_line, "")})
+    return ProbeResult(devices, (), {"driver": host.parsed("/sys/abacus/version", parse_line, "")})
 ''',
     "entrypoints/decide/abacus.py": '''\
 """What a rod can carry."""

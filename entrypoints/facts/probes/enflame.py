@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask, unknown
+from entrypoints.facts.probes.common.tools import parse_error, run_tool
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x1e36"
@@ -62,16 +62,16 @@ class Answer(NamedTuple):
     versions: Mapping[str, str]
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GCU cards of this container, as efsmi numbers them."""
     del env  # TOPS_VISIBLE_DEVICES is what was chosen, not what there is
     functions = pci.find(host, VENDOR, kinds=_KINDS)
     nodes = {int(path.removeprefix("/dev/gcu")): path for path in host.glob(NODES) if path[8:].isdigit()}
     if not functions and not nodes:
-        return Seen()
+        return ProbeResult()
     answer = _ask(host, run)
     if answer is None:
-        return Seen(_from_files(functions, nodes), versions=_driver(host))
+        return ProbeResult(_from_files(functions, nodes), versions=_driver(host))
     cards = tuple(card for card in _placed(answer.cards, functions) if not nodes or card.number in nodes)
     missing = sorted(set(nodes) - {card.number for card in cards})
     if missing:
@@ -79,7 +79,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     for card in cards:
         if card.memory is None:
             host.fail("efsmi", f"no memory size of card {card.number}", "Total Size, Mem Size or Mem of each card")
-    return Seen(
+    return ProbeResult(
         tuple(_device(host, card, nodes.get(card.number, "")) for card in cards),
         versions={**_driver(host), **answer.versions},
     )
@@ -95,7 +95,7 @@ def _placed(cards: tuple[Card, ...], functions: tuple[pci.Pci, ...]) -> tuple[Ca
 def _ask(host: Host, run: Run) -> Answer | None:
     """Ask in the way that tells most; an efsmi that does not know it is asked for its table, then its columns."""
     for command, parse in ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)):
-        answer = ask(host, run, command, parse)
+        answer = run_tool(host, run, command, parse)
         if answer is not None:
             return answer
     if not any(failure.where.startswith("efsmi") for failure in host.failures):
@@ -148,7 +148,7 @@ def parse_size(text: str, line: str) -> int | None:
     found = _SIZE.match(text.strip())
     unit = found[2].upper() if found else ""
     if found is None or unit not in _UNITS:
-        raise unknown(line, "a size such as 42976 MiB")
+        raise parse_error(line, "a size such as 42976 MiB")
     return int(found[1]) * _UNITS[unit]
 
 
@@ -168,7 +168,7 @@ def _name(text: str) -> str:
 
 def _one_of_each(cards: list[Card], line: str) -> tuple[Card, ...]:
     if not cards or len({card.number for card in cards}) < len(cards):
-        raise unknown(line, "each card once")
+        raise parse_error(line, "each card once")
     return tuple(cards)
 
 
@@ -214,7 +214,7 @@ def _from_json(text: str) -> list[tuple[int, Keys]]:
         devices = json.loads(text)["devices"]
         return [(int(device["id"]), _keys(device)) for device in devices]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise unknown(text, '{"devices": [{"id": 0, "Device Mem Info": …}]}') from None
+        raise parse_error(text, '{"devices": [{"id": 0, "Device Mem Info": …}]}') from None
 
 
 def _keys(device: Mapping[str, object]) -> Keys:
@@ -265,7 +265,7 @@ def parse_table(text: str) -> Answer:
     columns = _columns([cells for cells, _ in rows], text)
     body = [(cells, line) for cells, line in rows if not _is_header(cells)]
     if len(body) % 2 or not body:
-        raise unknown(body[-1][1] if body else text, "two rows for each card")
+        raise parse_error(body[-1][1] if body else text, "two rows for each card")
     cards = [_row_pair(first, second, columns) for first, second in zip(body[::2], body[1::2], strict=True)]
     found = _VERSIONS.search(text)
     versions = {"tool": found[1], "driver": found[2]} if found else {}
@@ -292,14 +292,14 @@ def _columns(rows: list[list[str]], text: str) -> Columns:
     name, firmware, bus, memory = places
     if name is None or firmware is None or bus is None or memory is None:
         line = next((line for line in text.splitlines() if line.strip()), "")
-        raise unknown(line, "a table with DEV, NAME, FW VER, BUS-ID and Mem")
+        raise parse_error(line, "a table with DEV, NAME, FW VER, BUS-ID and Mem")
     return Columns(name, firmware, bus, memory)
 
 
 def _cell(row: tuple[list[str], str], place: int) -> str:
     cells, line = row
     if place >= len(cells):
-        raise unknown(line, f"at least {place + 1} cells")
+        raise parse_error(line, f"at least {place + 1} cells")
     return cells[place]
 
 
@@ -307,7 +307,7 @@ def _row_pair(first: tuple[list[str], str], second: tuple[list[str], str], colum
     number = _FIRST_ROW.match(_cell(first, columns.name))
     bus = parse_bus(_cell(first, columns.bus))
     if number is None or not bus:
-        raise unknown(first[1], "a card's number, name and PCI address")
+        raise parse_error(first[1], "a card's number, name and PCI address")
     memory = parse_size(_cell(second, columns.memory).split(" ")[0], second[1])
     return Card(int(number[1]), _name(number[2]), bus, memory)
 
@@ -320,7 +320,7 @@ def parse_columns(text: str) -> Answer:
     lines = [line.split() for line in text.splitlines() if line.strip()]
     header = next((words for words in lines if words[0] in ("*Dev", "*GCU")), None)
     if header is None or "Mem" not in header or "MUsed" not in header:
-        raise unknown(text, "a header with *Dev, MUsed and Mem")
+        raise parse_error(text, "a header with *Dev, MUsed and Mem")
     rows = [words for words in lines if words[0].isascii() and words[0].isdigit() and len(words[0]) <= 4]  # noqa: PLR2004 - a card's number
     cards = [_row(words, len(header), header.index("Mem"), header.index("MUsed")) for words in rows]
     return Answer(_one_of_each(cards, text), {})
@@ -328,12 +328,12 @@ def parse_columns(text: str) -> Answer:
 
 def _row(words: list[str], width: int, memory: int, share: int) -> Card:
     if len(words) != width:
-        raise unknown(" ".join(words), f"{width} columns")
+        raise parse_error(" ".join(words), f"{width} columns")
     total = parse_size(words[memory], " ".join(words))
     try:
         used = float(words[share]) / 100
     except ValueError:
-        raise unknown(" ".join(words), "a share of memory in percent") from None
+        raise parse_error(" ".join(words), "a share of memory in percent") from None
     if not 0 <= used <= 1:
-        raise unknown(" ".join(words), "a share of memory in percent")
+        raise parse_error(" ".join(words), "a share of memory in percent")
     return Card(int(words[0]), memory=total, used=None if total is None else int(total * used))

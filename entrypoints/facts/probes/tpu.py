@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask, unknown
+from entrypoints.facts.probes.common.tools import parse_error, run_tool
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x1ae0"
@@ -70,19 +70,19 @@ class Place(NamedTuple):
     card: int | None
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the TPU devices of this container, in the order of TPU_VISIBLE_CHIPS."""
     places = _places(host)
     paths = host.glob(ACCEL) or host.glob(VFIO)
     named = generation_of(env.get("TPU_ACCELERATOR_TYPE", ""))
     if not places and not (paths and (named or paths[0].startswith("/dev/accel"))):
-        return Seen()
-    answer = ask(host, run, COMMAND, parse_tpu_info) or Answer()
+        return ProbeResult()
+    answer = run_tool(host, run, COMMAND, parse_tpu_info) or Answer()
     found = places or _unplaced(host, paths, named, answer)
     groups = {path.rpartition("/")[2]: f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
     devices = tuple(_device(number, place, _path(place, number, paths, groups)) for number, place in enumerate(found))
     given = tuple(device for device in devices if device.path or not paths)
-    return Seen(_with_usage(given, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
+    return ProbeResult(_with_usage(given, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
 
 
 def generation_of(accelerator_type: str) -> str:
@@ -185,9 +185,9 @@ def parse_tpu_info(text: str) -> Answer:
         elif memory is not None:
             usage.append(_usage(line, memory))
     if not chips and "no tpu chips found" not in text.lower():
-        raise unknown(text, "a table with Chip, Type and PID")
+        raise parse_error(text, "a table with Chip, Type and PID")
     if len({chip.path for chip in chips}) < len(chips):
-        raise unknown(text, "each chip once")
+        raise parse_error(text, "each chip once")
     libtpu = _LIBTPU.search(text)
     return Answer(tuple(chips), tuple(usage), libtpu[1] if libtpu else "")
 
@@ -202,7 +202,7 @@ def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
         elif not header:
             header = [cell.lower() for cell in cells]
         elif len(cells) != len(header):
-            raise unknown(line, f"{len(header)} columns")
+            raise parse_error(line, f"{len(header)} columns")
         elif any(cell.strip("-:") for cell in cells):
             yield line, dict(zip(header, cells, strict=True))
 
@@ -220,7 +220,7 @@ def _chip_row(line: str, row: Mapping[str, str]) -> Chip:
     path = row.get("chip") or row.get("device") or ""
     kind = _TYPE.search(row["type"])
     if not path or kind is None:
-        raise unknown(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
+        raise parse_error(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
     return Chip(path, f"v{kind[1]}", _busy(row.get("pid", "")))
 
 
@@ -238,5 +238,5 @@ def _usage(line: str, text: str) -> tuple[int, int] | None:
     except ValueError:
         sizes = []
     if not sizes or not 0 <= sizes[0] <= sizes[1]:
-        raise unknown(line, "memory such as 0.00 GiB / 31.75 GiB")
+        raise parse_error(line, "memory such as 0.00 GiB / 31.75 GiB")
     return sizes[0], sizes[1]

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_id_list
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.ascend import npu_smi
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x19e5"
@@ -53,25 +53,25 @@ _MOUNT = (
 )
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the NPUs that this container was given."""
     del env  # ASCEND_RT_VISIBLE_DEVICES is the user's choice among them, which decisions respect
     paths = host.glob("/dev/davinci[0-9]*")
     if not paths:
-        return Seen(versions=_versions(host, run, None))
+        return ProbeResult(versions=_versions(host, run, None))
     functions = {function.bus: function for function in pci.find(host, VENDOR, kinds=PROCESSING)}
-    table = ask(host, run, (_TOOL, "info"), npu_smi.parse_info)
+    table = run_tool(host, run, (_TOOL, "info"), npu_smi.parse_info)
     if table is None:
         if not any(failure.where.startswith(_TOOL) for failure in host.failures):
             host.fail(_TOOL, "no such command", _MOUNT)
-        return Seen(_from_files(paths, functions), versions=_versions(host, run, None))
+        return ProbeResult(_from_files(paths, functions), versions=_versions(host, run, None))
     if len(table.chips) < len(paths):
         found = f"{len(table.chips)} chips, for {', '.join(paths)}"
         host.fail(
             f"{_TOOL} info", found, "a chip for each device file; one that is missing is off the bus, or not ready"
         )
-    mapping = ask(host, run, (_TOOL, "info", "-m"), npu_smi.parse_mapping) or ()
-    topology = ask(host, run, (_TOOL, "info", "-t", "topo"), npu_smi.parse_topology)
+    mapping = run_tool(host, run, (_TOOL, "info", "-m"), npu_smi.parse_mapping) or ()
+    topology = run_tool(host, run, (_TOOL, "info", "-t", "topo"), npu_smi.parse_topology)
     families = {bus: _PCI.get(function.device, "") for bus, function in functions.items()}
     devices = tuple(
         device._replace(architecture=families.get(device.bus) or device.architecture)
@@ -81,7 +81,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     given = _given(host, placed, paths)
     numbers = {device.number: order for order, device in enumerate(given)} if given != placed else {}
     ours = [link for link in links if not numbers or {link.first, link.second} <= set(numbers)]
-    return Seen(
+    return ProbeResult(
         tuple(device._replace(number=numbers.get(device.number, device.number)) for device in given),
         tuple(Link(numbers.get(a, a), numbers.get(b, b), kind) for a, b, kind in ours),
         _versions(host, run, table),
@@ -283,7 +283,7 @@ def _versions(host: Host, run: Run, table: npu_smi.Table | None) -> dict[str, st
     }
     if table and not found["firmware"]:
         card = str(table.chips[0].npu)
-        board = ask(host, run, (_TOOL, "info", "-t", "board", "-i", card), npu_smi.parse_fields) or nothing
+        board = run_tool(host, run, (_TOOL, "info", "-t", "board", "-i", card), npu_smi.parse_fields) or nothing
         found["firmware"] = board.get("firmware version", "")
     return {name: version for name, version in found.items() if version and version != "NA"}
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 _SLASH = re.compile(r"\s*/\s*")
 _WORD = re.compile(r"\S+")
@@ -96,10 +96,10 @@ def parse_info(text: str) -> Table:
     chips, processes = _split(_lines(text))
     found = tuple(_chips(chips))
     if not found:
-        raise unknown(next(iter(text.split("\n", 1)[0:1])), "the table of `npu-smi info`, a card at least")
+        raise parse_error(next(iter(text.split("\n", 1)[0:1])), "the table of `npu-smi info`, a card at least")
     places = [(chip.npu, chip.chip) for chip in found]
     if len(set(places)) < len(places):
-        raise unknown(text.split("\n", 1)[0], "each chip once")
+        raise parse_error(text.split("\n", 1)[0], "each chip once")
     running, asked = _processes(processes)
     return Table(version[1] if version else "", found, running, asked)
 
@@ -138,13 +138,13 @@ def _chips(lines: list[str]) -> Iterator[Chip]:
             yield _chip(_columns(card_header, card), _columns(chip_header, line), f"{card} {line}")
             card = ""
     if card:
-        raise unknown(card, "a second row that tells of the chip")
+        raise parse_error(card, "a second row that tells of the chip")
 
 
 def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> Chip:
     npu = _number(card.get("NPU", ""))
     if npu is None or not card.get("Name") or not card.get("Health"):
-        raise unknown(line, "a card's number, name and health")
+        raise parse_error(line, "a card's number, name and health")
     bus = chip.get("Bus-Id", "")
     used, total = _memory(chip)
     return Chip(
@@ -175,7 +175,7 @@ def _columns(header: str, row: str) -> dict[str, str]:
     """Return each column's value by its name; a row with other cells than its header's is not understood."""
     names, values = header.strip("|").split("|"), _SLASH.sub("/", row).strip("|").split("|")
     if len(names) != len(values):
-        raise unknown(row, f"{len(names)} cells, as in the header")
+        raise parse_error(row, f"{len(names)} cells, as in the header")
     found: dict[str, str] = {}
     for name, value, raw in zip(names, values, row.strip("|").split("|"), strict=True):
         found.update(_cell(name, value, raw))
@@ -235,22 +235,22 @@ def parse_mapping(text: str) -> tuple[Place, ...]:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if line.startswith("NPU ID")), None)
     if start is None:
-        raise unknown(lines[0] if lines else "", "a header with NPU ID")
+        raise parse_error(lines[0] if lines else "", "a header with NPU ID")
     names = _COLUMNS.findall(lines[start])
     found = tuple(filter(None, (_place(names, line) for line in lines[start + 1 :])))
     if not found:
-        raise unknown(lines[start], "a chip at least")
+        raise parse_error(lines[start], "a chip at least")
     return found
 
 
 def _place(names: list[str], line: str) -> Place | None:
     words = line.split(maxsplit=len(names) - 1)
     if len(words) < len(names):
-        raise unknown(line, f"{len(names)} columns, as in the header")
+        raise parse_error(line, f"{len(names)} columns, as in the header")
     row = dict(zip(names, words, strict=True))
     npu, chip = _number(row["NPU ID"]), _number(row.get("Chip ID", "0"))
     if npu is None or chip is None:
-        raise unknown(line, "a card's and a chip's number")
+        raise parse_error(line, "a card's and a chip's number")
     logical = _number(row.get("Chip Logic ID", row["NPU ID"]))
     if logical is None:
         return None
@@ -265,7 +265,7 @@ def parse_topology(text: str) -> Topology:
     lines = [line.split() for line in text.splitlines() if line.strip()]
     header = next((words for words in lines if _LABEL.fullmatch(words[0]) and not _is_row(words)), None)
     if header is None:
-        raise unknown(text.strip().split("\n", 1)[0], "a header with NPU0 or Phy-ID0")
+        raise parse_error(text.strip().split("\n", 1)[0], "a header with NPU0 or Phy-ID0")
     labels = [_LABEL.fullmatch(word) for word in header if word not in ("CPU", "NUMA", "Affinity")]
     numbers = [int(label[2]) if label else None for label in labels]
     links: dict[tuple[int, int], str] = {}
@@ -287,7 +287,7 @@ def _is_row(words: list[str]) -> bool:
 
 def _row(own: int, numbers: list[int | None], words: list[str]) -> dict[tuple[int, int], str]:
     if len(words) <= len(numbers):
-        raise unknown(" ".join(words), f"{len(numbers)} columns, as in the header")
+        raise parse_error(" ".join(words), f"{len(numbers)} columns, as in the header")
     kinds = zip(numbers, words[1:], strict=False)
     return {
         (own, other): kind for other, kind in kinds if other is not None and other > own and kind not in ("X", "NA")
@@ -307,7 +307,7 @@ def parse_fields(text: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in text.splitlines())
     fields = {key.strip().lower(): value.strip() for key, colon, value in pairs if colon and key.strip()}
     if not fields:
-        raise unknown(text.strip().split("\n", 1)[0], "lines `key : value`")
+        raise parse_error(text.strip().split("\n", 1)[0], "lines `key : value`")
     return fields
 
 
@@ -316,5 +316,5 @@ def parse_keys(text: str) -> dict[str, str]:
     pairs = (line.partition("=") for line in text.splitlines())
     fields = {key.strip().lower(): value.strip() for key, equals, value in pairs if equals and key.strip()}
     if not fields:
-        raise unknown(text.strip().split("\n", 1)[0], "lines key=value")
+        raise parse_error(text.strip().split("\n", 1)[0], "lines key=value")
     return fields

@@ -12,9 +12,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_fields
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common.pci import near
-from entrypoints.facts.probes.common.tools import TIMEOUT, ask
+from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
 from entrypoints.facts.probes.cuda.nvidia_smi import (
     Gpu,
     Listed,
@@ -80,25 +80,25 @@ class Place(NamedTuple):
         return self.listed.uuid if self.listed else "" if self.part else self.gpu.uuid
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Look for the GPUs that CUDA can use here."""
     cards = _cards(host)
     nodes = host.glob("/dev/nvidia[0-9]*") or host.glob("/dev/dxg")
     kernel = host.parsed(f"{_PROC}/version", _parse_version, "")
     run = _watched(host, run)
     gpus = _query(host, run)
-    table = ask(host, run, (TOOL,), parse_table)
+    table = run_tool(host, run, (TOOL,), parse_table)
     if not gpus and table is None:
         return _untold(host, cards, nodes, kernel)
     gpus = tuple(map(_capable, _merged(gpus, table.gpus if table else ())))
     if len(gpus) < len(nodes) and not host.failures:
         host.fail(TOOL, f"{len(gpus)} GPUs, for {', '.join(nodes)}", "a GPU for each device file: one may be lost")
-    topology = ask(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
+    topology = run_tool(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
     places = visible(_places(host, run, gpus, table), env.get(VISIBLE))
     devices = tuple(
         _device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
     )
-    return Seen(devices, _links(places, topology), _versions(gpus, table, kernel), _knobs(gpus))
+    return ProbeResult(devices, _links(places, topology), _versions(gpus, table, kernel), _knobs(gpus))
 
 
 class _Around(NamedTuple):
@@ -136,10 +136,10 @@ def _parse_version(text: str) -> str:
     return found[0]
 
 
-def _untold(host: Host, cards: Mapping[str, Card], nodes: tuple[str, ...], kernel: str) -> Seen:
+def _untold(host: Host, cards: Mapping[str, Card], nodes: tuple[str, ...], kernel: str) -> ProbeResult:
     """Return what the files alone tell: that GPUs are there, and not how large they are."""
     if not cards and not nodes:
-        return Seen(versions={"driver": kernel} if kernel else {})
+        return ProbeResult(versions={"driver": kernel} if kernel else {})
     if not any(failure.where.startswith(TOOL) for failure in host.failures):
         expected = "the driver's tool: docker run --gpus all, with `utility` in NVIDIA_DRIVER_CAPABILITIES"
         host.fail(TOOL, "no such command, and only it knows the GPUs' memory", expected)
@@ -148,7 +148,7 @@ def _untold(host: Host, cards: Mapping[str, Card], nodes: tuple[str, ...], kerne
         Device(number, card.name, None, None, *_near(host, bus), bus=bus, path=card.path, uuid=card.uuid)
         for number, (bus, card) in enumerate(found)
     )
-    return Seen(tuple(devices), versions={"driver": kernel} if kernel else {})
+    return ProbeResult(tuple(devices), versions={"driver": kernel} if kernel else {})
 
 
 def _near(host: Host, bus: str) -> tuple[int | None]:
@@ -180,7 +180,7 @@ def _query(host: Host, run: Run) -> tuple[Gpu, ...]:
         result = run(argv, TIMEOUT)
         refused = result.rc and "not a valid field" in result.stdout + result.stderr
         if result.rc != NOT_FOUND and not refused:
-            return ask(host, lambda *_, answer=result: answer, argv, parse_query) or ()
+            return run_tool(host, lambda *_, answer=result: answer, argv, parse_query) or ()
     return ()
 
 
@@ -211,7 +211,7 @@ def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: Table | None) -> t
     gpus = tuple(gpus)
     slices = table.slices if table else ()
     split = any(gpu.mig for gpu in gpus)
-    listed = (ask(host, run, (TOOL, "-L"), parse_list) or ()) if split else ()
+    listed = (run_tool(host, run, (TOOL, "-L"), parse_list) or ()) if split else ()
     names = {(item.gpu, item.number): item for item in listed}
     places: list[Place] = []
     for gpu in gpus:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.core.records import Link
-from entrypoints.facts.probes.common.tools import plain, unknown
+from entrypoints.facts.probes.common.tools import parse_error, plain
 
 _DRIVER = re.compile(r"\b(?:Driver|KMD) Version:\s*([^\s|]+)")
 _CUDA = re.compile(r"\bCUDA(?: \w+)? Version:\s*([^\s|]+)")
@@ -118,10 +118,10 @@ def parse_query(text: str) -> tuple[Gpu, ...]:
     heads = ([_column(cell) for cell in line.split(",")] for line in lines)
     start, header = next((found for found in enumerate(heads) if {"index", "name"} <= set(found[1])), (0, []))
     if not header:
-        raise unknown(lines[0] if lines else text, "a header line with index and name")
+        raise parse_error(lines[0] if lines else text, "a header line with index and name")
     lines = lines[start:]
     if not lines[1:]:
-        raise unknown(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
+        raise parse_error(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
     return tuple(_queried(dict(zip(header, _cells(line, header), strict=True)), line) for line in lines[1:])
 
 
@@ -132,7 +132,7 @@ def _column(cell: str) -> str:
 def _cells(line: str, header: list[str]) -> list[str]:
     cells = [cell.strip().strip("[]") for cell in line.split(",")]
     if len(cells) != len(header):
-        raise unknown(line, f"{len(header)} values: {', '.join(header)}")
+        raise parse_error(line, f"{len(header)} values: {', '.join(header)}")
     return cells
 
 
@@ -156,7 +156,7 @@ def _queried(cells: Mapping[str, str], line: str) -> Gpu:
             health=_health(set(cells.values()) & _LOST, errors),
         )
     except ValueError as error:
-        raise unknown(line, f"{error} in the columns {', '.join(cells)}") from error
+        raise parse_error(line, f"{error} in the columns {', '.join(cells)}") from error
 
 
 def _health(lost: set[str] | frozenset[str], errors: int) -> str:
@@ -188,11 +188,11 @@ def parse_table(text: str) -> Table:
     """Parse the table that `nvidia-smi` prints without arguments."""
     driver, cuda = _DRIVER.search(text), _CUDA.search(text)
     if not driver:
-        raise unknown(text.strip().partition("\n")[0], "a line with `Driver Version:` or `KMD Version:`")
+        raise parse_error(text.strip().partition("\n")[0], "a line with `Driver Version:` or `KMD Version:`")
     parts = _parts(text)
     gpus = tuple(_tabled(rows) for rows in _groups(parts["GPU"]))
     if not gpus:
-        raise unknown(text.strip().rpartition("\n")[2], "a row for each GPU")
+        raise parse_error(text.strip().rpartition("\n")[2], "a row for each GPU")
     newest = cuda[1] if cuda and cuda[1] not in ("N/A", "ERR!") else ""
     return Table(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(parts["Processes"]))
 
@@ -232,10 +232,10 @@ def _tabled(rows: list[str]) -> Gpu:
     first, bus = _FIRST.match(cells[0]), _BUS.search(rows[0])
     words = first[2].split() if first else []
     if not first or not words:
-        raise unknown(rows[0], "a GPU's number and name")
+        raise parse_error(rows[0], "a GPU's number and name")
     uses = [match for cell in cells if (match := _USE.search(cell))]
     if not uses and not any(_NO_USE.search(cell) for cell in cells):
-        raise unknown(rows[0], "below it a cell `used / total` memory")
+        raise parse_error(rows[0], "below it a cell `used / total` memory")
     modes = [match[1] for cell in cells if (match := _MODE.search(cell))]
     errors = next((int(cell) for cell in cells[1:] if cell.isdecimal() and len(cell) < 10), 0)  # noqa: PLR2004
     return Gpu(
@@ -283,13 +283,13 @@ def parse_topology(text: str) -> Topology:
     lines = [line for line in plain(text).splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if _GPU.match(line.split()[0])), None)
     if start is None:
-        raise unknown(lines[0] if lines else text, "a header GPU0 GPU1 …")
+        raise parse_error(lines[0] if lines else text, "a header GPU0 GPU1 …")
     columns = lines[start].partition("CPU Affinity")[0].split()
     gpus = [name for name in columns if _GPU.match(name)]
     rows = {line.split()[0]: line for line in lines[start + 1 :] if line.split()[0] in gpus}
     missing = [name for name in gpus if name not in rows]
     if missing:
-        raise unknown(lines[start], f"a row for {missing[0]}")
+        raise parse_error(lines[start], f"a row for {missing[0]}")
     cells = {name: _row(rows[name], columns) for name in gpus}
     numbers = {name: parse_number(name.removeprefix("GPU")) for name in gpus}
     links = (
@@ -310,7 +310,7 @@ def _row(line: str, columns: list[str]) -> list[str]:
     own = columns.index(name)
     pairs = cells[: len(columns)]
     if len(pairs) < len(columns) or pairs[own] != "X" or not all(map(_PAIR.match, pairs)):
-        raise unknown(line, f"a kind of link to each of {', '.join(columns)}, X to itself")
+        raise parse_error(line, f"a kind of link to each of {', '.join(columns)}, X to itself")
     return cells
 
 
@@ -337,5 +337,5 @@ def parse_list(text: str) -> tuple[Listed, ...]:
         elif part and gpu is not None:
             found.append(Listed(gpu, int(part[2]), part[1], part[3]))
         elif gpu is not None or "GPU" in line:
-            raise unknown(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
+            raise parse_error(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
     return tuple(found)

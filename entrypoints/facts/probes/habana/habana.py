@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.habana.hl_smi import (
     Card,
     Place,
@@ -66,19 +66,19 @@ class Around(NamedTuple):
     place: Place
 
 
-def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, _env: Mapping[str, str]) -> ProbeResult:
     """Return the cards that this container was given; a card whose memory nothing tells is a failure too."""
     functions = {function.bus: function for function in pci.find(host, VENDOR)}
     files = host.glob("/dev/accel/accel[0-9]*") or host.glob("/dev/hl[0-9]*")
     if not functions and not files:
-        return Seen()
-    table = ask(host, run, TABLE, parse_table)
+        return ProbeResult()
+    table = run_tool(host, run, TABLE, parse_table)
     if table is None and not functions:
-        return Seen()  # other vendors' accelerators have such device files too
+        return ProbeResult()  # other vendors' accelerators have such device files too
     nodes = _nodes(host)
     versions = _versions(host, nodes.values())
     if table is None:
-        return Seen(_without_tool(host, files, nodes, functions), (), versions)
+        return ProbeResult(_without_tool(host, files, nodes, functions), (), versions)
     modules = _modules(host, run, table, nodes)
     places = _places(host, run, table, modules, functions)
     devices = tuple(
@@ -97,7 +97,7 @@ def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
     for card in table.cards:
         if card.total is None:
             host.fail(f"{TABLE[0]}: AIP {card.number}", "memory N/A", "a card that answers; is it being reset?")
-    return Seen(_given(devices, nodes), (), {**versions, **table.versions})
+    return ProbeResult(_given(devices, nodes), (), {**versions, **table.versions})
 
 
 def _given(devices: tuple[Device, ...], nodes: Mapping[str, Node]) -> tuple[Device, ...]:
@@ -236,7 +236,7 @@ def _modules(host: Host, run: Run, table: Table, nodes: Mapping[str, Node]) -> d
     found = {number: module for number, module in known.items() if module is not None}
     if len(found) == len(table.cards):
         return found
-    return ask(host, run, MODULES, parse_modules) or found
+    return run_tool(host, run, MODULES, parse_modules) or found
 
 
 def _places(
@@ -246,7 +246,7 @@ def _places(
     places = {card.number: _near(functions.get(card.bus)) for card in table.cards}
     if all(place.node is not None and place.cpus for place in places.values()):
         return places
-    told = ask(host, run, TOPOLOGY, parse_topology) or {}
+    told = run_tool(host, run, TOPOLOGY, parse_topology) or {}
     return {number: _better(place, told.get(modules.get(number, -1))) for number, place in places.items()}
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 _BUS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
 _USAGE = re.compile(r"(\d{1,9})\s*([KMG])i?B\s*/\s*(\d{1,9})\s*([KMG])i?B", re.IGNORECASE)
@@ -64,13 +64,13 @@ def parse_table(text: str) -> Table:
             busy |= _process(cells[0].split())
         elif match := _CARD.match(cells[0]):
             if open_card:
-                raise unknown(line, f"the memory of AIP {open_card[0]}, such as 768MiB / 98304MiB")
+                raise parse_error(line, f"the memory of AIP {open_card[0]}, such as 768MiB / 98304MiB")
             open_card = _first_line(match, cells, line)
         elif open_card and len(cells) > 1:
             cards.append(Card(*open_card, *_usage(cells[1], line)))
             open_card = None
     if open_card or not cards:
-        raise unknown(_telling(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
+        raise parse_error(_telling(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
     return Table(_unique(cards), {part: version for part, version in versions.items() if version}, frozenset(busy))
 
 
@@ -79,7 +79,7 @@ def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int,
     words = [word for cell in cells[1:] for word in cell.split()]
     bus = next((word for word in words if _BUS.match(word)), "")
     if not bus:
-        raise unknown(line, "a Bus-Id, such as 0000:19:00.0")
+        raise parse_error(line, "a Bus-Id, such as 0000:19:00.0")
     last = cells[-1].split()[-1:] if len(cells) > 2 else []  # noqa: PLR2004 - name, bus, events
     events = int(last[0][:9]) if last and last[0].isascii() and last[0].isdigit() else None
     return int(match[1]), match[2].upper(), full_bus(bus), events
@@ -92,14 +92,14 @@ def _usage(cell: str, line: str) -> tuple[int | None, int | None]:
         return _bytes(usage[1], usage[2]), _bytes(usage[3], usage[4])
     if "N/A" in cell.upper():
         return None, None
-    raise unknown(line, "Memory-Usage, such as 768MiB / 98304MiB")
+    raise parse_error(line, "Memory-Usage, such as 768MiB / 98304MiB")
 
 
 def _unique(cards: list[Card]) -> tuple[Card, ...]:
     """Return the cards by number; raises ValueError where two have the same."""
     numbers = {card.number for card in cards}
     if len(numbers) != len(cards):
-        raise unknown(f"AIP numbers {sorted(card.number for card in cards)}", "each AIP once")
+        raise parse_error(f"AIP numbers {sorted(card.number for card in cards)}", "each AIP once")
     return tuple(sorted(cards))
 
 
@@ -124,12 +124,12 @@ def parse_modules(text: str) -> dict[int, int]:
     heads = ([name.partition(" [")[0].lower() for name in row] for row in rows)
     start, names = next((found for found in enumerate(heads) if {"index", "module_id"} <= set(found[1])), (0, []))
     if not names:
-        raise unknown(text.strip().splitlines()[0] if text.strip() else "nothing", "a header `index, module_id`")
+        raise parse_error(text.strip().splitlines()[0] if text.strip() else "nothing", "a header `index, module_id`")
     index, module = names.index("index"), names.index("module_id")
     found: dict[int, int] = {}
     for row in rows[start + 1 :]:
         if len(row) != len(names) or not (row[index].isascii() and row[index].isdigit()):
-            raise unknown(", ".join(row), f"{len(names)} values, the index a number")
+            raise parse_error(", ".join(row), f"{len(names)} values, the index a number")
         if row[module].isascii() and row[module].isdigit():  # N/A where the firmware does not know its place
             found[int(row[index][:9])] = int(row[module][:9])
     return found
@@ -144,7 +144,7 @@ def parse_topology(text: str) -> dict[int, Place]:
     heads = (line.lower() for line in lines)
     start, header = next((found for found in enumerate(heads) if "modid" in found[1] and "cpu" in found[1]), (0, ""))
     if not header:
-        raise unknown(lines[0] if lines else "nothing", "a header `modID  CPU Affinity  NUMA Affinity`")
+        raise parse_error(lines[0] if lines else "nothing", "a header `modID  CPU Affinity  NUMA Affinity`")
     has_node = "numa" in header
     return dict(_place(line, has_node=has_node) for line in lines[start + 1 :] if line.strip(" -\t|+="))
 
@@ -156,7 +156,7 @@ def _place(line: str, *, has_node: bool) -> tuple[int, Place]:
         module = parse_number(words[0])
         near = () if cpus.upper() in ("N/A", "NA", "-") else parse_id_list(cpus)
     except (ValueError, IndexError) as error:
-        raise unknown(line, "a module, its CPUs and its NUMA node") from error
+        raise parse_error(line, "a module, its CPUs and its NUMA node") from error
     node = words[-1] if has_node else ""
     return module, Place(int(node[:9]) if node.isascii() and node.isdigit() else None, near)
 

@@ -11,9 +11,9 @@ import re
 from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_line, parse_number
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import TIMEOUT, ask
+from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
 from entrypoints.facts.probes.neuron.neuron_ls import Listing, Row, parse_json, parse_table
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
@@ -31,12 +31,12 @@ _FAMILY = re.compile(r"(trn|inf)\d")
 _NOTHING = Row(-1, 0, None, "")
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the Neuron devices that have a device file here."""
     del env  # which cores a container may use is for the runtime to apply, and for the plan to heed
     numbers = tuple(int(path.rpartition("neuron")[2]) for path in host.glob("/dev/neuron[0-9]*") if _is_device(path))
     if not numbers:
-        return Seen()
+        return ProbeResult()
     listing = _list(host, run)
     rows = {row.number: row for row in listing.rows}
     missing = [number for number in numbers if rows and number not in rows]
@@ -45,7 +45,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     instance = listing.instance or host.parsed(_PRODUCT, parse_line, "")
     devices = tuple(_device(host, number, rows.get(number, _NOTHING), instance) for number in numbers)
     links = {number: rows[number].connected if number in rows else _connected(host, number) for number in numbers}
-    return Seen(devices, tuple(_links(links)), _versions(host, listing, instance))
+    return ProbeResult(devices, tuple(_links(links)), _versions(host, listing, instance))
 
 
 def _is_device(path: str) -> bool:
@@ -59,8 +59,8 @@ def _list(host: Host, run: Run) -> Listing:
         if answer.rc == NOT_FOUND:
             continue
         if not answer.rc:
-            return ask(host, _again(answer), (tool, "-j"), parse_json) or Listing(())
-        return ask(host, run, (tool,), parse_table) or Listing(())
+            return run_tool(host, _again(answer), (tool, "-j"), parse_json) or Listing(())
+        return run_tool(host, run, (tool,), parse_table) or Listing(())
     found = "no such command, so the devices' memory and logical cores are not known"
     host.fail(TOOLS[0], found, "the package aws-neuronx-tools in the image, with /opt/aws/neuron/bin in PATH")
     return Listing(())

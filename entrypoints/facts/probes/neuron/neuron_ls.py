@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.facts.probes.common.printed import loaded
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 """neuron-ls writes GB for 2**30: 96 GB where its JSON says 103079215104."""
@@ -54,7 +54,7 @@ def bus_address(text: str) -> str:
     """Return a PCI address with its domain of four digits: `cc:00.0` is 0000:cc:00.0. Raises ValueError."""
     match = _BUS.fullmatch(text.strip())
     if not match:
-        raise unknown(text, "a PCI address such as 0000:cc:00.0")
+        raise parse_error(text, "a PCI address such as 0000:cc:00.0")
     return f"{(match[1] or '0000')[-4:]}:{match[2]}".lower()
 
 
@@ -62,7 +62,7 @@ def parse_size(text: str) -> int:
     """Return bytes of `96 GB`. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise unknown(text, "a size such as 96 GB")
+        raise parse_error(text, "a size such as 96 GB")
     return int(match[1]) * _UNITS[match[2].upper().replace("I", "")]
 
 
@@ -79,7 +79,7 @@ def parse_json(text: str) -> Listing:
     """Parse the JSON list of devices. Raises ValueError."""
     devices = loaded(text, "the list of devices that neuron-ls -j prints")
     if not isinstance(devices, list):
-        raise unknown(text, "a list of devices, an object each")
+        raise parse_error(text, "a list of devices, an object each")
     first: Mapping[str, Any] = devices[0] if devices else {}
     rows = tuple(_json_row(item) for item in devices)
     return Listing(rows, str(first.get("instance_type") or ""), str(first.get("logical_neuroncore_config") or ""))
@@ -106,7 +106,7 @@ def _json_row(item: Mapping[str, Any]) -> Row:
 def _items(item: Mapping[str, Any], key: str) -> list[Any]:
     value = item.get(key) or []
     if not isinstance(value, list):
-        raise unknown(f"{key}: {value!r}", "a list")
+        raise parse_error(f"{key}: {value!r}", "a list")
     return value
 
 
@@ -116,18 +116,18 @@ def _count(item: Mapping[str, Any], key: str) -> int:
 
 def _whole(value: object, key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise unknown(f"{key}: {value!r}", "a whole number")
+        raise parse_error(f"{key}: {value!r}", "a whole number")
     try:
         return parse_number(str(value))
     except ValueError as error:
-        raise unknown(f"{key}: {value!r}", "a whole number") from error
+        raise parse_error(f"{key}: {value!r}", "a whole number") from error
 
 
 def _cpus(text: str) -> tuple[int, ...]:
     try:
         return parse_id_list(text)
     except ValueError as error:
-        raise unknown(text, "a list of CPUs such as 0-47,96-143") from error
+        raise parse_error(text, "a list of CPUs such as 0-47,96-143") from error
 
 
 # --- neuron-ls ------------------------------------------------------------------------------------------------------
@@ -150,14 +150,14 @@ def parse_table(text: str) -> Listing:
         else:
             _take(rows, _named(heading, cells, line), line)
     if not rows:
-        raise unknown(" | ".join(heading[-1]) if heading else text, "a table with a line for each NEURON DEVICE")
+        raise parse_error(" | ".join(heading[-1]) if heading else text, "a table with a line for each NEURON DEVICE")
     return Listing(tuple(rows), titles.get("instance-type", ""), titles.get("logical-neuroncore-config", ""))
 
 
 def _named(heading: list[list[str]], cells: list[str], line: str) -> dict[str, str]:
     """Name a line's cells by their columns: NEURON above DEVICE is `NEURON DEVICE`."""
     if not heading or {len(cells)} != {len(names) for names in heading}:
-        raise unknown(line, "as many cells as the heading has")
+        raise parse_error(line, "as many cells as the heading has")
     names = (" ".join(" ".join(column).split()).upper() for column in zip(*heading, strict=True))
     return dict(zip(names, cells, strict=True))
 
@@ -179,7 +179,7 @@ def _table_row(cells: Mapping[str, str], line: str, held: int) -> Row:
         connected = tuple(parse_number(other) for other in others if other.strip())
     except (KeyError, ValueError) as error:
         expected = "a device's number, cores (4), memory (96 GB) and connected devices (12, 3)"
-        raise unknown(line, expected) from error
+        raise parse_error(line, expected) from error
     bus = bus_address(cells["PCI BDF"]) if cells.get("PCI BDF") else ""
     cpus, node = _cpus(cells.get("CPU AFFINITY", "")), _node(cells.get("NUMA NODE", ""))
     return Row(number, cores, memory, bus, connected, cpus, node, held, cells.get("RUNTIME VERSION", ""))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.facts.probes.common.printed import bus_of, json_in, loaded, number_of, size_of, word_of
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 
 class Card(NamedTuple):
@@ -47,7 +47,7 @@ def parse_amd_smi(text: str) -> tuple[Card, ...]:
     """Parse `amd-smi static` or `amd-smi list`, as JSON or as text."""
     entries = _entries(text)
     if not entries:
-        raise unknown(text.strip() or "nothing", _EXPECTED)
+        raise parse_error(text.strip() or "nothing", _EXPECTED)
     return tuple(_card(entry, number) for number, entry in enumerate(entries))
 
 
@@ -127,7 +127,7 @@ def parse_rocm_smi(text: str) -> tuple[Card, ...]:
     fields = _rocm_json(value) if isinstance(value, dict) else _rocm_lines(text)
     cards = tuple(_rocm_card(index, fields[index]) for index in sorted(fields)) or _table(text)
     if not cards:
-        raise unknown(text.strip() or "nothing", "rocm-smi's GPUs: JSON, `GPU[0] : …` lines, or a table")
+        raise parse_error(text.strip() or "nothing", "rocm-smi's GPUs: JSON, `GPU[0] : …` lines, or a table")
     return cards
 
 
@@ -191,7 +191,7 @@ def parse_rocminfo(text: str) -> tuple[Card, ...]:
     """Parse rocminfo's GPU agents, which are in HIP's order; the only tool where there is no /dev/kfd (WSL)."""
     agents = re.split(r"^Agent\s+\d+", text, flags=re.MULTILINE)[1:]
     if not agents:
-        raise unknown(text.strip() or "nothing", "rocminfo's agents")
+        raise parse_error(text.strip() or "nothing", "rocminfo's agents")
     found = (_fields(agent) for agent in agents)
     gpus = [fields for fields in found if fields.get("device type") == "GPU"]
     return tuple(_agent(number, fields) for number, fields in enumerate(gpus))
@@ -226,7 +226,7 @@ def parse_topology(text: str) -> Wires:
     value = json_in(text)
     wires = _topology_table(text) if value is None else _topology_json(value)
     if wires is None:
-        raise unknown(text.strip() or "nothing", "a table or a list of link types between GPUs")
+        raise parse_error(text.strip() or "nothing", "a table or a list of link types between GPUs")
     return tuple((first, second, kind) for first, second, kind in wires if first != second and kind.isalnum())
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.records import Link
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 from entrypoints.host.host import Host
 
 _NODES = "/sys/class/kfd/kfd/topology/nodes"
@@ -116,7 +116,7 @@ def parse_properties(text: str) -> dict[str, int]:
     for line in text.splitlines():
         name, _, value = line.strip().partition(" ")
         if not (name.isidentifier() and value.isascii() and value.lstrip("-").isdigit() and len(value) <= 20):  # noqa: PLR2004 - 64 bits
-            raise unknown(line, "a name and a number")
+            raise parse_error(line, "a name and a number")
         found[name] = int(value)
     return found
 
@@ -125,5 +125,5 @@ def _whole(text: str) -> int:
     """Parse one whole number, which may be negative for a moment while a process ends."""
     word = text.strip()
     if not (word.isascii() and word.lstrip("-").isdigit() and len(word) <= 20):  # noqa: PLR2004 - 64 bits
-        raise unknown(text, "a number of bytes")
+        raise parse_error(text, "a number of bytes")
     return max(0, int(word))

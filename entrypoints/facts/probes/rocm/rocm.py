@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_fields
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.printed import number_of, word_of
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.rocm import kfd
 from entrypoints.facts.probes.rocm.amdsmi import (
     Card,
@@ -55,11 +55,11 @@ _ROCM_SMI = ("rocm-smi", "--showproductname", "--showbus", "--showmeminfo", "vra
 _TOPOLOGY = (("amd-smi", "topology", "--json"), ("amd-smi", "topology"), ("rocm-smi", "--showtopo"))
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GPUs that HIP will find here, and how they are linked."""
     present = host.exists(KFD)
     if not present and not host.exists(_WSL):
-        return Seen()
+        return ProbeResult()
     found = kfd.nodes(host)
     if not found:
         return _by_tools(host, run, present=present)
@@ -68,7 +68,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     wires = kfd.wires(host, given)
     devices = tuple(_device(host, number, node, cards, (given, wires)) for number, node in enumerate(given))
     _require_memory(host, devices)
-    return Seen(devices, tuple(wire.link for wire in wires), _versions(host, given, cards))
+    return ProbeResult(devices, tuple(wire.link for wire in wires), _versions(host, given, cards))
 
 
 def _opens(host: Host, node: GpuNode) -> bool:
@@ -93,7 +93,7 @@ def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNod
 
 
 def _cards(host: Host, run: Run) -> tuple[Card, ...]:
-    return ask(host, run, _STATIC, parse_amd_smi) or ask(host, run, _ROCM_SMI, parse_rocm_smi) or ()
+    return run_tool(host, run, _STATIC, parse_amd_smi) or run_tool(host, run, _ROCM_SMI, parse_rocm_smi) or ()
 
 
 def _name(host: Host, node: GpuNode) -> str:
@@ -167,10 +167,10 @@ def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[Card]) -> 
 # --- where /sys/class/kfd is not to be had --------------------------------------------------------------------------
 
 
-def _by_tools(host: Host, run: Run, *, present: bool) -> Seen:
+def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
     """Ask the tools for everything: some sandboxes hide /sys/class/kfd, and WSL has none."""
     cards = (_cards(host, run) or _rocm_table(host, run)) if present else ()
-    cards = cards or ask(host, run, ("rocminfo",), parse_rocminfo) or ()
+    cards = cards or run_tool(host, run, ("rocminfo",), parse_rocminfo) or ()
     devices = tuple(_seen(host, card) for card in cards)
     if present and not devices and not host.failures:
         host.fail(KFD, "no GPU in /sys/class/kfd, and no amd-smi, rocm-smi or rocminfo", "GPUs behind the device file")
@@ -181,13 +181,15 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> Seen:
         "memory_partition": modes[0],
         "compute_partition": modes[1],
     }
-    return Seen(devices, _links(host, run, cards), {name: version for name, version in versions.items() if version})
+    return ProbeResult(
+        devices, _links(host, run, cards), {name: version for name, version in versions.items() if version}
+    )
 
 
 def _rocm_table(host: Host, run: Run) -> tuple[Card, ...]:
     """Ask older tools that know no JSON."""
-    memory = ask(host, run, ("rocm-smi", "--showuse", "--showmeminfo", "vram"), parse_rocm_smi) or ()
-    table = {card.number: card for card in ask(host, run, ("rocm-smi",), parse_rocm_smi) or ()}
+    memory = run_tool(host, run, ("rocm-smi", "--showuse", "--showmeminfo", "vram"), parse_rocm_smi) or ()
+    table = {card.number: card for card in run_tool(host, run, ("rocm-smi",), parse_rocm_smi) or ()}
     return tuple(
         card._replace(name=card.name or table.get(card.number, card).name) for card in memory or table.values()
     )
@@ -210,7 +212,7 @@ def _seen(host: Host, card: Card) -> Device:
 def _links(host: Host, run: Run, cards: tuple[Card, ...]) -> tuple[Link, ...]:
     if len(cards) < 2:  # noqa: PLR2004 - a link has two ends
         return ()
-    wires = next((wires for argv in _TOPOLOGY if (wires := ask(host, run, argv, parse_topology))), ())
+    wires = next((wires for argv in _TOPOLOGY if (wires := run_tool(host, run, argv, parse_topology))), ())
     numbers = {card.bus: card.number for card in cards if card.bus} | {str(card.number): card.number for card in cards}
     found = {
         (numbers[first], numbers[second]): kind

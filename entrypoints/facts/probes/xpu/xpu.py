@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.pci import Pci
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.xpu.xpusmi import Places, Xpu, parse_discovery, parse_topology
 from entrypoints.host.host import Host, Run
 
@@ -68,7 +68,7 @@ class Found(NamedTuple):
     """Its render node."""
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GPUs that Level Zero will find here, and how they are linked."""
     given = _given(host)
     cards = tuple(card for card in given if not card.pci.bus.startswith(_INTEGRATED))
@@ -78,7 +78,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     places = _places(host, run, devices)
     devices = tuple(_with_cpus(device, label, places) for device, label in zip(devices, _labels(devices), strict=True))
     _require_memory(host, devices)
-    return Seen(devices, _links(devices, places), _versions(host, cards, told) if cards else {})
+    return ProbeResult(devices, _links(devices, places), _versions(host, cards, told) if cards else {})
 
 
 def _given(host: Host) -> tuple[Found, ...]:
@@ -114,15 +114,15 @@ def _driver_memory(host: Host, card: Found) -> int | None:
 
 def _tools(host: Host, run: Run) -> tuple[Xpu, ...]:
     """Ask for all devices at once; versions that know no such dump are asked about each."""
-    dumped = ask(host, run, _DUMP, parse_discovery)
+    dumped = run_tool(host, run, _DUMP, parse_discovery)
     if dumped:
         return dumped
-    listed = ask(host, run, _LIST, parse_discovery) or ask(host, run, ("xpu-smi",), parse_discovery) or ()
+    listed = run_tool(host, run, _LIST, parse_discovery) or run_tool(host, run, ("xpu-smi",), parse_discovery) or ()
     return tuple(card if card.memory else _asked(host, run, card) for card in listed)
 
 
 def _asked(host: Host, run: Run, card: Xpu) -> Xpu:
-    details = ask(host, run, ("xpu-smi", "discovery", "-d", str(card.number), "-j"), parse_discovery) or ()
+    details = run_tool(host, run, ("xpu-smi", "discovery", "-d", str(card.number), "-j"), parse_discovery) or ()
     return next((found._replace(bus=found.bus or card.bus) for found in details), card)
 
 
@@ -173,9 +173,9 @@ def _device(host: Host, card: Found, xpu: Xpu, tiles: int) -> Device:
 def _places(host: Host, run: Run, devices: tuple[Device, ...]) -> Places:
     """Ask xpu-smi where it knows more than /sys: Xe Links of the Max series, and CPUs that /sys does not tell."""
     if len(devices) > 1 and any(device.architecture == "pvc" or not device.cpus for device in devices):
-        return ask(host, run, _MATRIX, parse_topology) or Places((), {})
+        return run_tool(host, run, _MATRIX, parse_topology) or Places((), {})
     if len(devices) == 1 and not devices[0].cpus:
-        return ask(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or Places((), {})
+        return run_tool(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or Places((), {})
     return Places((), {})
 
 

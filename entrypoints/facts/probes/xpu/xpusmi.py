@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list
 from entrypoints.facts.probes.common.printed import bus_of, json_in, number_of, size_of, word_of
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 
 class Xpu(NamedTuple):
@@ -58,7 +58,7 @@ def parse_discovery(text: str) -> tuple[Xpu, ...]:
     else:
         found = _from_csv(text)
     if not found:
-        raise unknown(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
+        raise parse_error(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
     return found
 
 
@@ -90,12 +90,12 @@ def _from_csv(text: str) -> tuple[Xpu, ...]:
     try:
         rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if len(row) > 1]
     except csv.Error as error:
-        raise unknown(text, "CSV") from error
+        raise parse_error(text, "CSV") from error
     start = next((place for place, row in enumerate(rows) if "device_id" in map(_key, row)), len(rows))
     heads = [_key(head) for head in rows[start]] if start < len(rows) else []
     wrong = next((row for row in rows[start + 1 :] if len(row) != len(heads)), None)
     if wrong:
-        raise unknown(",".join(wrong), f"{len(heads)} values: {', '.join(heads)}")
+        raise parse_error(",".join(wrong), f"{len(heads)} values: {', '.join(heads)}")
     return tuple(_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
 
 
@@ -143,7 +143,7 @@ def _sample(value: str) -> int:
     try:
         return int(float(value))
     except (ValueError, OverflowError) as error:
-        raise unknown(value, "a number of bytes") from error
+        raise parse_error(value, "a number of bytes") from error
 
 
 def _key(text: str) -> str:
@@ -158,7 +158,7 @@ def parse_topology(text: str) -> Places:
     lines = [line for line in text.splitlines() if line.strip()]
     places = _one_device(lines) if _RULE.search(text) else _matrix(lines)
     if places is None:
-        raise unknown(lines[0] if lines else "nothing", "a matrix with heads `GPU 0/0`, or a box with a CPU list")
+        raise parse_error(lines[0] if lines else "nothing", "a matrix with heads `GPU 0/0`, or a box with a CPU list")
     return places
 
 
@@ -189,7 +189,7 @@ def _matrix(lines: list[str]) -> Places | None:
         links += [(row[1], label, kind) for label, kind in zip(labels, cells, strict=False) if label != row[1]]
         cpus[row[1]] = _cpus("".join(cells[len(labels) :]))
     if len(cpus) < len(labels):
-        raise unknown(lines[start], "a row for each GPU of the header")
+        raise parse_error(lines[start], "a row for each GPU of the header")
     return Places(tuple(links), cpus)
 
 
@@ -197,4 +197,4 @@ def _cpus(text: str) -> tuple[int, ...]:
     try:
         return parse_id_list(text)
     except ValueError as error:
-        raise unknown(text, "CPU numbers, such as 0-23,48-71") from error
+        raise parse_error(text, "CPU numbers, such as 0-23,48-71") from error

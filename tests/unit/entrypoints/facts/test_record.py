@@ -168,8 +168,8 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     "the root itself": ({**SMALL, "files": {"/": ""}}, "expected an absolute path"),
     "a line end in a path": ({**SMALL, "files": {"/a\n": ""}}, "expected an absolute path"),
     "a path without end": ({**SMALL, "files": {"/a" * (STEPS_AT_MOST + 1): ""}}, f"at most {STEPS_AT_MOST} folders"),
-    "a file that is a folder": ({**SMALL, "files": {"/a": "", "/a/b": ""}}, "'/a/b': 'a' is a file as well"),
-    "a folder that is a file": ({**SMALL, "files": {"/a/b": "", "/a": ""}}, "'/a': is a folder as well"),
+    "a file that is a folder": ({**SMALL, "files": {"/a": "", "/a/b": ""}}, "'/a/b': 'a' is also a file"),
+    "a folder that is a file": ({**SMALL, "files": {"/a/b": "", "/a": ""}}, "'/a': is also a folder"),
     "a link": ({**SMALL, "links": {"/a": "/b"}}, "links: expected {}"),
     "a mount of another size": (
         {**SMALL, "mounts": {"cache": {**MOUNT, "free": "much"}}},
