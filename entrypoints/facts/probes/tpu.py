@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line
 from entrypoints.core.records import Device, ProbeResult
+from entrypoints.core.units import GIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.tools import parse_error, run_tool
 from entrypoints.host.host import Host, Run
@@ -40,7 +41,6 @@ COMMAND = ("tpu-info",)
 _TYPE = re.compile(r"TPU\s*v?(\d\w*)")
 _USAGE = re.compile(r"([\d.]{1,12})\s*GiB\s*/\s*([\d.]{1,12})\s*GiB")
 _LIBTPU = re.compile(r"libtpu version:\s*(\d[\w.+]*)", re.IGNORECASE)
-_GIB = 1 << 30
 
 
 class Chip(NamedTuple):
@@ -234,7 +234,7 @@ def _usage(line: str, text: str) -> tuple[int, int] | None:
         return None
     found = _USAGE.match(text)
     try:
-        sizes = [int(float(number) * _GIB) for number in found.groups()] if found else []
+        sizes = [int(float(number) * GIB) for number in found.groups()] if found else []
     except ValueError:
         sizes = []
     if not sizes or not 0 <= sizes[0] <= sizes[1]:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
 from entrypoints.core.records import Device, Link, ProbeResult
+from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.pci import Pci
 from entrypoints.facts.probes.common.tools import run_tool
@@ -27,8 +28,6 @@ _DUMP = ("xpu-smi", "discovery", "--dump", "1,2,8,11,16")
 _LIST = ("xpu-smi", "discovery", "-j")
 _MATRIX = ("xpu-smi", "topology", "-m")
 _RUNTIME = "/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1."
-
-MIB = 1 << 20
 
 
 class Model(NamedTuple):
