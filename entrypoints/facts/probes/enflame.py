@@ -1,7 +1,7 @@
-"""Enflame GCU cards: PCI functions and device files first, then `efsmi` for memory, health and versions.
+"""Enflame GCU cards: reads PCI functions and device files, then `efsmi` for memory, health and versions.
 
-`efsmi` prints what it knows in three ways: a list of keys for each card (-q), a table, and columns (dmon). Keys,
-headers and frames differ between its versions; each parser goes by the names it finds.
+`efsmi` has three output formats: a list of keys for each card (-q), a table, and columns (dmon). Keys, headers and
+frames differ between versions, so values are found by name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from entrypoints.host.host import Host, Run
 
 VENDOR = "0x1e36"
 _KINDS = ("0x12", "0x03")
-"""Processing accelerators and 3D controllers: S60 cards call themselves either, by their firmware."""
+"""Processing accelerators and 3D controllers. The class of an S60 depends on its firmware."""
 
 NODES = "/dev/gcu[0-9]*"
 DRIVER = "/sys/module/enflame/version"
@@ -26,10 +26,10 @@ DRIVER = "/sys/module/enflame/version"
 QUERY = ("efsmi", "-q")
 TABLE = ("efsmi",)
 COLUMNS = ("efsmi", "--dmon", "-c", "1")
-"""Once; without a count it goes on forever."""
+"""One line; without a count it does not end."""
 
 ARCHITECTURES = {"S60": "gcu300", "S60G": "gcu300"}
-"""What vLLM-GCU's setup.py compiles for (-arch=gcu300)."""
+"""Model → target that vLLM-GCU's setup.py compiles for (-arch=gcu300)."""
 
 _UNITS = {"": 1 << 20, "MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30}
 _SIZE = re.compile(r"(\d{1,9})(?:\.\d+)?\s*([A-Za-z]*)")
@@ -41,7 +41,7 @@ _NOTHING = ("", "-", "N/A", "NA")
 
 
 class Card(NamedTuple):
-    """What the tool says of one card; None and empty where it does not."""
+    """One card as the tool prints it. Unknown values are None or empty."""
 
     number: int
     name: str = ""
@@ -49,36 +49,36 @@ class Card(NamedTuple):
     memory: int | None = None
     """Bytes."""
     used: int | None = None
-    """Bytes, the driver's own reserve among them."""
+    """Bytes, including the driver's own reserve."""
     health: str = ""
     busy: bool | None = None
     uuid: str = ""
 
 
 class Answer(NamedTuple):
-    """All that one call of the tool told."""
+    """The output of one call of the tool."""
 
     cards: tuple[Card, ...]
     versions: Mapping[str, str]
 
 
 def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
-    """Return the GCU cards of this container, as efsmi numbers them."""
-    del env  # TOPS_VISIBLE_DEVICES is what was chosen, not what there is
+    """Return the GCU cards of this container, with efsmi's numbers."""
+    del env  # TOPS_VISIBLE_DEVICES selects cards; it does not say which exist
     functions = pci.find(host, VENDOR, kinds=_KINDS)
     nodes = {int(path.removeprefix("/dev/gcu")): path for path in host.glob(NODES) if path[8:].isdigit()}
     if not functions and not nodes:
         return ProbeResult()
-    answer = _ask(host, run)
+    answer = _run_efsmi(host, run)
     if answer is None:
         return ProbeResult(_from_files(functions, nodes), versions=_driver(host))
     cards = tuple(card for card in _placed(answer.cards, functions) if not nodes or card.number in nodes)
     missing = sorted(set(nodes) - {card.number for card in cards})
     if missing:
-        host.fail("efsmi", f"nothing of {nodes[missing[0]]}", "a card for each device file: one may be lost")
+        host.fail("efsmi", f"no card for {nodes[missing[0]]}", "a card for each device file; one may be lost")
     for card in cards:
         if card.memory is None:
-            host.fail("efsmi", f"no memory size of card {card.number}", "Total Size, Mem Size or Mem of each card")
+            host.fail("efsmi", f"no memory size for card {card.number}", "Total Size, Mem Size or Mem for each card")
     return ProbeResult(
         tuple(_device(host, card, nodes.get(card.number, "")) for card in cards),
         versions={**_driver(host), **answer.versions},
@@ -86,25 +86,25 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
 
 
 def _placed(cards: tuple[Card, ...], functions: tuple[pci.Pci, ...]) -> tuple[Card, ...]:
-    """Give cards whose address the tool leaves out the address in the order of the bus, which the driver numbers by."""
+    """Add missing PCI addresses, in the order of the bus. The driver numbers cards in the same order."""
     if any(card.bus for card in cards) or len(cards) != len(functions):
         return cards
     return tuple(card._replace(bus=function.bus) for card, function in zip(cards, functions, strict=True))
 
 
-def _ask(host: Host, run: Run) -> Answer | None:
-    """Ask in the way that tells most; an efsmi that does not know it is asked for its table, then its columns."""
+def _run_efsmi(host: Host, run: Run) -> Answer | None:
+    """Run efsmi with the most detailed output format that it supports."""
     for command, parse in ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)):
         answer = run_tool(host, run, command, parse)
         if answer is not None:
             return answer
     if not any(failure.where.startswith("efsmi") for failure in host.failures):
-        host.fail("efsmi", "not found", "efsmi in the image (TopsRider installs it): it alone tells a GCU's memory")
+        host.fail("efsmi", "not found", "efsmi in the image (TopsRider installs it), the only source of a GCU's memory")
     return None
 
 
 def _from_files(functions: tuple[pci.Pci, ...], nodes: Mapping[int, str]) -> tuple[Device, ...]:
-    """Return what sysfs and /dev tell when no tool does: no names and no memory."""
+    """Return the cards as known from /sys and /dev only, without names and memory."""
     places = dict(enumerate(functions))
     found = ((number, places.get(number)) for number in sorted(nodes or places))
     return tuple(
@@ -142,7 +142,7 @@ def _device(host: Host, card: Card, path: str) -> Device:
 
 
 def parse_size(text: str, line: str) -> int | None:
-    """Parse `42976 MiB`, `49120MiB`, `32G` into bytes; the tool's JSON leaves MiB out. None where it says N/A."""
+    """Parse `42976 MiB`, `49120MiB` or `32G` into bytes; None for N/A. The tool's JSON has no unit, which means MiB."""
     if text.strip().upper() in _NOTHING:
         return None
     found = _SIZE.match(text.strip())
@@ -153,7 +153,7 @@ def parse_size(text: str, line: str) -> int | None:
 
 
 def parse_bus(text: str) -> str:
-    """Parse a PCI address with a domain of any width, or none, into the kernel's form; empty where there is none."""
+    """Return a PCI address as the kernel writes it; empty if there is none. The domain may be missing."""
     found = _BUS.search(text)
     if found is None:
         return ""
@@ -162,7 +162,7 @@ def parse_bus(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """Return the model without its maker, whom some versions put before it (`Enflame S60`)."""
+    """Return the model name without the vendor, which some versions print (`Enflame S60`)."""
     return text.strip().removeprefix("Enflame").strip()
 
 
@@ -175,11 +175,11 @@ def _one_of_each(cards: list[Card], line: str) -> tuple[Card, ...]:
 # --- efsmi -q -------------------------------------------------------------------------------------------------------
 
 Keys = Mapping[tuple[str, str], str]
-"""Section and key, both in lower case → value; the first of equal keys counts."""
+"""Section and key, both in lower case → value. The first of equal keys counts."""
 
 
 def parse_query(text: str) -> Answer:
-    """Parse `efsmi -q`, with or without -d: sections of keys below each `DEV ID`; or the same as JSON."""
+    """Parse `efsmi -q`, with or without -d: sections of keys below each `DEV ID`, or the same as JSON."""
     listed = _from_json(text) if text.lstrip().startswith("{") else _from_sections(text)
     cards = [_card(number, keys) for number, keys in listed]
     versions = next((keys[_DRIVER] for _, keys in listed if keys.get(_DRIVER)), "")
@@ -251,7 +251,7 @@ def _address(keys: Keys) -> str:
 
 
 class Columns(NamedTuple):
-    """Which cell of a card's rows holds what, by the table's two headers."""
+    """Positions of the cells in the rows of a card, from the two headers of the table."""
 
     name: int
     firmware: int
@@ -260,7 +260,7 @@ class Columns(NamedTuple):
 
 
 def parse_table(text: str) -> Answer:
-    """Parse the table: two headers, then two rows a card, framed by `|`, `+` or `*`."""
+    """Parse the table: two headers, then two rows per card, framed by `|`, `+` or `*`."""
     rows = [(cells, line) for line in text.splitlines() if len(cells := _cells(line)) > 1]
     columns = _columns([cells for cells, _ in rows], text)
     body = [(cells, line) for cells, line in rows if not _is_header(cells)]
@@ -274,7 +274,7 @@ def parse_table(text: str) -> Answer:
 
 
 def _cells(line: str) -> list[str]:
-    """Return a row's cells; a rule has none."""
+    """Return the cells of a row; none for a rule."""
     inside = line.strip().strip("|*+").strip()
     return [cell.strip() for cell in inside.split("|")] if inside.strip("-=+|* ") else []
 

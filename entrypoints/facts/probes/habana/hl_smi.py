@@ -1,6 +1,6 @@
-"""What `hl-smi` prints → cards, modules, places. Pure; each parse_* raises ValueError and quotes the line.
+"""Parses the output of `hl-smi`. Pure. Each parse_* raises ValueError that quotes the line it cannot parse.
 
-Layouts seen: 1.4.1 (units written Mib), 1.14 to 1.18, 1.20 and later (a line for the NIC driver, other paddings).
+Formats: 1.4.1 (units written Mib), 1.14 to 1.18, 1.20 and later (a line for the NIC driver, other paddings).
 """
 
 from __future__ import annotations
@@ -28,30 +28,30 @@ class Card(NamedTuple):
     name: str
     bus: str
     events: int | None
-    """Uncorrectable ones since the driver was loaded; None where the tool writes no number."""
+    """Uncorrectable events since the driver was loaded; None if the tool prints no number."""
     used: int | None
     total: int | None
-    """Bytes; None where the tool writes N/A, as it does for a card that is being reset."""
+    """Bytes; None if the tool prints N/A, for example while a card is reset."""
 
 
 class Table(NamedTuple):
-    """What `hl-smi` prints."""
+    """The output of `hl-smi`."""
 
     cards: tuple[Card, ...]
     versions: Mapping[str, str]
     processes: frozenset[int]
-    """Cards that a process is listed for; a container sees its own processes only."""
+    """Cards with a process. A container sees only its own processes."""
 
 
 class Place(NamedTuple):
-    """What is near a card."""
+    """NUMA node and CPUs near a card."""
 
     node: int | None
     cpus: tuple[int, ...]
 
 
 def parse_table(text: str) -> Table:
-    """Parse what `hl-smi` prints. Raises ValueError for a layout that is not understood, quoting the line."""
+    """Parse the output of `hl-smi`. Raises ValueError that quotes the line it cannot parse."""
     versions = {_NAMES[name.lower()]: digits_of(version) for name, version in _VERSION.findall(text[:2000])}
     cards, busy = [], set()
     open_card: tuple[int, str, str, int | None] | None = None
@@ -70,12 +70,12 @@ def parse_table(text: str) -> Table:
             cards.append(Card(*open_card, *_usage(cells[1], line)))
             open_card = None
     if open_card or not cards:
-        raise parse_error(_telling(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
+        raise parse_error(_last_line(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
     return Table(_unique(cards), {part: version for part, version in versions.items() if version}, frozenset(busy))
 
 
 def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int, str, str, int | None]:
-    """Return number, name, bus and events of a card's first line."""
+    """Return number, name, bus and events from the first line of a card."""
     words = [word for cell in cells[1:] for word in cell.split()]
     bus = next((word for word in words if _BUS.match(word)), "")
     if not bus:
@@ -86,7 +86,7 @@ def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int,
 
 
 def _usage(cell: str, line: str) -> tuple[int | None, int | None]:
-    """Return used and total bytes of a card's second line."""
+    """Return used and total bytes from the second line of a card."""
     usage = _USAGE.search(cell)
     if usage:
         return _bytes(usage[1], usage[2]), _bytes(usage[3], usage[4])
@@ -96,7 +96,7 @@ def _usage(cell: str, line: str) -> tuple[int | None, int | None]:
 
 
 def _unique(cards: list[Card]) -> tuple[Card, ...]:
-    """Return the cards by number; raises ValueError where two have the same."""
+    """Return the cards sorted by number. Raises ValueError if two have the same number."""
     numbers = {card.number for card in cards}
     if len(numbers) != len(cards):
         raise parse_error(f"AIP numbers {sorted(card.number for card in cards)}", "each AIP once")
@@ -104,7 +104,7 @@ def _unique(cards: list[Card]) -> tuple[Card, ...]:
 
 
 def _process(words: list[str]) -> set[int]:
-    """Return the card of a line that names a process, which has a PID."""
+    """Return the card in a line of the process table; none if the line has no PID."""
     numbers = [word for word in words[:2] if word.isascii() and word.isdigit()]
     return {int(numbers[0][:9])} if len(numbers) == 2 else set()  # noqa: PLR2004 - AIP and PID
 
@@ -113,8 +113,8 @@ def _bytes(number: str, unit: str) -> int:
     return int(number) * _UNITS[unit.upper()]
 
 
-def _telling(text: str) -> str:
-    """Return the last line that says anything."""
+def _last_line(text: str) -> str:
+    """Return the last line that contains a letter."""
     return next((line for line in reversed(text.splitlines()) if any(map(str.isalpha, line))), "nothing")
 
 
@@ -129,8 +129,8 @@ def parse_modules(text: str) -> dict[int, int]:
     found: dict[int, int] = {}
     for row in rows[start + 1 :]:
         if len(row) != len(names) or not (row[index].isascii() and row[index].isdigit()):
-            raise parse_error(", ".join(row), f"{len(names)} values, the index a number")
-        if row[module].isascii() and row[module].isdigit():  # N/A where the firmware does not know its place
+            raise parse_error(", ".join(row), f"{len(names)} values with a number as index")
+        if row[module].isascii() and row[module].isdigit():  # N/A if the firmware does not know the module
             found[int(row[index][:9])] = int(row[module][:9])
     return found
 
@@ -138,7 +138,7 @@ def parse_modules(text: str) -> dict[int, int]:
 def parse_topology(text: str) -> dict[int, Place]:
     """Parse `hl-smi topo -c -N` into module → place. Raises ValueError.
 
-    The CPUs may be several ranges with blanks between them; the NUMA node is the last word, where there is that column.
+    The CPUs may be several ranges with blanks between them. The NUMA node is the last word, if the column exists.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     heads = (line.lower() for line in lines)
@@ -162,13 +162,13 @@ def _place(line: str, *, has_node: bool) -> tuple[int, Place]:
 
 
 def digits_of(text: str) -> str:
-    """Return a version's digits and dots: hl-gaudi2-1.20.0-fw-58.0.0-sec-9 → 1.20.0; empty where there are none."""
+    """Return the digits and dots of a version: hl-gaudi2-1.20.0-fw-58.0.0-sec-9 → 1.20.0; empty if there are none."""
     match = _DIGITS.search(text[:120])
     return match[0] if match else ""
 
 
 def full_bus(text: str) -> str:
-    """Return a PCI address as /sys names it: four digits of domain, lower case."""
+    """Return a PCI address as /sys writes it: a domain of four digits, in lower case."""
     bus = text.strip().lower()
     domain, colon, rest = bus.partition(":")
     if ":" not in rest:

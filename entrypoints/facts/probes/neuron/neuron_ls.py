@@ -1,7 +1,7 @@
-"""What `neuron-ls` prints, in its layouts of Neuron 1.12 to 2.32, as values. Pure.
+"""Parses the output of `neuron-ls` of Neuron 1.12 to 2.32. Pure.
 
-With -j it prints JSON (tools of 2023 and later). Its table gains and loses columns with the version, the machine, and
-whether processes hold devices; the words of a column's heading stand above each other in two or three lines.
+With -j it prints JSON (2023 and later). The columns of its table depend on the version, the machine, and whether
+processes use devices. The heading of a column takes two or three lines, with one word in each.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ class Row(NamedTuple):
     """Logical NeuronCores: what NEURON_RT_VISIBLE_CORES counts."""
     memory: int | None
     bus: str
-    """0000:cc:00.0; empty where the tool does not say."""
+    """0000:cc:00.0; empty if the tool does not print it."""
     connected: tuple[int, ...] = ()
     cpus: tuple[int, ...] = ()
     node: int | None = None
     processes: int = 0
-    """How many hold it."""
+    """Number of processes that use it."""
     runtime: str = ""
-    """Version of the Neuron runtime in the process that holds it."""
+    """Version of the Neuron runtime in a process that uses it."""
 
 
 class Listing(NamedTuple):
-    """All devices, and the machine they are in."""
+    """All devices, and the type of the machine."""
 
     rows: tuple[Row, ...]
     instance: str = ""
     """EC2 instance type, such as trn2.48xlarge."""
     grouping: str = ""
-    """Physical NeuronCores in a logical one (LNC); empty where the tool does not say."""
+    """Physical NeuronCores per logical one (LNC); empty if the tool does not print it."""
 
 
 def bus_address(text: str) -> str:
-    """Return a PCI address with its domain of four digits: `cc:00.0` is 0000:cc:00.0. Raises ValueError."""
+    """Return a PCI address with a domain of four digits: `cc:00.0` → 0000:cc:00.0. Raises ValueError."""
     match = _BUS.fullmatch(text.strip())
     if not match:
         raise parse_error(text, "a PCI address such as 0000:cc:00.0")
@@ -59,7 +59,7 @@ def bus_address(text: str) -> str:
 
 
 def parse_size(text: str) -> int:
-    """Return bytes of `96 GB`. Raises ValueError."""
+    """Return the bytes of `96 GB`. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
         raise parse_error(text, "a size such as 96 GB")
@@ -67,7 +67,7 @@ def parse_size(text: str) -> int:
 
 
 def _node(text: str) -> int | None:
-    """Return a NUMA node; -1 and words mean that the machine has none to tell."""
+    """Return a NUMA node; None for -1 and for words, which mean unknown."""
     word = text.strip()
     return int(word) if word.isascii() and word.isdigit() and len(word) <= 5 else None  # noqa: PLR2004 - 65535 nodes
 
@@ -79,14 +79,14 @@ def parse_json(text: str) -> Listing:
     """Parse the JSON list of devices. Raises ValueError."""
     devices = loaded(text, "the list of devices that neuron-ls -j prints")
     if not isinstance(devices, list):
-        raise parse_error(text, "a list of devices, an object each")
+        raise parse_error(text, "a list of objects, one per device")
     first: Mapping[str, Any] = devices[0] if devices else {}
     rows = tuple(_json_row(item) for item in devices)
     return Listing(rows, str(first.get("instance_type") or ""), str(first.get("logical_neuroncore_config") or ""))
 
 
 def _json_row(item: Mapping[str, Any]) -> Row:
-    """Read one device; what newer tools leave out (null) is not known."""
+    """Return one device. Newer tools print null for unknown values."""
     processes = _items(item, "neuron_processes")
     versions = (str(one.get("neuron_runtime_version") or "") for one in processes if isinstance(one, dict))
     memory = item.get("memory_size")
@@ -155,15 +155,15 @@ def parse_table(text: str) -> Listing:
 
 
 def _named(heading: list[list[str]], cells: list[str], line: str) -> dict[str, str]:
-    """Name a line's cells by their columns: NEURON above DEVICE is `NEURON DEVICE`."""
+    """Return the cells of a line by column name: NEURON above DEVICE is `NEURON DEVICE`."""
     if not heading or {len(cells)} != {len(names) for names in heading}:
-        raise parse_error(line, "as many cells as the heading has")
+        raise parse_error(line, "as many cells as in the heading")
     names = (" ".join(" ".join(column).split()).upper() for column in zip(*heading, strict=True))
     return dict(zip(names, cells, strict=True))
 
 
 def _take(rows: list[Row], cells: Mapping[str, str], line: str) -> None:
-    """Add a device, or to the last device another process that holds it."""
+    """Add a device, or another process to the last device."""
     held = int(bool(cells.get("PID")))
     if cells.get("NEURON DEVICE"):
         rows.append(_table_row(cells, line, held))

@@ -1,7 +1,8 @@
-"""What AMD's tools print: amd-smi, rocm-smi and rocminfo of ROCm 5 to 7. Pure; each parse_* raises ValueError.
+"""Parses the output of amd-smi, rocm-smi and rocminfo of ROCm 5 to 7. Pure. Each parse_* raises ValueError.
 
-They are asked where /sys does not tell enough. Keys are found by name: amd-smi prints a list of GPUs, or an object that
-holds it, or indented text; rocm-smi prints an object, `GPU[0] : key: value` lines, or a table of one or two lines each.
+They are used if /sys is not enough. Values are found by name. amd-smi prints a list of GPUs, an object that contains
+the list, or indented text. rocm-smi prints an object, `GPU[0] : key: value` lines, or a table of one or two lines per
+GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from entrypoints.facts.probes.common.tools import parse_error
 
 
 class Card(NamedTuple):
-    """One GPU as a tool numbers and describes it."""
+    """One GPU as a tool prints it."""
 
     number: int
     bus: str = ""
@@ -29,7 +30,7 @@ class Card(NamedTuple):
 
 
 Wires = tuple[tuple[str, str, str], ...]
-"""Two ends, each a PCI address or a tool's number, and the kind of link."""
+"""Links: two ends, each a PCI address or the tool's number, and the kind of link."""
 
 _EXPECTED = "amd-smi's GPUs, as JSON or below lines `GPU: 0`"
 _FIELD = re.compile(r"GPU\s*\[?(\d{1,4})\]?\s*:\s*(.+?)\s*:\s*(.*)$")
@@ -52,11 +53,11 @@ def parse_amd_smi(text: str) -> tuple[Card, ...]:
 
 
 def _entries(text: str) -> list[Mapping[str, Any]]:
-    """Return each GPU's values, by their paths in lower case: asic.market_name."""
+    """Return the values of each GPU by their path in lower case: asic.market_name."""
     if re.search(r"^GPU:", text, re.MULTILINE):
         return _indented(text)
     value = loaded(text, _EXPECTED)
-    for _ in range(2):  # {"gpu_data": […]}; host and guest editions wrap once more
+    for _ in range(2):  # {"gpu_data": […]}, which the host and guest editions wrap in another object
         if isinstance(value, dict):
             value = next((item for item in value.values() if isinstance(item, list)), value)
     items = value if isinstance(value, list) else [value]
@@ -165,7 +166,7 @@ def _rocm_card(index: int, fields: Mapping[str, Any]) -> Card:
 
 
 def _table(text: str) -> tuple[Card, ...]:
-    """Return the rows below a header that begins with `Device` or `GPU`; the line below a row may be its name."""
+    """Return the GPUs below a header that begins with `Device` or `GPU`. The line after a row may be its name."""
     cards: list[Card] = []
     below = False
     for line in text.splitlines():
@@ -188,7 +189,7 @@ def _row(line: str, number: int) -> Card:
 
 
 def parse_rocminfo(text: str) -> tuple[Card, ...]:
-    """Parse rocminfo's GPU agents, which are in HIP's order; the only tool where there is no /dev/kfd (WSL)."""
+    """Parse the GPU agents of rocminfo, in HIP's order. It is the only tool that works without /dev/kfd (WSL)."""
     agents = re.split(r"^Agent\s+\d+", text, flags=re.MULTILINE)[1:]
     if not agents:
         raise parse_error(text.strip() or "nothing", "rocminfo's agents")
@@ -255,7 +256,7 @@ def _end(item: Mapping[str, Any]) -> str:
 
 
 def _topology_table(text: str) -> list[tuple[str, str, str]] | None:
-    """Return the cells of the table of link types: a line of column heads, then rows that begin with such a head."""
+    """Return the cells of the table of link types: a line of column names, then rows that begin with such a name."""
     lines = iter(text.splitlines())
     if not any("LINK TYPE" in line.upper() for line in lines):
         return None

@@ -1,7 +1,7 @@
-"""What Intel's xpu-smi prints, of XPU Manager 1.0 to 2.0. Pure; each parse_* raises ValueError.
+"""Parses the output of Intel's xpu-smi, XPU Manager 1.0 to 2.0. Pure. Each parse_* raises ValueError.
 
-One device is asked about as JSON, as CSV, or in a box; the list of all is JSON or a box too, version 2 draws a table
-as nvidia-smi does when nothing is asked, and its exporter writes Prometheus lines. Fields are found by name.
+It prints one device as JSON, CSV or a box, and all devices as JSON or a box. Version 2 without arguments prints a table
+like nvidia-smi, and its exporter prints Prometheus metrics. Fields are found by name.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from entrypoints.facts.probes.common.tools import parse_error
 
 
 class Xpu(NamedTuple):
-    """One card as xpu-smi numbers and describes it."""
+    """One card as xpu-smi prints it."""
 
     number: int
     name: str = ""
@@ -29,7 +29,7 @@ class Xpu(NamedTuple):
 
 
 class Places(NamedTuple):
-    """What a topology tells: kinds of links between `card/tile` labels, and the CPUs near each of them."""
+    """A topology: kinds of links between `card/tile` labels, and the CPUs near each of them."""
 
     links: tuple[tuple[str, str, str], ...]
     cpus: Mapping[str, tuple[int, ...]]
@@ -47,7 +47,7 @@ _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
 
 
 def parse_discovery(text: str) -> tuple[Xpu, ...]:
-    """Parse `xpu-smi discovery` in any of its forms, version 2's own table, or its exporter's lines."""
+    """Parse `xpu-smi discovery` in any format, the table of version 2, or the metrics of its exporter."""
     value = json_in(text)
     if value is not None:
         found = _from_json(value)
@@ -63,7 +63,7 @@ def parse_discovery(text: str) -> tuple[Xpu, ...]:
 
 
 def _xpu(fields: Mapping[str, Any], place: int) -> Xpu:
-    """Make a card of fields by their names in lower case with underscores; CSV and boxes write them with spaces."""
+    """Return a card from its fields, whose names are in lower case with underscores."""
     number = number_of(fields.get("device_id"))
     memory = size_of(fields.get("memory_physical_size_byte", "")) or size_of(fields.get("memory_physical_size", ""))
     return Xpu(
@@ -100,7 +100,7 @@ def _from_csv(text: str) -> tuple[Xpu, ...]:
 
 
 def _from_box(text: str) -> tuple[Xpu, ...]:
-    """Read `| 0 | Device Name: … |` lines; the lines of one device follow the one with its number."""
+    """Parse `| 0 | Device Name: … |` lines. The lines of a device follow the one with its number."""
     found: list[dict[str, Any]] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -115,7 +115,7 @@ def _from_box(text: str) -> tuple[Xpu, ...]:
 
 
 def _from_table(text: str) -> tuple[Xpu, ...]:
-    """Read two lines a device: its number, name and bus, then the memory that is used, and there."""
+    """Parse two lines per device: number, name and bus, then used and total memory."""
     found: list[Xpu] = []
     for line in text.splitlines():
         head, bus, usage = _HEAD.match(line.strip().strip("|")), bus_of(line), _USAGE.search(line)
@@ -139,7 +139,7 @@ def _from_metrics(text: str) -> tuple[Xpu, ...]:
 
 
 def _sample(value: str) -> int:
-    """Return a Prometheus sample, which may be written as 2.566914048e+10."""
+    """Parse a Prometheus sample, such as 2.566914048e+10."""
     try:
         return int(float(value))
     except (ValueError, OverflowError) as error:
@@ -174,7 +174,7 @@ def _one_device(lines: Iterable[str]) -> Places | None:
 
 
 def _matrix(lines: list[str]) -> Places | None:
-    """Read the matrix, whose columns older versions part by bars, later ones by blanks."""
+    """Parse the matrix. Older versions separate its columns by bars, later ones by blanks."""
     start = next((number for number, line in enumerate(lines) if line.strip().startswith("GPU ")), len(lines))
     labels = _TILE.findall(lines[start]) if start < len(lines) else []
     if not labels:

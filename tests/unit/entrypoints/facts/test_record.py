@@ -145,7 +145,7 @@ HOSTILE: dict[str, tuple[Any, str]] = {
     ),
     "an unknown key": ({**SMALL, "variant": "x"}, "unknown key 'variant', expected origin, machine, mounts, files"),
     "a key less": ({key: SMALL[key] for key in SMALL if key != "files"}, "key 'files' is missing, expected"),
-    "no machine": ({**SMALL, "machine": " "}, "machine: found ' ', expected what `uname -m` says"),
+    "no machine": ({**SMALL, "machine": " "}, "machine: found ' ', expected the output of `uname -m`"),
     "an escape": ({**SMALL, "machine": "x\x1b[2J"}, "machine: found 'x\\\\x1b"),
     "an origin that is no text": ({**SMALL, "origin": 1}, "origin: found int, expected text"),
     "half a character": ({**SMALL, "files": {"/a": "\ud800"}}, "files: .*surrogates not allowed"),

@@ -216,7 +216,7 @@ def test_a_tool_that_fails_is_a_failure_in_its_own_words(tmp_path: Path, answer:
 def test_a_card_whose_memory_is_not_told_is_a_failure(tmp_path: Path) -> None:
     _, host = probe(tmp_path, cards("0000:17:00.0", "0000:18:00.0"), {"efsmi -q": said(text("efsmi-q.s60.txt"))})
 
-    assert [failure.found for failure in host.failures] == ["no memory size of card 1"]
+    assert [failure.found for failure in host.failures] == ["no memory size for card 1"]
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

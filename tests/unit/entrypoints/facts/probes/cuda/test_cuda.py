@@ -183,8 +183,8 @@ def test_an_underlined_header_is_a_header() -> None:
     [
         ("", "header GPU0"),
         ("GPU0 GPU1\nGPU0 X\n", "row for GPU1"),
-        ("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 NV4\n", "X to itself"),
-        ("GPU0 GPU1\nGPU0 X\nGPU1 NV4 X\n", "X to itself"),
+        ("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 NV4\n", "X for itself"),
+        ("GPU0 GPU1\nGPU0 X\nGPU1 NV4 X\n", "X for itself"),
     ],
 )
 def test_a_topology_that_is_not_understood_is_quoted(text: str, quoted: str) -> None:

@@ -281,4 +281,4 @@ def test_a_device_file_that_the_tool_does_not_list_is_a_failure(tmp_path: Path) 
     seen, host = probe(tmp_path, {"dev/neuron0": "", "dev/neuron1": ""}, {"neuron-ls -j": (0, POD)})
 
     assert seen.devices[1].busy is None
-    assert host.failures[0].found == "no line for device 1"
+    assert host.failures[0].found == "no row for device 1"
