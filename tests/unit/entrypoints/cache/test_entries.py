@@ -115,7 +115,7 @@ def test_folders_that_a_broken_off_start_made_are_no_content(tmp_path: Path) -> 
 def test_a_foreign_owners_entry_is_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as for any user but root
-    with pytest.raises(Unusable, match=f"belongs to uid {os.getuid()}; uid .* may not write there"):
+    with pytest.raises(Unusable, match=f"owned by uid {os.getuid()}; uid .* cannot write to it"):
         opened(tmp_path)
 
 
