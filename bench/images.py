@@ -85,12 +85,16 @@ def ours(target: str = "cpu") -> Ours:
     return Ours(job, build.fetch_contexts(job), layout, job.foundation)
 
 
+EDITED = "cli/cli.py"
+"""The module of the entrypoint that an edit changes."""
+
+
 def edited(where: Path, number: int) -> Path:
-    """Copy the entrypoint with an additional line in cli.py."""
+    """Copy the entrypoint with an additional line in cli/cli.py."""
     entrypoints = where / f"entrypoints-{number}"
     for name, content in entrypoint_files(ROOT).items():
         (entrypoints / name).parent.mkdir(parents=True, exist_ok=True)
-        (entrypoints / name).write_bytes(content + (f"\n# edit {number}\n".encode() if name == "cli.py" else b""))
+        (entrypoints / name).write_bytes(content + (f"\n# edit {number}\n".encode() if name == EDITED else b""))
     return entrypoints
 
 

@@ -1,4 +1,4 @@
-"""The accelerators: each one's probe, which finds its devices, and its decisions. One line per accelerator."""
+"""The table of accelerators: for each one its probe, which finds the devices, and its decisions."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 
 class Accelerator(NamedTuple):
-    """The modules of one accelerator, by name: only those of the image's own accelerator are imported."""
+    """The modules of one accelerator. They are names, so that an image imports only those of its own accelerator."""
 
     probe: str
-    """A module of entrypoints/facts/probes/ with `look(host, run, env) -> Seen`."""
+    """Module in entrypoints/facts/probes/ that defines `probe(host, run, env) -> ProbeResult`."""
     decide: str
-    """A module of entrypoints/decide/ with `decide(profile, facts, model, given) -> Decision`."""
+    """Module in entrypoints/decide/ that defines `decide(profile, facts, model, given) -> Decision`."""
 
 
 ACCELERATORS = {

@@ -1,7 +1,7 @@
 """Facts and checks (data), and notices of code → findings, as text, JSON or JUnit. Pure.
 
 A check names a fact by its dotted path in the output of `facts`. The branch `derived` has values that are computed
-from several facts (see `derive`).
+from several facts (facts/derived.py).
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from typing import Any
 
 from entrypoints.core.errors import INTERNAL, EntrypointError
 from entrypoints.core.records import Facts, Finding, Notice, to_json
-
-GIB = 1 << 30
-MIB = 1 << 20
-UNLIMITED = 1 << 62
-"""Stands for an unlimited resource limit in comparisons: above every threshold."""
+from entrypoints.core.units import MIB
+from entrypoints.facts.derived import UNLIMITED, derive
 
 PASS = "PASS"  # noqa: S105 - a severity
 INFO = "INFO"
@@ -78,89 +75,6 @@ def judge(
     """Compare facts, as records or as JSON values, with every check whose conditions are met."""
     applicable = (check for check in checks if all(met(condition, values) for condition in check["when"]))
     return tuple(_finding(check, values, places.get(check["fact"], "")) for check in applicable)
-
-
-def derive(facts: Facts) -> dict[str, Any]:
-    """Compute values from several facts; unknown values are absent.
-
-    physical_cores, threads_per_core: of the CPUs that may be used. numa_nodes: with CPUs that may be used and memory.
-    nodes_per_socket: more than one with sub-NUMA clustering. numa_cpus_without_memory: CPUs whose own node gives no
-    memory. cpu_quota_covers: whether the container's time covers its cores. cpu_quota_whole: whether the quota is a
-    whole number of CPUs. memory_gib: the container's limit or the host's memory, whichever is less.
-    memory_available_gib: what is really there. swap_used_mib. hugepages_idle_percent: of the host's memory. shm_gib.
-    cache_free_gib. memlock_mib, nofile: as far as `serve` may raise them. pids: how many processes and threads.
-    mempolicy: whether memory may be bound to a NUMA node. devices: how many there are. architectures, names: theirs,
-    each once.
-    """
-    cores = {(cpu.node, cpu.socket, cpu.siblings) for cpu in facts.cpus}
-    quota, shm, cache = facts.cgroup.cpu_quota, facts.mounts.get("shm"), facts.mounts.get("cache")
-    nofile, memlock = (_highest(facts.limits.reachable(name)) for name in ("nofile", "memlock"))
-    found = {
-        "physical_cores": len(cores),
-        "threads_per_core": max((len(cpu.siblings) for cpu in facts.cpus), default=None),
-        "numa_nodes": len(_whole_nodes(facts)),
-        "nodes_per_socket": _nodes_per_socket(facts),
-        "numa_cpus_without_memory": len({cpu.id for cpu in facts.cpus} - set().union(*_whole_nodes(facts))),
-        "cpu_quota_covers": quota is None or quota >= len(cores),
-        "cpu_quota_whole": quota is None or quota == int(quota),
-        "memory_gib": _gib(min(facts.memory.total, facts.cgroup.memory_limit or facts.memory.total)),
-        "memory_available_gib": _gib(available_memory(facts)),
-        "swap_used_mib": (facts.memory.swap_total - facts.memory.swap_free) // MIB,
-        "shm_gib": _gib(shm.total) if shm and shm.exists else None,
-        "cache_free_gib": _gib(cache.free) if cache and cache.writable else None,
-        "hugepages_idle_percent": _idle_huge_pages(facts),
-        "memlock_mib": memlock // MIB,
-        "nofile": nofile,
-        "pids": _highest(facts.cgroup.pids_limit),
-        "mempolicy": _mempolicy(facts.kernel),
-        "devices": len(facts.devices) or None,
-        "architectures": sorted({device.architecture for device in facts.devices if device.architecture}) or None,
-        "names": sorted({device.name for device in facts.devices if device.name}) or None,
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def available_memory(facts: Facts) -> int:
-    """Return the available bytes of the host or the container, whichever is less."""
-    if facts.cgroup.memory_limit is None:
-        return facts.memory.available
-    return max(0, min(facts.memory.available, facts.cgroup.memory_limit - facts.cgroup.memory_used))
-
-
-def _whole_nodes(facts: Facts) -> list[set[int]]:
-    """Return the usable CPUs of each node that has both CPUs and memory."""
-    usable = {cpu.id for cpu in facts.cpus}
-    members = (usable & set(node.cpus) for node in facts.nodes if node.memory_total)
-    return [cpus for cpus in members if cpus]
-
-
-def _nodes_per_socket(facts: Facts) -> int | None:
-    sockets: dict[int, set[int]] = {}
-    for cpu in facts.cpus:
-        sockets.setdefault(cpu.socket, set()).add(cpu.node)
-    return max((len(nodes) for nodes in sockets.values()), default=None)
-
-
-def _idle_huge_pages(facts: Facts) -> int | None:
-    pages, size = (_number(facts.kernel.get(name)) for name in ("hugepages_idle", "hugepage_kib"))
-    if pages is None or size is None or not facts.memory.total:
-        return None
-    return round(100 * pages * size * 1024 / facts.memory.total)
-
-
-def _highest(limit: int | None) -> int:
-    return UNLIMITED if limit is None else limit
-
-
-def _mempolicy(kernel: Mapping[str, str]) -> str | None:
-    """Return whether the container runtime's default filter blocks set_mempolicy; with CAP_SYS_NICE it is allowed."""
-    if "seccomp" not in kernel or "sys_nice" not in kernel:
-        return None
-    return "allowed" if kernel["seccomp"] == "disabled" or kernel["sys_nice"] == "yes" else "blocked"
-
-
-def _gib(size: int) -> float:
-    return round(size / GIB, 2)
 
 
 # --- comparing ------------------------------------------------------------------------------------------------------

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import GIB, MIB, evaluate, notice, tell, unread
+from entrypoints.checks.findings import evaluate, notice, tell, unread
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.records import Facts, Finding, Limits, Notice
+from entrypoints.core.units import GIB, MIB
 from entrypoints.facts.probes.common.system import CAPABILITIES
 
 USUAL_SHM = 64 * MIB

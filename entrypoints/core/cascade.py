@@ -1,7 +1,7 @@
-"""One rule of precedence for build side and image side alike. Pure.
+"""Precedence of settings, the same on the build side and the image side. Pure.
 
-default → accelerator → stack → variant → decision → environment → command line: the later layer wins, and what it
-overrode stays visible, so that every value can be traced to who chose it.
+default → accelerator → stack → variant → decision → environment → command line. The later layer wins. The values it
+overrides are kept, so that each value can be traced to its origin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ORDER = (DEFAULT, ACCELERATOR, STACK, VARIANT, DECISION, ENVIRONMENT, COMMAND_LI
 
 
 class Chosen(NamedTuple):
-    """A value, the layer it came from, and the weaker layers' values that it overrode (strongest first)."""
+    """A value, its origin, and the values of weaker layers that it overrides (strongest first)."""
 
     value: Any
     origin: str
@@ -30,9 +30,10 @@ class Chosen(NamedTuple):
 
 
 def cascade(layers: Iterable[tuple[str, Mapping[str, Any]]]) -> dict[str, Chosen]:
-    """Merge (origin, values) layers, key by key; the last origin in ORDER that has a key wins, in any order given.
+    """Merge (origin, values) layers key by key.
 
-    Raises KeyError for an origin that is not in ORDER.
+    The origin that comes last in ORDER wins, in whatever order the layers are passed. Raises KeyError for an origin
+    that is not in ORDER.
     """
     ranked = sorted(layers, key=lambda layer: _RANK[layer[0]])
     chosen: dict[str, Chosen] = {}

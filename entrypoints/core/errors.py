@@ -1,24 +1,24 @@
-"""The image side's errors and its exit codes: one table."""
+"""The error and the exit codes of the image side."""
 
 from __future__ import annotations
 
 OK = 0
 INTERNAL = 1
-"""A defect of ours; never expected."""
+"""A defect in drydock's entrypoint."""
 USAGE = 2
-"""A verb, flag or value that cannot be understood."""
+"""Invalid verb, flag or value."""
 CHECK_FAILED = 3
-"""`check`, or `serve --strict`, found a FAIL."""
+"""`check` or `serve --strict` found a FAIL."""
 MODEL = 4
-"""The model folder is missing, broken or cannot be read."""
+"""The model folder is missing, broken or unreadable."""
 DOES_NOT_FIT = 5
-"""The model cannot fit the memory that is really there."""
+"""The model does not fit the available memory."""
 HOST = 6
-"""The host or container lacks what serving needs: port in use, cache not writable, device absent."""
+"""The host or container does not meet a requirement: port in use, cache not writable, device missing."""
 NOT_READY = 7
-"""`health`: not ready; `warm`: never became ready."""
+"""`health`: the server is not ready. `warm`: the server did not become ready."""
 WRONG_ANSWER = 8
-"""The server answers, but wrongly: known answer or prefill/decode disagreement."""
+"""The server gives wrong tokens: they differ from the known answer, or between prefill and decode."""
 
 EXIT_CODES = {
     OK: "success; check passed or only warned",
@@ -31,11 +31,11 @@ EXIT_CODES = {
     NOT_READY: "the server is not ready, or never became ready",
     WRONG_ANSWER: "the server answers wrongly",
 }
-"""Any other code is vLLM's own, passed on; 128 + n means that it died of signal n."""
+"""Any other code is vLLM's own, passed on. 128 + n means that signal n ended it."""
 
 
 class EntrypointError(Exception):
-    """An error for people: what was found, what was expected, where, and what to do."""
+    """An error for the user: what was found, what was expected, where, and what to do."""
 
     def __init__(self, code: int, message: str, hint: str = "") -> None:
         super().__init__(message)

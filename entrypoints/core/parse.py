@@ -1,14 +1,14 @@
-"""What the kernel writes in /proc and /sys, as values. Pure; each parse_* raises ValueError saying what it expected."""
+"""Parses files of /proc and /sys. Pure. Each parse_* raises ValueError that says what it expected."""
 
 from __future__ import annotations
 
 KIB = 1024
 _HIGHEST_ID = 65535
-"""More CPUs or nodes than any Linux numbers; a bound, so that a broken list cannot fill the memory."""
+"""Above any CPU or node number of Linux. It limits the memory that an invalid list can take."""
 
 
 def parse_id_list(text: str) -> tuple[int, ...]:
-    """Parse `0-2,7` into (0, 1, 2, 7); an empty list is a memory-only node's."""
+    """Parse `0-2,7` into (0, 1, 2, 7). The list of a memory-only node is empty."""
     ids: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         first, dash, last = part.partition("-")
@@ -39,7 +39,7 @@ def parse_number(text: str) -> int:
 
 
 def parse_line(text: str) -> str:
-    """Parse a file of one line of printable text."""
+    """Parse a file that holds one line of printable text."""
     line = text.strip()
     if not line or not line.isprintable():
         raise ValueError("one line of text")
@@ -47,16 +47,16 @@ def parse_line(text: str) -> str:
 
 
 def parse_bracketed(text: str) -> str:
-    """Parse a choice in which the kernel brackets the current one: `always [madvise] never`."""
+    """Parse a list of choices that has the current one in brackets: `always [madvise] never`."""
     _, _, rest = text.partition("[")
     choice, bracket, _ = rest.partition("]")
     if not bracket or not choice:
-        raise ValueError("choices with the current one in brackets")
+        raise ValueError("a list of choices with the current one in brackets")
     return choice
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """Parse `key : value` lines, keys in lower case; the first of equal keys counts (/proc/cpuinfo repeats them)."""
+    """Parse `key : value` lines, with keys in lower case. /proc/cpuinfo repeats keys: the first one counts."""
     fields: dict[str, str] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -66,7 +66,7 @@ def parse_fields(text: str) -> dict[str, str]:
 
 
 def parse_meminfo(text: str) -> dict[str, int]:
-    """Parse /proc/meminfo, or a node's meminfo with its `Node 0 ` prefixes, into bytes."""
+    """Parse /proc/meminfo, or the meminfo of a node (lines begin with `Node 0 `), into bytes."""
     sizes: dict[str, int] = {}
     for line in text.splitlines():
         key, colon, value = line.partition(":")
@@ -79,7 +79,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def parse_limits(text: str) -> dict[str, tuple[int | None, int | None]]:
-    """Parse /proc/self/limits into soft and hard limits by name; None means unlimited."""
+    """Parse /proc/self/limits into soft and hard limits by name. None means unlimited."""
     limits: dict[str, tuple[int | None, int | None]] = {}
     for line in text.splitlines():
         name, soft, hard = line[:26].strip(), line[26:47].strip(), line[47:68].strip()
@@ -95,13 +95,13 @@ def _limit(text: str) -> int | None:
 
 
 def parse_words(text: str, names: tuple[str, ...]) -> dict[str, str]:
-    """Parse the words `name=value` of a kernel's command line that are asked for; the last of equal names counts."""
+    """Return the `name=value` words of a kernel command line with these names. The last of equal names counts."""
     pairs = (word.partition("=") for word in text.split())
     return {name: value for name, equals, value in pairs if equals and name in names}
 
 
 def parse_cgroup_paths(text: str) -> dict[str, str]:
-    """Parse /proc/self/cgroup into controllers → path; version 2 has the empty name."""
+    """Parse /proc/self/cgroup into controllers → path. Version 2 has an empty controller name."""
     paths: dict[str, str] = {}
     for line in text.splitlines():
         parts = line.split(":", 2)
@@ -112,7 +112,7 @@ def parse_cgroup_paths(text: str) -> dict[str, str]:
 
 
 def parse_cgroup_limit(text: str) -> int | None:
-    """Parse a limit: `max`, -1 and the huge number of cgroup v1 mean that there is none."""
+    """Parse a limit. `max`, -1 and the very large number of cgroup v1 mean unlimited, which is None."""
     word = text.strip()
     if word in ("max", "-1"):
         return None
@@ -121,7 +121,7 @@ def parse_cgroup_limit(text: str) -> int | None:
 
 
 def parse_cpu_max(text: str) -> float | None:
-    """Parse cgroup v2's `cpu.max` (`250000 100000`, `max 100000`) into CPUs' worth of time."""
+    """Parse cgroup v2's `cpu.max` (`250000 100000`, `max 100000`) into a number of CPUs."""
     words = text.split()
     if len(words) != 2:  # noqa: PLR2004 - quota and period
         raise ValueError("`<quota or max> <period>`")
@@ -129,7 +129,7 @@ def parse_cpu_max(text: str) -> float | None:
 
 
 def cpu_quota(quota: str, period: str) -> float | None:
-    """Turn a quota and its period, both in microseconds, into CPUs' worth of time; None when unlimited."""
+    """Convert a quota and its period, both in microseconds, into a number of CPUs; None means unlimited."""
     time = parse_cgroup_limit(quota)
     length = parse_number(period)
     if not length:
@@ -138,7 +138,10 @@ def cpu_quota(quota: str, period: str) -> float | None:
 
 
 def parse_hierarchical_limit(text: str) -> int | None:
-    """Parse `hierarchical_memory_limit` of cgroup v1's memory.stat: the smallest limit up the tree, seen or not."""
+    """Parse `hierarchical_memory_limit` of cgroup v1's memory.stat.
+
+    It is the smallest limit up to the root, including groups that are not visible in the container.
+    """
     for line in text.splitlines():
         name, _, value = line.partition(" ")
         if name == "hierarchical_memory_limit":

@@ -1,6 +1,6 @@
-"""The image side's records: what a host is, what is wrong with it, and what will be started, with reasons.
+"""The records of the image side: facts about a host, findings, and the plan to serve, with reasons.
 
-NamedTuples, since a frozen dataclass costs a start-up 14 ms more. Every record prints as JSON through `to_json`.
+They are NamedTuples, because importing dataclasses takes 14 ms at each start. `to_json` converts every record to JSON.
 Memory is in bytes, time in seconds, frequencies in kHz as Linux reports them.
 """
 
@@ -24,31 +24,31 @@ class Cpu(NamedTuple):
 
 
 class Node(NamedTuple):
-    """One NUMA node; a node without CPUs (memory only) or without memory is possible."""
+    """One NUMA node. A node may have no CPUs (memory only) or no memory."""
 
     id: int
     cpus: tuple[int, ...]
     memory_total: int
     memory_free: int
-    """What an allocation can get: free pages, page cache and reclaimable slab, as vLLM's CPU worker counts it."""
+    """Memory available for allocation: free pages, page cache and reclaimable slab, as vLLM's CPU worker counts it."""
 
 
 class Cgroup(NamedTuple):
-    """Limits that the container runtime set; None means unlimited."""
+    """Limits that the container runtime set. None means unlimited."""
 
     version: int
     memory_limit: int | None
     memory_used: int
     cpu_quota: float | None
-    """CPUs' worth of time, 1.5 meaning one and a half."""
+    """CPU time as a number of CPUs, such as 1.5."""
     pids_limit: int | None
 
 
 class Processor(NamedTuple):
-    """What the instruction set allows."""
+    """The processor and its instruction set."""
 
     architecture: str
-    """As uname: x86_64, aarch64, s390x, ppc64le, riscv64."""
+    """As `uname -m` prints it: x86_64, aarch64, s390x, ppc64le, riscv64."""
     vendor: str
     model: str
     flags: tuple[str, ...]
@@ -62,7 +62,7 @@ class Memory(NamedTuple):
 
 
 class Mount(NamedTuple):
-    """A folder the server needs: whether it exists, can be written, and its free and total bytes."""
+    """A folder that the server needs: whether it exists and is writable, and its free and total bytes."""
 
     path: str
     exists: bool
@@ -73,127 +73,128 @@ class Mount(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """Soft resource limits, and how far two of them may be raised; None means unlimited."""
+    """Soft resource limits, and the hard limits of two of them. None means unlimited."""
 
     nofile: int | None
     memlock: int | None
     nproc: int | None
     nofile_hard: int | None = 0
-    """Hard limit; 0 where nothing tells it."""
+    """Hard limit; 0 if it is unknown."""
     memlock_hard: int | None = 0
 
     def reachable(self, name: str) -> int | None:
-        """Return how high a limit may be set: its hard limit, or the soft one where that is all that is known."""
+        """Return the highest value that a limit can be set to: the hard limit, or the soft one if it is higher."""
         soft, hard = getattr(self, name), getattr(self, f"{name}_hard", 0)
         return None if soft is None or hard is None else max(soft, hard)
 
 
 class Device(NamedTuple):
-    """One accelerator as vLLM counts them: a card, or one die of a card that has several. None on cpu."""
+    """One device as vLLM counts them: a card, or one die of a card that has several. CPU hosts have none."""
 
     number: int
-    """As the vendor's runtime numbers it inside this container."""
+    """The number that the vendor's runtime gives it in this container."""
     name: str
-    """The model as the vendor's tool or driver writes it: HL-225, 910B3, NVIDIA H100 80GB HBM3."""
+    """The model name that the vendor's tool or driver prints: HL-225, 910B3, NVIDIA H100 80GB HBM3."""
     memory_total: int | None
-    """None where nothing tells it here."""
+    """None if it is unknown."""
     memory_used: int | None
     node: int | None
-    """NUMA node; None where the machine does not say."""
+    """NUMA node; None if the machine does not report it."""
     module_id: int | None = None
-    """Where the vendor numbers places apart from devices: Gaudi's module id, Ascend's physical id."""
+    """The vendor's number of the slot, where it differs from the device number: Gaudi's module id, Ascend's
+    physical id."""
     health: str = ""
-    """`ok`, or the vendor's own word; empty where nothing tells it here."""
+    """`ok`, or the state that the vendor's tool reports; empty if it is unknown."""
     busy: bool | None = None
-    """Whether another process holds it; None where nothing tells it here."""
+    """Whether another process uses it; None if it is unknown."""
     bus: str = ""
     """PCI address with its domain: 0000:19:00.0."""
     cpus: tuple[int, ...] = ()
-    """Logical CPUs near it; empty where the machine does not say."""
+    """Logical CPUs near it; empty if the machine does not report them."""
     architecture: str = ""
-    """What kernels are compiled for, in the vendor's words: gaudi2, ascend910b, 9.0, gfx942, v5p, trn2."""
+    """The vendor's name of the target that kernels are compiled for: gaudi2, ascend910b, 9.0, gfx942, v5p, trn2."""
     path: str = ""
     """Its device file: /dev/accel/accel0."""
     card: int | None = None
-    """For a die: the card that it is part of (an A3's NPU, an MI250's package)."""
+    """Of a die: the card that it is part of (the NPU of an A3, the package of an MI250)."""
     uuid: str = ""
-    """What the vendor's runtime may name it by instead of its number: GPU-…, MIG-…."""
+    """The identifier that the vendor's runtime accepts instead of the number: GPU-…, MIG-…."""
     cores: int = 1
-    """How many ranks vLLM makes of it: the logical NeuronCores of a Neuron device; elsewhere a device is one rank."""
+    """Number of vLLM ranks it can hold: the logical NeuronCores of a Neuron device, otherwise 1."""
 
 
 class Link(NamedTuple):
-    """How two devices reach each other, in the vendor's words: NV18, XGMI, HCCS, SYS."""
+    """How two devices are connected, as the vendor names it: NV18, XGMI, HCCS, SYS."""
 
     first: int
     second: int
     kind: str
 
 
-class Seen(NamedTuple):
-    """What an accelerator's probe returns."""
+class ProbeResult(NamedTuple):
+    """What the probe of an accelerator returns."""
 
     devices: tuple[Device, ...] = ()
     links: tuple[Link, ...] = ()
     """Each pair once, the lower number first."""
     versions: Mapping[str, str] = MappingProxyType({})
-    """By part: driver, firmware, tool, toolkit … as digits and dots as far as the vendor writes them so."""
+    """Version of the driver, firmware, tool, toolkit …, as digits and dots where the vendor writes them this way."""
     knobs: Mapping[str, str] = MappingProxyType({})
-    """The driver's settings by a short name, as text: they join the kernel's in `Facts.kernel`."""
+    """Settings of the driver by a short name, as text. They are added to `Facts.kernel`."""
 
 
 class Failure(NamedTuple):
-    """Something that should have been readable and was not: becomes a FAIL finding, never a default."""
+    """A path or command that should be readable and is not. It becomes a FAIL finding, never a default value."""
 
     where: str
     """The path or the command."""
     found: str
-    """errno and text, the command's last line, or the text that did not parse."""
+    """The errno and its text, the last line of the command, or the text that could not be parsed."""
     expected: str
 
 
 class Facts(NamedTuple):
-    """All that probes saw. No opinions."""
+    """Everything that the probes found. Findings and decisions are made from it elsewhere."""
 
     accelerator: str
     processor: Processor
     cpus: tuple[Cpu, ...]
-    """Online logical CPUs that this process may run on (affinity and cpuset applied)."""
+    """Online logical CPUs that this process may run on, by its affinity and cpuset."""
     nodes: tuple[Node, ...]
-    """Online NUMA nodes that this process may take memory from."""
+    """Online NUMA nodes that this process may allocate memory from."""
     memory: Memory
     cgroup: Cgroup
     limits: Limits
     mounts: Mapping[str, Mount]
     """By role: cache, shm, tmp."""
     kernel: Mapping[str, str]
-    """Tuning knobs by a short name, as text: governor, transparent_hugepage, swappiness, numa_balancing, seccomp …"""
+    """Kernel settings by a short name, as text: governor, transparent_hugepage, swappiness, numa_balancing …"""
     devices: tuple[Device, ...]
     user: tuple[int, int]
     """uid, gid."""
     failures: tuple[Failure, ...]
     files: Mapping[str, bool] = MappingProxyType({})
-    """Preload libraries of the image by name, such as tcmalloc: whether the file is there."""
+    """Preload libraries of the image by name, such as tcmalloc: whether the file exists."""
     links: tuple[Link, ...] = ()
-    """Between devices."""
+    """Links between devices."""
     versions: Mapping[str, str] = MappingProxyType({})
-    """Of the accelerator's driver, firmware and tools, by part."""
+    """Versions of the accelerator's driver, firmware and tools."""
     capabilities: tuple[str, ...] = ()
-    """Those that accelerators need and the container was given, without CAP_; effective for root alone in Docker."""
+    """Capabilities that accelerators may need and the container has, without CAP_. In Docker only root can use them."""
     grants: Mapping[str, bool] = MappingProxyType({})
-    """What the image is run with (device files, mounted files), by path or pattern: whether it is there and opens."""
+    """Device files and mounts that the image needs, by path or pattern: whether each exists and can be opened."""
     refused: Mapping[str, str] = MappingProxyType({})
-    """Device files that are there and may not be opened → mode, owner and group: `crw-rw---- 0:110`."""
+    """Device files that exist and this user may not open → mode, owner and group: `crw-rw---- 0:110`."""
 
 
 class Notice(NamedTuple):
-    """A finding as code makes it: its id and what is known here. `findings.tell` adds what the profile says of it."""
+    """A finding as code creates it: its id and what was found. `findings.tell` adds the text from the profile."""
 
     id: str
     found: str
     expected: str
     values: Mapping[str, str] = MappingProxyType({})
-    """What is filled in for the names in braces of its text, remediation and source."""
+    """Values for the names in braces of its text, remediation and source."""
 
 
 class Finding(NamedTuple):
@@ -201,18 +202,19 @@ class Finding(NamedTuple):
 
     id: str
     severity: str
-    """PASS, INFO, WARN, FAIL, or UNKNOWN when the fact could not be read here."""
+    """PASS, INFO, WARN, FAIL, or UNKNOWN if the fact could not be read."""
     text: str
     found: str
     expected: str
     remediation: str
     scope: str
-    """host or container: who can change it."""
+    """Where it is changed: host or container."""
     source: str
     read: str = ""
-    """The file or tool that tells it in a container."""
+    """The file or tool that it is read from in a container."""
     fix: Mapping[str, Any] = MappingProxyType({})
-    """What mends it on the host (Fix of drydock/checks.py); empty where nothing is wrong, or only a person can."""
+    """How to fix it on the host (Fix in drydock/model/checks.py); empty if nothing is wrong or there is no
+    automatic fix."""
 
 
 class Reason(NamedTuple):
@@ -224,22 +226,22 @@ class Reason(NamedTuple):
     """One of cascade.ORDER."""
     because: str
     instead: tuple[str, ...] = ()
-    """Why not the alternatives, one sentence each."""
+    """Why the alternatives were not chosen, one sentence each."""
 
 
 class Entry(NamedTuple):
-    """A folder of compiled code that is filled, kept, handed on and set aside as one."""
+    """A folder of compiled code in the cache. It is filled, copied and quarantined as a whole."""
 
     name: str
-    """Of the folder."""
+    """Name of the folder."""
     factors: Mapping[str, str]
-    """What must be the same to use it."""
+    """What must be equal for a start to use it."""
     carry: tuple[str, ...] = ()
-    """Folders in it that hold for any plan: a new entry takes them over from the nearest one."""
+    """Its subfolders that are valid for any plan: a new entry copies them from the nearest one."""
 
 
 class CachePlan(NamedTuple):
-    """Where a start writes, and what it may find there."""
+    """Where a start writes compiled code, and what it can reuse."""
 
     volume: str = ""
     """Where entries are kept between starts."""
@@ -248,17 +250,17 @@ class CachePlan(NamedTuple):
     why: str = ""
     """Why `work` is not the volume; empty when it is."""
     entries: tuple[Entry, ...] = ()
-    """Device's first, then the plan's."""
+    """The entry of the device first, then the entry of the plan."""
     folders: Mapping[str, str] = MappingProxyType({})
-    """Variable → the folder that it names."""
+    """Variable → the folder that it is set to."""
     sources: tuple[str, ...] = ()
-    """Other cache folders, read-only or remote, that entries are copied from (DRYDOCK_CACHE_FROM)."""
+    """Other cache folders, read-only or on network storage, to copy entries from (DRYDOCK_CACHE_FROM)."""
     publish: bool = False
-    """Whether what is new at `work` belongs on the volume, which is too slow to work on."""
+    """Whether new files in `work` are copied to the volume, because the volume is too slow to work on."""
 
 
 class ServePlan(NamedTuple):
-    """Everything `serve` will do. `env` holds only what is set on top of the inherited environment."""
+    """Everything that `serve` does. `env` holds only what is added to the inherited environment."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -266,17 +268,17 @@ class ServePlan(NamedTuple):
     findings: tuple[Finding, ...]
     model: str
     host: str
-    """Address vLLM binds to, as it was given."""
+    """Address that vLLM binds to, as the user gave it."""
     port: int
     limits: Mapping[str, int] = MappingProxyType({})
-    """Soft resource limits that are raised before vLLM starts, as resource names them; -1 means unlimited."""
+    """Soft resource limits to set before vLLM starts, by their names in `resource`; -1 means unlimited."""
     cache: CachePlan = CachePlan()
     files: Mapping[str, str] = MappingProxyType({})
-    """Path → text of what the environment refers to; written before vLLM starts."""
+    """Path → text of files that the environment refers to. They are written before vLLM starts."""
 
 
 def to_json(value: Any) -> Any:
-    """Turn records into plain JSON values, field by field; tuples become lists."""
+    """Convert records into plain JSON values, field by field. Tuples become lists."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         return {field: to_json(item) for field, item in zip(value._fields, value, strict=True)}
     if isinstance(value, (tuple, list)):

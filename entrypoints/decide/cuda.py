@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import derive, notice
+from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Link, Notice
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
 from entrypoints.request.vllm_flags import UserFlags

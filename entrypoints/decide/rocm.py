@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from entrypoints.checks.findings import derive, notice
+from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice
 from entrypoints.decide.records import Decision, Thresholds, Value
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
+from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import NUMA
 from entrypoints.request.vllm_flags import UserFlags

@@ -1,1 +1,1 @@
-"""What a host is: probes and the facts they return."""
+"""Probes and the facts about a host that they return."""

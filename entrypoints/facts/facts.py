@@ -1,23 +1,23 @@
-"""A host, live or recorded → Facts. IO, through `Host` and `Commands` alone."""
+"""Collects the facts about a host, live or recorded. IO only through `Host` and `Commands`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.accelerators import probe_module
 from entrypoints.core.parse import parse_fields, parse_line, parse_number
-from entrypoints.core.records import Facts, Seen
+from entrypoints.core.records import Facts, ProbeResult
 from entrypoints.facts.probes.common import cpu, knobs, system
 from entrypoints.host.commands import Commands
-from entrypoints.host.host import Host, Run
+from entrypoints.host.host import Host
 
 MACHINE = "/machine"
-"""In a recorded host: the architecture, as `uname -m` says it."""
+"""File of a recorded host: the architecture, as `uname -m` prints it."""
 
 
 def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mapping[str, str]) -> Facts:
-    """Look at a host. What is wrong with it is in `failures` and nowhere else."""
+    """Return the facts about a host. Whatever could not be read is in `failures`."""
     architecture = _architecture(host)
     status: dict[str, str] = host.parsed("/proc/self/status", parse_fields, {})
     memory = system.memory(host)
@@ -27,8 +27,8 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
     cpus = cpu.cpus(host, tuple(sorted(set(allowed) & set(running))), members)
     governor = cpu.governor(host, cpus)
     kernel = knobs.knobs(host, status) | ({"governor": governor} if governor else {})
-    seen = _look(profile["accelerator"])(host, commands.run, env)
-    if len(seen.devices) > 1:
+    probed: ProbeResult = probe_module(profile["accelerator"]).probe(host, commands.run, env)
+    if len(probed.devices) > 1:
         from entrypoints.facts.probes.common import acs
 
         kernel |= acs.redirecting_ports(host)
@@ -41,26 +41,21 @@ def probe(host: Host, commands: Commands, profile: Mapping[str, Any], env: Mappi
         cgroup=system.cgroup(host),
         limits=system.limits(host),
         mounts=system.mounts(host, env),
-        kernel=kernel | dict(seen.knobs),
-        devices=seen.devices,
+        kernel=kernel | dict(probed.knobs),
+        devices=probed.devices,
         user=_user(host, status),
         failures=(),
         files=_libraries(host, profile["libraries"], architecture),
-        links=seen.links,
-        versions=seen.versions,
+        links=probed.links,
+        versions=probed.versions,
         capabilities=system.capabilities(status),
         grants=_granted(host, profile.get("run", {})),
     )
     return facts._replace(failures=tuple(host.failures), refused=dict(host.refused))
 
 
-def _look(accelerator: str) -> Callable[[Host, Run, Mapping[str, str]], Seen]:
-    look: Callable[[Host, Run, Mapping[str, str]], Seen] = probe_module(accelerator).look
-    return look
-
-
 def _granted(host: Host, run: Mapping[str, Any]) -> dict[str, bool]:
-    """Tell for each device file and mount that the image is run with whether it is there and can be used."""
+    """Return, for each device file and mount that the image needs, whether it exists and can be used."""
     nodes = {item["path"]: host.glob(item["path"]) for item in run.get("devices", ())}
     devices = {pattern: bool(paths) and all(map(host.openable, paths)) for pattern, paths in nodes.items()}
     return devices | {item["path"]: host.exists(item["path"]) for item in run.get("mounts", ())}
@@ -73,7 +68,7 @@ def _architecture(host: Host) -> str:
         return os.uname().machine
     architecture = host.parsed(MACHINE, parse_line, "")
     if not architecture and MACHINE not in host.texts:
-        host.fail(MACHINE, "no such file", "a recorded host, which holds what `uname -m` says")
+        host.fail(MACHINE, "no such file", "a recorded host, which has the output of `uname -m`")
     return architecture
 
 
@@ -82,7 +77,7 @@ def _user(host: Host, status: Mapping[str, str]) -> tuple[int, int]:
     try:
         return parse_number(status["uid"].split()[1]), parse_number(status["gid"].split()[1])
     except (KeyError, IndexError, ValueError):
-        host.fail("/proc/self/status", "no `Uid:` and `Gid:` lines", "the user's and group's numbers")
+        host.fail("/proc/self/status", "no `Uid:` and `Gid:` lines", "the uid and gid of this process")
         return -1, -1
 
 

@@ -1,7 +1,7 @@
-"""A recorded host: one JSON file that gives the same facts again, anywhere. Written from facts just read. IO.
+"""Writes and reads a recorded host: a JSON file from which any machine gets the same facts. IO.
 
-It holds the files that the probe read, cut where it stopped reading, the answers of folders and commands, and nothing
-else: no environment, no mount table, no file of the user's. It may come from anyone, so reading it checks everything.
+It holds only what the probe read: files (as far as it read them), folders, and the output of commands. It holds no
+environment, no mount table and no files of the user. It may come from anyone, so everything is checked when it is read.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from entrypoints.host.host import Host
 from entrypoints.host.source import Recorded, read_regular
 
 FILE = "host.json"
-"""The name of a recorded host in its folder."""
+"""File name of a recorded host in its folder."""
 SIZE_AT_MOST = 16 << 20
-"""Bytes of host.json; the largest here has 0.2 MB."""
+"""Largest size of host.json in bytes. The largest in tests/hosts has 0.2 MB."""
 FILES_AT_MOST = 16_384
 STEPS_AT_MOST = 32
-"""Folders in one path."""
+"""Most folders in one path."""
 
 _HINT = "record the host again: facts --record host.json"
 
@@ -34,29 +34,29 @@ _HINT = "record the host again: facts --record host.json"
 
 
 def record(host: Host, commands: Commands, facts: Facts, path: str) -> str:
-    """Write a recorded host, whole or not at all, and return the path of the file.
+    """Write a recorded host atomically and return the path of the file.
 
-    A `path` that does not end in .json is a new folder, in which it is host.json.
-    Raises USAGE when something is there already, HOST when it cannot be written.
+    If `path` does not end in .json, it is a new folder and the file is host.json in it.
+    Raises USAGE if the path already exists, HOST if it cannot be written.
     """
     target = os.path.abspath(path)
     single = target.endswith(".json")
     if os.path.lexists(target) and (single or not os.path.isdir(target) or os.listdir(target)):
-        raise EntrypointError(USAGE, f"--record {path}: already exists", "name a file that does not exist yet")
+        raise EntrypointError(USAGE, f"--record {path}: already exists", "give the path of a new file")
     file = target if single else os.path.join(target, FILE)
     try:
         _write(file, as_text(host, commands, facts))
     except OSError as error:
         raise EntrypointError(
             HOST,
-            f"--record {path}: {error.strerror} (errno {error.errno}), expected a file that can be written there",
-            "name a new file in a writable folder, such as /cache/host.json",
+            f"--record {path}: {error.strerror} (errno {error.errno}), expected a writable path",
+            "give a new file in a writable folder, such as /cache/host.json",
         ) from error
     return file
 
 
 def as_text(host: Host, commands: Commands, facts: Facts) -> str:
-    """Return a recorded host as the text of its file."""
+    """Return the text of host.json."""
     files = {**dict.fromkeys(host.present, ""), **host.texts}
     folders = {path for path in files if any(other.startswith(f"{path}/") for other in files)}
     value = {
@@ -71,7 +71,7 @@ def as_text(host: Host, commands: Commands, facts: Facts) -> str:
 
 
 def dumps(value: Any) -> str:
-    """Format a recorded host."""
+    """Format a recorded host as JSON."""
     import json
 
     return json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
@@ -94,9 +94,9 @@ def _write(file: str, text: str) -> None:
 
 
 def open_host(root: str) -> Host:
-    """Open what `--root` names: host.json, a folder that holds one, a folder tree, or / for the running system.
+    """Open the host that `--root` names: host.json, a folder with host.json, a file tree, or / for the running system.
 
-    Raises USAGE when it is none of these, or its host.json is wrong.
+    Raises USAGE if it is none of these, or host.json is invalid.
     """
     inside = os.path.join(root, FILE)
     if root and not os.path.isdir(root):
@@ -112,7 +112,7 @@ def read_record(path: str) -> Recorded:
         data = read_regular(path, SIZE_AT_MOST + 1)
     except OSError as error:
         found = f"--root {path}: {error.strerror} (errno {error.errno})"
-        raise EntrypointError(USAGE, found, "expected what `facts --record host.json` wrote") from error
+        raise EntrypointError(USAGE, found, "expected a file that `facts --record host.json` wrote") from error
     if len(data) > SIZE_AT_MOST:
         raise EntrypointError(USAGE, f"--root {path}: larger than {SIZE_AT_MOST >> 20} MiB", _HINT)
     try:
@@ -122,7 +122,7 @@ def read_record(path: str) -> Recorded:
 
 
 def parse_record(text: str) -> Recorded:
-    """Parse the text of a host.json. Raises ValueError, which names the key, and RecursionError."""
+    """Parse the text of host.json. Raises ValueError, which names the key, or RecursionError."""
     value = json.loads(text)
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
@@ -144,7 +144,7 @@ def _part(key: str, read: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _encodable(value: Any) -> None:
-    """Refuse half of a character: JSON can spell one, and it can be neither printed nor written."""
+    """Raise ValueError for text with a lone surrogate: JSON can contain one, but it cannot be printed or written."""
     if isinstance(value, str):
         value.encode()
     elif isinstance(value, dict):
@@ -162,7 +162,7 @@ def _text(value: Any) -> str:
 def _machine(value: Any) -> str:
     machine = _text(value)
     if not machine.isprintable() or not machine.strip():
-        raise ValueError(f"found {machine[:80]!r}, expected what `uname -m` says")
+        raise ValueError(f"found {machine[:80]!r}, expected the output of `uname -m`")
     return machine
 
 
@@ -172,7 +172,7 @@ def _files(value: Any) -> dict[str, str]:
     for path, text in value.items():
         steps = path[1:].split("/")
         if path[:1] != "/" or not {"", ".", ".."}.isdisjoint(steps) or not path.isprintable():
-            raise ValueError(f"{path[:80]!r}: expected an absolute path without `.`, `..` and empty parts")
+            raise ValueError(f"{path[:80]!r}: expected an absolute path without `.`, `..` or empty parts")
         if len(steps) > STEPS_AT_MOST:
             raise ValueError(f"{path[:80]!r}: expected at most {STEPS_AT_MOST} folders")
         if not isinstance(text, str):
@@ -182,7 +182,7 @@ def _files(value: Any) -> dict[str, str]:
 
 def _links(value: Any) -> dict[str, str]:
     if value != {}:
-        raise ValueError("expected {}: no probe reads a symbolic link itself")
+        raise ValueError("expected {}: probes do not read symbolic links")
     return {}
 
 

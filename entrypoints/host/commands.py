@@ -1,4 +1,4 @@
-"""Runs the vendor tools that a probe asks, or answers for them from a recorded host. IO."""
+"""Runs the vendor's tools for a probe, or returns their recorded output. IO."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ if TYPE_CHECKING:
     from typing import IO
 
 RECORD = "/commands.json"
-"""In a recorded host that is a folder: `{"tool -flag": {"rc": 0, "stdout": "…", "stderr": "…"}}`."""
+"""File of a recorded host that is a folder: `{"tool -flag": {"rc": 0, "stdout": "…", "stderr": "…"}}`."""
 
 NOT_FOUND = 127
 NOT_EXECUTABLE = 126
 TIMED_OUT = 124
 ANSWER_AT_MOST = 4 << 20
-"""Bytes of one answer: a topology of sixteen cards as JSON takes 100 kB."""
+"""Largest output in bytes. The topology of sixteen cards as JSON takes 100 kB."""
 
 
 class Commands:
-    """Runs commands for one host and remembers the answers, for the recorder."""
+    """Runs commands for one host and keeps their results for the recorder."""
 
     def __init__(self, host: Host) -> None:
         self._run: Run = run_live if host.live else recorded(host)
@@ -31,9 +31,9 @@ class Commands:
         self._hung: dict[str, Result] = {}
 
     def run(self, argv: tuple[str, ...], timeout: float) -> Result:
-        """Run a command within `timeout` seconds; 127 means that there is no such command, 124 that it hung.
+        """Run a command for at most `timeout` seconds. The code is 127 if it does not exist, 124 if it timed out.
 
-        A tool that hung once is not waited for again: its driver will not answer the next question either.
+        A tool that timed out once is not run again, because the driver would not answer the next command either.
         """
         result = self._hung.get(argv[0]) or self._run(argv, timeout)
         if result.rc == TIMED_OUT:
@@ -43,29 +43,29 @@ class Commands:
 
 
 def run_live(argv: tuple[str, ...], timeout: float) -> Result:
-    """Run a command of this system; one that hangs, or prints without end, is killed with all that it started."""
+    """Run a command on this system. On a time-out or too much output it is killed, with all processes it started."""
     import subprocess
 
-    with _memory() as out, _memory() as err:
+    with _memory_file() as out, _memory_file() as err:
         try:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True)
         except FileNotFoundError:
             return Result(NOT_FOUND, "", f"{argv[0]}: not found")
         except OSError as error:
             return Result(NOT_EXECUTABLE, "", f"{argv[0]}: {error.strerror} (errno {error.errno})")
-        ended = _wait(process, timeout, (out, err))
-        if ended:
-            return Result(TIMED_OUT, "", f"{argv[0]}: {ended}")
+        kill_reason = _wait(process, timeout, (out, err))
+        if kill_reason:
+            return Result(TIMED_OUT, "", f"{argv[0]}: {kill_reason}")
         return Result(process.returncode, _text(out), _text(err))
 
 
-def _memory() -> IO[bytes]:
-    """Return a file without a name: unlike a pipe it never fills up, and it needs no folder that can be written."""
+def _memory_file() -> IO[bytes]:
+    """Return an anonymous file in memory. Unlike a pipe it does not fill up, and it needs no writable folder."""
     return os.fdopen(os.memfd_create("answer"), "w+b")
 
 
 def _wait(process: subprocess.Popen[bytes], timeout: float, outputs: tuple[IO[bytes], ...]) -> str:
-    """Wait for the end of a command; return why it was killed, or nothing."""
+    """Wait for a command to end; return why it was killed, or an empty text."""
     import signal
     import time
 
@@ -87,11 +87,11 @@ def _text(file: IO[bytes]) -> str:
 
 
 def recorded(host: Host) -> Run:
-    """Answer from a recorded host; what was not recorded is not found."""
+    """Return a Run that looks results up in a recorded host. A command that was not recorded is not found."""
     answers: dict[str, Result] = host.part(RECORD, parse_answers, {})
 
     def run(argv: tuple[str, ...], timeout: float) -> Result:
-        del timeout  # an answer that was recorded comes at once
+        del timeout  # a recorded result needs no waiting
         return answers.get(" ".join(argv), Result(NOT_FOUND, "", f"{argv[0]}: not recorded"))
 
     return run
@@ -106,7 +106,7 @@ def parse_answers(text: str) -> dict[str, Result]:
 
 
 def to_answers(value: Any) -> dict[str, Result]:
-    """Turn JSON values into answers, by command. Raises ValueError, which names the command that is wrong."""
+    """Convert JSON values into results by command. Raises ValueError that names the invalid command."""
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
     return {command: _answer(command, answer) for command, answer in value.items()}

@@ -1,7 +1,7 @@
-"""Reads one host's files, live or recorded, and remembers what it read. IO.
+"""Reads the files of one host, live or recorded, and keeps what it read. IO.
 
-There are three outcomes: absent (None), present (text), and a Failure that says why something that is there could not
-be read or did not parse. Nothing is guessed.
+There are three outcomes: absent (None), present (text), or a Failure that says why an existing file could not be read
+or parsed. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """What a command gave back."""
+    """The result of a command."""
 
     rc: int
     stdout: str
@@ -30,11 +30,11 @@ class Result(NamedTuple):
 
 
 Run = Callable[[tuple[str, ...], float], Result]
-"""Runs a command within so many seconds: the live one starts a process, a recorded one looks its answer up."""
+"""Runs a command (arguments, time limit in seconds): live it starts a process, recorded it looks the result up."""
 
 
 class Host:
-    """The files of a source, or below `root` (empty for the running system), and what became of reading them."""
+    """The files of a source, or below `root` (empty for the running system), and the results of reading them."""
 
     def __init__(self, root: str = "", source: FileSystem | Recorded | None = None) -> None:
         self.source = source or FileSystem(root)
@@ -49,9 +49,9 @@ class Host:
         return self.source.live
 
     def text(self, path: str, *, hidden: bool = False) -> str | None:
-        """Return a file's text, or None when there is none; a file that cannot be read becomes a failure.
+        """Return the text of a file, or None if it does not exist. A file that cannot be read becomes a failure.
 
-        With `hidden`, one that the kernel keeps from this container is as absent: a device cgroup hides GPUs so.
+        With `hidden`, a file without permission counts as absent: a device cgroup hides GPUs in this way.
         """
         try:
             text = self.source.read(path).decode()
@@ -69,9 +69,9 @@ class Host:
         return text
 
     def parsed(self, path: str, parse: Callable[[str], T], default: T, *, hidden: bool = False) -> T:
-        """Return what `parse` makes of a file; `default` when it is absent, or wrong, which becomes a failure.
+        """Return a file parsed by `parse`, or `default` if it is absent or invalid. An invalid file becomes a failure.
 
-        `parse` raises ValueError with what it expected. `hidden` as in `text`.
+        `parse` raises ValueError with what it expected. For `hidden` see `text`.
         """
         text = self.text(path, hidden=hidden)
         if text is None:
@@ -83,43 +83,43 @@ class Host:
             return default
 
     def part(self, path: str, parse: Callable[[str], T], default: T) -> T:
-        """Return a record of a recorded host: checked before from host.json, from an older folder as in `parsed`."""
+        """Return one part of a recorded host: already checked from host.json, or parsed from an older folder."""
         if isinstance(self.source, Recorded):
             found: T = self.source.parts[path]
             return found
         return self.parsed(path, parse, default)
 
-    def lookup(self, path: str, ask: Callable[[str], str]) -> str | None:
-        """Return what `ask` says of a path, which a recorded host holds in the path's place; None when it is absent.
+    def lookup(self, path: str, read: Callable[[str], str]) -> str | None:
+        """Return the result of `read(path)`, or None if the path is absent. A recorded host has it as the file's text.
 
-        For what is no text, and for what must not be recorded whole. `ask` raises OSError.
+        Use it for files that are not text, or must not be recorded as a whole. `read` may raise OSError.
         """
         if not self.live:
             return self.text(path)
         try:
-            self.texts[path] = ask(path)
+            self.texts[path] = read(path)
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return None
         except OSError as error:
-            self.fail(path, f"{error.strerror} (errno {error.errno})", "something that can be read")
+            self.fail(path, f"{error.strerror} (errno {error.errno})", "a readable file")
             return None
         return self.texts[path]
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file is there."""
+        """Tell whether a file exists."""
         found = self.source.exists(path)
         if found:
             self.present.add(path)
         return found
 
     def glob(self, pattern: str) -> tuple[str, ...]:
-        """Return the paths that match a shell pattern, accel2 before accel10; a recorded host answers the same."""
+        """Return the paths that match a shell pattern, with accel2 before accel10."""
         paths = sorted(_matching(self.source, pattern), key=_by_number)
         self.present.update(paths)
         return tuple(paths)
 
     def openable(self, path: str) -> bool:
-        """Tell whether a file is there and may be read and written here; whose it is otherwise stands in `refused`."""
+        """Tell whether a file exists and this user may read and write it. If not, `refused` has its mode and owner."""
         if not self.exists(path):
             return False
         rights = (self.lookup(path, _rights) or "").strip()
@@ -128,32 +128,35 @@ class Host:
         return not rights
 
     def fail(self, where: str, found: str, expected: str) -> None:
-        """Note something that should have been readable and was not."""
+        """Add a failure: something that should be readable and is not."""
         self.failures.append(Failure(where, found, expected))
 
 
 def _matching(source: FileSystem | Recorded, pattern: str) -> list[str]:
-    """Return the paths that match a shell pattern, hidden files aside."""
-    from fnmatch import filter as matching
+    """Return the paths that match a shell pattern, without hidden files."""
+    from fnmatch import filter as matching_names
 
-    found = [""]
+    folders = [""]
     for part in pattern.strip("/").split("/"):
-        if "*" in part or "[" in part or "?" in part:
-            inside = ((folder, matching(source.names(folder), part)) for folder in found)
-            found = [f"{folder}/{name}" for folder, names in inside for name in names if not name.startswith(".")]
-        else:
-            found = [path for folder in found if source.exists(path := f"{folder}/{part}")]
-    return found
+        paths = []
+        for folder in folders:
+            if any(wildcard in part for wildcard in "*[?"):
+                names = matching_names(source.names(folder), part)
+                paths += [f"{folder}/{name}" for name in names if not name.startswith(".")]
+            elif source.exists(f"{folder}/{part}"):
+                paths.append(f"{folder}/{part}")
+        folders = paths
+    return folders
 
 
 def _by_number(path: str) -> list[str]:
-    """Return what sorts accel2 before accel10."""
+    """Return a sort key that puts accel2 before accel10."""
     return ["".join(part).zfill(20) if number else "".join(part) for number, part in groupby(path, str.isdecimal)]
 
 
 def _rights(path: str) -> str:
-    """Return mode, owner and group of a file that this process may not read and write; nothing of one that it may."""
+    """Return mode, owner and group of a file, or an empty text if this process may read and write it."""
     if os.access(path, os.R_OK | os.W_OK):
         return ""
-    found = os.stat(path)
-    return f"{stat.filemode(found.st_mode)} {found.st_uid}:{found.st_gid}"
+    status = os.stat(path)
+    return f"{stat.filemode(status.st_mode)} {status.st_uid}:{status.st_gid}"

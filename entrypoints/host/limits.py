@@ -1,4 +1,4 @@
-"""Soft resource limits that serving raises to the hard ones, which any process may. IO in `apply` alone."""
+"""Soft resource limits that serving raises to the hard limits, as any process may do. IO only in `apply`."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from entrypoints.core.records import Limits, Reason
 UNLIMITED = -1
 """As the system writes it (RLIM_INFINITY)."""
 MOST_FILES = 1 << 20
-"""Docker's usual hard limit; libraries that close every descriptor there might be stall above it."""
+"""Docker's usual hard limit. Above it, libraries that close every possible descriptor take very long."""
 
 _RESOURCES = {"nofile": "RLIMIT_NOFILE", "memlock": "RLIMIT_MEMLOCK"}
 _BECAUSE = {
-    "nofile": "each client and each file of weights takes a descriptor; soft limit raised to the hard one",
-    "memlock": "what devices read directly is locked in memory; soft limit raised to the hard one",
+    "nofile": "each client and each weight file needs a descriptor; the soft limit is raised to the hard limit",
+    "memlock": "memory that devices read directly is locked; the soft limit is raised to the hard limit",
 }
 
 
 def raised(limits: Limits) -> dict[str, int]:
-    """Return the soft limits that serving sets, by resource; none for one that is as high as it may be."""
-    wanted = {name: _wanted(name, limits) for name in _RESOURCES}
-    return {_RESOURCES[name]: value for name, value in wanted.items() if _above(value, getattr(limits, name))}
+    """Return the soft limits that serving sets, by resource. A limit that is already high enough is left out."""
+    targets = {name: _target(name, limits) for name in _RESOURCES}
+    return {_RESOURCES[name]: value for name, value in targets.items() if _above(value, getattr(limits, name))}
 
 
-def _wanted(name: str, limits: Limits) -> int:
+def _target(name: str, limits: Limits) -> int:
     highest = limits.reachable(name)
     if name == "nofile":
         return MOST_FILES if highest is None else min(highest, MOST_FILES)
@@ -37,10 +37,10 @@ def _above(value: int, soft: int | None) -> bool:
 
 
 def reasons(limits: Limits) -> tuple[Reason, ...]:
-    """Return why each limit is set, and what it was."""
+    """Return why each limit is set, and its previous value."""
     values = raised(limits)
     return tuple(
-        Reason(resource, show(values[resource]), DECISION, _BECAUSE[name], (f"{getattr(limits, name)}, as it was",))
+        Reason(resource, show(values[resource]), DECISION, _BECAUSE[name], (f"{getattr(limits, name)} was set before",))
         for name, resource in _RESOURCES.items()
         if resource in values
     )
@@ -51,8 +51,8 @@ def show(value: int) -> str:
     return "unlimited" if value == UNLIMITED else str(value)
 
 
-def apply(limits: Mapping[str, int], say: Callable[[str], None]) -> None:
-    """Set soft limits of this process, which vLLM inherits; one that the kernel refuses is said and stays."""
+def apply(limits: Mapping[str, int], log: Callable[[str], None]) -> None:
+    """Set soft limits of this process, which vLLM inherits. A limit that the kernel refuses is logged and kept."""
     if not limits:
         return
     import resource
@@ -62,4 +62,4 @@ def apply(limits: Mapping[str, int], say: Callable[[str], None]) -> None:
         try:
             resource.setrlimit(number, (value, resource.getrlimit(number)[1]))
         except (OSError, ValueError) as error:
-            say(f"WARN {name} stays at {show(resource.getrlimit(number)[0])}, not {show(value)}: {error}")
+            log(f"WARN {name} stays at {show(resource.getrlimit(number)[0])}, not {show(value)}: {error}")

@@ -1,6 +1,6 @@
-"""Reads what other processes are doing from /proc below a root. IO.
+"""Reads /proc below a root: processes, their arguments and children, and listening ports. IO.
 
-A process may end between two reads: it is then simply not among the results.
+A process that ends between two reads is left out of the results.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ _LISTEN = "0A"
 
 
 def command_line(pid: int | str, root: str = "/") -> tuple[str, ...]:
-    """Return a process's arguments; none for a kernel thread or a process that is gone."""
+    """Return the arguments of a process; none for a kernel thread or a process that has ended."""
     return tuple(part.strip() for part in _text(f"{root}/proc/{pid}/cmdline").split("\0") if part.strip())
 
 
 def session(leader: int, root: str = "/") -> tuple[Process, ...]:
-    """Return the processes of a session, with the weight files that each maps.
+    """Return the processes of a session, with the weight files that each one maps.
 
-    Maps are long, and only a process that vLLM has given a title (`VLLM::…`) has come as far as weights.
+    The maps file is long, so it is read only for processes that vLLM has given a title (`VLLM::…`): no other process
+    loads weights.
     """
     pids = [pid for pid, fields in _stats(root) if fields[_SESSION] == str(leader)]
     titles = {pid: " ".join(command_line(pid, root)) for pid in pids}
@@ -30,12 +31,12 @@ def session(leader: int, root: str = "/") -> tuple[Process, ...]:
 
 
 def children(parent: int, root: str = "/") -> tuple[int, ...]:
-    """Return a process's children, ended ones that nobody has waited for left out."""
+    """Return the children of a process, without zombies."""
     return tuple(pid for pid, fields in _stats(root) if fields[_PARENT] == str(parent) and fields[_STATE] != "Z")
 
 
 def age(root: str = "/") -> float:
-    """Return the seconds since this process began, to a hundredth; 0 where /proc does not say."""
+    """Return the seconds since this process started, to a hundredth; 0 if /proc cannot be read."""
     import time
 
     fields = _fields(_text(f"{root}/proc/self/stat"))
@@ -46,9 +47,12 @@ def age(root: str = "/") -> float:
 
 
 def is_listening(port: int, root: str = "/") -> bool:
-    """Tell whether something in this network namespace listens on a TCP port."""
-    lines = (line.split() for table in ("tcp", "tcp6") for line in _text(f"{root}/proc/net/{table}").splitlines()[1:])
-    return any(_listens(fields, port) for fields in lines)
+    """Tell whether a process in this network namespace listens on a TCP port."""
+    for table in ("tcp", "tcp6"):
+        lines = _text(f"{root}/proc/net/{table}").splitlines()[1:]
+        if any(_listens(line.split(), port) for line in lines):
+            return True
+    return False
 
 
 def _listens(fields: list[str], port: int) -> bool:
@@ -56,7 +60,7 @@ def _listens(fields: list[str], port: int) -> bool:
     return len(fields) > state_column and fields[state_column] == _LISTEN and fields[1].endswith(f":{port:04X}")
 
 
-# Fields of /proc/PID/stat after the command's name, which is in parentheses and may hold anything; proc(5).
+# Fields of /proc/PID/stat after the name of the command, which is in parentheses and may hold any character; proc(5).
 _STATE, _PARENT, _SESSION, _START = 0, 1, 3, 19
 
 
@@ -77,7 +81,7 @@ def _mapped_weights(pid: int, root: str) -> tuple[str, ...]:
 
 
 def _text(path: str) -> str:
-    """Return a file's text; none when the process is gone or not ours to look into."""
+    """Return the text of a file; empty if the process has ended or belongs to another user."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -1,6 +1,6 @@
-"""Where a host's files come from: the file system below a root, or a recorded host in memory. IO.
+"""Sources of a host's files: the file system below a root, or a recorded host in memory. IO.
 
-Both have the same three methods, `read`, `exists` and `names`, so that everything above reads them in one way.
+Both have the methods `read`, `exists` and `names`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections.abc import Mapping
 from typing import Any
 
 READ_AT_MOST = 64 * 1024
-"""Bytes of one file: enough for every file read here, and a bound for a hostile or endless one."""
+"""Bytes read from one file: enough for every file that probes read, and a limit for an endless one."""
 
 
 class FileSystem:
-    """The files below a root; without one, those of the running system."""
+    """The files below a root, or of the running system if there is no root."""
 
     origin = "recorded by `facts --record`"
 
@@ -32,11 +32,11 @@ class FileSystem:
         return cut(read_regular(self.root + path, READ_AT_MOST))
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or folder is there."""
+        """Tell whether a file or folder exists."""
         return os.path.exists(self.root + path)
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; none where there is no such folder."""
+        """Return the names in a folder; none if the folder does not exist."""
         try:
             return os.listdir(self.root + folder)
         except OSError:
@@ -44,14 +44,14 @@ class FileSystem:
 
 
 class Recorded:
-    """A recorded host: texts by absolute path, and the folders that these paths imply."""
+    """A recorded host: texts by absolute path. Folders follow from these paths."""
 
     live = False
 
     def __init__(self, files: Mapping[str, str], parts: Mapping[str, Any], origin: str = "") -> None:
-        """Take what host.json holds; `parts` are its records by the path that a folder has them at.
+        """Store the contents of host.json. `parts` holds its records, by their path in a host recorded as a folder.
 
-        Raises ValueError when a path is both a file and a folder.
+        Raises ValueError if a path is both a file and a folder.
         """
         self.parts = parts
         self.origin = origin
@@ -65,9 +65,9 @@ class Recorded:
         for folder in folders:
             inside = inside.setdefault(folder, {})
             if isinstance(inside, str):
-                raise ValueError(f"{path[:80]!r}: {folder[:80]!r} is a file as well")  # noqa: TRY004 - the file is wrong
+                raise ValueError(f"{path[:80]!r}: {folder[:80]!r} is also a file")  # noqa: TRY004 - the file is wrong
         if isinstance(inside.setdefault(name, text), dict):
-            raise ValueError(f"{path[:80]!r}: is a folder as well")  # noqa: TRY004 - as above
+            raise ValueError(f"{path[:80]!r}: is also a folder")  # noqa: TRY004 - as above
 
     def _find(self, path: str) -> Any:
         """Return a file's text, a folder's entries, or None."""
@@ -86,11 +86,11 @@ class Recorded:
         return cut(str(found).encode()[:READ_AT_MOST])
 
     def exists(self, path: str) -> bool:
-        """Tell whether a file or folder is there."""
+        """Tell whether a file or folder exists."""
         return self._find(path) is not None
 
     def names(self, folder: str) -> list[str]:
-        """Return the names in a folder; none where there is no such folder."""
+        """Return the names in a folder; none if the folder does not exist."""
         found = self._find(folder)
         return list(found) if isinstance(found, dict) else []
 
@@ -100,7 +100,7 @@ def _steps(path: str) -> list[str]:
 
 
 def read_regular(path: str, most: int) -> bytes:
-    """Return the first `most` bytes of a regular file, never waiting for a pipe or a device. Raises OSError."""
+    """Return the first `most` bytes of a regular file, without blocking on a pipe or a device. Raises OSError."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -116,7 +116,7 @@ def read_regular(path: str, most: int) -> bytes:
 
 
 def cut(data: bytes) -> bytes:
-    """Drop a last character that READ_AT_MOST cut in two."""
+    """Remove an incomplete UTF-8 character at the end of READ_AT_MOST bytes."""
     if len(data) < READ_AT_MOST:
         return data
     start = len(data) - 1

@@ -1,9 +1,9 @@
-"""Compile every .py file below a folder that has no bytecode yet, so that the bytes depend on the sources alone.
+"""Compile every .py file in a folder tree that has no bytecode yet, reproducibly.
 
-compileall would write the bytecode of earlier layers again. Bytecode is "unchecked-hash": no time stamp is in it, and
-Python does not look at the source when it starts. Marshal notes which strings are shared, and that depends on what the
-interpreter compiled before; so every folder is compiled in its own fork of this process, in the order of file names,
-whatever the number of cores.
+compileall would write the bytecode of earlier layers again. The bytecode is "unchecked-hash": it contains no time
+stamp, and Python does not check the source at start. Marshal records which strings are shared, which depends on what
+the interpreter compiled before. So each folder is compiled in a fork of this process, in the order of file names, and
+the result does not depend on the number of cores.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from py_compile import compile as compile_file
 
 
 def folders_to_compile(root: str) -> list[list[str]]:
-    """Return, for each folder that has sources without bytecode, those sources in order."""
+    """Return the sources without bytecode, in order, for each folder that has any."""
     found = []
     for folder, children, files in os.walk(root):
         children.sort()
@@ -30,34 +30,34 @@ def folders_to_compile(root: str) -> list[list[str]]:
 
 
 def compile_folder(sources: list[str]) -> int:
-    """Return how many of the sources are no valid Python (templates, other versions' syntax) and stay as they are."""
+    """Compile sources; return the number of those that are not valid Python, such as templates or newer syntax."""
     skipped = 0
     for source in sources:
         try:
             compile_file(source, doraise=True, optimize=0, invalidation_mode=PycInvalidationMode.UNCHECKED_HASH)
-        except (PyCompileError, ValueError, RecursionError, MemoryError):  # what compile() raises for a hopeless source
+        except (PyCompileError, ValueError, RecursionError, MemoryError):  # what compile() raises for invalid sources
             skipped += 1
     return skipped
 
 
 MOST = 99
-"""The largest number of skipped files in one folder that an exit status reports; above it the child has failed."""
+"""Largest number of skipped files in one folder that the exit status reports. A higher status means an error."""
 
 
 def fork(sources: list[str]) -> None:
-    """Compile one folder's sources in a child process, whose exit status is the number of files it skipped."""
+    """Compile the sources of a folder in a child process. Its exit status is the number of skipped files."""
     if os.fork() == 0:
         status = MOST + 1
         try:
             status = min(compile_folder(sources), MOST)
-        except BaseException:  # noqa: BLE001 - whatever it is, the child must not go on as a second parent
+        except BaseException:  # noqa: BLE001 - the child must never continue as a second parent
             sys.excepthook(*sys.exc_info())
         finally:
             os._exit(status)
 
 
 def join() -> int:
-    """Wait for a child and return how many files it skipped. Raises ChildProcessError when it failed."""
+    """Wait for a child; return the number of files it skipped. Raises ChildProcessError if it failed."""
     status = os.waitstatus_to_exitcode(os.wait()[1])
     if not 0 <= status <= MOST:
         raise ChildProcessError(f"a child ended with status {status}")
@@ -65,7 +65,7 @@ def join() -> int:
 
 
 def compile_all(folders: list[list[str]], jobs: int) -> int:
-    """Compile each folder in a process of its own, so many at once; return the number of files skipped."""
+    """Compile each folder in its own process, `jobs` at a time; return the number of skipped files."""
     skipped = 0
     for running, sources in enumerate(folders):
         if running >= jobs:
@@ -75,8 +75,8 @@ def compile_all(folders: list[list[str]], jobs: int) -> int:
 
 
 def main(roots: list[str]) -> None:
-    """Compile below each root."""
-    warnings.simplefilter("ignore")  # showing one imports modules, which the next file's bytecode would notice
+    """Compile the sources in each root."""
+    warnings.simplefilter("ignore")  # showing a warning imports modules, which changes the bytecode of the next file
     for root in roots:
         folders = folders_to_compile(root)
         skipped = compile_all(folders, os.cpu_count() or 1)

@@ -1,7 +1,7 @@
-"""Take out of an installed distribution what never runs: files by glob, and the symbols that only debuggers read.
+"""Remove unused parts of an installed distribution: files by glob, and symbols that only debuggers use.
 
-Its RECORD says so afterwards: dropped files are no longer in it, stripped ones are in it with their new hash and size.
-binutils' strip does the same to these files; here it would have to come into every vendor's base just for building.
+RECORD is updated: dropped files are removed from it, stripped files get their new hash and size. strip of binutils
+would do the same, but would have to be installed in every vendor's base.
 Source: Python packaging specifications, "Recording installed projects"; System V ABI, gABI 4.1, chapters 4 and 5.
 """
 
@@ -24,7 +24,7 @@ SHT_NOBITS = 8
 
 
 class Section(NamedTuple):
-    """A section header of a 64-bit ELF file, in its order."""
+    """A section header of a 64-bit ELF file, with the fields in file order."""
 
     name: int
     type: int
@@ -39,7 +39,7 @@ class Section(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Return where its bytes end in the file."""
+        """Return the offset in the file where its bytes end."""
         return self.offset + (0 if self.type == SHT_NOBITS else self.size)
 
 
@@ -47,22 +47,22 @@ EMPTY = Section(*[0] * 10)
 
 
 def stripped(content: bytes) -> bytes:
-    """Return a 64-bit ELF file without what no program loads; anything else, or what cannot be cut off, as it is.
+    """Return a 64-bit ELF file without sections that are not loaded; any other file is returned unchanged.
 
-    What is loaded keeps its place and its bytes, so this only cuts the end: symbols and debugging information lie
-    there unless a tool moved sections behind them.
+    Loaded parts keep their offset and bytes, so only the end of the file is cut. Symbols and debugging information are
+    there, unless a tool has moved other sections behind them.
     """
     try:
         smaller = _cut(content) if content[:5] == b"\x7fELF\x02" else content
-    except (struct.error, IndexError, OverflowError):  # it calls itself ELF and is not
+    except (struct.error, IndexError, OverflowError):  # an invalid ELF file
         return content
     return smaller if len(smaller) < len(content) else content
 
 
 def _cut(content: bytes) -> bytes:
-    """Return the file up to what is loaded last, then the names of its sections, then the headers up to that one.
+    """Return the file up to the last loaded section, then the section names, then the headers up to that section.
 
-    Headers keep their numbers, by which others refer to them; one in between that goes leaves an empty header.
+    Headers keep their numbers, because other headers refer to them. A removed section leaves an empty header.
     """
     order = "<" if content[5] == 1 else ">"
     program, table = struct.unpack_from(f"{order}QQ", content, 32)
@@ -74,7 +74,7 @@ def _cut(content: bytes) -> bytes:
     end = max([*ends, *(section.end for section in sections if section.flags & SHF_ALLOC)])
     text = sections[names]
     kept = [s._replace(link=s.link if s.link <= last else 0) if s.flags & SHF_ALLOC else EMPTY for s in sections]
-    result = bytearray(memoryview(content)[:end])  # hundreds of megabytes: not to be copied for each part
+    result = bytearray(memoryview(content)[:end])  # hundreds of megabytes: copy them only once
     result += content[text.offset : text.end]
     result += bytes(-len(result) % 8)
     headers = [*kept[: last + 1], text._replace(offset=end)]
@@ -85,34 +85,34 @@ def _cut(content: bytes) -> bytes:
 
 
 def trim(site: Path, record: Path, drop: list[str], strip: list[str]) -> tuple[int, int]:
-    """Trim the distribution of a RECORD in its site-packages folder; return the bytes dropped and the bytes stripped.
+    """Trim the distribution of a RECORD in its site-packages folder; return the dropped and the stripped bytes.
 
-    A pattern is matched against paths as RECORD has them; `*` stands for slashes too.
+    Patterns are matched against the paths in RECORD. `*` also matches slashes.
     """
-    rows, gone, cut, left = [], 0, 0, set()
+    rows, dropped, cut, folders = [], 0, 0, set()
     for path, checksum, size in csv.reader(record.read_text().splitlines()):
         file = site / path
         if any(fnmatchcase(path, pattern) for pattern in drop):
-            gone += file.stat().st_size
+            dropped += file.stat().st_size
             file.unlink()
-            left.add(file.parent)
+            folders.add(file.parent)
         elif any(fnmatchcase(path, pattern) for pattern in strip):
             before, after = strip_file(file)
             cut += before - len(after)
             rows.append((path, f"sha256={_encoded(after)}", str(len(after))))
         else:
             rows.append((path, checksum, size))
-    if not gone and not cut:  # a file written again would be in the layer again
+    if not dropped and not cut:  # do not write RECORD: the layer would contain it again
         return 0, 0
-    remove_empty(left, site)
+    remove_empty(folders, site)
     lines = io.StringIO()
     csv.writer(lines, lineterminator="\n").writerows(rows)
     record.write_text(lines.getvalue())
-    return gone, cut
+    return dropped, cut
 
 
 def record_of(site: Path, distribution: str) -> Path | None:
-    """Return the RECORD of a distribution by its normalised name; None where it is not installed."""
+    """Return the RECORD of a distribution by its normalised name; None if it is not installed."""
     for folder in site.glob("*.dist-info"):
         if re.sub(r"[-_.]+", "-", folder.name.partition("-")[0]).lower() == distribution:
             return folder / "RECORD"
@@ -120,7 +120,7 @@ def record_of(site: Path, distribution: str) -> Path | None:
 
 
 def remove_empty(folders: set[Path], site: Path) -> None:
-    """Remove those folders that are empty, and what is empty then; each is listed once, however many files it had."""
+    """Remove the empty folders among these, then their parents that have become empty."""
     while folders:
         empty = {folder for folder in folders if folder != site and not any(folder.iterdir())}
         for folder in empty:
@@ -129,7 +129,7 @@ def remove_empty(folders: set[Path], site: Path) -> None:
 
 
 def strip_file(file: Path) -> tuple[int, bytes]:
-    """Strip a file in place, with its mode as before; return its size before, and its content after."""
+    """Strip a file in place and keep its mode; return its old size and its new content."""
     content = file.read_bytes()
     after = stripped(content)
     if len(after) == len(content):
@@ -146,19 +146,19 @@ def _encoded(content: bytes) -> str:
 
 
 def main() -> None:
-    """Trim what the command line says."""
+    """Trim the distribution that the command line names."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("site", type=Path, help="the site-packages folder")
     parser.add_argument("distribution", help="its normalised name")
     parser.add_argument("--drop", nargs="+", default=[], metavar="GLOB", help="files to remove")
     parser.add_argument("--strip", nargs="+", default=[], metavar="GLOB", help="ELF files to strip")
-    wanted = parser.parse_args()
-    record = record_of(wanted.site, wanted.distribution)
+    arguments = parser.parse_args()
+    record = record_of(arguments.site, arguments.distribution)
     if record is None:
-        sys.stderr.write(f"{wanted.distribution}: not installed here, nothing to trim\n")
+        sys.stderr.write(f"{arguments.distribution}: not installed, nothing to trim\n")
         return
-    gone, cut = trim(wanted.site, record, wanted.drop, wanted.strip)
-    sys.stderr.write(f"{wanted.distribution}: {gone / 1e6:.1f} MB dropped, {cut / 1e6:.1f} MB stripped\n")
+    dropped, cut = trim(arguments.site, record, arguments.drop, arguments.strip)
+    sys.stderr.write(f"{arguments.distribution}: {dropped / 1e6:.1f} MB dropped, {cut / 1e6:.1f} MB stripped\n")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Write every option string of the installed vLLM's server as a sorted JSON list: vllm_flags.py MODULE FILE.
+"""Write all option strings of the installed vLLM server as a sorted JSON list: vllm_flags.py MODULE FILE.
 
-Starts the server's module as `python -m` does, until it would read the command line: the parser that it made by then
-is vLLM's own, whatever module builds it in this version. Needs no network and no device. Where a vLLM knows its options
-only with a device, the list is empty, and the entrypoint passes every flag on without comparing.
+It starts the server's module as `python -m` does, and stops when the module parses the command line: the parser is
+then complete, whichever module builds it in this version. It needs no network and no device. If this vLLM builds its
+options only with a device, the list is empty, and the entrypoint passes every flag on unchecked.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 
-class CommandLineWanted(BaseException):
-    """The server is about to read its command line with this parser; no handler of vLLM's catches it."""
+class ParserReady(BaseException):
+    """Raised when the server parses its command line. It is a BaseException, so vLLM's handlers do not catch it."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
         super().__init__(parser)
@@ -25,8 +25,8 @@ class CommandLineWanted(BaseException):
 
 
 def refuse(parser: argparse.ArgumentParser, *_args: Any, **_options: Any) -> NoReturn:
-    """Stand in for ArgumentParser's parse_args and parse_known_args."""
-    raise CommandLineWanted(parser)
+    """Replace ArgumentParser.parse_args and parse_known_args."""
+    raise ParserReady(parser)
 
 
 def options(module: str) -> list[str]:
@@ -38,23 +38,23 @@ def options(module: str) -> list[str]:
         return start(module)
     except ImportError as error:
         if (error.name or "").partition(".")[0] in ("", "vllm", module.partition(".")[0]):
-            raise  # vLLM itself is broken or absent
+            raise  # vLLM is broken or not installed
         return unknown(module, error)
     except (RuntimeError, OSError, AssertionError) as error:
         return without_device(module, error)
 
 
 def start(module: str) -> list[str]:
-    """Start the server's module; return what its parser knows."""
+    """Start the server's module; return the options of its parser."""
     try:
         runpy.run_module(module, run_name="__main__", alter_sys=True)
-    except CommandLineWanted as wanted:
-        return sorted(wanted.parser._option_string_actions)  # noqa: SLF001 - argparse has no public list of them
-    sys.exit(f"{module}: ended without reading its command line")
+    except ParserReady as ready:
+        return sorted(ready.parser._option_string_actions)  # noqa: SLF001 - argparse has no public list of them
+    sys.exit(f"{module}: ended without parsing its command line")
 
 
 def without_device(module: str, reason: Exception) -> list[str]:
-    """Try again as on a CPU, since vLLM's options are the same everywhere and only their defaults ask for a device."""
+    """Try again with the CPU platform: vLLM's options are the same everywhere, only their defaults need a device."""
     try:
         platforms = import_module("vllm.platforms")
         platforms._current_platform = import_module("vllm.platforms.cpu").CpuPlatform()  # type: ignore[attr-defined]  # noqa: SLF001 - no public way
@@ -64,8 +64,8 @@ def without_device(module: str, reason: Exception) -> list[str]:
 
 
 def unknown(module: str, reason: Exception) -> list[str]:
-    """Say why the options are not known."""
-    sys.stderr.write(f"{module}: options not known without a device: {type(reason).__name__}: {reason}\n")
+    """Print why the options are unknown, and return none."""
+    sys.stderr.write(f"{module}: options are unknown without a device: {type(reason).__name__}: {reason}\n")
     return []
 
 

@@ -86,17 +86,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoints.host.host import Host, Run
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
 from entrypoints.core.parse import parse_line, parse_number
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the rods."""
     del run, env
     paths = host.glob("/dev/abacus[0-9]*")
     beads = host.parsed("/sys/abacus/beads", parse_number, None)
     devices = tuple(Device(number, "Rod", beads, 0, None, path=path) for number, path in enumerate(paths))
-    return Seen(devices, (), {"driver": host.parsed("/sys/abacus/version", parse_line, "")})
+    return ProbeResult(devices, (), {"driver": host.parsed("/sys/abacus/version", parse_line, "")})
 ''',
     "entrypoints/decide/abacus.py": '''\
 """What a rod can carry."""
@@ -163,7 +163,7 @@ from drydock.inputs.wheels import environment
 from entrypoints.cache.lifecycle import fingerprint
 from entrypoints.checks.grants import none_here
 from entrypoints.cli.cli import main
-from entrypoints.decide.conversions import result
+from entrypoints.decide.conversions import output_name
 from entrypoints.model.read import read_model
 from entrypoints.plan.plan import command
 from entrypoints.request.vllm_flags import parse_given
@@ -183,7 +183,7 @@ assert len({entry.name for plan in plans for entry in plan.cache.entries}) == 2 
 assert list(fingerprint({"ABACUS_X": "1", "OTHER": "1"}, tuple(profile["variables"]["compiling"]))) == ["ABACUS_X"]
 hidden = none_here(profile, facts._replace(devices=()), {"ABACUS_VISIBLE_RODS": "7"})
 assert "ABACUS_VISIBLE_RODS=7" in str(hidden)
-name = result(profile, "owner/Model")
+name = output_name(profile, "owner/Model")
 assert (name, read_model(name, converted_name=profile["converted_name"]).converted) == ("owner/Model-Beaded", True)
 path = str(ROOT / "images" / "abacus-vllm1" / "profile.json")
 main(("serve", "owner/model"), {"DRYDOCK_PROFILE": path, "ABACUS_TABLE": "/none"})

@@ -81,7 +81,7 @@ def _without_card(text: str, number: int, rows: int) -> str:
     [
         ("cuda-h100-8x", "nvidia-smi --query", _without_its_last_line, "7 GPUs, for /dev/nvidia0"),
         ("habana-gaudi2-8x", "hl-smi", lambda text: _without_card(text, 7, 3), "7 cards, for /dev/accel/accel0"),
-        ("enflame-s60-2x", "efsmi", lambda text: _without_card(text, 1, 3), "nothing of /dev/gcu1"),
+        ("enflame-s60-2x", "efsmi", lambda text: _without_card(text, 1, 3), "no card for /dev/gcu1"),
     ],
 )
 def test_a_card_that_the_tool_no_longer_lists_is_missed(

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from entrypoints.checks.findings import FAIL, PASS, WARN, derive, evaluate, lookup, met
+from entrypoints.checks.findings import FAIL, PASS, WARN, evaluate, lookup, met
 from entrypoints.core.records import to_json
+from entrypoints.facts.derived import derive
 from entrypoints.facts.probes.common.knobs import KNOBS
 from tests.support.cases import for_each
 from tests.support.hosts import expect

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.checks.findings import GIB, notice
+from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Facts, Notice, Processor
+from entrypoints.core.units import GIB
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.cpu import intents
 from entrypoints.decide.records import Decision, Value, does_not_fit, gib

@@ -1,7 +1,7 @@
-"""Enflame GCU cards: PCI functions and device files first, then `efsmi` for memory, health and versions.
+"""Enflame GCU cards: reads PCI functions and device files, then `efsmi` for memory, health and versions.
 
-`efsmi` prints what it knows in three ways: a list of keys for each card (-q), a table, and columns (dmon). Keys,
-headers and frames differ between its versions; each parser goes by the names it finds.
+`efsmi` has three output formats: a list of keys for each card (-q), a table, and columns (dmon). Keys, headers and
+frames differ between versions, so values are found by name.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask, unknown
+from entrypoints.facts.probes.common.tools import parse_error, run_tool
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x1e36"
 _KINDS = ("0x12", "0x03")
-"""Processing accelerators and 3D controllers: S60 cards call themselves either, by their firmware."""
+"""Processing accelerators and 3D controllers. The class of an S60 depends on its firmware."""
 
 NODES = "/dev/gcu[0-9]*"
 DRIVER = "/sys/module/enflame/version"
@@ -26,10 +26,10 @@ DRIVER = "/sys/module/enflame/version"
 QUERY = ("efsmi", "-q")
 TABLE = ("efsmi",)
 COLUMNS = ("efsmi", "--dmon", "-c", "1")
-"""Once; without a count it goes on forever."""
+"""One line; without a count it does not end."""
 
 ARCHITECTURES = {"S60": "gcu300", "S60G": "gcu300"}
-"""What vLLM-GCU's setup.py compiles for (-arch=gcu300)."""
+"""Model → target that vLLM-GCU's setup.py compiles for (-arch=gcu300)."""
 
 _UNITS = {"": 1 << 20, "MB": 1 << 20, "MIB": 1 << 20, "G": 1 << 30, "GB": 1 << 30, "GIB": 1 << 30}
 _SIZE = re.compile(r"(\d{1,9})(?:\.\d+)?\s*([A-Za-z]*)")
@@ -41,7 +41,7 @@ _NOTHING = ("", "-", "N/A", "NA")
 
 
 class EfsmiCard(NamedTuple):
-    """What the tool says of one card; None and empty where it does not."""
+    """One card as the tool prints it. Unknown values are None or empty."""
 
     number: int
     name: str = ""
@@ -49,62 +49,62 @@ class EfsmiCard(NamedTuple):
     memory: int | None = None
     """Bytes."""
     used: int | None = None
-    """Bytes, the driver's own reserve among them."""
+    """Bytes, including the driver's own reserve."""
     health: str = ""
     busy: bool | None = None
     uuid: str = ""
 
 
 class EfsmiOutput(NamedTuple):
-    """All that one call of the tool told."""
+    """The output of one call of the tool."""
 
     cards: tuple[EfsmiCard, ...]
     versions: Mapping[str, str]
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
-    """Return the GCU cards of this container, as efsmi numbers them."""
-    del env  # TOPS_VISIBLE_DEVICES is what was chosen, not what there is
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
+    """Return the GCU cards of this container, with efsmi's numbers."""
+    del env  # TOPS_VISIBLE_DEVICES selects cards; it does not say which exist
     functions = pci.find(host, VENDOR, kinds=_KINDS)
     nodes = {int(path.removeprefix("/dev/gcu")): path for path in host.glob(NODES) if path[8:].isdigit()}
     if not functions and not nodes:
-        return Seen()
-    answer = _ask(host, run)
+        return ProbeResult()
+    answer = _run_efsmi(host, run)
     if answer is None:
-        return Seen(_from_files(functions, nodes), versions=_driver(host))
+        return ProbeResult(_from_files(functions, nodes), versions=_driver(host))
     cards = tuple(card for card in _placed(answer.cards, functions) if not nodes or card.number in nodes)
     missing = sorted(set(nodes) - {card.number for card in cards})
     if missing:
-        host.fail("efsmi", f"nothing of {nodes[missing[0]]}", "a card for each device file: one may be lost")
+        host.fail("efsmi", f"no card for {nodes[missing[0]]}", "a card for each device file; one may be lost")
     for card in cards:
         if card.memory is None:
-            host.fail("efsmi", f"no memory size of card {card.number}", "Total Size, Mem Size or Mem of each card")
-    return Seen(
+            host.fail("efsmi", f"no memory size for card {card.number}", "Total Size, Mem Size or Mem for each card")
+    return ProbeResult(
         tuple(_device(host, card, nodes.get(card.number, "")) for card in cards),
         versions={**_driver(host), **answer.versions},
     )
 
 
 def _placed(cards: tuple[EfsmiCard, ...], functions: tuple[pci.Pci, ...]) -> tuple[EfsmiCard, ...]:
-    """Give cards whose address the tool leaves out the address in the order of the bus, which the driver numbers by."""
+    """Add missing PCI addresses, in the order of the bus. The driver numbers cards in the same order."""
     if any(card.bus for card in cards) or len(cards) != len(functions):
         return cards
     return tuple(card._replace(bus=function.bus) for card, function in zip(cards, functions, strict=True))
 
 
-def _ask(host: Host, run: Run) -> EfsmiOutput | None:
-    """Ask in the way that tells most; an efsmi that does not know it is asked for its table, then its columns."""
+def _run_efsmi(host: Host, run: Run) -> EfsmiOutput | None:
+    """Run efsmi with the most detailed output format that it supports."""
     for command, parse in ((QUERY, parse_query), (TABLE, parse_table), (COLUMNS, parse_columns)):
-        answer = ask(host, run, command, parse)
+        answer = run_tool(host, run, command, parse)
         if answer is not None:
             return answer
     if not any(failure.where.startswith("efsmi") for failure in host.failures):
-        host.fail("efsmi", "not found", "efsmi in the image (TopsRider installs it): it alone tells a GCU's memory")
+        host.fail("efsmi", "not found", "efsmi in the image (TopsRider installs it), the only source of a GCU's memory")
     return None
 
 
 def _from_files(functions: tuple[pci.Pci, ...], nodes: Mapping[int, str]) -> tuple[Device, ...]:
-    """Return what sysfs and /dev tell when no tool does: no names and no memory."""
+    """Return the cards as known from /sys and /dev only, without names and memory."""
     places = dict(enumerate(functions))
     found = ((number, places.get(number)) for number in sorted(nodes or places))
     return tuple(
@@ -142,18 +142,18 @@ def _device(host: Host, card: EfsmiCard, path: str) -> Device:
 
 
 def parse_size(text: str, line: str) -> int | None:
-    """Parse `42976 MiB`, `49120MiB`, `32G` into bytes; the tool's JSON leaves MiB out. None where it says N/A."""
+    """Parse `42976 MiB`, `49120MiB` or `32G` into bytes; None for N/A. The tool's JSON has no unit, which means MiB."""
     if text.strip().upper() in _NOTHING:
         return None
     found = _SIZE.match(text.strip())
     unit = found[2].upper() if found else ""
     if found is None or unit not in _UNITS:
-        raise unknown(line, "a size such as 42976 MiB")
+        raise parse_error(line, "a size such as 42976 MiB")
     return int(found[1]) * _UNITS[unit]
 
 
 def parse_bus(text: str) -> str:
-    """Parse a PCI address with a domain of any width, or none, into the kernel's form; empty where there is none."""
+    """Return a PCI address as the kernel writes it; empty if there is none. The domain may be missing."""
     found = _BUS.search(text)
     if found is None:
         return ""
@@ -162,24 +162,24 @@ def parse_bus(text: str) -> str:
 
 
 def _name(text: str) -> str:
-    """Return the model without its maker, whom some versions put before it (`Enflame S60`)."""
+    """Return the model name without the vendor, which some versions print (`Enflame S60`)."""
     return text.strip().removeprefix("Enflame").strip()
 
 
 def _one_of_each(cards: list[EfsmiCard], line: str) -> tuple[EfsmiCard, ...]:
     if not cards or len({card.number for card in cards}) < len(cards):
-        raise unknown(line, "each card once")
+        raise parse_error(line, "each card once")
     return tuple(cards)
 
 
 # --- efsmi -q -------------------------------------------------------------------------------------------------------
 
 Keys = Mapping[tuple[str, str], str]
-"""Section and key, both in lower case → value; the first of equal keys counts."""
+"""Section and key, both in lower case → value. The first of equal keys counts."""
 
 
 def parse_query(text: str) -> EfsmiOutput:
-    """Parse `efsmi -q`, with or without -d: sections of keys below each `DEV ID`; or the same as JSON."""
+    """Parse `efsmi -q`, with or without -d: sections of keys below each `DEV ID`, or the same as JSON."""
     listed = _from_json(text) if text.lstrip().startswith("{") else _from_sections(text)
     cards = [_card(number, keys) for number, keys in listed]
     versions = next((keys[_DRIVER] for _, keys in listed if keys.get(_DRIVER)), "")
@@ -214,7 +214,7 @@ def _from_json(text: str) -> list[tuple[int, Keys]]:
         devices = json.loads(text)["devices"]
         return [(int(device["id"]), _keys(device)) for device in devices]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise unknown(text, '{"devices": [{"id": 0, "Device Mem Info": …}]}') from None
+        raise parse_error(text, '{"devices": [{"id": 0, "Device Mem Info": …}]}') from None
 
 
 def _keys(device: Mapping[str, object]) -> Keys:
@@ -251,7 +251,7 @@ def _address(keys: Keys) -> str:
 
 
 class Columns(NamedTuple):
-    """Which cell of a card's rows holds what, by the table's two headers."""
+    """Positions of the cells in the rows of a card, from the two headers of the table."""
 
     name: int
     firmware: int
@@ -260,12 +260,12 @@ class Columns(NamedTuple):
 
 
 def parse_table(text: str) -> EfsmiOutput:
-    """Parse the table: two headers, then two rows a card, framed by `|`, `+` or `*`."""
+    """Parse the table: two headers, then two rows per card, framed by `|`, `+` or `*`."""
     rows = [(cells, line) for line in text.splitlines() if len(cells := _cells(line)) > 1]
     columns = _columns([cells for cells, _ in rows], text)
     body = [(cells, line) for cells, line in rows if not _is_header(cells)]
     if len(body) % 2 or not body:
-        raise unknown(body[-1][1] if body else text, "two rows for each card")
+        raise parse_error(body[-1][1] if body else text, "two rows for each card")
     cards = [_row_pair(first, second, columns) for first, second in zip(body[::2], body[1::2], strict=True)]
     found = _VERSIONS.search(text)
     versions = {"tool": found[1], "driver": found[2]} if found else {}
@@ -274,7 +274,7 @@ def parse_table(text: str) -> EfsmiOutput:
 
 
 def _cells(line: str) -> list[str]:
-    """Return a row's cells; a rule has none."""
+    """Return the cells of a row; none for a rule."""
     inside = line.strip().strip("|*+").strip()
     return [cell.strip() for cell in inside.split("|")] if inside.strip("-=+|* ") else []
 
@@ -292,14 +292,14 @@ def _columns(rows: list[list[str]], text: str) -> Columns:
     name, firmware, bus, memory = places
     if name is None or firmware is None or bus is None or memory is None:
         line = next((line for line in text.splitlines() if line.strip()), "")
-        raise unknown(line, "a table with DEV, NAME, FW VER, BUS-ID and Mem")
+        raise parse_error(line, "a table with DEV, NAME, FW VER, BUS-ID and Mem")
     return Columns(name, firmware, bus, memory)
 
 
 def _cell(row: tuple[list[str], str], place: int) -> str:
     cells, line = row
     if place >= len(cells):
-        raise unknown(line, f"at least {place + 1} cells")
+        raise parse_error(line, f"at least {place + 1} cells")
     return cells[place]
 
 
@@ -307,7 +307,7 @@ def _row_pair(first: tuple[list[str], str], second: tuple[list[str], str], colum
     number = _FIRST_ROW.match(_cell(first, columns.name))
     bus = parse_bus(_cell(first, columns.bus))
     if number is None or not bus:
-        raise unknown(first[1], "a card's number, name and PCI address")
+        raise parse_error(first[1], "a card's number, name and PCI address")
     memory = parse_size(_cell(second, columns.memory).split(" ")[0], second[1])
     return EfsmiCard(int(number[1]), _name(number[2]), bus, memory)
 
@@ -320,7 +320,7 @@ def parse_columns(text: str) -> EfsmiOutput:
     lines = [line.split() for line in text.splitlines() if line.strip()]
     header = next((words for words in lines if words[0] in ("*Dev", "*GCU")), None)
     if header is None or "Mem" not in header or "MUsed" not in header:
-        raise unknown(text, "a header with *Dev, MUsed and Mem")
+        raise parse_error(text, "a header with *Dev, MUsed and Mem")
     rows = [words for words in lines if words[0].isascii() and words[0].isdigit() and len(words[0]) <= 4]  # noqa: PLR2004 - a card's number
     cards = [_row(words, len(header), header.index("Mem"), header.index("MUsed")) for words in rows]
     return EfsmiOutput(_one_of_each(cards, text), {})
@@ -328,12 +328,12 @@ def parse_columns(text: str) -> EfsmiOutput:
 
 def _row(words: list[str], width: int, memory: int, share: int) -> EfsmiCard:
     if len(words) != width:
-        raise unknown(" ".join(words), f"{width} columns")
+        raise parse_error(" ".join(words), f"{width} columns")
     total = parse_size(words[memory], " ".join(words))
     try:
         used = float(words[share]) / 100
     except ValueError:
-        raise unknown(" ".join(words), "a share of memory in percent") from None
+        raise parse_error(" ".join(words), "a share of memory in percent") from None
     if not 0 <= used <= 1:
-        raise unknown(" ".join(words), "a share of memory in percent")
+        raise parse_error(" ".join(words), "a share of memory in percent")
     return EfsmiCard(int(words[0]), memory=total, used=None if total is None else int(total * used))

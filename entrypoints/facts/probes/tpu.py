@@ -1,6 +1,6 @@
-"""Google TPU chips: PCI functions and device files, then `tpu-info` for who holds them and how full they are.
+"""Google TPU chips: reads PCI functions and device files, then `tpu-info` for their use and free memory.
 
-A chip's generation decides its memory, so the files suffice; tpu-info tells memory only while a framework runs.
+The generation of a chip determines its memory, so files are enough. tpu-info prints memory only while a framework runs.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
+from entrypoints.core.units import GIB
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask, unknown
+from entrypoints.facts.probes.common.tools import parse_error, run_tool
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x1ae0"
@@ -24,13 +25,13 @@ GENERATIONS = {
     "0x006f": "v6e",
     "0x0076": "v7x",
 }
-"""PCI device id → generation, from tpu_info/device.py and jax/_src/hardware_utils.py; Google's others are no TPUs."""
+"""PCI device id → generation, from tpu_info/device.py and jax/_src/hardware_utils.py. Other ids are not TPUs."""
 
 V2 = "0x004e"
-"""Subsystem id of a v2, which shares v3's device id."""
+"""Subsystem id of a v2, which has the same device id as a v3."""
 
 DIES = {"v2": 2, "v3": 2, "v7x": 2}
-"""Devices of one chip as the runtime counts them, where there are several (tpu_info/device.py, devices_per_chip)."""
+"""Devices per chip in the runtime, if more than one (tpu_info/device.py, devices_per_chip)."""
 
 ACCEL = "/dev/accel[0-9]*"
 VFIO = "/dev/vfio/[0-9]*"
@@ -40,7 +41,6 @@ COMMAND = ("tpu-info",)
 _TYPE = re.compile(r"TPU\s*v?(\d\w*)")
 _USAGE = re.compile(r"([\d.]{1,12})\s*GiB\s*/\s*([\d.]{1,12})\s*GiB")
 _LIBTPU = re.compile(r"libtpu version:\s*(\d[\w.+]*)", re.IGNORECASE)
-_GIB = 1 << 30
 
 
 class TpuInfoChip(NamedTuple):
@@ -52,16 +52,16 @@ class TpuInfoChip(NamedTuple):
 
 
 class TpuInfoOutput(NamedTuple):
-    """All that tpu-info told."""
+    """The output of tpu-info."""
 
     chips: tuple[TpuInfoChip, ...] = ()
     usage: tuple[tuple[int, int] | None, ...] = ()
-    """Bytes used and bytes in all, by device, in order; empty while no framework runs."""
+    """Used and total bytes of each device, in order; empty if no framework runs."""
     libtpu: str = ""
 
 
 class TpuDevice(NamedTuple):
-    """One device as the kernel shows it."""
+    """One device in /sys."""
 
     generation: str
     bus: str
@@ -70,23 +70,23 @@ class TpuDevice(NamedTuple):
     card: int | None
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the TPU devices of this container, in the order of TPU_VISIBLE_CHIPS."""
     places = _places(host)
     paths = host.glob(ACCEL) or host.glob(VFIO)
     named = generation_of(env.get("TPU_ACCELERATOR_TYPE", ""))
     if not places and not (paths and (named or paths[0].startswith("/dev/accel"))):
-        return Seen()
-    answer = ask(host, run, COMMAND, parse_tpu_info) or TpuInfoOutput()
+        return ProbeResult()
+    answer = run_tool(host, run, COMMAND, parse_tpu_info) or TpuInfoOutput()
     found = places or _unplaced(host, paths, named, answer)
     groups = {path.rpartition("/")[2]: f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
     devices = tuple(_device(number, place, _path(place, number, paths, groups)) for number, place in enumerate(found))
     given = tuple(device for device in devices if device.path or not paths)
-    return Seen(_with_usage(given, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
+    return ProbeResult(_with_usage(given, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
 
 
 def generation_of(accelerator_type: str) -> str:
-    """Return the generation in TPU_ACCELERATOR_TYPE: v5litepod-4 → v5e, v6e-8 → v6e, tpu7x-8 → v7x; empty if none."""
+    """Return the generation in TPU_ACCELERATOR_TYPE: v5litepod-4 → v5e, v6e-8 → v6e, tpu7x-8 → v7x; else empty."""
     words = accelerator_type.strip().lower().removeprefix("tpu").lstrip("-")
     name = words.partition("-")[0].removeprefix("v")
     if not name[:1].isdigit():
@@ -98,7 +98,7 @@ def generation_of(accelerator_type: str) -> str:
 
 
 def _places(host: Host) -> tuple[TpuDevice, ...]:
-    """Return the devices behind Google's PCI functions: chips first by address, a chip of two dies as two."""
+    """Return the devices of Google's PCI functions by address. A chip with two dies counts as two."""
     functions = pci.find(host, VENDOR, tuple(GENERATIONS))
     chips: dict[str, list[pci.Pci]] = {}
     for function in functions:
@@ -121,7 +121,7 @@ def _subsystem(host: Host, bus: str) -> str:
 
 
 def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOutput) -> tuple[TpuDevice, ...]:
-    """Return devices that only /dev shows, as in a sandbox without /sys; the environment or tpu-info names them."""
+    """Return devices that exist only in /dev, as in a sandbox without /sys. The environment or tpu-info names them."""
     generation = named or next((chip.generation for chip in answer.chips), "")
     if not generation:
         expected = "Google's PCI functions in /sys, or TPU_ACCELERATOR_TYPE such as v6e-8"
@@ -130,7 +130,7 @@ def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOut
 
 
 def _path(place: TpuDevice, number: int, paths: tuple[str, ...], groups: Mapping[str, str]) -> str:
-    """Return a device's file: its IOMMU group's, or where the kernel names none, by its place in the order."""
+    """Return the device file: that of the IOMMU group, or if there is none, by the device's position."""
     if place.bus in groups and paths and paths[0].startswith("/dev/vfio"):
         return groups[place.bus] if groups[place.bus] in paths else ""
     shared = place.card is not None and paths[:1] and paths[0].startswith("/dev/accel")  # one file for both dies
@@ -155,7 +155,7 @@ def _device(number: int, place: TpuDevice, path: str) -> Device:
 
 
 def _with_usage(devices: tuple[Device, ...], answer: TpuInfoOutput) -> tuple[Device, ...]:
-    """Add who holds each device and how full it is, as far as tpu-info tells; its rows stand in our order."""
+    """Add the use and memory of each device from tpu-info, which lists devices in the same order."""
     holders = {chip.path: chip.busy for chip in answer.chips}
     usage = answer.usage if len(answer.usage) == len(devices) else (None,) * len(devices)
     return tuple(
@@ -172,9 +172,9 @@ def _with_usage(devices: tuple[Device, ...], answer: TpuInfoOutput) -> tuple[Dev
 
 
 def parse_tpu_info(text: str) -> TpuInfoOutput:
-    """Parse tpu-info: the table of chips, and while a framework runs, of their memory; other tables are passed over.
+    """Parse tpu-info: the table of chips, and if a framework runs, the table of memory. Other tables are ignored.
 
-    The frame is drawn with box characters, or as Markdown since 0.7; the columns' names differ between versions.
+    Frames are box characters, or Markdown since 0.7. Column names differ between versions.
     """
     chips: list[TpuInfoChip] = []
     usage: list[tuple[int, int] | None] = []
@@ -185,15 +185,15 @@ def parse_tpu_info(text: str) -> TpuInfoOutput:
         elif memory is not None:
             usage.append(_usage(line, memory))
     if not chips and "no tpu chips found" not in text.lower():
-        raise unknown(text, "a table with Chip, Type and PID")
+        raise parse_error(text, "a table with TpuInfoChip, Type and PID")
     if len({chip.path for chip in chips}) < len(chips):
-        raise unknown(text, "each chip once")
+        raise parse_error(text, "each chip once")
     libtpu = _LIBTPU.search(text)
     return TpuInfoOutput(tuple(chips), tuple(usage), libtpu[1] if libtpu else "")
 
 
 def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
-    """Yield each row of each table under its header's names, in lower case."""
+    """Yield each row of each table, by the column names in lower case."""
     header: list[str] = []
     for line in text.splitlines():
         cells = _cells(line)
@@ -202,13 +202,13 @@ def _rows(text: str) -> Iterator[tuple[str, dict[str, str]]]:
         elif not header:
             header = [cell.lower() for cell in cells]
         elif len(cells) != len(header):
-            raise unknown(line, f"{len(header)} columns")
+            raise parse_error(line, f"{len(header)} columns")
         elif any(cell.strip("-:") for cell in cells):
             yield line, dict(zip(header, cells, strict=True))
 
 
 def _cells(line: str) -> list[str]:
-    """Return a row's cells; titles, rules and panels have none."""
+    """Return the cells of a row; none for titles, rules and panels."""
     inside = line.strip()
     if inside[:1] not in ("│", "┃", "|") or len(inside) < 2:  # noqa: PLR2004 - an opening and a closing frame
         return []
@@ -220,12 +220,12 @@ def _chip_row(line: str, row: Mapping[str, str]) -> TpuInfoChip:
     path = row.get("chip") or row.get("device") or ""
     kind = _TYPE.search(row["type"])
     if not path or kind is None:
-        raise unknown(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
+        raise parse_error(line, "a chip and its type, such as /dev/vfio/0 and TPU v6e chip")
     return TpuInfoChip(path, f"v{kind[1]}", _busy(row.get("pid", "")))
 
 
 def _busy(word: str) -> bool | None:
-    """Return whether a process holds the chip; None where the tool may just not see it, as from inside a container."""
+    """Return True if a process uses the chip; else None, because in a container the tool may not see the process."""
     return True if word[:1].isdigit() else None
 
 
@@ -234,9 +234,9 @@ def _usage(line: str, text: str) -> tuple[int, int] | None:
         return None
     found = _USAGE.match(text)
     try:
-        sizes = [int(float(number) * _GIB) for number in found.groups()] if found else []
+        sizes = [int(float(number) * GIB) for number in found.groups()] if found else []
     except ValueError:
         sizes = []
     if not sizes or not 0 <= sizes[0] <= sizes[1]:
-        raise unknown(line, "memory such as 0.00 GiB / 31.75 GiB")
+        raise parse_error(line, "memory such as 0.00 GiB / 31.75 GiB")
     return sizes[0], sizes[1]

@@ -1,7 +1,8 @@
-"""One import of PyTorch and vLLM for all of a server's processes: a plugin that vLLM finds by its entry points.
+"""A vLLM plugin: all processes of a server share one import of PyTorch and vLLM.
 
-A plan that wants it puts the folder above on PYTHONPATH (decide/executor.py); without that nobody finds it. This runs
-in vLLM's own Python, with whatever that has imported: what is not as expected here is left as vLLM has it.
+vLLM finds it by its entry points. A plan that uses it adds the parent folder to PYTHONPATH
+(decide/spread/executor.py); otherwise vLLM does not see it. It runs in vLLM's own Python process. If vLLM differs from
+what this code expects, vLLM's behaviour is not changed.
 """
 
 from __future__ import annotations
@@ -14,16 +15,16 @@ from typing import TypeVar
 
 METHOD = "VLLM_WORKER_MULTIPROC_METHOD"
 KNOWN = "vllm.platforms.cpu.CpuPlatform"
-"""The platform that ours goes on from; where vLLM would take another one (AMD's zentorch), it does."""
+"""The platform class that ours extends. If vLLM would use another one (AMD's zentorch), it keeps that one."""
 
 _T = TypeVar("_T")
 
 
 def platform() -> str | None:
-    """Return the platform's class, by name; None leaves the choice to vLLM. Called while vLLM is being imported.
+    """Return the name of the platform class, or None to leave the choice to vLLM. Called during the import of vLLM.
 
-    The 5,000 modules that follow are kept for good, so that looking for garbage among them costs a fifth of their
-    import and finds none: `imported` switches that on again.
+    It also disables garbage collection until `imported` is called. About 5,000 modules are imported in between. They
+    are never freed, and collecting among them takes a fifth of the import time.
     """
     if os.environ.get(METHOD) != "fork":
         return None
@@ -31,15 +32,15 @@ def platform() -> str | None:
 
     if cpu_platform_plugin() != KNOWN:
         return None
-    import_module("drydock_plugin.forking")  # what it raises makes vLLM go on without
+    import_module("drydock_plugin.forking")  # if it raises, vLLM continues without this plugin
     gc.disable()
     return "drydock_plugin.forking.ForkingCpuPlatform"
 
 
 def imported() -> None:
-    """Look for garbage again, though not in modules, and inspect models here. Called once all is imported.
+    """Enable garbage collection again, and inspect models in this process. Called when all imports are done.
 
-    What is frozen is not written to by the collector, so that forked processes go on sharing its memory.
+    Objects that exist now are frozen: the collector does not write to them, so forked processes share their memory.
     """
     gc.freeze()
     gc.enable()
@@ -51,9 +52,9 @@ def imported() -> None:
 
 
 def call(inspect: Callable[[], _T]) -> _T:
-    """Return what a model's inspection says, from this very process.
+    """Inspect a model in this process and return the result.
 
-    vLLM inspects in a process of its own lest this one initialise CUDA (model_executor/models/registry.py), and then
-    imports the model's module again to serve it.
+    vLLM uses a separate process, so that the main one does not initialise CUDA (model_executor/models/registry.py).
+    The module of the model would then be imported twice.
     """
     return inspect()

@@ -1,4 +1,4 @@
-"""vLLM's CPU platform, except that it keeps how processes are started as the plan chose it."""
+"""vLLM's CPU platform with the start method of processes (fork or spawn) that the plan chose."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from vllm.platforms.cpu import CpuPlatform
 from . import METHOD
 
 if TYPE_CHECKING:
-    from vllm.config import VllmConfig  # which is half imported when this is
+    from vllm.config import VllmConfig  # not at run time: vLLM is still importing it
 
 THEIRS, OURS = "vllm.v1.worker.cpu_worker.CPUWorker", "drydock_plugin.worker.Worker"
 
 
 class ForkingCpuPlatform(CpuPlatform):  # type: ignore[misc]  # vLLM is not installed where this is checked
-    """The CPU platform, whose engine core is forked from the API server instead of importing all of it again.
+    """The CPU platform, with the engine core forked from the API server so that it does not import everything again.
 
-    CpuPlatform sets `spawn` whatever the user said (vLLM 0.32 platforms/cpu.py), for the OpenMP settings of worker
-    processes, which an engine core that computes itself has none of.
+    CpuPlatform always sets `spawn` (vLLM 0.32 platforms/cpu.py), because of the OpenMP settings of worker processes.
+    An engine core that computes in its own process has no worker processes.
     """
 
     @classmethod
     def check_and_update_config(cls, vllm_config: VllmConfig) -> None:
-        """Settle the configuration as vLLM does, then restore the method."""
+        """Update the configuration as vLLM does, then restore the start method and set our worker class."""
         method = os.environ.get(METHOD)
         super().check_and_update_config(vllm_config)
         if method:

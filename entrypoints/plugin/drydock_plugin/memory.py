@@ -1,4 +1,4 @@
-"""Zeros of the kernel's: memory that is not written to before anything is kept in it."""
+"""Zeroed memory from the kernel, which need not be written before its first use."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from collections.abc import Sequence
 from typing import Any
 
 LARGE = 64 << 20
-"""Bytes from which a tensor of zeros is taken from the kernel."""
+"""Smallest tensor of zeros, in bytes, that is taken from the kernel."""
 PART = 4 << 20
-"""Bytes that are made present at a time."""
+"""Bytes to populate in one system call."""
 POPULATE_WRITE = 23
-"""MADV_POPULATE_WRITE of Linux 5.14 (madvise(2)): give all pages now."""
+"""MADV_POPULATE_WRITE of Linux 5.14 (madvise(2)): allocate all pages now."""
 
 
 def is_large(sizes: Sequence[Any]) -> bool:
-    """Tell whether these are the sizes of one large flat tensor."""
+    """Tell whether these are the sizes of a large one-dimensional tensor."""
     return len(sizes) == 1 and isinstance(sizes[0], int) and sizes[0] >= LARGE
 
 
 def reserve(size: int) -> mmap.mmap:
-    """Return that many bytes of zeros, in huge pages where there are any; a thread sees to it that they are there.
+    """Return `size` bytes of zeros, in huge pages where possible. A thread allocates the pages.
 
-    So a lack of memory shows within seconds, as when it is all written to, and not under load hours later.
+    In this way a lack of memory shows within seconds, and not hours later under load.
     """
     memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
@@ -33,9 +33,9 @@ def reserve(size: int) -> mmap.mmap:
 
 
 def populate(memory: mmap.mmap) -> None:
-    """Have the kernel give every page, without holding up the interpreter; older kernels give each when it is needed.
+    """Make the kernel allocate every page, without blocking the interpreter. Older kernels allocate on first use.
 
-    Part by part, since nobody else changes this process's mappings while one is given.
+    It is done in parts, because other changes to this process's mappings wait while one part is allocated.
     """
     madvise = ctypes.CDLL(None).madvise
     address, size = ctypes.addressof(ctypes.c_char.from_buffer(memory)), len(memory)

@@ -1,4 +1,4 @@
-"""vLLM's CPU worker, except that its KV cache is not filled with zeros while the server's start waits for it."""
+"""vLLM's CPU worker with a KV cache from zeroed kernel memory, so that the start does not wait for it to be filled."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ZerosOfTheKernel(TorchFunctionMode):  # type: ignore[misc]  # torch is not installed where this is checked
-    """While it is entered, large flat tensors of zero bytes are memory that the kernel gives as zeros anyway."""
+    """While this mode is active, large one-dimensional tensors of zero bytes use memory that the kernel has zeroed."""
 
     def __torch_function__(
         self,
@@ -25,7 +25,7 @@ class ZerosOfTheKernel(TorchFunctionMode):  # type: ignore[misc]  # torch is not
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Answer `torch.zeros(bytes, dtype=torch.int8)` of the CPU, and pass everything else on."""
+        """Replace `torch.zeros(bytes, dtype=torch.int8)` on the CPU; pass every other call on."""
         options = dict(kwargs or {})
         flat = options.keys() == {"dtype", "device"} and options["dtype"] is torch.int8 and is_large(args)
         if func is torch.zeros and flat and torch.device(options["device"]).type == "cpu":
@@ -34,9 +34,9 @@ class ZerosOfTheKernel(TorchFunctionMode):  # type: ignore[misc]  # torch is not
 
 
 class Worker(CPUWorker):  # type: ignore[misc]  # vLLM is not installed where this is checked
-    """The CPU worker, with such a KV cache."""
+    """The CPU worker with a KV cache from zeroed kernel memory."""
 
     def initialize_from_config(self, kv_cache_config: KVCacheConfig) -> None:
-        """Allocate the KV cache as vLLM does (v1/worker/utils.py, allocate_kv_cache), with zeros of the kernel's."""
+        """Allocate the KV cache as vLLM does (v1/worker/utils.py, allocate_kv_cache), but from zeroed kernel memory."""
         with ZerosOfTheKernel():
             super().initialize_from_config(kv_cache_config)

@@ -122,7 +122,7 @@ def test_a_server_that_reads_no_command_line_fails_the_build(tmp_path: Path) -> 
     (tmp_path / "server.py").write_text("")
     with pytest.raises(subprocess.CalledProcessError) as raised:
         run("vllm_flags.py", "server", tmp_path / "flags.json", PYTHONPATH=str(tmp_path))
-    assert "server: ended without reading its command line" in raised.value.stderr
+    assert "server: ended without parsing its command line" in raised.value.stderr
     assert not (tmp_path / "flags.json").exists()
 
 
@@ -282,7 +282,7 @@ def test_what_was_trimmed_is_not_written_again(site: Path) -> None:
 
 def test_a_distribution_that_is_not_there_is_said_and_nothing_is_touched(site: Path) -> None:
     before = sorted(site.rglob("*"))
-    assert run("trim.py", site, "other", "--drop", "*") == "other: not installed here, nothing to trim\n"
+    assert run("trim.py", site, "other", "--drop", "*") == "other: not installed, nothing to trim\n"
     assert sorted(site.rglob("*")) == before
 
 

@@ -1,7 +1,7 @@
-"""Huawei Ascend NPUs: device files and PCI first, then npu-smi, which alone knows memory, health and numbering.
+"""Huawei Ascend NPUs: reads device files and PCI, then npu-smi, the only source of memory, health and numbering.
 
-A device here is what torch_npu counts: a chip, or die. An A3 card has two, a 300I Duo too. The kernel numbers
-/dev/davinciN by physical id; the runtime counts what the container was given from 0 (the logic id).
+A device is what torch_npu counts: a chip, or die. A3 and 300I Duo cards have two. The kernel numbers /dev/davinciN by
+physical id. The runtime numbers the devices of the container from 0 (logic id).
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_id_list
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.ascend import npu_smi
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x19e5"
 PROCESSING = ("0x12",)
-"""PCI class of processing accelerators: Huawei sells network cards too."""
+"""PCI class of processing accelerators. Huawei's network cards have another class."""
 
 _PCI = {
     "0xd500": "ascend310p",
@@ -25,7 +25,7 @@ _PCI = {
     "0xd802": "ascend910b",
     "0xd803": "ascend910_93",
 }
-"""Device id → what kernels are compiled for, in CANN's words; the ids as Ascend's log collector names them."""
+"""PCI device id → target that kernels are compiled for, in CANN's names. The ids are from Ascend's log collector."""
 
 _FAMILIES = (
     ("910_93", "ascend910_93"),
@@ -35,7 +35,7 @@ _FAMILIES = (
     ("310B", "ascend310b"),
     ("950", "ascend950"),
 )
-"""Part of a chip's name → the same, where PCI does not tell; vllm-ascend's setup.py tells chips apart so."""
+"""Part of a chip's name → the same target, for unknown PCI ids. vllm-ascend's setup.py uses the same parts."""
 
 _ROOT = "/usr/local/Ascend"
 _INSTALLED = "/etc/ascend_install.info"
@@ -45,33 +45,31 @@ _TOOLKITS = (
     "ascend-toolkit/latest/ascend_toolkit_install.info",
 )
 HCCN = "/etc/hccn.conf"
-"""`address_0=…` for each chip, as hccn_tool writes it; in a recorded host only which of them are there."""
+"""`address_0=…` for each chip, as hccn_tool writes it. A recorded host has only the names, not the addresses."""
 _TOOL = "npu-smi"
 _MOUNT = (
-    "npu-smi, which alone knows memory and health: docker run -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro"
+    "npu-smi, the only source of memory and health: docker run -v /usr/local/bin/npu-smi:/usr/local/bin/npu-smi:ro"
     " -v /usr/local/dcmi:/usr/local/dcmi:ro -v /usr/local/Ascend/driver:/usr/local/Ascend/driver:ro"
 )
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
-    """Return the NPUs that this container was given."""
-    del env  # ASCEND_RT_VISIBLE_DEVICES is the user's choice among them, which decisions respect
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
+    """Return the NPUs of this container."""
+    del env  # decisions apply ASCEND_RT_VISIBLE_DEVICES
     paths = host.glob("/dev/davinci[0-9]*")
     if not paths:
-        return Seen(versions=_versions(host, run, None))
+        return ProbeResult(versions=_versions(host, run, None))
     functions = {function.bus: function for function in pci.find(host, VENDOR, kinds=PROCESSING)}
-    table = ask(host, run, (_TOOL, "info"), npu_smi.parse_info)
+    table = run_tool(host, run, (_TOOL, "info"), npu_smi.parse_info)
     if table is None:
         if not any(failure.where.startswith(_TOOL) for failure in host.failures):
-            host.fail(_TOOL, "no such command", _MOUNT)
-        return Seen(_from_files(paths, functions), versions=_versions(host, run, None))
+            host.fail(_TOOL, "command not found", _MOUNT)
+        return ProbeResult(_from_files(paths, functions), versions=_versions(host, run, None))
     if len(table.chips) < len(paths):
         found = f"{len(table.chips)} chips, for {', '.join(paths)}"
-        host.fail(
-            f"{_TOOL} info", found, "a chip for each device file; one that is missing is off the bus, or not ready"
-        )
-    mapping = ask(host, run, (_TOOL, "info", "-m"), npu_smi.parse_mapping) or ()
-    topology = ask(host, run, (_TOOL, "info", "-t", "topo"), npu_smi.parse_topology)
+        host.fail(f"{_TOOL} info", found, "a chip for each device file; a missing chip is off the bus or not ready")
+    mapping = run_tool(host, run, (_TOOL, "info", "-m"), npu_smi.parse_mapping) or ()
+    topology = run_tool(host, run, (_TOOL, "info", "-t", "topo"), npu_smi.parse_topology)
     families = {bus: _PCI.get(function.device, "") for bus, function in functions.items()}
     devices = tuple(
         device._replace(architecture=families.get(device.bus) or device.architecture)
@@ -81,7 +79,7 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     given = _given(host, placed, paths)
     numbers = {device.number: order for order, device in enumerate(given)} if given != placed else {}
     ours = [link for link in links if not numbers or {link.first, link.second} <= set(numbers)]
-    return Seen(
+    return ProbeResult(
         tuple(device._replace(number=numbers.get(device.number, device.number)) for device in given),
         tuple(Link(numbers.get(a, a), numbers.get(b, b), kind) for a, b, kind in ours),
         _versions(host, run, table),
@@ -90,12 +88,12 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
 
 
 def _given(host: Host, devices: tuple[Device, ...], paths: tuple[str, ...]) -> tuple[Device, ...]:
-    """Return the devices whose files are here, where the tool lists more of them than there are files."""
+    """Return the devices that have a device file, if the tool lists more devices than there are files."""
     if len(devices) <= len(paths):
         return devices
     given = tuple(device for device in devices if device.path)
     if len(given) != len(paths):
-        found = f"{len(devices)} chips, and which of them {', '.join(paths)} are is not to be told"
+        found = f"{len(devices)} chips, of which the ones for {', '.join(paths)} cannot be identified"
         host.fail(f"{_TOOL} info", found, "as many chips as device files: docker run --device /dev/davinci<N> for each")
     return given or devices
 
@@ -104,7 +102,7 @@ def _given(host: Host, devices: tuple[Device, ...], paths: tuple[str, ...]) -> t
 
 
 def _from_files(paths: tuple[str, ...], functions: Mapping[str, pci.Pci]) -> tuple[Device, ...]:
-    """Return what the device files and PCI alone tell: how many, and which family where all are of one."""
+    """Return the devices as known from device files and PCI: their number, and their family if all have the same."""
     families = {_PCI.get(function.device, "") for function in functions.values()}
     family = families.pop() if len(families) == 1 else ""
     return tuple(
@@ -120,22 +118,25 @@ def _last(path: str) -> int:
 def _devices(
     host: Host, table: npu_smi.NpuSmiTable, mapping: tuple[npu_smi.NpuSmiMapping, ...], paths: tuple[str, ...]
 ) -> tuple[Device, ...]:
-    """Join the chips with their logic ids, and these with the device files, in the runtime's order."""
+    """Match the chips with their logic ids and device files, in the order of the runtime."""
     places = {(place.npu, place.chip): place for place in mapping}
     joined = [(_logical(chip, places, order), chip) for order, chip in enumerate(table.chips)]
     joined.sort(key=lambda pair: pair[0])
     numbers = [_last(path) for path in paths]
-    told = [_physical(chip, places) for _, chip in joined]
-    if None in told and len(numbers) == len(joined):  # the runtime counts device files in their order
-        told = [told[order] if told[order] is not None else number for order, number in enumerate(numbers)]
+    physical_ids = [_physical(chip, places) for _, chip in joined]
+    if None in physical_ids and len(numbers) == len(joined):  # the runtime counts device files in their order
+        physical_ids = [number if known is None else known for known, number in zip(physical_ids, numbers, strict=True)]
     elif len(numbers) < len(joined) and len({chip.npu for _, chip in joined}) == len(joined):
-        told = [chip.npu if place is None else place for place, (_, chip) in zip(told, joined, strict=True)]
-    shared = {npu for npu in (chip.npu for chip in table.chips) if sum(chip.npu == npu for chip in table.chips) > 1}
+        physical_ids = [
+            chip.npu if known is None else known for known, (_, chip) in zip(physical_ids, joined, strict=True)
+        ]
+    npus = [chip.npu for chip in table.chips]
+    shared = {npu for npu in npus if npus.count(npu) > 1}
     return tuple(
         _device(host, table, chip, places, shared)._replace(
             number=logical, module_id=physical, path=_path(physical, paths)
         )
-        for (logical, chip), physical in zip(joined, told, strict=True)
+        for (logical, chip), physical in zip(joined, physical_ids, strict=True)
     )
 
 
@@ -183,21 +184,24 @@ def _device(
 
 
 def _bus(chip: npu_smi.NpuSmiChip) -> str:
-    """Return a PCI address as /sys writes it: tools use capitals, and domains of none to eight digits."""
+    """Return a PCI address as /sys writes it. The tool uses capitals, and domains of up to eight digits or none."""
     head, _, rest = chip.bus.lower().rpartition(":")
     domain, _, bus = head.rpartition(":")
     return f"{domain[-4:].zfill(4)}:{bus}:{rest}" if rest else ""
 
 
 def _busy(table: npu_smi.NpuSmiTable, chip: npu_smi.NpuSmiChip) -> bool | None:
-    """Tell whether processes hold a chip; None where the table says nothing of its card."""
+    """Tell whether a process uses a chip; None if the table does not list the processes of its card."""
     if chip.npu not in table.asked:
         return None
     return bool({(chip.npu, chip.chip), (chip.npu, None)} & table.running)
 
 
 def architecture(names: str, *, several: bool) -> str:
-    """Return what kernels are compiled for; an A3 calls itself Ascend910, as the first 910 did, which has one die."""
+    """Return the target that kernels are compiled for.
+
+    An A3 has the name Ascend910, as the first 910, which has one die.
+    """
     capital = names.upper()
     family = next((family for part, family in _FAMILIES if part in capital), "")
     if family or "910" not in capital:
@@ -211,7 +215,7 @@ def architecture(names: str, *, several: bool) -> str:
 def _placed(
     host: Host, devices: tuple[Device, ...], table: npu_smi.NpuSmiTable, topology: npu_smi.NpuSmiTopology | None
 ) -> tuple[tuple[Device, ...], tuple[Link, ...]]:
-    """Add what the topology knows: links, and the CPUs near a device where PCI does not say."""
+    """Return the devices with their nearby CPUs, if PCI did not report them, and the links between devices."""
     if topology is None:
         return devices, ()
     labels = {_label(device, table, topology): device for device in devices}
@@ -229,7 +233,7 @@ def _placed(
 
 
 def _label(device: Device, table: npu_smi.NpuSmiTable, topology: npu_smi.NpuSmiTopology) -> int:
-    """Return how the topology numbers a device: by physical id, by card, or where cards have several, by logic id."""
+    """Return the number of a device in the topology: physical id, card, or logic id if cards have several devices."""
     if topology.numbering == "Phy-ID" and device.module_id is not None:
         return device.module_id
     cards = [chip.npu for chip in table.chips if device.bus and _bus(chip) == device.bus]
@@ -252,7 +256,10 @@ def _nodes(host: Host) -> dict[int, int]:
 
 
 def _hccn(host: Host, devices: tuple[Device, ...]) -> dict[str, str]:
-    """Tell how many chips have no address in HCCL's configuration, where that was given; addresses stay unrecorded."""
+    """Return the number of chips without an address in HCCL's configuration, if there is one.
+
+    Addresses are not recorded.
+    """
     text = host.lookup(HCCN, _addressed)
     if text is None:
         return {}
@@ -283,7 +290,7 @@ def _versions(host: Host, run: Run, table: npu_smi.NpuSmiTable | None) -> dict[s
     }
     if table and not found["firmware"]:
         card = str(table.chips[0].npu)
-        board = ask(host, run, (_TOOL, "info", "-t", "board", "-i", card), npu_smi.parse_fields) or nothing
+        board = run_tool(host, run, (_TOOL, "info", "-t", "board", "-i", card), npu_smi.parse_fields) or nothing
         found["firmware"] = board.get("firmware version", "")
     return {name: version for name, version in found.items() if version and version != "NA"}
 

@@ -1,8 +1,8 @@
-"""Reads what npu-smi prints. Pure; each parse_* raises ValueError that quotes the line it does not understand.
+"""Parses the output of npu-smi. Pure. Each parse_* raises ValueError that quotes the line it cannot parse.
 
-Tables differ between chips and between versions: 310 and 310P have a column Device and no HBM, 910B has neither Device
-nor Phy-ID, A3 has Phy-ID and several chips a card, 950 has no column Chip, boards without PCIe write NA, and widths
-change. So every cell is read by the name in its header, and a name that is not known is passed over.
+Tables differ between chips and versions: 310 and 310P have a column Device and no HBM, 910B has neither Device nor
+Phy-ID, A3 has Phy-ID and several chips a card, 950 has no column Chip, boards without PCIe print NA, and widths change.
+So every cell is read by the name in its header. Unknown names are ignored.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 _SLASH = re.compile(r"\s*/\s*")
 _WORD = re.compile(r"\S+")
@@ -38,32 +38,32 @@ class NpuSmiChip(NamedTuple):
     """One chip of `npu-smi info`."""
 
     npu: int
-    """Of the card, as the host numbers it."""
+    """Number of the card on the host."""
     chip: int
-    """Within the card."""
+    """Number of the chip on the card."""
     name: str
     health: str
     physical: int | None
-    """Where the table has a column Phy-ID."""
+    """From the column Phy-ID, if the table has it."""
     logical: int | None
-    """Where the table has a column Device."""
+    """From the column Device, if the table has it."""
     bus: str
     """PCI address; empty for boards without one."""
     memory_used: int | None
     memory_total: int | None
-    """Bytes, of the HBM where the chip has some."""
+    """Bytes of the HBM, or of the chip's other memory if it has no HBM."""
 
 
 class NpuSmiTable(NamedTuple):
     """`npu-smi info`."""
 
     version: str
-    """Of the tool, which is the driver's too; empty where it does not say."""
+    """Version of the tool, which is also the driver's; empty if it is not printed."""
     chips: tuple[NpuSmiChip, ...]
     running: frozenset[tuple[int, int | None]]
-    """Card and chip that processes hold; a table that names only cards leaves the chip out."""
+    """Card and chip that processes use. The chip is None in tables that name only cards."""
     asked: frozenset[int]
-    """Cards whose processes the table tells of."""
+    """Cards whose processes the table lists."""
 
 
 class NpuSmiMapping(NamedTuple):
@@ -80,26 +80,26 @@ class NpuSmiTopology(NamedTuple):
     """`npu-smi info -t topo`."""
 
     numbering: str
-    """What the labels count: NPU or Phy-ID."""
+    """Kind of the labels: NPU or Phy-ID."""
     links: Mapping[tuple[int, int], str]
     """Kind of each pair, the lower number first."""
     cpus: Mapping[int, tuple[int, ...]]
-    """Near each; empty where the table has no affinity."""
+    """CPUs near each device; empty if the table has no affinity column."""
 
 
 # --- npu-smi info ---------------------------------------------------------------------------------------------------
 
 
 def parse_info(text: str) -> NpuSmiTable:
-    """Parse `npu-smi info`: the chips, and which of them processes hold."""
+    """Parse `npu-smi info`: the chips, and which of them are in use."""
     version = _VERSION.search(text)
     chips, processes = _split(_lines(text))
     found = tuple(_chips(chips))
     if not found:
-        raise unknown(next(iter(text.split("\n", 1)[0:1])), "the table of `npu-smi info`, a card at least")
+        raise parse_error(text.split("\n", 1)[0], "the table of `npu-smi info` with at least one card")
     places = [(chip.npu, chip.chip) for chip in found]
     if len(set(places)) < len(places):
-        raise unknown(text.split("\n", 1)[0], "each chip once")
+        raise parse_error(text.split("\n", 1)[0], "each chip once")
     running, asked = _processes(processes)
     return NpuSmiTable(version[1] if version else "", found, running, asked)
 
@@ -111,7 +111,7 @@ def _lines(text: str) -> list[str]:
 
 
 def _split(lines: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Part the table of processes from the table of chips."""
+    """Split the lines into the table of chips and the table of processes."""
     tables: tuple[list[str], list[str]] = ([], [])
     current = 0
     for line in lines:
@@ -121,7 +121,7 @@ def _split(lines: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def _chips(lines: list[str]) -> Iterator[NpuSmiChip]:
-    """Read pairs of rows: of the card, then of the chip."""
+    """Yield a chip for each pair of rows: one of the card, one of the chip."""
     card_header = chip_header = ""
     card = ""
     for line in filter(None, lines):
@@ -138,13 +138,13 @@ def _chips(lines: list[str]) -> Iterator[NpuSmiChip]:
             yield _chip(_columns(card_header, card), _columns(chip_header, line), f"{card} {line}")
             card = ""
     if card:
-        raise unknown(card, "a second row that tells of the chip")
+        raise parse_error(card, "a second row with the chip")
 
 
 def _chip(card: Mapping[str, str], chip: Mapping[str, str], line: str) -> NpuSmiChip:
     npu = _number(card.get("NPU", ""))
     if npu is None or not card.get("Name") or not card.get("Health"):
-        raise unknown(line, "a card's number, name and health")
+        raise parse_error(line, "a card's number, name and health")
     bus = chip.get("Bus-Id", "")
     used, total = _memory(chip)
     return NpuSmiChip(
@@ -172,10 +172,10 @@ def _memory(chip: Mapping[str, str]) -> tuple[int | None, int | None]:
 
 
 def _columns(header: str, row: str) -> dict[str, str]:
-    """Return each column's value by its name; a row with other cells than its header's is not understood."""
+    """Return the value of each column by its name. Raises ValueError if the row has not as many cells as the header."""
     names, values = header.strip("|").split("|"), _SLASH.sub("/", row).strip("|").split("|")
     if len(names) != len(values):
-        raise unknown(row, f"{len(names)} cells, as in the header")
+        raise parse_error(row, f"{len(names)} cells, as in the header")
     found: dict[str, str] = {}
     for name, value, raw in zip(names, values, row.strip("|").split("|"), strict=True):
         found.update(_cell(name, value, raw))
@@ -183,7 +183,7 @@ def _columns(header: str, row: str) -> dict[str, str]:
 
 
 def _cell(header: str, value: str, raw: str) -> dict[str, str]:
-    """Share a cell's words among its columns: one each; a name of two words takes both; blanks by their place."""
+    """Assign the words of a cell to its columns: one word each, or several to Name. Missing words go by position."""
     names, words = header.split(), value.split()
     extra = len(words) - len(names)
     if extra > 0 and "Name" in names:
@@ -201,7 +201,7 @@ def _cell(header: str, value: str, raw: str) -> dict[str, str]:
 
 
 def _processes(lines: list[str]) -> tuple[frozenset[tuple[int, int | None]], frozenset[int]]:
-    """Return what is held, and which cards the table tells of; a row that is none of a process is passed over."""
+    """Return the chips in use, and the cards that the table lists. Rows without a process are ignored."""
     running: set[tuple[int, int | None]] = set()
     asked: set[int] = set()
     for line in lines[1:]:
@@ -220,7 +220,7 @@ def _words(line: str) -> list[str]:
 
 
 def _number(text: str) -> int | None:
-    """Return a card's, chip's or device's number; None for blanks, dashes and NA."""
+    """Return the number of a card, chip or device; None for blanks, dashes and NA."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 6 else None  # noqa: PLR2004 - 65535 at most
 
 
@@ -228,29 +228,29 @@ def _number(text: str) -> int | None:
 
 
 def parse_mapping(text: str) -> tuple[NpuSmiMapping, ...]:
-    """Parse `npu-smi info -m`: which number the runtime gives each chip; management processors have none.
+    """Parse `npu-smi info -m`: the number that the runtime gives each chip. Management processors have none.
 
-    An Atlas 950 names no logical number: there it is the card's.
+    On an Atlas 950 the column is missing; the number is that of the card.
     """
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if line.startswith("NPU ID")), None)
     if start is None:
-        raise unknown(lines[0] if lines else "", "a header with NPU ID")
+        raise parse_error(lines[0] if lines else "", "a header with NPU ID")
     names = _COLUMNS.findall(lines[start])
     found = tuple(filter(None, (_place(names, line) for line in lines[start + 1 :])))
     if not found:
-        raise unknown(lines[start], "a chip at least")
+        raise parse_error(lines[start], "at least one chip")
     return found
 
 
 def _place(names: list[str], line: str) -> NpuSmiMapping | None:
     words = line.split(maxsplit=len(names) - 1)
     if len(words) < len(names):
-        raise unknown(line, f"{len(names)} columns, as in the header")
+        raise parse_error(line, f"{len(names)} columns, as in the header")
     row = dict(zip(names, words, strict=True))
     npu, chip = _number(row["NPU ID"]), _number(row.get("Chip ID", "0"))
     if npu is None or chip is None:
-        raise unknown(line, "a card's and a chip's number")
+        raise parse_error(line, "the numbers of a card and a chip")
     logical = _number(row.get("Chip Logic ID", row["NPU ID"]))
     if logical is None:
         return None
@@ -261,11 +261,11 @@ def _place(names: list[str], line: str) -> NpuSmiMapping | None:
 
 
 def parse_topology(text: str) -> NpuSmiTopology:
-    """Parse `npu-smi info -t topo`: how devices reach each other, and the CPUs near them where it says so."""
+    """Parse `npu-smi info -t topo`: the links between devices, and the CPUs near them if it has an affinity column."""
     lines = [line.split() for line in text.splitlines() if line.strip()]
     header = next((words for words in lines if _LABEL.fullmatch(words[0]) and not _is_row(words)), None)
     if header is None:
-        raise unknown(text.strip().split("\n", 1)[0], "a header with NPU0 or Phy-ID0")
+        raise parse_error(text.strip().split("\n", 1)[0], "a header with NPU0 or Phy-ID0")
     labels = [_LABEL.fullmatch(word) for word in header if word not in ("CPU", "NUMA", "Affinity")]
     numbers = [int(label[2]) if label else None for label in labels]
     links: dict[tuple[int, int], str] = {}
@@ -281,13 +281,13 @@ def parse_topology(text: str) -> NpuSmiTopology:
 
 
 def _is_row(words: list[str]) -> bool:
-    """Tell a row, whose second word says how to reach somebody, from the header, where it is a label."""
+    """Tell a row from the header: the second word of a row is a kind of link, that of the header is a label."""
     return len(words) > 1 and not _LABEL.fullmatch(words[1]) and words[1] not in ("CPU", "NUMA")
 
 
 def _row(own: int, numbers: list[int | None], words: list[str]) -> dict[tuple[int, int], str]:
     if len(words) <= len(numbers):
-        raise unknown(" ".join(words), f"{len(numbers)} columns, as in the header")
+        raise parse_error(" ".join(words), f"{len(numbers)} columns, as in the header")
     kinds = zip(numbers, words[1:], strict=False)
     return {
         (own, other): kind for other, kind in kinds if other is not None and other > own and kind not in ("X", "NA")
@@ -295,7 +295,7 @@ def _row(own: int, numbers: list[int | None], words: list[str]) -> dict[tuple[in
 
 
 def _affinity(words: list[str]) -> tuple[int, ...]:
-    """Return the CPUs of the last columns; a topology without them, or with NA, has none."""
+    """Return the CPUs in the last columns; none if the columns are missing or NA."""
     try:
         return parse_id_list("".join(words))
     except ValueError:
@@ -307,7 +307,7 @@ def parse_fields(text: str) -> dict[str, str]:
     pairs = (line.partition(":") for line in text.splitlines())
     fields = {key.strip().lower(): value.strip() for key, colon, value in pairs if colon and key.strip()}
     if not fields:
-        raise unknown(text.strip().split("\n", 1)[0], "lines `key : value`")
+        raise parse_error(text.strip().split("\n", 1)[0], "lines `key : value`")
     return fields
 
 
@@ -316,5 +316,5 @@ def parse_keys(text: str) -> dict[str, str]:
     pairs = (line.partition("=") for line in text.splitlines())
     fields = {key.strip().lower(): value.strip() for key, equals, value in pairs if equals and key.strip()}
     if not fields:
-        raise unknown(text.strip().split("\n", 1)[0], "lines key=value")
+        raise parse_error(text.strip().split("\n", 1)[0], "lines key=value")
     return fields

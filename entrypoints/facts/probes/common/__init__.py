@@ -1,1 +1,1 @@
-"""What any host has: processors, PCI devices, kernel settings, limits; and running vendors' tools."""
+"""Facts of any host (processors, PCI devices, kernel settings, limits), and how vendor tools are run."""

@@ -1,14 +1,11 @@
-"""The processor: instruction set, hardware threads, NUMA nodes. On `cpu` there is no device besides it.
-
-Every accelerator's facts take these three from here.
-"""
+"""The processor: instruction set, hardware threads, NUMA nodes. All accelerators use it; on `cpu` it is the device."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from entrypoints.core.parse import parse_fields, parse_id_list, parse_line, parse_meminfo, parse_number
-from entrypoints.core.records import Cpu, Memory, Node, Processor, Seen
+from entrypoints.core.records import Cpu, Memory, Node, ProbeResult, Processor
 from entrypoints.host.host import Host, Run
 
 _CPU = "/sys/devices/system/cpu"
@@ -27,16 +24,16 @@ _ARM_VENDORS = {
     "0x70": "Phytium",
     "0xc0": "Ampere",
 }
-"""`CPU implementer` of /proc/cpuinfo, from arch/arm64/include/asm/cputype.h."""
+"""`CPU implementer` in /proc/cpuinfo → vendor, from arch/arm64/include/asm/cputype.h."""
 
 
-def look(_host: Host, _run: Run, _env: Mapping[str, str]) -> Seen:
-    """Return no device: vLLM's CPU backend runs on the processor itself."""
-    return Seen()
+def probe(_host: Host, _run: Run, _env: Mapping[str, str]) -> ProbeResult:
+    """Return no devices, because vLLM's CPU backend runs on the processor."""
+    return ProbeResult()
 
 
 def processor(host: Host, architecture: str) -> Processor:
-    """Read /proc/cpuinfo, whose layout is each architecture's own."""
+    """Read /proc/cpuinfo. Its layout depends on the architecture."""
     parse = _LAYOUTS.get(architecture, _parse_other)
     unknown = Processor(architecture, "", "", ())
     found = host.parsed("/proc/cpuinfo", lambda text: parse(architecture, parse_fields(text)), unknown)
@@ -92,14 +89,14 @@ _LAYOUTS = {
 
 
 def online(host: Host, allowed: tuple[int, ...]) -> tuple[int, ...]:
-    """Read which CPUs the host runs; where it does not say, those that are allowed."""
+    """Return the CPUs that are online, or the allowed ones if the kernel does not report it."""
     return host.parsed(f"{_CPU}/online", parse_id_list, allowed)
 
 
 def cpus(host: Host, usable: tuple[int, ...], nodes_of: Mapping[int, int]) -> tuple[Cpu, ...]:
-    """Read core, socket and siblings of the CPUs that are online and allowed.
+    """Return core, socket and siblings of the CPUs that are online and allowed.
 
-    One file is read for each core and two for each socket, since a host may have hundreds of threads.
+    A host may have hundreds of threads, so one file is read for each core and two for each socket.
     """
     siblings: dict[int, tuple[int, ...]] = {}
     sockets: dict[int, int] = {}
@@ -119,7 +116,7 @@ def cpus(host: Host, usable: tuple[int, ...], nodes_of: Mapping[int, int]) -> tu
 
 
 def _group(host: Host, number: int, names: tuple[str, str]) -> dict[int, tuple[int, ...]]:
-    """Return each member of a CPU's group with the whole group; kernels name the file in one of two ways."""
+    """Return each member of a CPU's group → the whole group. The file has one of two names, depending on the kernel."""
     for name in names:
         members: tuple[int, ...] = host.parsed(f"{_CPU}/cpu{number}/topology/{name}", parse_id_list, ())
         if number in members:
@@ -128,12 +125,12 @@ def _group(host: Host, number: int, names: tuple[str, str]) -> dict[int, tuple[i
 
 
 def _parse_id(text: str) -> int:
-    """Parse a topology id; virtual machines that do not know it say -1."""
+    """Parse a topology id, which is -1 in virtual machines that do not know it."""
     return -1 if text.strip() == "-1" else parse_number(text)
 
 
 def allowed_ids(host: Host, status: Mapping[str, str], key: str) -> tuple[int, ...]:
-    """Read a list such as `Cpus_allowed_list` out of this process's status."""
+    """Return a list such as `Cpus_allowed_list` from the status of this process."""
     try:
         return parse_id_list(status[key])
     except (KeyError, ValueError):
@@ -144,16 +141,16 @@ def allowed_ids(host: Host, status: Mapping[str, str], key: str) -> tuple[int, .
 def nodes(
     host: Host, status: Mapping[str, str], running: tuple[int, ...], memory: Memory
 ) -> tuple[tuple[Node, ...], dict[int, int]]:
-    """Read the NUMA nodes this process may take memory from, and which node each of the host's CPUs belongs to.
+    """Return the NUMA nodes that this process may allocate memory from, and the node of each CPU of the host.
 
-    A kernel without NUMA has no such folder: then everything is node 0.
+    A kernel without NUMA does not have the folder; then everything is node 0.
     """
     numbers: tuple[int, ...] = host.parsed(f"{_NODE}/online", parse_id_list, ())
     if not numbers:
         return (Node(0, running, memory.total, memory.available),), dict.fromkeys(running, 0)
     found = tuple(_node(host, number) for number in numbers)
     members = {cpu: node.id for node in found for cpu in node.cpus}
-    if "mems_allowed_list" not in status:  # a kernel without cpusets restricts nothing
+    if "mems_allowed_list" not in status:  # a kernel without cpusets allows all nodes
         return found, members
     allowed = allowed_ids(host, status, "mems_allowed_list")
     return tuple(node for node in found if node.id in allowed), members
@@ -167,7 +164,7 @@ def _node(host: Host, number: int) -> Node:
 
 
 def governor(host: Host, found: tuple[Cpu, ...]) -> str | None:
-    """Read the frequency governor of the first CPU that may be used."""
+    """Return the frequency governor of the first usable CPU."""
     if not found:
         return None
     return host.parsed(f"{_CPU}/cpu{found[0].id}/cpufreq/scaling_governor", parse_line, None)

@@ -1,11 +1,11 @@
-"""The tuning knobs of a host, as a container sees them: files of /sys and /proc. Facts only, no opinions."""
+"""Kernel settings of a host, read from /sys and /proc as a container sees them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from entrypoints.core.parse import parse_bracketed, parse_fields, parse_line, parse_number, parse_words
-from entrypoints.facts.probes.common.system import given
+from entrypoints.facts.probes.common.system import bounding_set
 from entrypoints.host.host import Host
 
 _CPU = "/sys/devices/system/cpu"
@@ -14,13 +14,13 @@ _SYS_NICE = 23
 """Bit of CAP_SYS_NICE, from linux/capability.h."""
 
 CLOCK = "/clock"
-"""In a recorded host: the time of day, in Unix seconds."""
+"""File of a recorded host: the time of day, in Unix seconds."""
 
 COMMAND_LINE = "/proc/cmdline"
-"""In a recorded host: only the words of BOOT, since the rest may name disks and secrets."""
+"""A recorded host has only the words of BOOT in this file, because the others may name disks and secrets."""
 
 BOOT = {"init_on_alloc": "init_on_alloc", "pci": "boot_pci"}
-"""Word of the kernel's command line → its knob. What a file of /sys says as well is read there."""
+"""Word of the kernel command line → its short name. Settings that /sys also shows are read from /sys."""
 
 KNOBS = {
     "turbo_disabled": (f"{_CPU}/intel_pstate/no_turbo", parse_line),
@@ -44,11 +44,11 @@ _SECCOMP = {"0": "disabled", "1": "strict", "2": "filter"}
 
 
 def knobs(host: Host, status: Mapping[str, str]) -> dict[str, str]:
-    """Read the knobs that this kernel has, each as text; `status` is /proc/self/status."""
+    """Return the settings that this kernel has, as text. `status` is /proc/self/status."""
     found = {name: host.parsed(path, parse, "") for name, (path, parse) in KNOBS.items()}
     found |= _idle(host) | _huge_pages(host) | _boot(host)
     found["seccomp"] = _SECCOMP.get(status.get("seccomp", ""), "")
-    found["sys_nice"] = _sys_nice(given(status))
+    found["sys_nice"] = _sys_nice(bounding_set(status))
     found["interfaces"] = " ".join(interfaces(host))
     found["rdma_devices"] = " ".join(path.rpartition("/")[2] for path in host.glob("/sys/class/infiniband/*"))
     found["clock"] = _clock(host)
@@ -63,9 +63,9 @@ def _sys_nice(capabilities: str) -> str:
 
 
 def _idle(host: Host) -> dict[str, str]:
-    """Read the deepest sleep that the first CPU may enter, and the microseconds that waking up from it takes.
+    """Return the deepest idle state that is enabled on the first CPU, and its wake-up time in microseconds.
 
-    One that is disabled does not count (kernel documentation, cpuidle, `disable`).
+    Source: kernel documentation, cpuidle (`disable`).
     """
     found: dict[str, str] = {}
     for path in host.glob(f"{_CPU}/cpu0/cpuidle/state[0-9]*/name"):
@@ -77,17 +77,17 @@ def _idle(host: Host) -> dict[str, str]:
 
 
 def _huge_pages(host: Host) -> dict[str, str]:
-    """Read how many huge pages nobody uses or has reserved, and the size of one in KiB."""
-    fields = parse_fields(host.texts.get("/proc/meminfo", ""))  # read before, as the memory's size
+    """Return the number of huge pages that are neither used nor reserved, and the page size in KiB."""
+    fields = parse_fields(host.texts.get("/proc/meminfo", ""))  # system.memory has read it
     try:
         free = parse_number(fields["hugepages_free"]) - parse_number(fields["hugepages_rsvd"])
         return {"hugepages_idle": str(max(0, free)), "hugepage_kib": fields["hugepagesize"].removesuffix(" kB")}
-    except (KeyError, ValueError):  # a kernel without them
+    except (KeyError, ValueError):  # a kernel without huge pages
         return {}
 
 
 def _boot(host: Host) -> dict[str, str]:
-    """Read a few words of the kernel's command line; `default` for one that it does not name."""
+    """Return the words of BOOT in the kernel command line; `default` for a word that is not there."""
     text = host.lookup(COMMAND_LINE, _known_words)
     if text is None:
         return {}
@@ -102,7 +102,7 @@ def _known_words(path: str) -> str:
 
 
 def interfaces(host: Host) -> tuple[str, ...]:
-    """Return the network interfaces that are up: those with a device of their own, else all but loopback."""
+    """Return the network interfaces that are up: the physical ones, or if there are none, all except loopback."""
     paths = [path.rpartition("/")[0] for path in host.glob(f"{_NET}/*/operstate")]
     states = {path: host.parsed(f"{path}/operstate", parse_line, "") for path in paths}
     running = [path for path, state in states.items() if state == "up"]
@@ -111,7 +111,7 @@ def interfaces(host: Host) -> tuple[str, ...]:
 
 
 def _clock(host: Host) -> str:
-    """Return the time of day in Unix seconds; empty where a recorded host does not say."""
+    """Return the time of day in Unix seconds; empty if a recorded host does not have it."""
     import time
 
     return (host.lookup(CLOCK, lambda _path: str(int(time.time()))) or "").strip()

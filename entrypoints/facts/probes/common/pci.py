@@ -1,4 +1,4 @@
-"""Finds a vendor's PCI devices, and what is near them, in /sys. IO, through `Host` alone."""
+"""Finds the PCI devices of a vendor in /sys, with their NUMA node and nearby CPUs. IO only through `Host`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ class Pci(NamedTuple):
 
 
 def find(host: Host, vendor: str, devices: tuple[str, ...] = (), kinds: tuple[str, ...] = ()) -> tuple[Pci, ...]:
-    """Return a vendor's functions (0x1da3), only those ids and classes (beginnings such as 0x12) if any are given."""
+    """Return the PCI functions of a vendor (0x1da3).
+
+    `devices` and `kinds` limit them to these device ids, and to classes that begin with one of `kinds`, such as 0x12.
+    """
     paths = (path.rpartition("/")[0] for path in host.glob(f"{_DEVICES}/*/vendor") if _word(host, path) == vendor)
     found = ((path, _word(host, f"{path}/device"), _word(host, f"{path}/class")) for path in paths)
     return tuple(
@@ -35,7 +38,7 @@ def find(host: Host, vendor: str, devices: tuple[str, ...] = (), kinds: tuple[st
 
 
 def near(host: Host, bus: str) -> tuple[int | None, tuple[int, ...]]:
-    """Return the NUMA node and the CPUs of a PCI address; tools write it in capitals, or with a longer domain."""
+    """Return the NUMA node and the CPUs near a PCI address, which may be in capitals or have a longer domain."""
     domain, _, rest = bus.lower().partition(":")
     path = f"{_DEVICES}/{domain[-4:]}:{rest}"
     return _node(host, path), _cpus(host, path)
@@ -47,7 +50,7 @@ def _cpus(host: Host, path: str) -> tuple[int, ...]:
 
 
 def _node(host: Host, path: str) -> int | None:
-    """Read the node; -1 is the kernel's word for not knowing."""
+    """Return the NUMA node; None if the kernel writes -1, which means unknown."""
     word = _word(host, f"{path}/numa_node")
     return int(word) if word.isascii() and word.isdigit() else None
 

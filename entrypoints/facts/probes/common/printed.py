@@ -1,4 +1,4 @@
-"""What vendor tools print, as values: JSON after warnings, sizes with units, PCI addresses. Pure."""
+"""Parses parts of what vendor tools print: JSON after warnings, sizes with units, PCI addresses. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import re
 from itertools import islice
 from typing import Any
 
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 _JSON = re.compile(r"^\s*[\[{]", re.MULTILINE)
 _STARTS = 8
-"""Lines that begin with a bracket before the answer: `[WARN] …` of a library."""
+"""Most lines beginning with a bracket to try: a library may print `[WARN] …` before the JSON."""
 _SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _POWER = {"": 0, "K": 1, "M": 2, "G": 3, "T": 4}
 _BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.IGNORECASE)
 
 
 def json_in(text: str) -> Any:
-    """Return the first JSON object, or list of objects, among what a tool printed, warnings before it; None if none."""
+    """Return the first JSON object, or list of objects, in the output of a tool; None if there is none."""
     import json
 
     decoder = json.JSONDecoder()
@@ -32,15 +32,15 @@ def json_in(text: str) -> Any:
 
 
 def loaded(text: str, expected: str) -> Any:
-    """Return the JSON value that a tool printed, whatever warnings stand before it. Raises ValueError."""
+    """Return the JSON value in the output of a tool, ignoring warnings before it. Raises ValueError."""
     value = json_in(text)
     if value is None:
-        raise unknown(text.strip() or "nothing", expected)
+        raise parse_error(text.strip() or "nothing", expected)
     return value
 
 
 def size_of(value: Any, unit: str = "") -> int | None:
-    """Return a size in bytes: {"value": 192, "unit": "GB"}, "32768.00 MiB", or a number in `unit`; None for none.
+    """Return a size in bytes of {"value": 192, "unit": "GB"}, "32768.00 MiB", or a number in `unit`; else None.
 
     AMD's and Intel's tools write MB and GB for powers of 1024.
     """
@@ -54,18 +54,18 @@ def size_of(value: Any, unit: str = "") -> int | None:
 
 
 def bus_of(value: Any) -> str:
-    """Return a PCI address as /sys writes it, 0000:83:00.0; empty for none. Tools shorten or lengthen the domain."""
+    """Return a PCI address as /sys writes it, 0000:83:00.0; empty if there is none. Tools vary the domain's width."""
     found = _BUS.search(str(value))
     return f"{(found[1] or '0000')[-4:]}:{found[2]}".lower() if found else ""
 
 
 def number_of(value: Any) -> int | None:
-    """Return a whole number that may be written as text; None for none."""
+    """Return a whole number, which may be given as text; None if it is not one."""
     text = str(value).strip()
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None  # noqa: PLR2004 - 64 bits
 
 
 def word_of(value: Any) -> str:
-    """Return one line of text; empty for what tools print where they know nothing."""
+    """Return one line of text; empty for the placeholders that tools print for unknown values."""
     text = " ".join(str(value).split()) if isinstance(value, (str, int)) else ""
     return "" if text.lower() in ("n/a", "na", "none", "unknown", "-") or not text.isprintable() else text[:120]

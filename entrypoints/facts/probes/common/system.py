@@ -1,4 +1,4 @@
-"""What every accelerator's host has: memory, cgroup, limits, folders. Facts only, no opinions."""
+"""Memory, cgroup, limits, capabilities and folders of any host."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from entrypoints.core.records import Cgroup, Limits, Memory, Mount
 from entrypoints.host.host import Host
 
 MOUNTS = "/mounts.json"
-"""In a recorded host that is a folder: what the system answered about each folder, by role."""
+"""File of a recorded host that is a folder: statvfs results by role."""
 _BYTES_AT_MOST = 1 << 63
 
 _CGROUP = "/sys/fs/cgroup"
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def memory(host: Host) -> Memory:
-    """Read /proc/meminfo; kernels before 3.14 do not tell what is available, so free and cached stand in."""
+    """Read /proc/meminfo. Kernels before 3.14 do not report available memory, so free and cached memory is used."""
     sizes: dict[str, int] = host.parsed("/proc/meminfo", parse_meminfo, {})
     if "/proc/meminfo" not in host.texts:
         host.fail("/proc/meminfo", "no such file", "the memory's size")
@@ -47,7 +47,7 @@ def memory(host: Host) -> Memory:
 
 
 def limits(host: Host) -> Limits:
-    """Read this process's soft limits, and how far it may raise two of them."""
+    """Return the soft limits of this process, and the hard limits of two of them."""
     found: dict[str, tuple[int | None, int | None]] = host.parsed("/proc/self/limits", parse_limits, {})
     nothing = (None, 0)
     nofile, memlock = (found.get(name, nothing) for name in ("Max open files", "Max locked memory"))
@@ -55,23 +55,23 @@ def limits(host: Host) -> Limits:
 
 
 CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}
-"""Bit → name of those that an accelerator may need, from linux/capability.h."""
+"""Bit → name of the capabilities that an accelerator may need, from linux/capability.h."""
 
 
 def capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the capabilities among CAPABILITIES that the container was given, sorted."""
+    """Return the capabilities among CAPABILITIES that the container has, sorted."""
     try:
-        bits = int(given(status), 16)
+        bits = int(bounding_set(status), 16)
     except ValueError:
         return ()
     return tuple(sorted(name for bit, name in CAPABILITIES.items() if bits >> bit & 1))
 
 
-def given(status: Mapping[str, str]) -> str:
-    """Return the bounding set, which says what a container was given.
+def bounding_set(status: Mapping[str, str]) -> str:
+    """Return the bounding set of capabilities, in hexadecimal.
 
-    Docker makes them effective for root alone (moby/moby#8460), yet its filter of system calls opens by this set
-    (moby/profiles, seccomp_linux.go).
+    Docker makes capabilities effective only for root (moby/moby#8460), but its seccomp filter uses this set for all
+    users (moby/profiles, seccomp_linux.go).
     """
     return status.get("capbnd", status.get("capeff", ""))
 
@@ -80,7 +80,7 @@ def given(status: Mapping[str, str]) -> str:
 
 
 def cgroup(host: Host) -> Cgroup:
-    """Read what the container runtime allows, the smallest limit up the tree."""
+    """Return the limits of the container: for each the smallest from its cgroup up to the root."""
     paths: dict[str, str] = host.parsed("/proc/self/cgroup", parse_cgroup_paths, {})
     if host.exists(f"{_CGROUP}/cgroup.controllers"):
         return _version_2(host, paths.get("", "/"))
@@ -103,7 +103,10 @@ def _version_1(host: Host, paths: Mapping[str, str]) -> Cgroup:
 
 
 def _controller(host: Host, paths: Mapping[str, str], name: str) -> tuple[str, ...]:
-    """Return the folders of a v1 controller that exist, own first; it may be mounted with others (`cpu,cpuacct`)."""
+    """Return the existing folders of a v1 controller, the process's own first.
+
+    Several controllers may be mounted together (`cpu,cpuacct`).
+    """
     for controllers, path in paths.items():
         if name in controllers.split(","):
             mounts = (f"{_CGROUP}/{controllers}", f"{_CGROUP}/{name}")
@@ -114,9 +117,9 @@ def _controller(host: Host, paths: Mapping[str, str], name: str) -> tuple[str, .
 
 
 def upwards(path: str) -> tuple[str, ...]:
-    """Return a cgroup's path and its ancestors up to the root, which is the empty string; own first.
+    """Return the path of a cgroup, then its ancestors up to the root, which is the empty string.
 
-    A path outside the container's own view (`/../..`) is only the root.
+    For a path outside the container's view (`/../..`) return only the root.
     """
     parts = [part for part in path.split("/") if part]
     if ".." in parts:
@@ -125,7 +128,7 @@ def upwards(path: str) -> tuple[str, ...]:
 
 
 def _memory(host: Host, folders: tuple[str, ...], limit_name: str, used_name: str) -> tuple[int | None, int]:
-    """Return the smallest limit, and what is used below it; without a limit, what the own group uses."""
+    """Return the smallest limit and the memory used in that cgroup. Without a limit, use the process's own cgroup."""
     found = [(host.parsed(f"{folder}/{limit_name}", parse_cgroup_limit, None), folder) for folder in folders]
     limited = [(limit, folder) for limit, folder in found if limit is not None]
     limit, holder = min(limited) if limited else (None, folders[0] if folders else _CGROUP)
@@ -144,7 +147,7 @@ def _pids(host: Host, folders: tuple[str, ...]) -> int | None:
 
 
 def smallest(limits: Iterable[N | None]) -> N | None:
-    """Return the smallest of limits, of which None are no limit; None if all are."""
+    """Return the smallest limit, ignoring None (unlimited); None if all are None."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
@@ -152,10 +155,10 @@ def smallest(limits: Iterable[N | None]) -> N | None:
 
 
 def mounts(host: Host, env: Mapping[str, str]) -> dict[str, Mount]:
-    """Look at the folders that serving needs: cache, shared memory, temporary files."""
+    """Return the folders that serving needs: cache, shared memory, temporary files."""
     if not host.live:
         return host.part(MOUNTS, parse_mounts, {})
-    folders = {"cache": env.get("DRYDOCK_CACHE_DIR") or "/cache", "shm": "/dev/shm", "tmp": env.get("TMPDIR") or "/tmp"}  # noqa: S108 - asked about, not written to
+    folders = {"cache": env.get("DRYDOCK_CACHE_DIR") or "/cache", "shm": "/dev/shm", "tmp": env.get("TMPDIR") or "/tmp"}  # noqa: S108 - only inspected, not written to
     return {role: _mount(host, path) for role, path in folders.items()}
 
 
@@ -165,7 +168,7 @@ def _mount(host: Host, path: str) -> Mount:
     except (FileNotFoundError, NotADirectoryError):
         return Mount(path, exists=False, writable=False, free=0, total=0, filesystem="")
     except OSError as error:
-        host.fail(path, f"{error.strerror} (errno {error.errno})", "a folder that can be looked at")
+        host.fail(path, f"{error.strerror} (errno {error.errno})", "a readable folder")
         return Mount(path, exists=True, writable=False, free=0, total=0, filesystem="")
     writable = os.path.isdir(path) and os.access(path, os.W_OK | os.X_OK)
     free, total = figures.f_bavail * figures.f_frsize, figures.f_blocks * figures.f_frsize
@@ -173,12 +176,12 @@ def _mount(host: Host, path: str) -> Mount:
 
 
 def _filesystem(path: str) -> str:
-    """Return the type of the file system that holds a path; mount tables may name credentials, so only the type."""
+    """Return the type of the file system of a path, and nothing else, because mount tables may contain credentials."""
     try:
         with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
             entries = [line.split(" - ", 1) for line in table]
     except OSError:
-        return ""  # the type is shown to people, nothing depends on it
+        return ""  # only shown to the user
     best = ("", "")
     for left, right in (entry for entry in entries if len(entry) == 2):  # noqa: PLR2004 - the two halves of a line
         point = left.split(" ")[4]
@@ -196,7 +199,7 @@ def parse_mounts(text: str) -> dict[str, Mount]:
 
 
 def to_mounts(value: Any) -> dict[str, Mount]:
-    """Turn JSON values into mounts, by role. Raises ValueError, which names the role that is wrong."""
+    """Convert JSON values into mounts by role. Raises ValueError that names the invalid role."""
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
     return {role: _recorded_mount(role, fields) for role, fields in value.items()}

@@ -1,4 +1,4 @@
-"""Asks a vendor's tool, and turns whatever goes wrong into a failure that says what. IO, through `run` alone."""
+"""Runs a vendor's tool and parses its output. Errors become failures of the host. IO only through `run`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
 TIMEOUT = 20.0
-"""Seconds that a tool gets: npu-smi and hl-smi take 1 to 5 on a machine with eight cards."""
+"""Time limit of a tool in seconds: npu-smi and hl-smi take 1 to 5 on a machine with eight cards."""
 
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")
-"""What moves a terminal's cursor, colours it, or names its window (ECMA-48): CSI, OSC, and short sequences."""
+"""Terminal escape sequences (ECMA-48): CSI, OSC, and short sequences."""
 
-_LITTLE = 240
-"""Characters: nvidia-smi says in two sentences that its library is missing, the cause in the first."""
+_SHORT = 240
+"""Longest error text, in characters, that is kept whole. nvidia-smi gives the cause in the first of two sentences."""
 
 if TYPE_CHECKING:
     from typing import TypeVar
@@ -24,49 +24,49 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 
-def ask(host: Host, run: Run, argv: tuple[str, ...], parse: Callable[[str], T]) -> T | None:
-    """Return what `parse` makes of a tool's standard output; None where there is no such tool, or where it failed.
+def run_tool(host: Host, run: Run, argv: tuple[str, ...], parse: Callable[[str], T]) -> T | None:
+    """Run a tool and return its standard output parsed by `parse`; None if the tool is absent or the output invalid.
 
-    A tool that fails, hangs, or prints what `parse` refuses (ValueError, which says what was expected and quotes the
-    line) becomes a failure of the host; what one that failed printed before counts if it is understood, since tools
-    that lose one of eight cards list the others. That the tool is absent is no failure by itself: its caller knows
-    whether it had to be there.
+    A tool that fails or times out becomes a failure of the host, and so does output that `parse` refuses (ValueError
+    that quotes the line and says what was expected). Output of a failed tool is still parsed, because a tool that
+    lost one of eight cards lists the others. An absent tool is not a failure here: the caller knows whether it is
+    required.
     """
     name = " ".join(argv)
     result = run(argv, TIMEOUT)
     if result.rc == NOT_FOUND:
         return None
     if result.rc:
-        _failed(host, argv, _telling(result) or f"exit {result.rc}")
+        _failed(host, argv, _error_text(result) or f"exit {result.rc}")
     try:
         return parse(plain(result.stdout))
     except ValueError as error:
         if not result.rc:
-            host.fail(name, _last_line(str(error)), "a layout that is understood")
+            host.fail(name, _last_line(str(error)), "a supported output format")
         return None
 
 
-def _failed(host: Host, argv: tuple[str, ...], said: str) -> None:
-    """Note that a tool failed; one that says the same whatever it is asked is noted once."""
-    if not any(failure.where.split()[0] == argv[0] and failure.found == said for failure in host.failures):
-        host.fail(" ".join(argv), said, "the tool's answer")
+def _failed(host: Host, argv: tuple[str, ...], message: str) -> None:
+    """Add a failure of a tool, unless another call of it has failed with the same message."""
+    if not any(failure.where.split()[0] == argv[0] and failure.found == message for failure in host.failures):
+        host.fail(" ".join(argv), message, "the output of the tool")
 
 
 def plain(text: str) -> str:
-    """Return what a terminal would show of a text: tools that colour or underline do so into pipes too."""
+    """Return a text without terminal escape sequences: some tools print colours and underlines into pipes too."""
     return _ESCAPE.sub("", text.removeprefix("\ufeff")).replace("\r\n", "\n")
 
 
-def unknown(line: str, expected: str) -> ValueError:
-    """Return the error for a line that is not understood: it quotes the line."""
+def parse_error(line: str, expected: str) -> ValueError:
+    """Return the error for a line that cannot be parsed. It quotes the line."""
     return ValueError(f"{line.strip()[:120]!r}, expected {expected}")
 
 
-def _telling(result: Result) -> str:
-    """Return why a tool failed: all that it said when that is little, else its last line."""
+def _error_text(result: Result) -> str:
+    """Return why a tool failed: its whole error output if that is short, else the last line."""
     text = plain(result.stderr if result.stderr.strip() else result.stdout)
-    said = " ".join(text.split())
-    return said if len(said) <= _LITTLE and said.isprintable() else _last_line(text)
+    message = " ".join(text.split())
+    return message if len(message) <= _SHORT and message.isprintable() else _last_line(text)
 
 
 def _last_line(text: str) -> str:

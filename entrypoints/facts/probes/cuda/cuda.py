@@ -1,7 +1,6 @@
-"""NVIDIA GPUs: /proc/driver/nvidia, /dev and /sys first, then nvidia-smi for memory, capability, health and links.
+"""NVIDIA GPUs: reads /proc/driver/nvidia, /dev and /sys, then nvidia-smi for memory, capability, health and links.
 
-In a container the NVIDIA runtime shows only the GPUs that it was given; CUDA_VISIBLE_DEVICES narrows them further, and
-numbers them anew.
+The NVIDIA runtime shows a container only its own GPUs. CUDA_VISIBLE_DEVICES selects some of them and renumbers them.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_fields
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common.pci import near
-from entrypoints.facts.probes.common.tools import TIMEOUT, ask
+from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
 from entrypoints.facts.probes.cuda.nvidia_smi import (
     Gpu,
     Listed,
@@ -38,9 +37,9 @@ OLD = (
     *("index", "name", "uuid", "pci.bus_id", "memory.total", "memory.used", "driver_version", "persistence_mode"),
     *("compute_mode", "ecc.errors.uncorrected.volatile.total"),
 )
-"""Columns that drivers had before 450."""
+"""Columns that drivers before 450 support."""
 FULL = (*OLD, "compute_cap", "mig.mode.current")
-"""compute_cap came with driver 510: an older one refuses the whole query."""
+"""compute_cap needs driver 510. An older driver rejects the whole query."""
 
 _CAPABILITIES = {
     **dict.fromkeys(("V100",), "7.0"),
@@ -50,25 +49,25 @@ _CAPABILITIES = {
     **dict.fromkeys(("L4", "L40", "L40S", "RTX 40"), "8.9"),
     **dict.fromkeys(("H100", "H200", "GH200"), "9.0"),
 }
-"""By a word of the name, for drivers before 510, which do not tell; from NVIDIA's page on CUDA GPUs."""
+"""Word of the GPU's name → compute capability, for drivers before 510; from NVIDIA's page on CUDA GPUs."""
 
 _DRIVERS_OWN = 1 << 30
-"""Bytes: what the driver itself keeps of a GPU stays below this (0.5 GiB on an H100), so more is somebody's."""
+"""Bytes. The driver itself uses less than this (0.5 GiB on an H100), so more means that a process uses the GPU."""
 _VERSION = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _PROC = "/proc/driver/nvidia"
 
 
 class ProcGpu(NamedTuple):
-    """One GPU as the driver lists it below /proc."""
+    """One GPU in /proc/driver/nvidia."""
 
     name: str
     uuid: str
     path: str
-    """/dev/nvidia0, by its minor number, which need not be the tool's index."""
+    """/dev/nvidia0. The minor number may differ from nvidia-smi's index."""
 
 
 class CudaDevice(NamedTuple):
-    """One device that CUDA can number: a GPU, or an instance of one."""
+    """One device in CUDA's numbering: a GPU, or a MIG instance."""
 
     gpu: Gpu
     part: Slice | None = None
@@ -76,33 +75,39 @@ class CudaDevice(NamedTuple):
 
     @property
     def uuid(self) -> str:
-        """Return what CUDA_VISIBLE_DEVICES may name it by."""
-        return self.listed.uuid if self.listed else "" if self.part else self.gpu.uuid
+        """Return the identifier that CUDA_VISIBLE_DEVICES accepts; empty if it is unknown."""
+        if self.listed:
+            return self.listed.uuid
+        return "" if self.part else self.gpu.uuid
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
-    """Look for the GPUs that CUDA can use here."""
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
+    """Return the GPUs that CUDA can use in this container."""
     cards = _cards(host)
     nodes = host.glob("/dev/nvidia[0-9]*") or host.glob("/dev/dxg")
     kernel = host.parsed(f"{_PROC}/version", _parse_version, "")
     run = _watched(host, run)
     gpus = _query(host, run)
-    table = ask(host, run, (TOOL,), parse_table)
+    table = run_tool(host, run, (TOOL,), parse_table)
     if not gpus and table is None:
-        return _untold(host, cards, nodes, kernel)
+        return _from_files(host, cards, nodes, kernel)
     gpus = tuple(map(_capable, _merged(gpus, table.gpus if table else ())))
     if len(gpus) < len(nodes) and not host.failures:
-        host.fail(TOOL, f"{len(gpus)} GPUs, for {', '.join(nodes)}", "a GPU for each device file: one may be lost")
-    topology = ask(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
+        host.fail(
+            TOOL,
+            f"{len(gpus)} GPUs, for {', '.join(nodes)}",
+            "a GPU for each device file; the driver may have lost one",
+        )
+    topology = run_tool(host, run, (TOOL, "topo", "-m"), parse_topology) if len(gpus) > 1 else None
     places = visible(_places(host, run, gpus, table), env.get(VISIBLE))
     devices = tuple(
         _device(host, number, place, _Around(cards, table, topology)) for number, place in enumerate(places)
     )
-    return Seen(devices, _links(places, topology), _versions(gpus, table, kernel), _knobs(gpus))
+    return ProbeResult(devices, _links(places, topology), _versions(gpus, table, kernel), _knobs(gpus))
 
 
 class _Around(NamedTuple):
-    """What is known beside a GPU's own figures."""
+    """Data about all GPUs from other sources."""
 
     cards: Mapping[str, ProcGpu]
     table: NvidiaSmiTable | None
@@ -136,19 +141,19 @@ def _parse_version(text: str) -> str:
     return found[0]
 
 
-def _untold(host: Host, cards: Mapping[str, ProcGpu], nodes: tuple[str, ...], kernel: str) -> Seen:
-    """Return what the files alone tell: that GPUs are there, and not how large they are."""
+def _from_files(host: Host, cards: Mapping[str, ProcGpu], nodes: tuple[str, ...], kernel: str) -> ProbeResult:
+    """Return the GPUs as known from files only, without their memory, and add a failure."""
     if not cards and not nodes:
-        return Seen(versions={"driver": kernel} if kernel else {})
+        return ProbeResult(versions={"driver": kernel} if kernel else {})
     if not any(failure.where.startswith(TOOL) for failure in host.failures):
         expected = "the driver's tool: docker run --gpus all, with `utility` in NVIDIA_DRIVER_CAPABILITIES"
-        host.fail(TOOL, "no such command, and only it knows the GPUs' memory", expected)
+        host.fail(TOOL, "command not found, so the memory of the GPUs is unknown", expected)
     found = [(bus, card) for bus, card in sorted(cards.items())] or [("", ProcGpu("", "", path)) for path in nodes]
     devices = (
         Device(number, card.name, None, None, *_near(host, bus), bus=bus, path=card.path, uuid=card.uuid)
         for number, (bus, card) in enumerate(found)
     )
-    return Seen(tuple(devices), versions={"driver": kernel} if kernel else {})
+    return ProbeResult(tuple(devices), versions={"driver": kernel} if kernel else {})
 
 
 def _near(host: Host, bus: str) -> tuple[int | None]:
@@ -159,33 +164,33 @@ def _near(host: Host, bus: str) -> tuple[int | None]:
 
 
 def _watched(host: Host, run: Run) -> Run:
-    """Return what runs a command and notes each GPU that it says is lost, which the tool may do and exit with 0."""
-    noted: set[str] = set()
+    """Return a Run that also adds a failure for each GPU that the output reports as lost. The exit code may be 0."""
+    reported: set[str] = set()
 
     def watched(argv: tuple[str, ...], timeout: float) -> Result:
         result = run(argv, timeout)
         for line in parse_lost(f"{result.stdout}\n{result.stderr}"):
-            if line not in noted:
-                host.fail(TOOL, line[:240], "every GPU in reach of the driver: dmesg tells the Xid; reset or reboot")
-            noted.add(line)
+            if line not in reported:
+                host.fail(TOOL, line[:240], "a driver that reaches every GPU; see the Xid in dmesg, reset or reboot")
+            reported.add(line)
         return result
 
     return watched
 
 
 def _query(host: Host, run: Run) -> tuple[Gpu, ...]:
-    """Ask for all columns, or for those that an older driver has."""
+    """Query all columns, or if the driver rejects them, those of older drivers."""
     for columns in (FULL, OLD, LEAST):
         argv = (TOOL, f"--query-gpu={','.join(columns)}", "--format=csv")
         result = run(argv, TIMEOUT)
         refused = result.rc and "not a valid field" in result.stdout + result.stderr
         if result.rc != NOT_FOUND and not refused:
-            return ask(host, lambda *_, answer=result: answer, argv, parse_query) or ()
+            return run_tool(host, lambda *_, answer=result: answer, argv, parse_query) or ()
     return ()
 
 
 def _merged(queried: tuple[Gpu, ...], tabled: tuple[Gpu, ...]) -> tuple[Gpu, ...]:
-    """Fill what the columns leave open from the table."""
+    """Return the queried GPUs with missing values from the table."""
     rows = {gpu.number: gpu for gpu in tabled}
     if not queried:
         return tabled
@@ -199,7 +204,7 @@ def _filled(gpu: Gpu, row: Gpu) -> Gpu:
 
 
 def _capable(gpu: Gpu) -> Gpu:
-    """Look the capability up by name, where the driver is too old to tell it and the name is known."""
+    """Return the GPU with its compute capability, looked up by name if the driver is too old to report it."""
     words = re.split(r"[ -]", gpu.name)
     series = (f"{kind} {word[:2]}" for kind, word in pairwise(words))
     found = (_CAPABILITIES[word] for word in (*words, *series) if word in _CAPABILITIES)
@@ -207,18 +212,18 @@ def _capable(gpu: Gpu) -> Gpu:
 
 
 def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: NvidiaSmiTable | None) -> tuple[CudaDevice, ...]:
-    """Return what CUDA numbers: GPUs, and of a GPU that is split its instances."""
+    """Return the devices in CUDA's numbering: GPUs, and the instances of GPUs with MIG."""
     gpus = tuple(gpus)
     slices = table.slices if table else ()
     split = any(gpu.mig for gpu in gpus)
-    listed = (ask(host, run, (TOOL, "-L"), parse_list) or ()) if split else ()
+    listed = (run_tool(host, run, (TOOL, "-L"), parse_list) or ()) if split else ()
     names = {(item.gpu, item.number): item for item in listed}
     places: list[CudaDevice] = []
     for gpu in gpus:
         parts = [part for part in slices if part.gpu == gpu.number]
         if gpu.mig and not parts:
             expected = "instances (nvidia-smi mig -cgi … -C), or MIG off (nvidia-smi -mig 0)"
-            host.fail(TOOL, f"GPU {gpu.number} has MIG enabled and no instance to be seen here", expected)
+            host.fail(TOOL, f"GPU {gpu.number} has MIG enabled, but no instance is visible", expected)
         elif gpu.mig:
             places += [CudaDevice(gpu, part, names.get((part.gpu, part.number))) for part in parts]
         else:
@@ -227,9 +232,9 @@ def _places(host: Host, run: Run, gpus: Iterable[Gpu], table: NvidiaSmiTable | N
 
 
 def visible(places: tuple[CudaDevice, ...], chosen: str | None) -> tuple[CudaDevice, ...]:
-    """Return what CUDA_VISIBLE_DEVICES leaves, in its order: numbers, or beginnings of UUIDs; all when it is not set.
+    """Return the devices that CUDA_VISIBLE_DEVICES selects, in its order, or all if it is not set.
 
-    As CUDA does, what follows the first entry that names nothing is left out.
+    Its entries are numbers or prefixes of UUIDs. As in CUDA, the first invalid entry and all after it are ignored.
     """
     if chosen is None:
         return places
@@ -249,7 +254,7 @@ def _named(places: tuple[CudaDevice, ...], word: str) -> CudaDevice | None:
     return same[0] if len(same) == 1 else None
 
 
-# --- what comes of it -----------------------------------------------------------------------------------------------
+# --- result ---------------------------------------------------------------------------------------------------------
 
 
 def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Device:
@@ -280,7 +285,7 @@ def _device(host: Host, number: int, place: CudaDevice, around: _Around) -> Devi
 
 
 def _links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology | None) -> tuple[Link, ...]:
-    """Return the links between visible GPUs, by their numbers here."""
+    """Return the links between visible GPUs, by their numbers in this container."""
     if topology is None:
         return ()
     kinds = {(link.first, link.second): link.kind for link in topology.links}
@@ -291,7 +296,7 @@ def _links(places: tuple[CudaDevice, ...], topology: NvidiaSmiTopology | None) -
 
 
 def _versions(gpus: tuple[Gpu, ...], table: NvidiaSmiTable | None, kernel: str) -> dict[str, str]:
-    """Return the driver's version, the newest CUDA that it runs, and the GPUs' lowest and highest capability."""
+    """Return the driver's version, the newest CUDA that it supports, and the lowest and highest compute capability."""
     capabilities = sorted((gpu.capability for gpu in gpus if gpu.capability), key=_numbers)
     found = {
         "driver": kernel or (table.driver if table else "") or gpus[0].driver,
@@ -307,7 +312,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _knobs(gpus: tuple[Gpu, ...]) -> dict[str, str]:
-    """Return the driver's settings that matter here; one GPU that differs speaks for all."""
+    """Return the driver's persistence and compute mode. If GPUs differ, return the value that is not the usual one."""
     modes = {gpu.compute_mode for gpu in gpus if gpu.compute_mode}
     kept = {gpu.persistence for gpu in gpus if gpu.persistence}
     found = {

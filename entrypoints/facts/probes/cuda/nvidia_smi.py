@@ -1,8 +1,8 @@
-"""What nvidia-smi prints, as values: its table, its CSV, its topology, its list. Pure; drivers 418 to 610 were read.
+"""Parses the output of nvidia-smi: table, CSV, topology, list. Pure. Tested with drivers 418 to 610.
 
-Rows are told apart by what stands in them, since widths, rules and labels changed with the drivers: 550 widened bus
-numbers, 580 changed the rules, 610 says `KMD Version` and `CUDA UMD Version`. Each parse_* raises ValueError with the
-line that it does not understand. Memory is in bytes.
+Rows are recognised by their contents, since widths, rules and labels differ between drivers: 550 has wider bus numbers,
+580 other rules, 610 prints `KMD Version` and `CUDA UMD Version`. Each parse_* raises ValueError that quotes the line it
+cannot parse. Memory is in bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.core.records import Link
-from entrypoints.facts.probes.common.tools import plain, unknown
+from entrypoints.facts.probes.common.tools import parse_error, plain
 
 _DRIVER = re.compile(r"\b(?:Driver|KMD) Version:\s*([^\s|]+)")
 _CUDA = re.compile(r"\bCUDA(?: \w+)? Version:\s*([^\s|]+)")
@@ -25,7 +25,7 @@ _FIRST = re.compile(r"(\d{1,4})\s+(\S.*)$")
 _MODE = re.compile(r"(?:%|N/A)\s+([A-Z]\S*(?: \S+)*)$")
 _SLICE = re.compile(r"(\d{1,4})\s+\S+\s+\S+\s+(\d{1,4})$")
 _NOTE = re.compile(r"WARNING:|Unable to determine the device handle|.*\bhas fallen off the bus")
-"""Lines among the answer that are none of it."""
+"""Warnings in the output that are not part of the data."""
 _NO_HANDLE = re.compile(r"Unable to determine the device handle for .*|.*\bhas fallen off the bus.*")
 _PAIR = re.compile(r"X|[A-Z]{2,5}\d{0,3}$")
 _GPU = re.compile(r"GPU(\d{1,4})$")
@@ -34,23 +34,23 @@ _LISTED_SLICE = re.compile(r"MIG (\S+)\s+Device\s+(\d{1,4}): \(UUID: (\S+)\)$")
 
 _UNITS = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _LAST_WORDS = frozenset(("On", "Off", "N/A", "ERR!", "WDDM", "TCC", "MCDM"))
-"""What the table's first cell ends in: persistence mode, on Windows the driver model."""
+"""Last word of the first cell in the table: persistence mode, or on Windows the driver model."""
 _COMPUTE = frozenset(("C", "C+G", "M+C"))
-"""Types of processes that hold memory for computing; G draws."""
+"""Process types that compute. G is graphics only."""
 _LOST = frozenset(("GPU requires reset", "Unknown Error", "GPU is lost", "ERR!"))
-"""What a cell says of a GPU that no longer works."""
+"""Cell contents for a GPU that no longer works."""
 _SILENT = frozenset(("N/A", "Not Supported", "Insufficient Permissions", "Not Found", "None", "Not Active", ""))
-"""What a cell says where there is nothing to tell."""
+"""Cell contents for unknown values."""
 
 
 class Gpu(NamedTuple):
-    """One GPU as the tool shows it; empty or None where it does not say."""
+    """One GPU as the tool prints it. Unknown values are empty or None."""
 
     number: int
-    """Its index, as the tool numbers them."""
+    """Its index in the tool."""
     name: str
     bus: str = ""
-    """0000:8d:00.0, however the tool pads the domain."""
+    """0000:8d:00.0, with a domain of four digits."""
     uuid: str = ""
     memory_total: int | None = None
     memory_used: int | None = None
@@ -62,7 +62,7 @@ class Gpu(NamedTuple):
     compute_mode: str = ""
     mig: bool | None = None
     health: str = ""
-    """`ok`, or what is wrong."""
+    """`ok`, or the error."""
 
 
 class Slice(NamedTuple):
@@ -70,25 +70,25 @@ class Slice(NamedTuple):
 
     gpu: int
     number: int
-    """Among the GPU's instances."""
+    """Number among the instances of the GPU."""
     memory_total: int
     memory_used: int
 
 
 class NvidiaSmiTable(NamedTuple):
-    """What `nvidia-smi` alone prints."""
+    """The output of `nvidia-smi` without arguments."""
 
     driver: str
     cuda: str
-    """The newest CUDA that the driver runs."""
+    """The newest CUDA that the driver supports."""
     gpus: tuple[Gpu, ...]
     slices: tuple[Slice, ...]
     computing: frozenset[int]
-    """GPUs on which a process computes, as far as this container sees processes."""
+    """GPUs with a computing process, of those processes that this container can see."""
 
 
 class NvidiaSmiTopology(NamedTuple):
-    """What `nvidia-smi topo -m` prints of the GPUs."""
+    """The GPUs in the output of `nvidia-smi topo -m`."""
 
     links: tuple[Link, ...]
     cpus: Mapping[int, tuple[int, ...]]
@@ -105,7 +105,7 @@ class Listed(NamedTuple):
 
 
 def parse_lost(text: str) -> tuple[str, ...]:
-    """Return the lines that say of a GPU that the driver no longer reaches it; then the tool lists the others only."""
+    """Return the lines that report a lost GPU. The tool then lists only the other GPUs."""
     return tuple(line for line in map(str.strip, plain(text).splitlines()) if _NO_HANDLE.match(line))
 
 
@@ -113,15 +113,15 @@ def parse_lost(text: str) -> tuple[str, ...]:
 
 
 def parse_query(text: str) -> tuple[Gpu, ...]:
-    """Parse `--query-gpu=… --format=csv`, with or without units: one GPU a line, below a header that names columns."""
+    """Parse `--query-gpu=… --format=csv`, with or without units: a header with the columns, then one line per GPU."""
     lines = [line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())]
     heads = ([_column(cell) for cell in line.split(",")] for line in lines)
     start, header = next((found for found in enumerate(heads) if {"index", "name"} <= set(found[1])), (0, []))
     if not header:
-        raise unknown(lines[0] if lines else text, "a header line with index and name")
+        raise parse_error(lines[0] if lines else text, "a header line with index and name")
     lines = lines[start:]
     if not lines[1:]:
-        raise unknown(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
+        raise parse_error(text.strip().rpartition("\n")[2], "a line for each GPU below the header")
     return tuple(_queried(dict(zip(header, _cells(line, header), strict=True)), line) for line in lines[1:])
 
 
@@ -132,31 +132,31 @@ def _column(cell: str) -> str:
 def _cells(line: str, header: list[str]) -> list[str]:
     cells = [cell.strip().strip("[]") for cell in line.split(",")]
     if len(cells) != len(header):
-        raise unknown(line, f"{len(header)} values: {', '.join(header)}")
+        raise parse_error(line, f"{len(header)} values: {', '.join(header)}")
     return cells
 
 
 def _queried(cells: Mapping[str, str], line: str) -> Gpu:
-    """Make a GPU of one line's cells."""
-    said = {name: "" if value in _SILENT or value in _LOST else value for name, value in cells.items()}
+    """Return the GPU of one line."""
+    known = {name: "" if value in _SILENT or value in _LOST else value for name, value in cells.items()}
     try:
-        errors = parse_number(said.get("ecc.errors.uncorrected.volatile.total") or "0")
+        errors = parse_number(known.get("ecc.errors.uncorrected.volatile.total") or "0")
         return Gpu(
             number=parse_number(cells["index"]),
             name=cells["name"],
-            bus=_bus(said.get("pci.bus_id", "")),
-            uuid=said.get("uuid", ""),
-            memory_total=_size(said.get("memory.total", "")),
-            memory_used=_size(said.get("memory.used", "")),
-            capability=said.get("compute_cap", ""),
-            driver=said.get("driver_version", ""),
-            persistence={"Enabled": "On", "Disabled": "Off"}.get(said.get("persistence_mode", ""), ""),
-            compute_mode=said.get("compute_mode", ""),
-            mig={"Enabled": True, "Disabled": False}.get(said.get("mig.mode.current", "")),
+            bus=_bus(known.get("pci.bus_id", "")),
+            uuid=known.get("uuid", ""),
+            memory_total=_size(known.get("memory.total", "")),
+            memory_used=_size(known.get("memory.used", "")),
+            capability=known.get("compute_cap", ""),
+            driver=known.get("driver_version", ""),
+            persistence={"Enabled": "On", "Disabled": "Off"}.get(known.get("persistence_mode", ""), ""),
+            compute_mode=known.get("compute_mode", ""),
+            mig={"Enabled": True, "Disabled": False}.get(known.get("mig.mode.current", "")),
             health=_health(set(cells.values()) & _LOST, errors),
         )
     except ValueError as error:
-        raise unknown(line, f"{error} in the columns {', '.join(cells)}") from error
+        raise parse_error(line, f"{error} in the columns {', '.join(cells)}") from error
 
 
 def _health(lost: set[str] | frozenset[str], errors: int) -> str:
@@ -166,7 +166,7 @@ def _health(lost: set[str] | frozenset[str], errors: int) -> str:
 
 
 def _size(text: str) -> int | None:
-    """Parse `81559 MiB`, or `81559`, which is in MiB too; None for nothing."""
+    """Parse `81559 MiB`, or `81559`, which is also in MiB; None if the text is empty."""
     if not text:
         return None
     match = _SIZE.match(text)
@@ -176,7 +176,7 @@ def _size(text: str) -> int | None:
 
 
 def _bus(text: str) -> str:
-    """Return a PCI address as the kernel writes it: a domain of four digits, small letters."""
+    """Return a PCI address as the kernel writes it: a domain of four digits, in lower case."""
     domain, colon, rest = text.lower().partition(":")
     return f"{domain[-4:]}:{rest}" if colon else ""
 
@@ -188,17 +188,17 @@ def parse_table(text: str) -> NvidiaSmiTable:
     """Parse the table that `nvidia-smi` prints without arguments."""
     driver, cuda = _DRIVER.search(text), _CUDA.search(text)
     if not driver:
-        raise unknown(text.strip().partition("\n")[0], "a line with `Driver Version:` or `KMD Version:`")
+        raise parse_error(text.strip().partition("\n")[0], "a line with `Driver Version:` or `KMD Version:`")
     parts = _parts(text)
     gpus = tuple(_tabled(rows) for rows in _groups(parts["GPU"]))
     if not gpus:
-        raise unknown(text.strip().rpartition("\n")[2], "a row for each GPU")
+        raise parse_error(text.strip().rpartition("\n")[2], "a row for each GPU")
     newest = cuda[1] if cuda and cuda[1] not in ("N/A", "ERR!") else ""
     return NvidiaSmiTable(driver[1], newest, gpus, _slices(parts["MIG"]), _computing(parts["Processes"]))
 
 
 def _parts(text: str) -> dict[str, list[str]]:
-    """Return the rows of the table's three parts, without frame and rules."""
+    """Return the rows of the three parts of the table, without frame and rules."""
     parts: dict[str, list[str]] = {"GPU": [], "MIG": [], "Processes": []}
     part = "GPU"
     for line in text.splitlines():
@@ -213,7 +213,7 @@ def _parts(text: str) -> dict[str, list[str]]:
 
 
 def _groups(rows: list[str]) -> Iterator[list[str]]:
-    """Yield the rows of each GPU: one that begins with its number, and those below it."""
+    """Yield the rows of each GPU: the row that begins with its number, and those below it."""
     group: list[str] = []
     for row in rows:
         if _FIRST.match(row.partition("|")[0].strip()):
@@ -227,15 +227,15 @@ def _groups(rows: list[str]) -> Iterator[list[str]]:
 
 
 def _tabled(rows: list[str]) -> Gpu:
-    """Make a GPU of its rows."""
+    """Return the GPU of these rows."""
     cells = [cell.strip() for row in rows for cell in row.split("|")]
     first, bus = _FIRST.match(cells[0]), _BUS.search(rows[0])
     words = first[2].split() if first else []
     if not first or not words:
-        raise unknown(rows[0], "a GPU's number and name")
+        raise parse_error(rows[0], "a GPU's number and name")
     uses = [match for cell in cells if (match := _USE.search(cell))]
     if not uses and not any(_NO_USE.search(cell) for cell in cells):
-        raise unknown(rows[0], "below it a cell `used / total` memory")
+        raise parse_error(rows[0], "a row below it with the cell `used / total` memory")
     modes = [match[1] for cell in cells if (match := _MODE.search(cell))]
     errors = next((int(cell) for cell in cells[1:] if cell.isdecimal() and len(cell) < 10), 0)  # noqa: PLR2004
     return Gpu(
@@ -263,7 +263,7 @@ def _slices(rows: list[str]) -> tuple[Slice, ...]:
 
 
 def _computing(rows: list[str]) -> frozenset[int]:
-    """Return the GPUs that processes of a computing type are listed for."""
+    """Return the GPUs with a process of a computing type."""
     words = (row.split() for row in rows)
     return frozenset(
         parse_number(row[0])
@@ -276,20 +276,20 @@ def _computing(rows: list[str]) -> frozenset[int]:
 
 
 def parse_topology(text: str) -> NvidiaSmiTopology:
-    """Parse `topo -m`: a matrix whose columns are GPUs and network cards, then CPU and NUMA affinity.
+    """Parse `topo -m`: a matrix with columns of GPUs and network cards, then CPU and NUMA affinity.
 
-    The tool underlines the header with escape sequences, whether anybody sees them or not.
+    The tool underlines the header with escape sequences, also when it prints to a pipe.
     """
     lines = [line for line in plain(text).splitlines() if line.strip()]
     start = next((number for number, line in enumerate(lines) if _GPU.match(line.split()[0])), None)
     if start is None:
-        raise unknown(lines[0] if lines else text, "a header GPU0 GPU1 …")
+        raise parse_error(lines[0] if lines else text, "a header GPU0 GPU1 …")
     columns = lines[start].partition("CPU Affinity")[0].split()
     gpus = [name for name in columns if _GPU.match(name)]
     rows = {line.split()[0]: line for line in lines[start + 1 :] if line.split()[0] in gpus}
     missing = [name for name in gpus if name not in rows]
     if missing:
-        raise unknown(lines[start], f"a row for {missing[0]}")
+        raise parse_error(lines[start], f"a row for {missing[0]}")
     cells = {name: _row(rows[name], columns) for name in gpus}
     numbers = {name: parse_number(name.removeprefix("GPU")) for name in gpus}
     links = (
@@ -305,17 +305,17 @@ def parse_topology(text: str) -> NvidiaSmiTopology:
 
 
 def _row(line: str, columns: list[str]) -> list[str]:
-    """Return the words of a GPU's row, behind its name: one a column, X for itself, then affinities."""
+    """Return the words of a GPU's row after its name: one per column, X for itself, then affinities."""
     name, *cells = line.split()
     own = columns.index(name)
     pairs = cells[: len(columns)]
     if len(pairs) < len(columns) or pairs[own] != "X" or not all(map(_PAIR.match, pairs)):
-        raise unknown(line, f"a kind of link to each of {', '.join(columns)}, X to itself")
+        raise parse_error(line, f"a kind of link for each of {', '.join(columns)}, and X for itself")
     return cells
 
 
 def _ids(word: str) -> tuple[int, ...]:
-    """Return CPU numbers, none for `N/A`."""
+    """Return CPU numbers; none for `N/A`."""
     return parse_id_list(word) if word[0].isdecimal() else ()
 
 
@@ -327,7 +327,7 @@ def _is_small(word: str) -> bool:
 
 
 def parse_list(text: str) -> tuple[Listed, ...]:
-    """Parse the MIG instances of `-L`, each below its GPU."""
+    """Parse the MIG instances in the output of `nvidia-smi -L`, which lists them below their GPU."""
     found: list[Listed] = []
     gpu: int | None = None
     for line in (line for line in text.splitlines() if line.strip() and not _NOTE.match(line.strip())):
@@ -337,5 +337,5 @@ def parse_list(text: str) -> tuple[Listed, ...]:
         elif part and gpu is not None:
             found.append(Listed(gpu, int(part[2]), part[1], part[3]))
         elif gpu is not None or "GPU" in line:
-            raise unknown(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
+            raise parse_error(line, "`GPU 0: … (UUID: …)`, and `MIG … Device 0: (UUID: …)` below it")
     return tuple(found)

@@ -1,7 +1,7 @@
-"""Gaudi, Gaudi2, Gaudi2E, Gaudi3: the driver's /sys/class/accel, PCI, then `hl-smi`, which alone knows the memory.
+"""Gaudi, Gaudi2, Gaudi2E, Gaudi3: reads /sys/class/accel and PCI, then `hl-smi`, the only source of the memory size.
 
-The habana container runtime shows a container the device files of the cards it was given, while /sys shows the whole
-machine: which cards are ours is what `hl-smi` lists, or else which device files are there.
+A container has the device files of its own cards, but its /sys shows all cards of the machine. So the cards of the
+container are those that `hl-smi` lists, or if it is absent, those with a device file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
-from entrypoints.core.records import Device, Seen
+from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.habana.hl_smi import (
     CardAffinity,
     HlSmiCard,
@@ -34,7 +34,7 @@ MODULES = ("hl-smi", "-Q", "index,module_id", "-f", "csv")
 TOPOLOGY = ("hl-smi", "topo", "-c", "-N")
 
 IDLE = 2 << 30
-"""Bytes that an idle card stays below: its firmware takes 512 to 768 MiB, a model's weights more than this."""
+"""Bytes. An idle card uses less (firmware takes 512 to 768 MiB), the weights of a model take more."""
 
 _KINDS = {
     "0x0001": "goya",
@@ -42,13 +42,13 @@ _KINDS = {
     **dict.fromkeys(("0x1020", "0x1021", "0x1030"), "gaudi2"),
     **dict.fromkeys((f"0x106{digit}" for digit in range(10)), "gaudi3"),
 }
-"""PCI device → what graphs are compiled for: habanalabs-installer.sh; 0x1021 from Gaudi2E's manual."""
+"""PCI device id → target that graphs are compiled for, from habanalabs-installer.sh; 0x1021 from Gaudi2E's manual."""
 _FAMILIES = {"1": "goya", "2": "gaudi2", "3": "gaudi3"}
-"""First digit of a card's name, HL-225 → gaudi2; only HL-20x is the first Gaudi."""
+"""First digit of the card's number, HL-225 → gaudi2. Only HL-20x is the first Gaudi."""
 
 
 class DriverCard(NamedTuple):
-    """One card as the driver shows it below /sys/class/accel."""
+    """One card in /sys/class/accel."""
 
     number: int
     bus: str
@@ -58,7 +58,7 @@ class DriverCard(NamedTuple):
 
 
 class Around(NamedTuple):
-    """What is known of one card beside what the tool lists."""
+    """Data about one card from sources other than the tool's table."""
 
     node: DriverCard | None
     function: pci.Pci | None
@@ -66,19 +66,19 @@ class Around(NamedTuple):
     place: CardAffinity
 
 
-def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
-    """Return the cards that this container was given; a card whose memory nothing tells is a failure too."""
+def probe(host: Host, run: Run, _env: Mapping[str, str]) -> ProbeResult:
+    """Return the cards of this container. A card of unknown memory size is a failure."""
     functions = {function.bus: function for function in pci.find(host, VENDOR)}
     files = host.glob("/dev/accel/accel[0-9]*") or host.glob("/dev/hl[0-9]*")
     if not functions and not files:
-        return Seen()
-    table = ask(host, run, TABLE, parse_table)
+        return ProbeResult()
+    table = run_tool(host, run, TABLE, parse_table)
     if table is None and not functions:
-        return Seen()  # other vendors' accelerators have such device files too
+        return ProbeResult()  # accelerators of other vendors have the same device files
     nodes = _nodes(host)
     versions = _versions(host, nodes.values())
     if table is None:
-        return Seen(_without_tool(host, files, nodes, functions), (), versions)
+        return ProbeResult(_without_tool(host, files, nodes, functions), (), versions)
     modules = _modules(host, run, table, nodes)
     places = _places(host, run, table, modules, functions)
     devices = tuple(
@@ -93,15 +93,15 @@ def look(host: Host, run: Run, _env: Mapping[str, str]) -> Seen:
     known = {node.number for node in nodes.values()}
     ours = [path for path in files if int(re.findall(r"\d+", path)[-1]) in known]
     if len(table.cards) < len(ours):
-        host.fail(TABLE[0], f"{len(table.cards)} cards, for {', '.join(ours)}", "a card for each file: one may be lost")
+        host.fail(TABLE[0], f"{len(table.cards)} cards, for {', '.join(ours)}", "a card for each file; one may be lost")
     for card in table.cards:
         if card.total is None:
-            host.fail(f"{TABLE[0]}: AIP {card.number}", "memory N/A", "a card that answers; is it being reset?")
-    return Seen(_given(devices, nodes), (), {**versions, **table.versions})
+            host.fail(f"{TABLE[0]}: AIP {card.number}", "memory N/A", "a memory size; the card may be in a reset")
+    return ProbeResult(_given(devices, nodes), (), {**versions, **table.versions})
 
 
 def _given(devices: tuple[Device, ...], nodes: Mapping[str, DriverCard]) -> tuple[Device, ...]:
-    """Return the cards whose device files are here, where the driver tells which file is whose."""
+    """Return the cards that have a device file, if the driver shows which file belongs to which card."""
     if not all(device.bus in nodes for device in devices) or not any(device.path for device in devices):
         return devices
     return tuple(device for device in devices if device.path)
@@ -126,14 +126,14 @@ def _device(host: Host, card: HlSmiCard, around: Around, *, processes: bool) -> 
 
 
 def _busy(card: HlSmiCard, *, processes: bool) -> bool | None:
-    """Tell whether somebody holds a card: another container's processes are seen by the memory they take only."""
+    """Tell whether a card is in use. Processes of other containers are visible only by the memory they take."""
     if processes:
         return True
     return None if card.used is None else card.used > IDLE
 
 
 def _health(events: int | None, status: str) -> str:
-    """Return ok, or the driver's word, or the number of events that no error correction could mend."""
+    """Return `ok`, the state that the driver reports, or the number of uncorrectable events."""
     if status and status.lower() != "operational":
         return status
     if events:
@@ -142,7 +142,7 @@ def _health(events: int | None, status: str) -> str:
 
 
 def _architecture(name: str, function: pci.Pci | None) -> str:
-    """Return what graphs are compiled for."""
+    """Return the target that graphs are compiled for."""
     digits = name.partition("-")[2]
     if digits.startswith("20"):
         return "gaudi"
@@ -151,7 +151,7 @@ def _architecture(name: str, function: pci.Pci | None) -> str:
 
 
 def _file(host: Host, number: int) -> str:
-    """Return a card's device file; old drivers named it /dev/hl0."""
+    """Return the device file of a card. Old drivers name it /dev/hl0."""
     paths = (f"/dev/accel/accel{number}", f"/dev/hl{number}")
     return next((path for path in paths if host.exists(path)), "")
 
@@ -162,13 +162,13 @@ def _file(host: Host, number: int) -> str:
 def _without_tool(
     host: Host, files: tuple[str, ...], nodes: Mapping[str, DriverCard], functions: Mapping[str, pci.Pci]
 ) -> tuple[Device, ...]:
-    """Return what the files alone tell, with a failure that says what to add."""
+    """Return the cards as known from files only, and add a failure that says what is missing."""
     if not files:
         found = f"no device file, while /sys shows {len(functions)} of Habana's PCI functions"
         host.fail("/dev/accel", found, "accel0 …: docker run --runtime=habana -e HABANA_VISIBLE_DEVICES=all …")
         return ()
     if not any(failure.where.startswith(TABLE[0]) for failure in host.failures):
-        expected = "the tool, which alone knows the memory: of habanalabs-firmware-tools, or from --runtime=habana"
+        expected = "hl-smi, the only source of the memory size: in habanalabs-firmware-tools, or from --runtime=habana"
         host.fail(TABLE[0], "not found", expected)
     by_number = {node.number: node for node in nodes.values()}
     numbers = {int(re.findall(r"\d+", path)[-1]): path for path in files}
@@ -196,7 +196,7 @@ def _bare(number: int, path: str, node: DriverCard | None, functions: Mapping[st
 
 
 def _nodes(host: Host) -> dict[str, DriverCard]:
-    """Read the driver's own folders: bus → what they say. Old drivers have /sys/class/habanalabs/hl0."""
+    """Return PCI address → card from the driver's folders. Old drivers have /sys/class/habanalabs/hl0."""
     paths = host.glob("/sys/class/accel/accel[0-9]*/device/pci_addr") or host.glob(
         "/sys/class/habanalabs/hl[0-9]*/pci_addr"
     )
@@ -216,7 +216,7 @@ def _node(host: Host, folder: str, path: str) -> DriverCard:
 
 
 def _versions(host: Host, nodes: Iterable[DriverCard]) -> dict[str, str]:
-    """Read the versions that files tell: the loaded driver's, and the oldest firmware among the cards."""
+    """Return the versions in files: that of the loaded driver, and the oldest firmware of the cards."""
     driver = digits_of(host.parsed("/sys/module/habanalabs/version", parse_line, ""))
     firmware = sorted(filter(None, (digits_of(node.firmware) for node in nodes)), key=_order)
     found = {"driver": driver, "firmware": firmware[0] if firmware else ""}
@@ -227,35 +227,35 @@ def _order(version: str) -> tuple[int, ...]:
     return tuple(int(part[:9]) for part in version.split("."))
 
 
-# --- where a card is ------------------------------------------------------------------------------------------------
+# --- module, NUMA node and CPUs of a card ---------------------------------------------------------------------------
 
 
 def _modules(host: Host, run: Run, table: HlSmiTable, nodes: Mapping[str, DriverCard]) -> dict[int, int]:
-    """Return card → module: from the driver's files where they know them all, else from the tool."""
+    """Return card → module, from the driver's files if they have all of them, else from the tool."""
     known = {card.number: nodes[card.bus].module for card in table.cards if card.bus in nodes}
     found = {number: module for number, module in known.items() if module is not None}
     if len(found) == len(table.cards):
         return found
-    return ask(host, run, MODULES, parse_modules) or found
+    return run_tool(host, run, MODULES, parse_modules) or found
 
 
 def _places(
     host: Host, run: Run, table: HlSmiTable, modules: Mapping[int, int], functions: Mapping[str, pci.Pci]
 ) -> dict[int, CardAffinity]:
-    """Return card → NUMA node and CPUs: from /sys, else from the tool, which knows them by module."""
+    """Return card → NUMA node and CPUs, from /sys, else from the tool, which lists them by module."""
     places = {card.number: _near(functions.get(card.bus)) for card in table.cards}
     if all(place.node is not None and place.cpus for place in places.values()):
         return places
-    told = ask(host, run, TOPOLOGY, parse_topology) or {}
-    return {number: _better(place, told.get(modules.get(number, -1))) for number, place in places.items()}
+    by_module = run_tool(host, run, TOPOLOGY, parse_topology) or {}
+    return {number: _completed(place, by_module.get(modules.get(number, -1))) for number, place in places.items()}
 
 
 def _near(function: pci.Pci | None) -> CardAffinity:
     return CardAffinity(function.node, function.cpus) if function else CardAffinity(None, ())
 
 
-def _better(place: CardAffinity, told: CardAffinity | None) -> CardAffinity:
-    """Fill what /sys does not say from what the tool says."""
-    if told is None:
+def _completed(place: CardAffinity, listed: CardAffinity | None) -> CardAffinity:
+    """Return a place from /sys with missing values from the tool."""
+    if listed is None:
         return place
-    return CardAffinity(told.node if place.node is None else place.node, place.cpus or told.cpus)
+    return CardAffinity(listed.node if place.node is None else place.node, place.cpus or listed.cpus)

@@ -1,6 +1,6 @@
-"""What `hl-smi` prints → cards, modules, places. Pure; each parse_* raises ValueError and quotes the line.
+"""Parses the output of `hl-smi`. Pure. Each parse_* raises ValueError that quotes the line it cannot parse.
 
-Layouts seen: 1.4.1 (units written Mib), 1.14 to 1.18, 1.20 and later (a line for the NIC driver, other paddings).
+Formats: 1.4.1 (units written Mib), 1.14 to 1.18, 1.20 and later (a line for the NIC driver, other paddings).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 _BUS = re.compile(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]$")
 _USAGE = re.compile(r"(\d{1,9})\s*([KMG])i?B\s*/\s*(\d{1,9})\s*([KMG])i?B", re.IGNORECASE)
@@ -28,30 +28,30 @@ class HlSmiCard(NamedTuple):
     name: str
     bus: str
     events: int | None
-    """Uncorrectable ones since the driver was loaded; None where the tool writes no number."""
+    """Uncorrectable events since the driver was loaded; None if the tool prints no number."""
     used: int | None
     total: int | None
-    """Bytes; None where the tool writes N/A, as it does for a card that is being reset."""
+    """Bytes; None if the tool prints N/A, for example while a card is reset."""
 
 
 class HlSmiTable(NamedTuple):
-    """What `hl-smi` prints."""
+    """The output of `hl-smi`."""
 
     cards: tuple[HlSmiCard, ...]
     versions: Mapping[str, str]
     processes: frozenset[int]
-    """Cards that a process is listed for; a container sees its own processes only."""
+    """Cards with a process. A container sees only its own processes."""
 
 
 class CardAffinity(NamedTuple):
-    """What is near a card."""
+    """NUMA node and CPUs near a card."""
 
     node: int | None
     cpus: tuple[int, ...]
 
 
 def parse_table(text: str) -> HlSmiTable:
-    """Parse what `hl-smi` prints. Raises ValueError for a layout that is not understood, quoting the line."""
+    """Parse the output of `hl-smi`. Raises ValueError that quotes the line it cannot parse."""
     versions = {_NAMES[name.lower()]: digits_of(version) for name, version in _VERSION.findall(text[:2000])}
     cards, busy = [], set()
     open_card: tuple[int, str, str, int | None] | None = None
@@ -64,47 +64,47 @@ def parse_table(text: str) -> HlSmiTable:
             busy |= _process(cells[0].split())
         elif match := _CARD.match(cells[0]):
             if open_card:
-                raise unknown(line, f"the memory of AIP {open_card[0]}, such as 768MiB / 98304MiB")
+                raise parse_error(line, f"the memory of AIP {open_card[0]}, such as 768MiB / 98304MiB")
             open_card = _first_line(match, cells, line)
         elif open_card and len(cells) > 1:
             cards.append(HlSmiCard(*open_card, *_usage(cells[1], line)))
             open_card = None
     if open_card or not cards:
-        raise unknown(_telling(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
+        raise parse_error(_last_line(text), "a table of AIPs with name, Bus-Id and Memory-Usage")
     return HlSmiTable(_unique(cards), {part: version for part, version in versions.items() if version}, frozenset(busy))
 
 
 def _first_line(match: re.Match[str], cells: list[str], line: str) -> tuple[int, str, str, int | None]:
-    """Return number, name, bus and events of a card's first line."""
+    """Return number, name, bus and events from the first line of a card."""
     words = [word for cell in cells[1:] for word in cell.split()]
     bus = next((word for word in words if _BUS.match(word)), "")
     if not bus:
-        raise unknown(line, "a Bus-Id, such as 0000:19:00.0")
+        raise parse_error(line, "a Bus-Id, such as 0000:19:00.0")
     last = cells[-1].split()[-1:] if len(cells) > 2 else []  # noqa: PLR2004 - name, bus, events
     events = int(last[0][:9]) if last and last[0].isascii() and last[0].isdigit() else None
     return int(match[1]), match[2].upper(), full_bus(bus), events
 
 
 def _usage(cell: str, line: str) -> tuple[int | None, int | None]:
-    """Return used and total bytes of a card's second line."""
+    """Return used and total bytes from the second line of a card."""
     usage = _USAGE.search(cell)
     if usage:
         return _bytes(usage[1], usage[2]), _bytes(usage[3], usage[4])
     if "N/A" in cell.upper():
         return None, None
-    raise unknown(line, "Memory-Usage, such as 768MiB / 98304MiB")
+    raise parse_error(line, "Memory-Usage, such as 768MiB / 98304MiB")
 
 
 def _unique(cards: list[HlSmiCard]) -> tuple[HlSmiCard, ...]:
-    """Return the cards by number; raises ValueError where two have the same."""
+    """Return the cards sorted by number. Raises ValueError if two have the same number."""
     numbers = {card.number for card in cards}
     if len(numbers) != len(cards):
-        raise unknown(f"AIP numbers {sorted(card.number for card in cards)}", "each AIP once")
+        raise parse_error(f"AIP numbers {sorted(card.number for card in cards)}", "each AIP once")
     return tuple(sorted(cards))
 
 
 def _process(words: list[str]) -> set[int]:
-    """Return the card of a line that names a process, which has a PID."""
+    """Return the card in a line of the process table; none if the line has no PID."""
     numbers = [word for word in words[:2] if word.isascii() and word.isdigit()]
     return {int(numbers[0][:9])} if len(numbers) == 2 else set()  # noqa: PLR2004 - AIP and PID
 
@@ -113,8 +113,8 @@ def _bytes(number: str, unit: str) -> int:
     return int(number) * _UNITS[unit.upper()]
 
 
-def _telling(text: str) -> str:
-    """Return the last line that says anything."""
+def _last_line(text: str) -> str:
+    """Return the last line that contains a letter."""
     return next((line for line in reversed(text.splitlines()) if any(map(str.isalpha, line))), "nothing")
 
 
@@ -124,13 +124,13 @@ def parse_modules(text: str) -> dict[int, int]:
     heads = ([name.partition(" [")[0].lower() for name in row] for row in rows)
     start, names = next((found for found in enumerate(heads) if {"index", "module_id"} <= set(found[1])), (0, []))
     if not names:
-        raise unknown(text.strip().splitlines()[0] if text.strip() else "nothing", "a header `index, module_id`")
+        raise parse_error(text.strip().splitlines()[0] if text.strip() else "nothing", "a header `index, module_id`")
     index, module = names.index("index"), names.index("module_id")
     found: dict[int, int] = {}
     for row in rows[start + 1 :]:
         if len(row) != len(names) or not (row[index].isascii() and row[index].isdigit()):
-            raise unknown(", ".join(row), f"{len(names)} values, the index a number")
-        if row[module].isascii() and row[module].isdigit():  # N/A where the firmware does not know its place
+            raise parse_error(", ".join(row), f"{len(names)} values with a number as index")
+        if row[module].isascii() and row[module].isdigit():  # N/A if the firmware does not know the module
             found[int(row[index][:9])] = int(row[module][:9])
     return found
 
@@ -138,13 +138,13 @@ def parse_modules(text: str) -> dict[int, int]:
 def parse_topology(text: str) -> dict[int, CardAffinity]:
     """Parse `hl-smi topo -c -N` into module → place. Raises ValueError.
 
-    The CPUs may be several ranges with blanks between them; the NUMA node is the last word, where there is that column.
+    The CPUs may be several ranges with blanks between them. The NUMA node is the last word, if the column exists.
     """
     lines = [line for line in text.splitlines() if line.strip()]
     heads = (line.lower() for line in lines)
     start, header = next((found for found in enumerate(heads) if "modid" in found[1] and "cpu" in found[1]), (0, ""))
     if not header:
-        raise unknown(lines[0] if lines else "nothing", "a header `modID  CPU Affinity  NUMA Affinity`")
+        raise parse_error(lines[0] if lines else "nothing", "a header `modID  CPU Affinity  NUMA Affinity`")
     has_node = "numa" in header
     return dict(_place(line, has_node=has_node) for line in lines[start + 1 :] if line.strip(" -\t|+="))
 
@@ -156,19 +156,19 @@ def _place(line: str, *, has_node: bool) -> tuple[int, CardAffinity]:
         module = parse_number(words[0])
         near = () if cpus.upper() in ("N/A", "NA", "-") else parse_id_list(cpus)
     except (ValueError, IndexError) as error:
-        raise unknown(line, "a module, its CPUs and its NUMA node") from error
+        raise parse_error(line, "a module, its CPUs and its NUMA node") from error
     node = words[-1] if has_node else ""
     return module, CardAffinity(int(node[:9]) if node.isascii() and node.isdigit() else None, near)
 
 
 def digits_of(text: str) -> str:
-    """Return a version's digits and dots: hl-gaudi2-1.20.0-fw-58.0.0-sec-9 → 1.20.0; empty where there are none."""
+    """Return the digits and dots of a version: hl-gaudi2-1.20.0-fw-58.0.0-sec-9 → 1.20.0; empty if there are none."""
     match = _DIGITS.search(text[:120])
     return match[0] if match else ""
 
 
 def full_bus(text: str) -> str:
-    """Return a PCI address as /sys names it: four digits of domain, lower case."""
+    """Return a PCI address as /sys writes it: a domain of four digits, in lower case."""
     bus = text.strip().lower()
     domain, colon, rest = bus.partition(":")
     if ":" not in rest:

@@ -1,8 +1,8 @@
-"""AWS Trainium and Inferentia: device files, the driver's sysfs, then neuron-ls. Facts only, no opinions.
+"""AWS Trainium and Inferentia: reads device files and the driver's sysfs, then neuron-ls.
 
-A device file is a Neuron device (chip); vLLM counts its logical NeuronCores. The driver's files tell physical cores,
-links and errors, but no memory and no grouping of cores: those only neuron-ls tells. Source: Neuron SDK documentation,
-Neuron Sysfs User Guide and Neuron LS User Guide.
+A device file is a Neuron device (chip); vLLM counts its logical NeuronCores. The driver's files have physical cores,
+links and errors. Only neuron-ls has the memory and the grouping of cores. Source: Neuron SDK documentation, Neuron
+Sysfs User Guide and Neuron LS User Guide.
 """
 
 from __future__ import annotations
@@ -11,41 +11,41 @@ import re
 from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_line, parse_number
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common import pci
-from entrypoints.facts.probes.common.tools import TIMEOUT, ask
+from entrypoints.facts.probes.common.tools import TIMEOUT, run_tool
 from entrypoints.facts.probes.neuron.neuron_ls import Listing, NeuronLsDevice, parse_json, parse_table
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
 
 TOOLS = ("neuron-ls", "/opt/aws/neuron/bin/neuron-ls")
-"""On PATH, and where aws-neuronx-tools installs it."""
+"""By PATH, and where aws-neuronx-tools installs it."""
 
 _SYSFS = "/sys/devices/virtual/neuron_device/neuron{}"
 _DRIVER = "/sys/module/neuron/version"
 _PRODUCT = "/sys/devices/virtual/dmi/id/product_name"
 _ERRORS = ("mem_ecc_uncorrected", "sram_ecc_uncorrected")
-"""Counters of errors that no repair undoes; mem_ecc_repairable_uncorrected goes away with a reset."""
+"""Counters of errors that cannot be repaired. A reset repairs those of mem_ecc_repairable_uncorrected."""
 
 _FAMILY = re.compile(r"(trn|inf)\d")
 _NOTHING = NeuronLsDevice(-1, 0, None, "")
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
-    """Return the Neuron devices that have a device file here."""
-    del env  # which cores a container may use is for the runtime to apply, and for the plan to heed
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
+    """Return the Neuron devices that have a device file in this container."""
+    del env  # the runtime and the plan apply NEURON_RT_VISIBLE_CORES
     numbers = tuple(int(path.rpartition("neuron")[2]) for path in host.glob("/dev/neuron[0-9]*") if _is_device(path))
     if not numbers:
-        return Seen()
+        return ProbeResult()
     listing = _list(host, run)
     rows = {row.number: row for row in listing.rows}
     missing = [number for number in numbers if rows and number not in rows]
     if missing:
-        host.fail(TOOLS[0], f"no line for device {missing[0]}", "a line for each device file /dev/neuron*")
+        host.fail(TOOLS[0], f"no row for device {missing[0]}", "a row for each device file /dev/neuron*")
     instance = listing.instance or host.parsed(_PRODUCT, parse_line, "")
     devices = tuple(_device(host, number, rows.get(number, _NOTHING), instance) for number in numbers)
     links = {number: rows[number].connected if number in rows else _connected(host, number) for number in numbers}
-    return Seen(devices, tuple(_links(links)), _versions(host, listing, instance))
+    return ProbeResult(devices, tuple(_links(links)), _versions(host, listing, instance))
 
 
 def _is_device(path: str) -> bool:
@@ -53,21 +53,21 @@ def _is_device(path: str) -> bool:
 
 
 def _list(host: Host, run: Run) -> Listing:
-    """Ask neuron-ls, as JSON where it knows how; without it, memory is not known, which is a failure."""
+    """Run neuron-ls, with JSON output if it supports that. If it is absent, add a failure: memory is unknown."""
     for tool in TOOLS:
         answer = run((tool, "-j"), TIMEOUT)
         if answer.rc == NOT_FOUND:
             continue
         if not answer.rc:
-            return ask(host, _again(answer), (tool, "-j"), parse_json) or Listing(())
-        return ask(host, run, (tool,), parse_table) or Listing(())
-    found = "no such command, so the devices' memory and logical cores are not known"
+            return run_tool(host, _returning(answer), (tool, "-j"), parse_json) or Listing(())
+        return run_tool(host, run, (tool,), parse_table) or Listing(())
+    found = "command not found, so the memory and logical cores of the devices are unknown"
     host.fail(TOOLS[0], found, "the package aws-neuronx-tools in the image, with /opt/aws/neuron/bin in PATH")
     return Listing(())
 
 
-def _again(answer: Result) -> Run:
-    """Return what gives an answer that came already."""
+def _returning(answer: Result) -> Run:
+    """Return a Run that returns this result."""
 
     def run(argv: tuple[str, ...], timeout: float) -> Result:
         del argv, timeout
@@ -101,18 +101,18 @@ def _word(host: Host, number: int, file: str) -> str:
 
 
 def _used(host: Host, number: int) -> int | None:
-    """Add up what the runtime keeps in the device's memory for each core; None where the driver does not tell."""
+    """Return the bytes that the runtime uses in the device's memory for all cores; None if they are unknown."""
     paths = host.glob(f"{_SYSFS.format(number)}/neuron_core*/stats/memory_usage/device_mem/present")
     sizes = [host.parsed(path, parse_number, 0) for path in paths]
     return sum(sizes) if sizes else None
 
 
 def _health(host: Host, number: int) -> str:
-    """Return ok, or the counters of errors that are not zero; empty where the driver keeps none."""
+    """Return `ok`, or the error counters that are not zero; empty if the driver has no counters."""
     counts: dict[str, int] = {}
     for name in _ERRORS:
         path = f"{_SYSFS.format(number)}/stats/hardware/{name}"
-        counter = f"{path}/total"  # like the other counters; the manual's tree draws it as a file
+        counter = f"{path}/total"  # a folder like the other counters, although the manual shows a file
         count = host.parsed(counter if host.exists(counter) else path, parse_number, None)
         if count is not None:
             counts[name] = count
@@ -121,18 +121,18 @@ def _health(host: Host, number: int) -> str:
 
 
 def _connected(host: Host, number: int) -> tuple[int, ...]:
-    """Read the neighbours from the driver's own file."""
+    """Return the connected devices from the driver's file."""
     nothing: tuple[int, ...] = ()
     return host.parsed(f"{_SYSFS.format(number)}/connected_devices", parse_connected, nothing)
 
 
 def parse_connected(text: str) -> tuple[int, ...]:
-    """Parse `12, 3, 4, 1`, or nothing for a device by itself. Raises ValueError."""
+    """Parse `12, 3, 4, 1`, or an empty text for a device without links. Raises ValueError."""
     return tuple(parse_number(part) for part in text.replace(",", " ").split())
 
 
 def _links(neighbours: Mapping[int, tuple[int, ...]]) -> Iterable[Link]:
-    """Yield each pair once, of devices that are here."""
+    """Return a link for each pair of connected devices in this container."""
     pairs = {(min(one, other), max(one, other)) for one, others in neighbours.items() for other in others}
     return (Link(*pair, "NeuronLink") for pair in sorted(pairs) if pair[0] != pair[1] and set(pair) <= set(neighbours))
 

@@ -1,7 +1,7 @@
-"""What `neuron-ls` prints, in its layouts of Neuron 1.12 to 2.32, as values. Pure.
+"""Parses the output of `neuron-ls` of Neuron 1.12 to 2.32. Pure.
 
-With -j it prints JSON (tools of 2023 and later). Its table gains and loses columns with the version, the machine, and
-whether processes hold devices; the words of a column's heading stand above each other in two or three lines.
+With -j it prints JSON (2023 and later). The columns of its table depend on the version, the machine, and whether
+processes use devices. The heading of a column takes two or three lines, with one word in each.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list, parse_number
 from entrypoints.facts.probes.common.printed import loaded
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 _UNITS = {"": 1, "B": 1, "KB": 1 << 10, "MB": 1 << 20, "GB": 1 << 30, "TB": 1 << 40}
 """neuron-ls writes GB for 2**30: 96 GB where its JSON says 103079215104."""
@@ -30,44 +30,44 @@ class NeuronLsDevice(NamedTuple):
     """Logical NeuronCores: what NEURON_RT_VISIBLE_CORES counts."""
     memory: int | None
     bus: str
-    """0000:cc:00.0; empty where the tool does not say."""
+    """0000:cc:00.0; empty if the tool does not print it."""
     connected: tuple[int, ...] = ()
     cpus: tuple[int, ...] = ()
     node: int | None = None
     processes: int = 0
-    """How many hold it."""
+    """Number of processes that use it."""
     runtime: str = ""
-    """Version of the Neuron runtime in the process that holds it."""
+    """Version of the Neuron runtime in a process that uses it."""
 
 
 class Listing(NamedTuple):
-    """All devices, and the machine they are in."""
+    """All devices, and the type of the machine."""
 
     rows: tuple[NeuronLsDevice, ...]
     instance: str = ""
     """EC2 instance type, such as trn2.48xlarge."""
     grouping: str = ""
-    """Physical NeuronCores in a logical one (LNC); empty where the tool does not say."""
+    """Physical NeuronCores per logical one (LNC); empty if the tool does not print it."""
 
 
 def bus_address(text: str) -> str:
-    """Return a PCI address with its domain of four digits: `cc:00.0` is 0000:cc:00.0. Raises ValueError."""
+    """Return a PCI address with a domain of four digits: `cc:00.0` → 0000:cc:00.0. Raises ValueError."""
     match = _BUS.fullmatch(text.strip())
     if not match:
-        raise unknown(text, "a PCI address such as 0000:cc:00.0")
+        raise parse_error(text, "a PCI address such as 0000:cc:00.0")
     return f"{(match[1] or '0000')[-4:]}:{match[2]}".lower()
 
 
 def parse_size(text: str) -> int:
-    """Return bytes of `96 GB`. Raises ValueError."""
+    """Return the bytes of `96 GB`. Raises ValueError."""
     match = _SIZE.fullmatch(text.strip())
     if not match:
-        raise unknown(text, "a size such as 96 GB")
+        raise parse_error(text, "a size such as 96 GB")
     return int(match[1]) * _UNITS[match[2].upper().replace("I", "")]
 
 
 def _node(text: str) -> int | None:
-    """Return a NUMA node; -1 and words mean that the machine has none to tell."""
+    """Return a NUMA node; None for -1 and for words, which mean unknown."""
     word = text.strip()
     return int(word) if word.isascii() and word.isdigit() and len(word) <= 5 else None  # noqa: PLR2004 - 65535 nodes
 
@@ -79,14 +79,14 @@ def parse_json(text: str) -> Listing:
     """Parse the JSON list of devices. Raises ValueError."""
     devices = loaded(text, "the list of devices that neuron-ls -j prints")
     if not isinstance(devices, list):
-        raise unknown(text, "a list of devices, an object each")
+        raise parse_error(text, "a list of objects, one per device")
     first: Mapping[str, Any] = devices[0] if devices else {}
     rows = tuple(_json_row(item) for item in devices)
     return Listing(rows, str(first.get("instance_type") or ""), str(first.get("logical_neuroncore_config") or ""))
 
 
 def _json_row(item: Mapping[str, Any]) -> NeuronLsDevice:
-    """Read one device; what newer tools leave out (null) is not known."""
+    """Return one device. Newer tools print null for unknown values."""
     processes = _items(item, "neuron_processes")
     versions = (str(one.get("neuron_runtime_version") or "") for one in processes if isinstance(one, dict))
     memory = item.get("memory_size")
@@ -106,7 +106,7 @@ def _json_row(item: Mapping[str, Any]) -> NeuronLsDevice:
 def _items(item: Mapping[str, Any], key: str) -> list[Any]:
     value = item.get(key) or []
     if not isinstance(value, list):
-        raise unknown(f"{key}: {value!r}", "a list")
+        raise parse_error(f"{key}: {value!r}", "a list")
     return value
 
 
@@ -116,18 +116,18 @@ def _count(item: Mapping[str, Any], key: str) -> int:
 
 def _whole(value: object, key: str) -> int:
     if isinstance(value, bool) or not isinstance(value, (int, str)):
-        raise unknown(f"{key}: {value!r}", "a whole number")
+        raise parse_error(f"{key}: {value!r}", "a whole number")
     try:
         return parse_number(str(value))
     except ValueError as error:
-        raise unknown(f"{key}: {value!r}", "a whole number") from error
+        raise parse_error(f"{key}: {value!r}", "a whole number") from error
 
 
 def _cpus(text: str) -> tuple[int, ...]:
     try:
         return parse_id_list(text)
     except ValueError as error:
-        raise unknown(text, "a list of CPUs such as 0-47,96-143") from error
+        raise parse_error(text, "a list of CPUs such as 0-47,96-143") from error
 
 
 # --- neuron-ls ------------------------------------------------------------------------------------------------------
@@ -150,20 +150,20 @@ def parse_table(text: str) -> Listing:
         else:
             _take(rows, _named(heading, cells, line), line)
     if not rows:
-        raise unknown(" | ".join(heading[-1]) if heading else text, "a table with a line for each NEURON DEVICE")
+        raise parse_error(" | ".join(heading[-1]) if heading else text, "a table with a line for each NEURON DEVICE")
     return Listing(tuple(rows), titles.get("instance-type", ""), titles.get("logical-neuroncore-config", ""))
 
 
 def _named(heading: list[list[str]], cells: list[str], line: str) -> dict[str, str]:
-    """Name a line's cells by their columns: NEURON above DEVICE is `NEURON DEVICE`."""
+    """Return the cells of a line by column name: NEURON above DEVICE is `NEURON DEVICE`."""
     if not heading or {len(cells)} != {len(names) for names in heading}:
-        raise unknown(line, "as many cells as the heading has")
+        raise parse_error(line, "as many cells as in the heading")
     names = (" ".join(" ".join(column).split()).upper() for column in zip(*heading, strict=True))
     return dict(zip(names, cells, strict=True))
 
 
 def _take(rows: list[NeuronLsDevice], cells: Mapping[str, str], line: str) -> None:
-    """Add a device, or to the last device another process that holds it."""
+    """Add a device, or another process to the last device."""
     held = int(bool(cells.get("PID")))
     if cells.get("NEURON DEVICE"):
         rows.append(_table_row(cells, line, held))
@@ -179,7 +179,7 @@ def _table_row(cells: Mapping[str, str], line: str, held: int) -> NeuronLsDevice
         connected = tuple(parse_number(other) for other in others if other.strip())
     except (KeyError, ValueError) as error:
         expected = "a device's number, cores (4), memory (96 GB) and connected devices (12, 3)"
-        raise unknown(line, expected) from error
+        raise parse_error(line, expected) from error
     bus = bus_address(cells["PCI BDF"]) if cells.get("PCI BDF") else ""
     cpus, node = _cpus(cells.get("CPU AFFINITY", "")), _node(cells.get("NUMA NODE", ""))
     return NeuronLsDevice(number, cores, memory, bus, connected, cpus, node, held, cells.get("RUNTIME VERSION", ""))

@@ -1,7 +1,8 @@
-"""What AMD's tools print: amd-smi, rocm-smi and rocminfo of ROCm 5 to 7. Pure; each parse_* raises ValueError.
+"""Parses the output of amd-smi, rocm-smi and rocminfo of ROCm 5 to 7. Pure. Each parse_* raises ValueError.
 
-They are asked where /sys does not tell enough. Keys are found by name: amd-smi prints a list of GPUs, or an object that
-holds it, or indented text; rocm-smi prints an object, `GPU[0] : key: value` lines, or a table of one or two lines each.
+They are used if /sys is not enough. Values are found by name. amd-smi prints a list of GPUs, an object that contains
+the list, or indented text. rocm-smi prints an object, `GPU[0] : key: value` lines, or a table of one or two lines per
+GPU.
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.facts.probes.common.printed import bus_of, json_in, loaded, number_of, size_of, word_of
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 
 class AmdSmiCard(NamedTuple):
-    """One GPU as a tool numbers and describes it."""
+    """One GPU as a tool prints it."""
 
     number: int
     bus: str = ""
@@ -29,7 +30,7 @@ class AmdSmiCard(NamedTuple):
 
 
 Wires = tuple[tuple[str, str, str], ...]
-"""Two ends, each a PCI address or a tool's number, and the kind of link."""
+"""Links: two ends, each a PCI address or the tool's number, and the kind of link."""
 
 _EXPECTED = "amd-smi's GPUs, as JSON or below lines `GPU: 0`"
 _FIELD = re.compile(r"GPU\s*\[?(\d{1,4})\]?\s*:\s*(.+?)\s*:\s*(.*)$")
@@ -47,16 +48,16 @@ def parse_amd_smi(text: str) -> tuple[AmdSmiCard, ...]:
     """Parse `amd-smi static` or `amd-smi list`, as JSON or as text."""
     entries = _entries(text)
     if not entries:
-        raise unknown(text.strip() or "nothing", _EXPECTED)
+        raise parse_error(text.strip() or "nothing", _EXPECTED)
     return tuple(_card(entry, number) for number, entry in enumerate(entries))
 
 
 def _entries(text: str) -> list[Mapping[str, Any]]:
-    """Return each GPU's values, by their paths in lower case: asic.market_name."""
+    """Return the values of each GPU by their path in lower case: asic.market_name."""
     if re.search(r"^GPU:", text, re.MULTILINE):
         return _indented(text)
     value = loaded(text, _EXPECTED)
-    for _ in range(2):  # {"gpu_data": […]}; host and guest editions wrap once more
+    for _ in range(2):  # {"gpu_data": […]}, which the host and guest editions wrap in another object
         if isinstance(value, dict):
             value = next((item for item in value.values() if isinstance(item, list)), value)
     items = value if isinstance(value, list) else [value]
@@ -127,7 +128,7 @@ def parse_rocm_smi(text: str) -> tuple[AmdSmiCard, ...]:
     fields = _rocm_json(value) if isinstance(value, dict) else _rocm_lines(text)
     cards = tuple(_rocm_card(index, fields[index]) for index in sorted(fields)) or _table(text)
     if not cards:
-        raise unknown(text.strip() or "nothing", "rocm-smi's GPUs: JSON, `GPU[0] : …` lines, or a table")
+        raise parse_error(text.strip() or "nothing", "rocm-smi's GPUs: JSON, `GPU[0] : …` lines, or a table")
     return cards
 
 
@@ -165,7 +166,7 @@ def _rocm_card(index: int, fields: Mapping[str, Any]) -> AmdSmiCard:
 
 
 def _table(text: str) -> tuple[AmdSmiCard, ...]:
-    """Return the rows below a header that begins with `Device` or `GPU`; the line below a row may be its name."""
+    """Return the GPUs below a header that begins with `Device` or `GPU`. The line after a row may be its name."""
     cards: list[AmdSmiCard] = []
     below = False
     for line in text.splitlines():
@@ -188,10 +189,10 @@ def _row(line: str, number: int) -> AmdSmiCard:
 
 
 def parse_rocminfo(text: str) -> tuple[AmdSmiCard, ...]:
-    """Parse rocminfo's GPU agents, which are in HIP's order; the only tool where there is no /dev/kfd (WSL)."""
+    """Parse the GPU agents of rocminfo, in HIP's order. It is the only tool that works without /dev/kfd (WSL)."""
     agents = re.split(r"^Agent\s+\d+", text, flags=re.MULTILINE)[1:]
     if not agents:
-        raise unknown(text.strip() or "nothing", "rocminfo's agents")
+        raise parse_error(text.strip() or "nothing", "rocminfo's agents")
     found = (_fields(agent) for agent in agents)
     gpus = [fields for fields in found if fields.get("device type") == "GPU"]
     return tuple(_agent(number, fields) for number, fields in enumerate(gpus))
@@ -226,7 +227,7 @@ def parse_topology(text: str) -> Wires:
     value = json_in(text)
     wires = _topology_table(text) if value is None else _topology_json(value)
     if wires is None:
-        raise unknown(text.strip() or "nothing", "a table or a list of link types between GPUs")
+        raise parse_error(text.strip() or "nothing", "a table or a list of link types between GPUs")
     return tuple((first, second, kind) for first, second, kind in wires if first != second and kind.isalnum())
 
 
@@ -255,7 +256,7 @@ def _end(item: Mapping[str, Any]) -> str:
 
 
 def _topology_table(text: str) -> list[tuple[str, str, str]] | None:
-    """Return the cells of the table of link types: a line of column heads, then rows that begin with such a head."""
+    """Return the cells of the table of link types: a line of column names, then rows that begin with such a name."""
     lines = iter(text.splitlines())
     if not any("LINK TYPE" in line.upper() for line in lines):
         return None

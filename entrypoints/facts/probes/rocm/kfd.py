@@ -1,7 +1,7 @@
-"""AMD GPUs as the kernel's compute driver lists them in /sys/class/kfd. IO, through `Host` alone.
+"""AMD GPUs in /sys/class/kfd, from the kernel's compute driver. IO only through `Host`.
 
-Its order of nodes is HIP's order of devices, which amd-smi's need not be. In a container whose device cgroup lacks a
-GPU, the kernel refuses to show that GPU's node (linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c).
+Its nodes are in HIP's order of devices; amd-smi may have another order. If the device cgroup of a container lacks a
+GPU, the kernel denies access to the node of that GPU (linux, drivers/gpu/drm/amd/amdkfd/kfd_topology.c).
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.records import Link
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 from entrypoints.host.host import Host
 
 _NODES = "/sys/class/kfd/kfd/topology/nodes"
 _PROCESSES = "/sys/class/kfd/kfd/proc"
 _FRAME_BUFFERS = (1, 2)
-"""Heap types of a GPU's own memory: public and private; 0 is the host's."""
+"""Heap types of the GPU's own memory: public and private. Type 0 is host memory."""
 _LINKS = {11: "XGMI", 2: "PCIE"}
 """Link types, from linux/uapi/linux/kfd_sysfs.h."""
 _PARTITION_BIT = 28
-"""Above it, location_id holds the number of a partition."""
+"""From this bit on, location_id holds the number of the partition."""
 
 
 class GpuNode(NamedTuple):
     """One GPU, or one partition or die of it."""
 
     node: int
-    """Of the topology, the host's CPUs counted too."""
+    """Number in the topology, in which CPUs also have numbers."""
     gpu: str
-    """The driver's own id, under which a process's memory is listed."""
+    """The driver's id, by which the memory of processes is listed."""
     bus: str
     partition: int
     architecture: str
@@ -37,27 +37,27 @@ class GpuNode(NamedTuple):
     """PCI device id: 0x74a1."""
     memory: int | None
     minor: int
-    """Of its render node: /dev/dri/renderD<minor>."""
+    """Number of its render node: /dev/dri/renderD<minor>."""
     unique: str
-    """As ROCR_VISIBLE_DEVICES names it: GPU-0cee36ddc4255115."""
+    """The identifier in ROCR_VISIBLE_DEVICES: GPU-0cee36ddc4255115."""
 
 
 class Wire(NamedTuple):
-    """A link between two nodes, and its megabytes per second where the kernel knows them."""
+    """A link between two nodes, and its bandwidth in MB/s, or 0 if the kernel does not report it."""
 
     link: Link
     bandwidth: int
 
 
 def nodes(host: Host) -> tuple[GpuNode, ...]:
-    """Return the GPUs that this container may know of, in HIP's order."""
+    """Return the GPUs that are visible in this container, in HIP's order."""
     paths = (path.rpartition("/")[0] for path in host.glob(f"{_NODES}/*/properties"))
     found = ((path, _properties(host, f"{path}/properties")) for path in paths)
     return tuple(_gpu(host, path, known) for path, known in found if known.get("gfx_target_version"))
 
 
 def wires(host: Host, found: tuple[GpuNode, ...]) -> tuple[Wire, ...]:
-    """Return the links between GPUs, by their place among them; xGMI wins over PCIe for one pair."""
+    """Return the links between GPUs, by their index in `found`. If a pair has xGMI and PCIe, return xGMI."""
     places = {gpu.node: place for place, gpu in enumerate(found)}
     best: dict[tuple[int, int], Wire] = {}
     for gpu in found:
@@ -79,7 +79,7 @@ def _add(best: dict[tuple[int, int], Wire], known: Mapping[str, int], places: Ma
 
 
 def taken(host: Host, gpu: str) -> int:
-    """Return the bytes of a GPU's memory that processes hold, of other containers too."""
+    """Return the bytes of a GPU's memory that processes use, including those of other containers."""
     return sum(host.parsed(path, _whole, 0, hidden=True) for path in host.glob(f"{_PROCESSES}/*/vram_{gpu}"))
 
 
@@ -102,7 +102,7 @@ def _gpu(host: Host, path: str, known: Mapping[str, int]) -> GpuNode:
 
 
 def architecture(version: int) -> str:
-    """Return what kernels are compiled for: 90402 is gfx942, 90010 gfx90a, 110001 gfx1101."""
+    """Return the target that kernels are compiled for: 90402 → gfx942, 90010 → gfx90a, 110001 → gfx1101."""
     return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}"
 
 
@@ -111,19 +111,19 @@ def _properties(host: Host, path: str) -> dict[str, int]:
 
 
 def parse_properties(text: str) -> dict[str, int]:
-    """Parse `name number` lines; nothing for an empty file. Raises ValueError."""
+    """Parse `name number` lines. An empty file has none. Raises ValueError."""
     found: dict[str, int] = {}
     for line in text.splitlines():
         name, _, value = line.strip().partition(" ")
         if not (name.isidentifier() and value.isascii() and value.lstrip("-").isdigit() and len(value) <= 20):  # noqa: PLR2004 - 64 bits
-            raise unknown(line, "a name and a number")
+            raise parse_error(line, "a name and a number")
         found[name] = int(value)
     return found
 
 
 def _whole(text: str) -> int:
-    """Parse one whole number, which may be negative for a moment while a process ends."""
+    """Parse a number of bytes. It may be negative for a moment while a process ends; then return 0."""
     word = text.strip()
     if not (word.isascii() and word.lstrip("-").isdigit() and len(word) <= 20):  # noqa: PLR2004 - 64 bits
-        raise unknown(text, "a number of bytes")
+        raise parse_error(text, "a number of bytes")
     return max(0, int(word))

@@ -1,7 +1,7 @@
-"""AMD GPUs: the kernel's compute driver in /sys first, then amd-smi, rocm-smi or rocminfo. IO.
+"""AMD GPUs: reads /sys (the kernel's compute driver), then amd-smi, rocm-smi or rocminfo. IO.
 
-A device is what HIP counts: a GPU, a die of an MI250, or a partition of a GPU in DPX, QPX or CPX mode. Numbers are
-HIP's.
+A device is what HIP counts: a GPU, a die of an MI250, or a partition of a GPU in DPX, QPX or CPX mode. Devices have
+HIP's numbers.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from entrypoints.core.parse import parse_fields
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.printed import number_of, word_of
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.rocm import kfd
 from entrypoints.facts.probes.rocm.amdsmi import (
     AmdSmiCard,
@@ -45,21 +45,21 @@ NAMES = {
     "0x7550": "AMD Radeon RX 9070 XT",
     "0x7551": "AMD Radeon AI PRO R9700",
 }
-"""PCI device id → model, for cards whose own record the driver does not show (vLLM's platforms/rocm.py, pci.ids)."""
+"""PCI device id → model, for cards without product_name in /sys (vLLM's platforms/rocm.py, pci.ids)."""
 
 _TWO_DIES = ("0x7408", "0x740c")
-"""Packages of two dies, each of which is a GPU to HIP."""
+"""Packages with two dies. HIP counts each die as a GPU."""
 
 _STATIC = ("amd-smi", "static", "--asic", "--bus", "--vram", "--driver", "--json")
 _ROCM_SMI = ("rocm-smi", "--showproductname", "--showbus", "--showmeminfo", "vram", "--json")
 _TOPOLOGY = (("amd-smi", "topology", "--json"), ("amd-smi", "topology"), ("rocm-smi", "--showtopo"))
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
-    """Return the GPUs that HIP will find here, and how they are linked."""
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
+    """Return the GPUs that HIP finds in this container, and the links between them."""
     present = host.exists(KFD)
     if not present and not host.exists(_WSL):
-        return Seen()
+        return ProbeResult()
     found = kfd.nodes(host)
     if not found:
         return _by_tools(host, run, present=present)
@@ -68,23 +68,23 @@ def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
     wires = kfd.wires(host, given)
     devices = tuple(_device(host, number, node, cards, (given, wires)) for number, node in enumerate(given))
     _require_memory(host, devices)
-    return Seen(devices, tuple(wire.link for wire in wires), _versions(host, given, cards))
+    return ProbeResult(devices, tuple(wire.link for wire in wires), _versions(host, given, cards))
 
 
 def _opens(host: Host, node: GpuNode) -> bool:
-    """Tell whether the GPU's render node may be opened; that one is there and may not be is a failure."""
+    """Tell whether the GPU's render node can be opened. If it exists but cannot be opened, add a failure."""
     path = f"/dev/dri/renderD{node.minor}"
     if host.openable(path):
         return True
     if host.exists(path):
         host.fail(
-            path, "may not be read and written by this user", "docker run --group-add with the number of its group"
+            path, "no read and write permission for this user", "docker run --group-add with the number of its group"
         )
     return False
 
 
 def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNode, ...]:
-    """Return the GPUs that ROCR_VISIBLE_DEVICES leaves, in its order: HIP counts only these."""
+    """Return the GPUs that ROCR_VISIBLE_DEVICES selects, in its order. HIP counts only these."""
     words = [word.strip() for word in env.get("ROCR_VISIBLE_DEVICES", "").split(",") if word.strip()]
     if not words:
         return found
@@ -93,7 +93,7 @@ def _visible(found: tuple[GpuNode, ...], env: Mapping[str, str]) -> tuple[GpuNod
 
 
 def _cards(host: Host, run: Run) -> tuple[AmdSmiCard, ...]:
-    return ask(host, run, _STATIC, parse_amd_smi) or ask(host, run, _ROCM_SMI, parse_rocm_smi) or ()
+    return run_tool(host, run, _STATIC, parse_amd_smi) or run_tool(host, run, _ROCM_SMI, parse_rocm_smi) or ()
 
 
 def _name(host: Host, node: GpuNode) -> str:
@@ -129,12 +129,12 @@ def _device(
 
 
 def _shared(node: GpuNode, found: tuple[GpuNode, ...]) -> bool:
-    """Tell whether a GPU is one of several partitions of a card, whose counters are the whole card's."""
+    """Tell whether a GPU is one of several partitions of a card. The counters of /sys are for the whole card."""
     return sum(other.bus == node.bus for other in found) > 1 or node.partition > 0
 
 
 def _card(number: int, found: tuple[GpuNode, ...], wires: tuple[Wire, ...]) -> int | None:
-    """Return the card that a partition or a die is part of, numbered by its first device here."""
+    """Return the card of a partition or die. A card has the number of its first device."""
     node = found[number]
     if _shared(node, found):
         return next(place for place, other in enumerate(found) if other.bus == node.bus)
@@ -146,13 +146,15 @@ def _card(number: int, found: tuple[GpuNode, ...], wires: tuple[Wire, ...]) -> i
 
 
 def _health(host: Host, bus: str) -> str:
-    """Read the counters of errors that were not corrected, which the driver keeps for each part of the chip."""
+    """Return `ok`, or the parts of the chip with uncorrected errors; empty if the driver has no counters."""
     counters = {
         path: host.parsed(path, parse_fields, {"ue": ""}) for path in host.glob(f"{_PCI}/{bus}/ras/*_err_count")
     }
     wrong = [path for path, counts in counters.items() if counts.get("ue", "0") not in ("0", "")]
     parts = (path.rpartition("/")[2].removesuffix("_err_count") for path in wrong)
-    return f"uncorrected errors: {', '.join(parts)}" if wrong else "ok" if counters else ""
+    if wrong:
+        return f"uncorrected errors: {', '.join(parts)}"
+    return "ok" if counters else ""
 
 
 def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard]) -> dict[str, str]:
@@ -160,7 +162,7 @@ def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard
     driver = host.parsed("/sys/module/amdgpu/version", word_of, "") or next((card.driver for card in cards), "")
     first = found[0].bus if found else ""
     versions = {
-        "driver": "" if driver == release else driver,  # a driver of the kernel itself has no version of its own
+        "driver": "" if driver == release else driver,  # the kernel's own driver has no separate version
         "rocm": host.parsed("/opt/rocm/.info/version", word_of, ""),
         "compute_partition": host.parsed(f"{_PCI}/{first}/current_compute_partition", word_of, "") if first else "",
         "memory_partition": host.parsed(f"{_PCI}/{first}/current_memory_partition", word_of, "") if first else "",
@@ -168,13 +170,13 @@ def _versions(host: Host, found: tuple[GpuNode, ...], cards: Iterable[AmdSmiCard
     return {name: version for name, version in versions.items() if version}
 
 
-# --- where /sys/class/kfd is not to be had --------------------------------------------------------------------------
+# --- without /sys/class/kfd -----------------------------------------------------------------------------------------
 
 
-def _by_tools(host: Host, run: Run, *, present: bool) -> Seen:
-    """Ask the tools for everything: some sandboxes hide /sys/class/kfd, and WSL has none."""
+def _by_tools(host: Host, run: Run, *, present: bool) -> ProbeResult:
+    """Return the GPUs from tools only: some sandboxes hide /sys/class/kfd, and WSL does not have it."""
     cards = (_cards(host, run) or _rocm_table(host, run)) if present else ()
-    cards = cards or ask(host, run, ("rocminfo",), parse_rocminfo) or ()
+    cards = cards or run_tool(host, run, ("rocminfo",), parse_rocminfo) or ()
     devices = tuple(_seen(host, card) for card in cards)
     if present and not devices and not host.failures:
         host.fail(KFD, "no GPU in /sys/class/kfd, and no amd-smi, rocm-smi or rocminfo", "GPUs behind the device file")
@@ -185,13 +187,15 @@ def _by_tools(host: Host, run: Run, *, present: bool) -> Seen:
         "memory_partition": modes[0],
         "compute_partition": modes[1],
     }
-    return Seen(devices, _links(host, run, cards), {name: version for name, version in versions.items() if version})
+    return ProbeResult(
+        devices, _links(host, run, cards), {name: version for name, version in versions.items() if version}
+    )
 
 
 def _rocm_table(host: Host, run: Run) -> tuple[AmdSmiCard, ...]:
-    """Ask older tools that know no JSON."""
-    memory = ask(host, run, ("rocm-smi", "--showuse", "--showmeminfo", "vram"), parse_rocm_smi) or ()
-    table = {card.number: card for card in ask(host, run, ("rocm-smi",), parse_rocm_smi) or ()}
+    """Run older tools without JSON output."""
+    memory = run_tool(host, run, ("rocm-smi", "--showuse", "--showmeminfo", "vram"), parse_rocm_smi) or ()
+    table = {card.number: card for card in run_tool(host, run, ("rocm-smi",), parse_rocm_smi) or ()}
     return tuple(
         card._replace(name=card.name or table.get(card.number, card).name) for card in memory or table.values()
     )
@@ -214,7 +218,7 @@ def _seen(host: Host, card: AmdSmiCard) -> Device:
 def _links(host: Host, run: Run, cards: tuple[AmdSmiCard, ...]) -> tuple[Link, ...]:
     if len(cards) < 2:  # noqa: PLR2004 - a link has two ends
         return ()
-    wires = next((wires for argv in _TOPOLOGY if (wires := ask(host, run, argv, parse_topology))), ())
+    wires = next((wires for argv in _TOPOLOGY if (wires := run_tool(host, run, argv, parse_topology))), ())
     numbers = {card.bus: card.number for card in cards if card.bus} | {str(card.number): card.number for card in cards}
     found = {
         (numbers[first], numbers[second]): kind
@@ -229,6 +233,6 @@ def _require_memory(host: Host, devices: Iterable[Device]) -> None:
     if unknown:
         host.fail(
             f"the memory of GPU {', '.join(unknown)}",
-            "neither /sys/class/kfd nor a tool tells it",
+            "not in /sys/class/kfd, and no tool reports it",
             "install amd-smi or rocm-smi in the image, or mount /sys as Docker does",
         )

@@ -1,8 +1,8 @@
-"""Intel GPUs: the PCI bus and the i915 and xe drivers in /sys first, then xpu-smi. IO.
+"""Intel GPUs: reads /sys (PCI bus, i915 and xe drivers), then xpu-smi. IO.
 
-A device is what Level Zero counts: a card, or each tile of a Max 1550, numbered in the order of PCI addresses, which
-ZE_ENABLE_PCI_ID_DEVICE_ORDER asks for. A processor's own graphics counts, so that numbers fit ZE_AFFINITY_MASK, but is
-no device to serve with.
+A device is what Level Zero counts: a card, or each tile of a Max 1550. With ZE_ENABLE_PCI_ID_DEVICE_ORDER they are
+numbered in the order of PCI addresses. Integrated graphics has a number too, so that numbers match ZE_AFFINITY_MASK,
+but it is not among the devices.
 """
 
 from __future__ import annotations
@@ -11,34 +11,33 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.parse import parse_line, parse_number
-from entrypoints.core.records import Device, Link, Seen
+from entrypoints.core.records import Device, Link, ProbeResult
+from entrypoints.core.units import MIB
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.pci import Pci
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.xpu.xpusmi import Xpu, XpuSmiTopology, parse_discovery, parse_topology
 from entrypoints.host.host import Host, Run
 
 VENDOR = "0x8086"
 _PCI = "/sys/bus/pci/devices"
 _INTEGRATED = "0000:00:"
-"""Where processors have their own graphics; cards are behind a bridge."""
+"""Bus of integrated graphics. Cards are behind a bridge."""
 _DUMP = ("xpu-smi", "discovery", "--dump", "1,2,8,11,16")
 """Properties: device id, name, driver version, PCI address, memory."""
 _LIST = ("xpu-smi", "discovery", "-j")
 _MATRIX = ("xpu-smi", "topology", "-m")
 _RUNTIME = "/usr/lib/x86_64-linux-gnu/libze_intel_gpu.so.1."
 
-MIB = 1 << 20
-
 
 class Model(NamedTuple):
-    """What a PCI device id means."""
+    """The model of a PCI device id."""
 
     name: str
     architecture: str
-    """As Intel's compilers name it."""
+    """Target name of Intel's compilers."""
     memory: int | None = None
-    """MiB of a card that xpu-smi was seen to report; used where neither driver nor tool tells."""
+    """MiB that xpu-smi reports for this model; used if neither driver nor tool reports it."""
     tiles: int = 1
 
 
@@ -59,30 +58,30 @@ MODELS = {
 
 
 class XpuCard(NamedTuple):
-    """A card that this container was given."""
+    """A card of this container."""
 
     place: int
-    """Among all that Level Zero finds, by PCI address."""
+    """Index among all cards that Level Zero finds, by PCI address."""
     pci: Pci
     path: str
-    """Its render node."""
+    """Path of its render node."""
 
 
-def look(host: Host, run: Run, env: Mapping[str, str]) -> Seen:
-    """Return the GPUs that Level Zero will find here, and how they are linked."""
+def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
+    """Return the GPUs that Level Zero finds in this container, and the links between them."""
     given = _given(host)
     cards = tuple(card for card in given if not card.pci.bus.startswith(_INTEGRATED))
-    told = _tools(host, run) if any(_driver_memory(host, card) is None for card in cards) else ()
+    listed = _tools(host, run) if any(_driver_memory(host, card) is None for card in cards) else ()
     flat = env.get("ZE_FLAT_DEVICE_HIERARCHY", "FLAT") != "COMPOSITE"
-    devices = _devices(host, given, told, flat=flat)
+    devices = _devices(host, given, listed, flat=flat)
     places = _places(host, run, devices)
     devices = tuple(_with_cpus(device, label, places) for device, label in zip(devices, _labels(devices), strict=True))
     _require_memory(host, devices)
-    return Seen(devices, _links(devices, places), _versions(host, cards, told) if cards else {})
+    return ProbeResult(devices, _links(devices, places), _versions(host, cards, listed) if cards else {})
 
 
 def _given(host: Host) -> tuple[XpuCard, ...]:
-    """Return all of Intel's GPUs whose render node this container may open."""
+    """Return the Intel GPUs whose render node can be opened in this container."""
     functions = sorted(pci.find(host, VENDOR, kinds=("0x03",)), key=lambda function: function.bus)
     nodes = ((function, _render(host, function.bus)) for function in functions)
     opened = [(function, path) for function, path in nodes if path and _opens(host, path)]
@@ -90,7 +89,7 @@ def _given(host: Host) -> tuple[XpuCard, ...]:
 
 
 def _render(host: Host, bus: str) -> str:
-    """Return the device file of a GPU that is given to this container; empty where there is none."""
+    """Return the device file of a GPU; empty if the container does not have it."""
     names = (path.rpartition("/")[2] for path in host.glob(f"{_PCI}/{bus}/drm/renderD*"))
     return next((f"/dev/dri/{name}" for name in names if host.exists(f"/dev/dri/{name}")), "")
 
@@ -98,12 +97,12 @@ def _render(host: Host, bus: str) -> str:
 def _opens(host: Host, path: str) -> bool:
     if host.openable(path):
         return True
-    host.fail(path, "may not be read and written by this user", "docker run --group-add with the number of its group")
+    host.fail(path, "no read and write permission for this user", "docker run --group-add with the number of its group")
     return False
 
 
 def _driver_memory(host: Host, card: XpuCard) -> int | None:
-    """Read the memory of all tiles as xe tells it, or of the card as Intel's own build of i915 does."""
+    """Return the memory of all tiles from the xe driver, or of the card from Intel's own build of i915."""
     sizes = [
         host.parsed(path, parse_number, 0)
         for pattern in ("tile*/physical_vram_size_bytes", "drm/card*/lmem_total_bytes")
@@ -113,28 +112,28 @@ def _driver_memory(host: Host, card: XpuCard) -> int | None:
 
 
 def _tools(host: Host, run: Run) -> tuple[Xpu, ...]:
-    """Ask for all devices at once; versions that know no such dump are asked about each."""
-    dumped = ask(host, run, _DUMP, parse_discovery)
+    """Return the devices in xpu-smi, from one dump if the version supports it, else one by one."""
+    dumped = run_tool(host, run, _DUMP, parse_discovery)
     if dumped:
         return dumped
-    listed = ask(host, run, _LIST, parse_discovery) or ask(host, run, ("xpu-smi",), parse_discovery) or ()
-    return tuple(card if card.memory else _asked(host, run, card) for card in listed)
+    listed = run_tool(host, run, _LIST, parse_discovery) or run_tool(host, run, ("xpu-smi",), parse_discovery) or ()
+    return tuple(card if card.memory else _details(host, run, card) for card in listed)
 
 
-def _asked(host: Host, run: Run, card: Xpu) -> Xpu:
-    details = ask(host, run, ("xpu-smi", "discovery", "-d", str(card.number), "-j"), parse_discovery) or ()
+def _details(host: Host, run: Run, card: Xpu) -> Xpu:
+    details = run_tool(host, run, ("xpu-smi", "discovery", "-d", str(card.number), "-j"), parse_discovery) or ()
     return next((found._replace(bus=found.bus or card.bus) for found in details), card)
 
 
-def _devices(host: Host, given: Iterable[XpuCard], told: tuple[Xpu, ...], *, flat: bool) -> tuple[Device, ...]:
-    """Return every tile of every card, numbered with the processor's own graphics in between."""
+def _devices(host: Host, given: Iterable[XpuCard], listed: tuple[Xpu, ...], *, flat: bool) -> tuple[Device, ...]:
+    """Return every tile of every card. Integrated graphics takes a number, but is left out."""
     devices: list[Device] = []
     number = 0
     for card in given:
         if card.pci.bus.startswith(_INTEGRATED):
             number += 1
             continue
-        xpu = next((xpu for xpu in told if xpu.bus == card.pci.bus), Xpu(card.place))
+        xpu = next((xpu for xpu in listed if xpu.bus == card.pci.bus), Xpu(card.place))
         tiles = _tiles(host, card, xpu) if flat else 1
         whole = _device(host, card, xpu, tiles)
         devices += [whole._replace(number=number + tile) for tile in range(tiles)]
@@ -171,16 +170,16 @@ def _device(host: Host, card: XpuCard, xpu: Xpu, tiles: int) -> Device:
 
 
 def _places(host: Host, run: Run, devices: tuple[Device, ...]) -> XpuSmiTopology:
-    """Ask xpu-smi where it knows more than /sys: Xe Links of the Max series, and CPUs that /sys does not tell."""
+    """Return what xpu-smi adds to /sys: Xe Links of the Max series, and CPUs that /sys does not list."""
     if len(devices) > 1 and any(device.architecture == "pvc" or not device.cpus for device in devices):
-        return ask(host, run, _MATRIX, parse_topology) or XpuSmiTopology((), {})
+        return run_tool(host, run, _MATRIX, parse_topology) or XpuSmiTopology((), {})
     if len(devices) == 1 and not devices[0].cpus:
-        return ask(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or XpuSmiTopology((), {})
+        return run_tool(host, run, ("xpu-smi", "topology", "-d", "0"), parse_topology) or XpuSmiTopology((), {})
     return XpuSmiTopology((), {})
 
 
 def _labels(devices: tuple[Device, ...]) -> list[str]:
-    """Return each device's name in a topology: `card/tile`, counted over the devices that are given."""
+    """Return the label of each device in a topology: `card/tile`, counted among the devices of the container."""
     buses = sorted({device.bus for device in devices})
     seen: dict[str, int] = {}
     labels = []
@@ -195,8 +194,8 @@ def _short(label: str) -> str:
 
 
 def _with_cpus(device: Device, label: str, places: XpuSmiTopology) -> Device:
-    told = places.cpus.get(label) or places.cpus.get(_short(label)) or ()
-    return device if device.cpus else device._replace(cpus=told)
+    cpus = places.cpus.get(label) or places.cpus.get(_short(label)) or ()
+    return device if device.cpus else device._replace(cpus=cpus)
 
 
 def _links(devices: tuple[Device, ...], places: XpuSmiTopology) -> tuple[Link, ...]:
@@ -209,7 +208,7 @@ def _links(devices: tuple[Device, ...], places: XpuSmiTopology) -> tuple[Link, .
 # --- versions -------------------------------------------------------------------------------------------------------
 
 
-def _versions(host: Host, cards: tuple[XpuCard, ...], told: Iterable[Xpu]) -> dict[str, str]:
+def _versions(host: Host, cards: tuple[XpuCard, ...], listed: Iterable[Xpu]) -> dict[str, str]:
     bus = cards[0].pci.bus
     modules = [name for name in ("xe", "i915") if host.glob(f"/sys/bus/pci/drivers/{name}/{bus}")]
     libraries = (path.removeprefix(_RUNTIME) for path in host.glob(f"{_RUNTIME}*.*"))
@@ -217,7 +216,7 @@ def _versions(host: Host, cards: tuple[XpuCard, ...], told: Iterable[Xpu]) -> di
         "module": modules[0] if modules else "",
         "driver": host.parsed("/sys/module/i915/version", parse_line, "") if modules == ["i915"] else "",
         "runtime": next(libraries, ""),
-        "tool_driver": next((xpu.driver for xpu in told), ""),
+        "tool_driver": next((xpu.driver for xpu in listed), ""),
     }
     return {name: version for name, version in versions.items() if version}
 
@@ -227,6 +226,6 @@ def _require_memory(host: Host, devices: Iterable[Device]) -> None:
     if unknown:
         host.fail(
             f"the memory of {', '.join(dict.fromkeys(unknown))}",
-            "neither the driver nor xpu-smi tells it",
-            "install xpu-smi in the image, or load the xe driver, which tells it in /sys",
+            "neither the driver nor xpu-smi reports it",
+            "install xpu-smi in the image, or load the xe driver, which shows it in /sys",
         )

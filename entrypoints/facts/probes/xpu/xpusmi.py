@@ -1,7 +1,7 @@
-"""What Intel's xpu-smi prints, of XPU Manager 1.0 to 2.0. Pure; each parse_* raises ValueError.
+"""Parses the output of Intel's xpu-smi, XPU Manager 1.0 to 2.0. Pure. Each parse_* raises ValueError.
 
-One device is asked about as JSON, as CSV, or in a box; the list of all is JSON or a box too, version 2 draws a table
-as nvidia-smi does when nothing is asked, and its exporter writes Prometheus lines. Fields are found by name.
+It prints one device as JSON, CSV or a box, and all devices as JSON or a box. Version 2 without arguments prints a table
+like nvidia-smi, and its exporter prints Prometheus metrics. Fields are found by name.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.parse import parse_id_list
 from entrypoints.facts.probes.common.printed import bus_of, json_in, number_of, size_of, word_of
-from entrypoints.facts.probes.common.tools import unknown
+from entrypoints.facts.probes.common.tools import parse_error
 
 
 class Xpu(NamedTuple):
-    """One card as xpu-smi numbers and describes it."""
+    """One card as xpu-smi prints it."""
 
     number: int
     name: str = ""
@@ -29,7 +29,7 @@ class Xpu(NamedTuple):
 
 
 class XpuSmiTopology(NamedTuple):
-    """What a topology tells: kinds of links between `card/tile` labels, and the CPUs near each of them."""
+    """A topology: kinds of links between `card/tile` labels, and the CPUs near each of them."""
 
     links: tuple[tuple[str, str, str], ...]
     cpus: Mapping[str, tuple[int, ...]]
@@ -47,7 +47,7 @@ _HEAD = re.compile(r"\s*(\d{1,3})  ?(\S.*?)\s{2,}")
 
 
 def parse_discovery(text: str) -> tuple[Xpu, ...]:
-    """Parse `xpu-smi discovery` in any of its forms, version 2's own table, or its exporter's lines."""
+    """Parse `xpu-smi discovery` in any format, the table of version 2, or the metrics of its exporter."""
     value = json_in(text)
     if value is not None:
         found = _from_json(value)
@@ -58,12 +58,12 @@ def parse_discovery(text: str) -> tuple[Xpu, ...]:
     else:
         found = _from_csv(text)
     if not found:
-        raise unknown(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
+        raise parse_error(text.strip() or "nothing", "xpu-smi's devices, as JSON, CSV or in a box")
     return found
 
 
 def _xpu(fields: Mapping[str, Any], place: int) -> Xpu:
-    """Make a card of fields by their names in lower case with underscores; CSV and boxes write them with spaces."""
+    """Return a card from its fields, whose names are in lower case with underscores."""
     number = number_of(fields.get("device_id"))
     memory = size_of(fields.get("memory_physical_size_byte", "")) or size_of(fields.get("memory_physical_size", ""))
     return Xpu(
@@ -90,17 +90,17 @@ def _from_csv(text: str) -> tuple[Xpu, ...]:
     try:
         rows = [row for row in csv.reader(text.splitlines(), skipinitialspace=True) if len(row) > 1]
     except csv.Error as error:
-        raise unknown(text, "CSV") from error
+        raise parse_error(text, "CSV") from error
     start = next((place for place, row in enumerate(rows) if "device_id" in map(_key, row)), len(rows))
     heads = [_key(head) for head in rows[start]] if start < len(rows) else []
     wrong = next((row for row in rows[start + 1 :] if len(row) != len(heads)), None)
     if wrong:
-        raise unknown(",".join(wrong), f"{len(heads)} values: {', '.join(heads)}")
+        raise parse_error(",".join(wrong), f"{len(heads)} values: {', '.join(heads)}")
     return tuple(_xpu(dict(zip(heads, row, strict=True)), place) for place, row in enumerate(rows[start + 1 :]))
 
 
 def _from_box(text: str) -> tuple[Xpu, ...]:
-    """Read `| 0 | Device Name: … |` lines; the lines of one device follow the one with its number."""
+    """Parse `| 0 | Device Name: … |` lines. The lines of a device follow the one with its number."""
     found: list[dict[str, Any]] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -115,7 +115,7 @@ def _from_box(text: str) -> tuple[Xpu, ...]:
 
 
 def _from_table(text: str) -> tuple[Xpu, ...]:
-    """Read two lines a device: its number, name and bus, then the memory that is used, and there."""
+    """Parse two lines per device: number, name and bus, then used and total memory."""
     found: list[Xpu] = []
     for line in text.splitlines():
         head, bus, usage = _HEAD.match(line.strip().strip("|")), bus_of(line), _USAGE.search(line)
@@ -139,11 +139,11 @@ def _from_metrics(text: str) -> tuple[Xpu, ...]:
 
 
 def _sample(value: str) -> int:
-    """Return a Prometheus sample, which may be written as 2.566914048e+10."""
+    """Parse a Prometheus sample, such as 2.566914048e+10."""
     try:
         return int(float(value))
     except (ValueError, OverflowError) as error:
-        raise unknown(value, "a number of bytes") from error
+        raise parse_error(value, "a number of bytes") from error
 
 
 def _key(text: str) -> str:
@@ -158,7 +158,7 @@ def parse_topology(text: str) -> XpuSmiTopology:
     lines = [line for line in text.splitlines() if line.strip()]
     places = _one_device(lines) if _RULE.search(text) else _matrix(lines)
     if places is None:
-        raise unknown(lines[0] if lines else "nothing", "a matrix with heads `GPU 0/0`, or a box with a CPU list")
+        raise parse_error(lines[0] if lines else "nothing", "a matrix with heads `GPU 0/0`, or a box with a CPU list")
     return places
 
 
@@ -174,7 +174,7 @@ def _one_device(lines: Iterable[str]) -> XpuSmiTopology | None:
 
 
 def _matrix(lines: list[str]) -> XpuSmiTopology | None:
-    """Read the matrix, whose columns older versions part by bars, later ones by blanks."""
+    """Parse the matrix. Older versions separate its columns by bars, later ones by blanks."""
     start = next((number for number, line in enumerate(lines) if line.strip().startswith("GPU ")), len(lines))
     labels = _TILE.findall(lines[start]) if start < len(lines) else []
     if not labels:
@@ -189,7 +189,7 @@ def _matrix(lines: list[str]) -> XpuSmiTopology | None:
         links += [(row[1], label, kind) for label, kind in zip(labels, cells, strict=False) if label != row[1]]
         cpus[row[1]] = _cpus("".join(cells[len(labels) :]))
     if len(cpus) < len(labels):
-        raise unknown(lines[start], "a row for each GPU of the header")
+        raise parse_error(lines[start], "a row for each GPU of the header")
     return XpuSmiTopology(tuple(links), cpus)
 
 
@@ -197,4 +197,4 @@ def _cpus(text: str) -> tuple[int, ...]:
     try:
         return parse_id_list(text)
     except ValueError as error:
-        raise unknown(text, "CPU numbers, such as 0-23,48-71") from error
+        raise parse_error(text, "CPU numbers, such as 0-23,48-71") from error

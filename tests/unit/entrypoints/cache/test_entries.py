@@ -115,7 +115,7 @@ def test_empty_folders_of_an_interrupted_start_do_not_count(tmp_path: Path) -> N
 def test_a_foreign_owners_entry_is_unusable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(tmp_path)
     monkeypatch.setattr(os, "access", lambda *_: False)  # as for any user but root
-    with pytest.raises(Unusable, match=f"belongs to uid {os.getuid()}; uid .* may not write there"):
+    with pytest.raises(Unusable, match=f"owned by uid {os.getuid()}; uid .* cannot write to it"):
         opened(tmp_path)
 
 

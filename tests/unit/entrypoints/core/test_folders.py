@@ -45,14 +45,14 @@ def test_a_private_root_is_ours_alone(tmp_path: Path) -> None:
 def test_a_private_root_that_others_write_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "drydock-0").mkdir()
     (tmp_path / "drydock-0").chmod(0o777)
-    with pytest.raises(EntrypointError, match="that nobody else writes to"):
+    with pytest.raises(EntrypointError, match="that only uid"):
         make_private(str(tmp_path / "drydock-0"))
 
 
 def test_a_private_root_that_is_a_link_is_refused(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     (tmp_path / "drydock-0").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(EntrypointError, match="that nobody else writes to"):
+    with pytest.raises(EntrypointError, match="that only uid"):
         make_private(str(tmp_path / "drydock-0"))
 
 

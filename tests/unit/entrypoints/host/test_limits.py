@@ -32,7 +32,7 @@ def test_each_raised_limit_has_its_reason_and_what_it_was() -> None:
         ("RLIMIT_NOFILE", "524288", "decision"),
         ("RLIMIT_MEMLOCK", "unlimited", "decision"),
     ]
-    assert reasons[0].instead == ("1024, as it was",)
+    assert reasons[0].instead == ("1024 was set before",)
 
 
 def test_a_limit_is_set_for_this_process_and_what_it_starts() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from entrypoints.facts.probes import enflame, tpu
 from entrypoints.facts.probes.ascend import npu_smi
-from entrypoints.facts.probes.common.tools import ask
+from entrypoints.facts.probes.common.tools import run_tool
 from entrypoints.facts.probes.cuda import nvidia_smi
 from entrypoints.facts.probes.habana import hl_smi
 from entrypoints.facts.probes.neuron import neuron_ls
@@ -73,7 +73,7 @@ def _understood() -> Iterator[tuple[str, Parse]]:
 
 def _asked(result: Result, parse: Parse) -> tuple[Any, Host]:
     host = Host("/nowhere")
-    return ask(host, lambda *_: result, ("tool",), parse), host
+    return run_tool(host, lambda *_: result, ("tool",), parse), host
 
 
 @pytest.mark.parametrize(("name", "parse"), tuple(_understood()), ids=lambda value: getattr(value, "__name__", value))

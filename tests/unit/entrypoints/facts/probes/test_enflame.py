@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Seen
+from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes import enflame
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
@@ -132,12 +132,12 @@ def test_an_unknown_layout_is_refused_with_the_line(parse: object, wrong: str, q
 # --- hosts ----------------------------------------------------------------------------------------------------------
 
 
-def look(tmp_path: Path, tree: Tree, answers: dict[str, dict[str, object]]) -> tuple[Seen, Host]:
+def probe(tmp_path: Path, tree: Tree, answers: dict[str, dict[str, object]]) -> tuple[ProbeResult, Host]:
     for path, content in {**tree, "commands.json": json.dumps(answers)}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
     host = Host(str(tmp_path))
-    return enflame.look(host, Commands(host).run, {}), host
+    return enflame.probe(host, Commands(host).run, {}), host
 
 
 def cards(*buses: str) -> Tree:
@@ -151,15 +151,15 @@ def said(stdout: str, rc: int = 0, stderr: str = "") -> dict[str, object]:
 
 
 def test_no_card_is_no_failure(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, pci("0000:01:00.0", "0x10de", "0x2330", "0x030200"), {})
+    seen, host = probe(tmp_path, pci("0000:01:00.0", "0x10de", "0x2330", "0x030200"), {})
 
-    assert (seen, host.failures) == (Seen(), [])
+    assert (seen, host.failures) == (ProbeResult(), [])
 
 
 def test_cards_get_their_node_and_file_from_the_kernel(tmp_path: Path) -> None:
     tree = cards("0000:17:00.0", "0000:b1:00.0")
     both = text("efsmi-q.s60.txt").partition("DEV ID 1")[0] + text("efsmi-q.s60.v1.2.4.12.txt").replace("ID 7", "ID 1")
-    seen, host = look(tmp_path, tree, {"efsmi -q": said(both)})
+    seen, host = probe(tmp_path, tree, {"efsmi -q": said(both)})
 
     assert host.failures == []
     assert [(device.number, device.bus, device.node, device.path) for device in seen.devices] == [
@@ -176,14 +176,14 @@ def test_cards_get_their_node_and_file_from_the_kernel(tmp_path: Path) -> None:
 def test_only_the_cards_whose_file_is_in_the_container_count(tmp_path: Path) -> None:
     tree = cards("0000:3d:00.0", "0000:3e:00.0")
     del tree["dev/gcu0"]
-    seen, _ = look(tmp_path, tree, {"efsmi": said(text("efsmi.s60-2x.v1.4.0.505.txt"))})
+    seen, _ = probe(tmp_path, tree, {"efsmi": said(text("efsmi.s60-2x.v1.4.0.505.txt"))})
 
     assert [device.number for device in seen.devices] == [1]
 
 
 def test_columns_take_their_addresses_from_the_kernel(tmp_path: Path) -> None:
     tree = cards(*(f"0000:{bus:02x}:00.0" for bus in range(1, 8)))
-    seen, host = look(tmp_path, tree, {"efsmi --dmon -c 1": said(text("efsmi-dmon.s60-7x.txt"))})
+    seen, host = probe(tmp_path, tree, {"efsmi --dmon -c 1": said(text("efsmi-dmon.s60-7x.txt"))})
 
     assert host.failures == []
     assert [device.bus for device in seen.devices][-1] == "0000:07:00.0"
@@ -191,7 +191,7 @@ def test_columns_take_their_addresses_from_the_kernel(tmp_path: Path) -> None:
 
 def test_cards_without_the_tool_are_a_failure_that_says_what_is_missing(tmp_path: Path) -> None:
     tree = {**cards("0000:3d:00.0"), "sys/module/enflame/version": "1.6.3.12\n"}
-    seen, host = look(tmp_path, tree, {})
+    seen, host = probe(tmp_path, tree, {})
 
     assert (seen.devices[0].memory_total, seen.devices[0].bus) == (None, "0000:3d:00.0")
     assert seen.versions == {"driver": "1.6.3.12"}
@@ -209,16 +209,16 @@ def test_cards_without_the_tool_are_a_failure_that_says_what_is_missing(tmp_path
     ],
 )
 def test_a_tool_that_fails_is_a_failure_in_its_own_words(tmp_path: Path, answer: dict[str, object], found: str) -> None:
-    seen, host = look(tmp_path, cards("0000:3d:00.0"), {"efsmi -q": answer})
+    seen, host = probe(tmp_path, cards("0000:3d:00.0"), {"efsmi -q": answer})
 
     assert len(seen.devices) == 1
     assert [found in failure.found or found in failure.expected for failure in host.failures] == [True]
 
 
 def test_a_card_whose_memory_is_not_told_is_a_failure(tmp_path: Path) -> None:
-    _, host = look(tmp_path, cards("0000:17:00.0", "0000:18:00.0"), {"efsmi -q": said(text("efsmi-q.s60.txt"))})
+    _, host = probe(tmp_path, cards("0000:17:00.0", "0000:18:00.0"), {"efsmi -q": said(text("efsmi-q.s60.txt"))})
 
-    assert [failure.found for failure in host.failures] == ["no memory size of card 1"]
+    assert [failure.found for failure in host.failures] == ["no memory size for card 1"]
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------

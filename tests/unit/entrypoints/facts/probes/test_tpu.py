@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Seen
+from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes import tpu
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
@@ -100,13 +100,15 @@ def test_the_accelerator_type_names_the_generation(named: str, generation: str) 
 # --- hosts ----------------------------------------------------------------------------------------------------------
 
 
-def look(tmp_path: Path, tree: Tree, answer: dict[str, object] | None = None, kind: str = "") -> tuple[Seen, Host]:
+def probe(
+    tmp_path: Path, tree: Tree, answer: dict[str, object] | None = None, kind: str = ""
+) -> tuple[ProbeResult, Host]:
     commands = {} if answer is None else {"tpu-info": answer}
     for path, content in {**tree, "commands.json": json.dumps(commands)}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
     host = Host(str(tmp_path))
-    return tpu.look(host, Commands(host).run, {"TPU_ACCELERATOR_TYPE": kind}), host
+    return tpu.probe(host, Commands(host).run, {"TPU_ACCELERATOR_TYPE": kind}), host
 
 
 def chips(device: str, count: int, files: str) -> Tree:
@@ -122,13 +124,13 @@ def said(stdout: str, rc: int = 0, stderr: str = "") -> dict[str, object]:
 
 def test_no_chip_is_no_failure(tmp_path: Path) -> None:
     network = pci("0000:00:03.0", "0x1ae0", "0x0042", "0x020000")
-    seen, host = look(tmp_path, {**network, "dev/vfio/7": ""})
+    seen, host = probe(tmp_path, {**network, "dev/vfio/7": ""})
 
-    assert (seen, host.failures) == (Seen(), [])
+    assert (seen, host.failures) == (ProbeResult(), [])
 
 
 def test_the_files_suffice(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, chips("0x006f", 4, "vfio/"))
+    seen, host = probe(tmp_path, chips("0x006f", 4, "vfio/"))
 
     assert host.failures == []
     assert [(device.number, device.name, device.architecture, device.path) for device in seen.devices] == [
@@ -140,13 +142,13 @@ def test_the_files_suffice(tmp_path: Path) -> None:
 def test_groups_name_the_file_where_the_kernel_does(tmp_path: Path) -> None:
     groups = {f"sys/kernel/iommu_groups/{9 - number}/devices/0000:00:{number + 4:02x}.0": "" for number in range(2)}
     files = {"dev/vfio/8": "", "dev/vfio/9": ""}
-    seen, _ = look(tmp_path, {**chips("0x0063", 2, "accel-none"), **groups, **files})
+    seen, _ = probe(tmp_path, {**chips("0x0063", 2, "accel-none"), **groups, **files})
 
     assert [device.path for device in seen.devices] == ["/dev/vfio/9", "/dev/vfio/8"]
 
 
 def test_a_running_framework_tells_memory_and_that_the_chips_are_held(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, chips("0x005e", 4, "accel"), said(text("tpu-info.v4-4x.txt")))
+    seen, host = probe(tmp_path, chips("0x005e", 4, "accel"), said(text("tpu-info.v4-4x.txt")))
 
     assert host.failures == []
     assert {(device.memory_total, device.memory_used, device.busy) for device in seen.devices} == {
@@ -155,7 +157,7 @@ def test_a_running_framework_tells_memory_and_that_the_chips_are_held(tmp_path: 
 
 
 def test_idle_chips_may_be_held_by_somebody_whom_the_container_does_not_see(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, chips("0x0062", 4, "vfio/"), said(text("tpu-info.v5p-4x.idle.txt")))
+    seen, host = probe(tmp_path, chips("0x0062", 4, "vfio/"), said(text("tpu-info.v5p-4x.idle.txt")))
 
     assert (host.failures, seen.versions) == ([], {"libtpu": "0.0.39"})
     assert {(device.busy, device.memory_total) for device in seen.devices} == {(None, None)}
@@ -163,14 +165,14 @@ def test_idle_chips_may_be_held_by_somebody_whom_the_container_does_not_see(tmp_
 
 def test_a_chip_of_two_dies_is_two_devices(tmp_path: Path) -> None:
     both = pci("0000:00:04.0", "0x1ae0", "0x0076", "0x088000") | pci("0000:00:04.1", "0x1ae0", "0x0076", "0x088000")
-    seen, _ = look(tmp_path, {**both, "dev/vfio/0": "", "dev/vfio/1": ""})
+    seen, _ = probe(tmp_path, {**both, "dev/vfio/0": "", "dev/vfio/1": ""})
 
     assert [(device.card, device.path) for device in seen.devices] == [(0, "/dev/vfio/0"), (0, "/dev/vfio/1")]
 
 
 def test_both_dies_of_an_older_chip_share_its_file(tmp_path: Path) -> None:
     tree = {**chips("0x0027", 2, "accel"), "sys/bus/pci/devices/0000:00:04.0/subsystem_device": "0x004f\n"}
-    seen, _ = look(tmp_path, tree)
+    seen, _ = probe(tmp_path, tree)
 
     assert [(device.architecture, device.path) for device in seen.devices] == [
         ("v3", "/dev/accel0"),
@@ -181,14 +183,14 @@ def test_both_dies_of_an_older_chip_share_its_file(tmp_path: Path) -> None:
 
 
 def test_without_sys_the_environment_names_the_generation(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {"dev/vfio/0": "", "dev/vfio/vfio": ""}, kind="v5litepod-1")
+    seen, host = probe(tmp_path, {"dev/vfio/0": "", "dev/vfio/vfio": ""}, kind="v5litepod-1")
 
     assert host.failures == []
     assert [(device.architecture, device.path) for device in seen.devices] == [("v5e", "/dev/vfio/0")]
 
 
 def test_a_chip_of_unknown_generation_is_a_failure(tmp_path: Path) -> None:
-    _, host = look(tmp_path, {"dev/accel0": ""})
+    _, host = probe(tmp_path, {"dev/accel0": ""})
 
     assert [(failure.where, failure.found) for failure in host.failures] == [
         ("/dev/accel0", "a TPU of unknown generation")
@@ -205,7 +207,7 @@ def test_a_chip_of_unknown_generation_is_a_failure(tmp_path: Path) -> None:
     ],
 )
 def test_a_tool_that_fails_says_so_and_the_chips_stay(tmp_path: Path, answer: dict[str, object], found: str) -> None:
-    seen, host = look(tmp_path, chips("0x006f", 1, "vfio/"), answer)
+    seen, host = probe(tmp_path, chips("0x006f", 1, "vfio/"), answer)
 
     assert len(seen.devices) == 1
     assert [found in failure.found for failure in host.failures] == [True]

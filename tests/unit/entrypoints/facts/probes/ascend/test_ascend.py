@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drydock.core.paths import ROOT
-from entrypoints.core.records import Seen
+from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes.ascend import ascend, npu_smi
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
@@ -251,8 +251,8 @@ def host(folder: Path, answers: dict[str, tuple[int, str]], tree: Tree) -> Host:
     return Host(str(folder))
 
 
-def look(found: Host) -> Seen:
-    return ascend.look(found, Commands(found).run, {})
+def probe(found: Host) -> ProbeResult:
+    return ascend.probe(found, Commands(found).run, {})
 
 
 FIVE = {"dev/davinci5": "", "dev/davinci_manager": ""}
@@ -261,7 +261,7 @@ FIVE = {"dev/davinci5": "", "dev/davinci_manager": ""}
 def test_without_devices_there_is_nothing_and_nothing_failed(tmp_path: Path) -> None:
     found = host(tmp_path, {}, {"dev/davinci_manager": ""})
 
-    assert look(found).devices == ()
+    assert probe(found).devices == ()
     assert found.failures == []
 
 
@@ -272,7 +272,7 @@ def test_a_container_with_one_card_counts_it_as_0_and_knows_which_it_is(tmp_path
     }
     found = host(tmp_path, answers, FIVE)
 
-    seen = look(found)
+    seen = probe(found)
     device = seen.devices[0]
 
     assert (device.number, device.module_id, device.path, device.card) == (0, 5, "/dev/davinci5", None)
@@ -288,7 +288,7 @@ def test_a_device_without_the_tool_is_counted_and_the_failure_says_what_to_mount
     }
     found = host(tmp_path, {}, tree)
 
-    device = look(found).devices[0]
+    device = probe(found).devices[0]
 
     assert (device.architecture, device.memory_total, device.module_id) == ("ascend910b", None, 5)
     assert "/usr/local/bin/npu-smi" in found.failures[0].expected
@@ -307,7 +307,7 @@ def test_a_device_without_the_tool_is_counted_and_the_failure_says_what_to_mount
 def test_a_tool_that_fails_is_one_failure_and_the_devices_remain(tmp_path: Path, answer: tuple[int, str]) -> None:
     found = host(tmp_path, {"npu-smi info": answer}, FIVE)
 
-    assert len(look(found).devices) == 1
+    assert len(probe(found).devices) == 1
     assert [failure.where for failure in found.failures] == ["npu-smi info"]
     assert len(found.failures[0].found) < 300
 
@@ -315,7 +315,7 @@ def test_a_tool_that_fails_is_one_failure_and_the_devices_remain(tmp_path: Path,
 def test_a_device_file_without_a_chip_is_a_failure(tmp_path: Path) -> None:
     found = host(tmp_path, {"npu-smi info": (0, table("910b4-1x"))}, FIVE | {"dev/davinci6": ""})
 
-    assert len(look(found).devices) == 1
+    assert len(probe(found).devices) == 1
     assert "/dev/davinci6" in found.failures[0].found
 
 
@@ -323,7 +323,7 @@ def test_the_dies_of_an_a3_are_devices_with_a_card(tmp_path: Path) -> None:
     answers = {"npu-smi info": (0, table("a3-8x2")), "npu-smi info -t topo": (0, sample("ascend/npu-smi-topo.a3.txt"))}
     found = host(tmp_path, answers, {f"dev/davinci{number}": "" for number in range(16)})
 
-    seen = look(found)
+    seen = probe(found)
 
     assert [device.card for device in seen.devices[:4]] == [0, 0, 1, 1]
     assert {device.architecture for device in seen.devices} == {"ascend910_93"}
@@ -333,7 +333,7 @@ def test_the_dies_of_an_a3_are_devices_with_a_card(tmp_path: Path) -> None:
 def test_the_chips_of_a_duo_are_numbered_as_its_column_device_says(tmp_path: Path) -> None:
     found = host(tmp_path, {"npu-smi info": (0, table("310p3-2chips"))}, {"dev/davinci4": "", "dev/davinci5": ""})
 
-    devices = look(found).devices
+    devices = probe(found).devices
 
     assert [(device.number, device.module_id, device.card) for device in devices] == [(0, 4, 2), (1, 5, 2)]
     assert devices[0].architecture == "ascend310p"
@@ -347,7 +347,7 @@ def test_cpus_come_from_the_topology_where_pci_does_not_tell(tmp_path: Path) -> 
     tree = {f"dev/davinci{number}": "" for number in range(8)} | {"sys/devices/system/node/node6/cpulist": "144-167\n"}
     found = host(tmp_path, answers, tree)
 
-    seen = look(found)
+    seen = probe(found)
 
     assert (seen.devices[0].node, seen.devices[0].cpus[0]) == (6, 144)
     assert len(seen.links) == 28
@@ -363,7 +363,7 @@ def test_versions_come_from_the_files_where_the_driver_says_it_is(tmp_path: Path
         ),
     }
 
-    assert look(host(tmp_path, {}, tree)).versions == {
+    assert probe(host(tmp_path, {}, tree)).versions == {
         "driver": "25.2.0",
         "firmware": "7.7.0.6.236",
         "toolkit": "8.3.RC1",

@@ -143,7 +143,7 @@ def test_a_live_port_is_read_by_its_bytes_and_a_header_alone_is_hidden(tmp_path:
     whole.write_bytes(configuration())
     header.write_bytes(configuration()[:64])
 
-    assert (acs._ask(str(whole)), acs._ask(str(header))) == ("0x001d", "hidden")
+    assert (acs._read_register(str(whole)), acs._read_register(str(header))) == ("0x001d", "hidden")
 
 
 # --- what is told instead of recorded ---------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Link, Seen
+from entrypoints.core.records import Link, ProbeResult
 from entrypoints.facts.probes.cuda import cuda
 from entrypoints.facts.probes.cuda.nvidia_smi import parse_list, parse_query, parse_table, parse_topology
 from entrypoints.host.commands import Commands
@@ -27,15 +27,15 @@ QUERIES = ("nvidia-smi-query.rtx4090-8x.csv.txt", "nvidia-smi-query.a100-4x.csv.
 NO_TOOL = {"rc": 127, "stdout": "", "stderr": "nvidia-smi: not found"}
 
 
-def look(
+def probe(
     folder: Path, answers: Mapping[str, object], files: dict[str, str] | None = None, env: dict[str, str] | None = None
-) -> tuple[Seen, Host]:
+) -> tuple[ProbeResult, Host]:
     told = {name: {"rc": 0, "stdout": text} if isinstance(text, str) else text for name, text in answers.items()}
     for path, text in {"commands.json": json.dumps(told), **(files or {})}.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)
     host = Host(str(folder))
-    return cuda.look(host, Commands(host).run, env or {}), host
+    return cuda.probe(host, Commands(host).run, env or {}), host
 
 
 # --- layouts --------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ LOST = "Unable to determine the device handle for GPU3: 0000:5F:00.0: Unknown Er
 def test_a_lost_gpu_is_told_whatever_the_exit_code_and_the_others_are_seen(
     tmp_path: Path, answer: dict[str, str], rc: int
 ) -> None:
-    seen, host = look(tmp_path, {FULL: {**answer, "rc": rc}})
+    seen, host = probe(tmp_path, {FULL: {**answer, "rc": rc}})
 
     assert len(seen.devices) == 8
     assert any("GPU3: 0000:5F:00.0: Unknown Error" in failure.found for failure in host.failures)
@@ -183,8 +183,8 @@ def test_an_underlined_header_is_a_header() -> None:
     [
         ("", "header GPU0"),
         ("GPU0 GPU1\nGPU0 X\n", "row for GPU1"),
-        ("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 NV4\n", "X to itself"),
-        ("GPU0 GPU1\nGPU0 X\nGPU1 NV4 X\n", "X to itself"),
+        ("GPU0 GPU1\nGPU0 X NV4\nGPU1 NV4 NV4\n", "X for itself"),
+        ("GPU0 GPU1\nGPU0 X\nGPU1 NV4 X\n", "X for itself"),
     ],
 )
 def test_a_topology_that_is_not_understood_is_quoted(text: str, quoted: str) -> None:
@@ -223,7 +223,7 @@ def test_lists_survive_damage() -> None:
 
 
 def test_no_gpu_is_no_failure(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {})
+    seen, host = probe(tmp_path, {})
     assert (seen.devices, host.failures) == ((), [])
 
 
@@ -234,7 +234,7 @@ def test_gpus_without_the_tool_are_a_failure_that_says_what_to_pass(tmp_path: Pa
         "proc/driver/nvidia/gpus/0000:8d:00.0/information": information,
         "proc/driver/nvidia/version": "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release\n",
     }
-    seen, host = look(tmp_path, {}, files)
+    seen, host = probe(tmp_path, {}, files)
     device = seen.devices[0]
     assert (device.name, device.bus, device.path, device.uuid) == (
         *("NVIDIA H100 80GB HBM3", "0000:8d:00.0", "/dev/nvidia3", "GPU-1"),
@@ -257,14 +257,14 @@ def test_gpus_without_the_tool_are_a_failure_that_says_what_to_pass(tmp_path: Pa
     ],
 )
 def test_a_tool_that_fails_is_a_failure_that_quotes_it(tmp_path: Path, answer: dict[str, object], found: str) -> None:
-    seen, host = look(tmp_path, {"nvidia-smi": answer, FULL: answer}, {"dev/nvidia0": ""})
+    seen, host = probe(tmp_path, {"nvidia-smi": answer, FULL: answer}, {"dev/nvidia0": ""})
     assert seen.devices[0].memory_total is None
     assert any(found in failure.found for failure in host.failures)
 
 
 def test_an_old_driver_is_asked_for_fewer_columns(tmp_path: Path) -> None:
     refused = {"rc": 2, "stdout": 'Field "compute_cap" is not a valid field to query.\n'}
-    seen, host = look(
+    seen, host = probe(
         tmp_path, {FULL: refused, OLD: refused, LEAST: sample("cuda/nvidia-smi-query.rtx4090-8x.csv.txt")}
     )
     assert (len(seen.devices), seen.devices[7].memory_total, host.failures) == (8, 24564 * MIB, [])
@@ -276,7 +276,7 @@ def test_columns_and_table_complete_each_other(tmp_path: Path) -> None:
         "nvidia-smi": sample("cuda/nvidia-smi.h100-1x.r580.txt"),
     }
     files = {"sys/bus/pci/devices/0000:8d:00.0/numa_node": "1\n"}
-    seen, _ = look(tmp_path, answers, files)
+    seen, _ = probe(tmp_path, answers, files)
     device = seen.devices[0]
     assert (device.architecture, device.busy, device.node, device.bus) == ("9.0", True, 1, "0000:8d:00.0")
     assert seen.versions["cuda"] == "13.0"
@@ -288,7 +288,7 @@ def test_instances_are_devices_of_their_own(tmp_path: Path) -> None:
         "nvidia-smi": sample("cuda/nvidia-smi.a100-mig.r550.txt"),
         "nvidia-smi -L": "GPU 0: NVIDIA A100 80GB PCIe (UUID: GPU-4)\n  MIG 1g.10gb     Device  0: (UUID: MIG-7)\n",
     }
-    seen, _ = look(tmp_path, answers)
+    seen, _ = probe(tmp_path, answers)
     device = seen.devices[0]
     assert (device.name, device.uuid, device.card) == ("NVIDIA A100 80GB PCIe MIG 1g.10gb", "MIG-7", 0)
     assert (device.memory_total, device.busy) == (9728 * MIB, False)
@@ -296,7 +296,7 @@ def test_instances_are_devices_of_their_own(tmp_path: Path) -> None:
 
 def test_a_split_gpu_without_instances_is_a_failure(tmp_path: Path) -> None:
     text = sample("cuda/nvidia-smi.a100-mig.r550.txt").replace("|  0   12   0   0  |", "|  No MIG devices |")
-    seen, host = look(tmp_path, {"nvidia-smi": text})
+    seen, host = probe(tmp_path, {"nvidia-smi": text})
     assert (seen.devices, "no instance" in host.failures[0].found) == ((), True)
 
 
@@ -316,7 +316,7 @@ def test_a_split_gpu_without_instances_is_a_failure(tmp_path: Path) -> None:
 def test_cuda_visible_devices_narrows_and_numbers(tmp_path: Path, chosen: str | None, numbers: str) -> None:
     rows = "".join(f"{number}, GPU {number}, GPU-{letter}{number}, 1024 MiB\n" for number, letter in enumerate("abcd"))
     env = {} if chosen is None else {"CUDA_VISIBLE_DEVICES": chosen}
-    seen, _ = look(tmp_path, {FULL: "index, name, uuid, memory.total [MiB]\n" + rows}, env=env)
+    seen, _ = probe(tmp_path, {FULL: "index, name, uuid, memory.total [MiB]\n" + rows}, env=env)
     assert [device.name for device in seen.devices] == [f"GPU {number}" for number in numbers]
     assert [device.number for device in seen.devices] == list(range(len(numbers)))
 
@@ -326,6 +326,6 @@ def test_links_follow_the_visible_numbers(tmp_path: Path) -> None:
         FULL: "index, name, memory.total [MiB]\n" + "".join(f"{number}, V100, 32768 MiB\n" for number in range(8)),
         "nvidia-smi topo -m": sample("cuda/nvidia-smi-topo-m.v100-8x.r470.txt"),
     }
-    seen, _ = look(tmp_path, answers, env={"CUDA_VISIBLE_DEVICES": "4,0,7"})
+    seen, _ = probe(tmp_path, answers, env={"CUDA_VISIBLE_DEVICES": "4,0,7"})
     assert seen.links == (Link(0, 1, "SYS"), Link(0, 2, "NV1"), Link(1, 2, "NV2"))
     assert [device.node for device in seen.devices] == [1, 0, 1]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from entrypoints.core.records import Seen
-from entrypoints.facts.probes.habana.habana import look
+from entrypoints.core.records import ProbeResult
+from entrypoints.facts.probes.habana.habana import probe
 from entrypoints.facts.probes.habana.hl_smi import (
     digits_of,
     full_bus,
@@ -149,14 +149,14 @@ def test_damage(parse: Any, texts: tuple[str, ...]) -> None:
 # --- hosts
 
 
-def host_with(root: Path, answers: Mapping[str, Any] = {}, **files: str) -> tuple[Host, Seen]:
+def host_with(root: Path, answers: Mapping[str, Any] = {}, **files: str) -> tuple[Host, ProbeResult]:
     """Write a recorded host of two Gaudi2 cards, and look at it."""
     tree = {"commands.json": json.dumps({key: _answer(value) for key, value in answers.items()}), **files}
     for path, text in tree.items():
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text(text)
     host = Host(str(root))
-    return host, look(host, Commands(host).run, {})
+    return host, probe(host, Commands(host).run, {})
 
 
 def _answer(value: Any) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def test_no_gaudi_is_no_failure(tmp_path: Path) -> None:
     other = pci("0000:01:00.0", "0x8086", "0x7d1d", "0x120000") | {"dev/accel/accel0": ""}
     host, seen = host_with(tmp_path, {}, **other)
 
-    assert seen == Seen()
+    assert seen == ProbeResult()
     assert host.failures == []
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Link, Seen
+from entrypoints.core.records import Link, ProbeResult
 from entrypoints.facts.probes.neuron import neuron
 from entrypoints.facts.probes.neuron.neuron_ls import NeuronLsDevice, bus_address, parse_json, parse_size, parse_table
 from entrypoints.host.commands import TIMED_OUT, Commands
@@ -170,19 +170,19 @@ def test_damaged_neighbours_are_never_a_traceback() -> None:
 # --- a host ---------------------------------------------------------------------------------------------------------
 
 
-def look(tmp_path: Path, tree: Tree, answers: dict[str, tuple[int, str]]) -> tuple[Seen, Host]:
+def probe(tmp_path: Path, tree: Tree, answers: dict[str, tuple[int, str]]) -> tuple[ProbeResult, Host]:
     recorded = {name: {"rc": rc, "stdout": text, "stderr": ""} for name, (rc, text) in answers.items()}
     for path, text in {**tree, "commands.json": json.dumps(recorded)}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
     host = Host(str(tmp_path))
-    return neuron.look(host, Commands(host).run, {}), host
+    return neuron.probe(host, Commands(host).run, {}), host
 
 
 def test_without_a_device_file_there_is_nothing_and_nothing_failed(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {f"{SYSFS}/neuron0/core_count": "8\n"}, {"neuron-ls -j": (0, POD)})
+    seen, host = probe(tmp_path, {f"{SYSFS}/neuron0/core_count": "8\n"}, {"neuron-ls -j": (0, POD)})
 
-    assert seen == Seen()
+    assert seen == ProbeResult()
     assert not host.failures
 
 
@@ -198,7 +198,7 @@ def test_device_files_driver_and_tool_make_a_device(tmp_path: Path) -> None:
         f"{SYSFS}/neuron0/stats/hardware/sram_ecc_uncorrected": "0\n",
         **pci("0000:e1:00.0", "0x1d0f", "0x7364", "0x088000", 1, "48-95"),
     }
-    seen, host = look(tmp_path, tree, {"neuron-ls -j": (0, POD)})
+    seen, host = probe(tmp_path, tree, {"neuron-ls -j": (0, POD)})
 
     device = seen.devices[0]
     assert not host.failures
@@ -217,12 +217,12 @@ def test_device_files_driver_and_tool_make_a_device(tmp_path: Path) -> None:
 def test_errors_that_nothing_repairs_make_a_device_unhealthy(tmp_path: Path) -> None:
     tree = {"dev/neuron0": "", f"{SYSFS}/neuron0/stats/hardware/sram_ecc_uncorrected/total": "3\n"}
 
-    assert look(tmp_path, tree, {"neuron-ls -j": (0, POD)})[0].devices[0].health == "sram_ecc_uncorrected 3"
+    assert probe(tmp_path, tree, {"neuron-ls -j": (0, POD)})[0].devices[0].health == "sram_ecc_uncorrected 3"
 
 
 def test_a_tool_without_json_is_asked_for_its_table(tmp_path: Path) -> None:
     tree = {f"dev/neuron{number}": "" for number in range(16)}
-    seen, host = look(tmp_path, tree, {"neuron-ls -j": (1, "unknown flag"), "neuron-ls": (0, TRN2N)})
+    seen, host = probe(tmp_path, tree, {"neuron-ls -j": (1, "unknown flag"), "neuron-ls": (0, TRN2N)})
 
     assert not host.failures
     assert [device.number for device in seen.devices] == list(range(16))
@@ -231,14 +231,14 @@ def test_a_tool_without_json_is_asked_for_its_table(tmp_path: Path) -> None:
 
 
 def test_the_tool_is_found_where_its_package_puts_it(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {"dev/neuron0": ""}, {"/opt/aws/neuron/bin/neuron-ls -j": (0, POD)})
+    seen, host = probe(tmp_path, {"dev/neuron0": ""}, {"/opt/aws/neuron/bin/neuron-ls -j": (0, POD)})
 
     assert not host.failures
     assert seen.devices[0].memory_total == 96 * GIB
 
 
 def test_neighbours_outside_the_container_are_no_links(tmp_path: Path) -> None:
-    assert look(tmp_path, {"dev/neuron0": ""}, {"neuron-ls -j": (0, POD)})[0].links == ()
+    assert probe(tmp_path, {"dev/neuron0": ""}, {"neuron-ls -j": (0, POD)})[0].links == ()
 
 
 def test_without_the_tool_files_tell_what_they_can_and_the_rest_is_a_failure(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_without_the_tool_files_tell_what_they_can_and_the_rest_is_a_failure(tmp
         f"{SYSFS}/neuron1/connected_devices": "0\n",
         "sys/devices/virtual/dmi/id/product_name": "inf2.24xlarge\n",
     }
-    seen, host = look(tmp_path, tree, {})
+    seen, host = probe(tmp_path, tree, {})
 
     assert [device.architecture for device in seen.devices] == ["inf2", "inf2"]
     assert seen.links == (Link(0, 1, "NeuronLink"),)
@@ -271,14 +271,14 @@ def test_a_tool_that_fails_hangs_or_babbles_is_a_failure(
     tmp_path: Path, json_answer: tuple[int, str], table_answer: tuple[int, str] | None, found: str
 ) -> None:
     answers = {"neuron-ls -j": json_answer} | ({"neuron-ls": table_answer} if table_answer else {})
-    seen, host = look(tmp_path, {"dev/neuron0": ""}, answers)
+    seen, host = probe(tmp_path, {"dev/neuron0": ""}, answers)
 
     assert len(seen.devices) == 1
     assert found in host.failures[0].found
 
 
 def test_a_device_file_that_the_tool_does_not_list_is_a_failure(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {"dev/neuron0": "", "dev/neuron1": ""}, {"neuron-ls -j": (0, POD)})
+    seen, host = probe(tmp_path, {"dev/neuron0": "", "dev/neuron1": ""}, {"neuron-ls -j": (0, POD)})
 
     assert seen.devices[1].busy is None
-    assert host.failures[0].found == "no line for device 1"
+    assert host.failures[0].found == "no row for device 1"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Link, Seen
+from entrypoints.core.records import Link, ProbeResult
 from entrypoints.facts.probes.rocm import kfd, rocm
 from entrypoints.facts.probes.rocm.amdsmi import parse_amd_smi, parse_rocm_smi, parse_rocminfo, parse_topology
 from entrypoints.host.commands import Commands
@@ -43,12 +43,12 @@ def text(name: str) -> str:
     return sample(f"rocm/{name}")
 
 
-def look(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[Seen, Host]:
+def probe(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[ProbeResult, Host]:
     for path, content in tree.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
     host = Host(str(tmp_path))
-    return rocm.look(host, Commands(host).run, env or {}), host
+    return rocm.probe(host, Commands(host).run, env or {}), host
 
 
 def answers(**found: tuple[int, str]) -> str:
@@ -59,13 +59,13 @@ def answers(**found: tuple[int, str]) -> str:
 
 
 def test_no_device_file_is_no_gpu_and_no_failure(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {})
+    seen, host = probe(tmp_path, {})
 
-    assert (seen, host.failures) == (Seen(), [])
+    assert (seen, host.failures) == (ProbeResult(), [])
 
 
 def test_eight_gpus_are_read_from_files_alone(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.mi300x())
+    seen, host = probe(tmp_path, made.mi300x())
 
     assert host.failures == []
     assert [device.number for device in seen.devices] == list(range(8))
@@ -84,7 +84,7 @@ def test_eight_gpus_are_read_from_files_alone(tmp_path: Path) -> None:
 
 
 def test_dies_of_one_package_are_found_by_their_widest_link(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.mi250())
+    seen, host = probe(tmp_path, made.mi250())
 
     assert host.failures == []
     assert [device.card for device in seen.devices] == [0, 0, 2, 2, 4, 4, 6, 6]
@@ -93,7 +93,7 @@ def test_dies_of_one_package_are_found_by_their_widest_link(tmp_path: Path) -> N
 
 
 def test_partitions_of_one_gpu_are_devices_with_their_own_memory(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.mi300x_cpx())
+    seen, host = probe(tmp_path, made.mi300x_cpx())
 
     assert host.failures == []
     assert {device.card for device in seen.devices} == {0}
@@ -107,7 +107,7 @@ def test_only_gpus_whose_render_node_is_given_are_devices(tmp_path: Path) -> Non
     for minor in (128, 130):
         del tree[f"dev/dri/renderD{minor}"]
 
-    seen, host = look(tmp_path, tree)
+    seen, host = probe(tmp_path, tree)
 
     assert (seen.devices[0].number, seen.devices[0].path) == (0, "/dev/dri/renderD129")
     assert len(seen.devices) == 6
@@ -115,7 +115,7 @@ def test_only_gpus_whose_render_node_is_given_are_devices(tmp_path: Path) -> Non
 
 
 def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) -> None:
-    seen, _ = look(tmp_path, made.mi300x(), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
+    seen, _ = probe(tmp_path, made.mi300x(), {"ROCR_VISIBLE_DEVICES": "3, GPU-00a0000000000002"})
 
     assert [(device.number, device.path) for device in seen.devices] == [
         (0, "/dev/dri/renderD131"),
@@ -126,7 +126,7 @@ def test_rocr_visible_devices_renumbers_by_place_or_unique_id(tmp_path: Path) ->
 def test_uncorrected_errors_are_named_by_the_part_of_the_chip(tmp_path: Path) -> None:
     tree = made.mi300x() | {"sys/bus/pci/devices/0000:26:00.0/ras/gfx_err_count": "ue: 2\nce: 9\n"}
 
-    seen, _ = look(tmp_path, tree)
+    seen, _ = probe(tmp_path, tree)
 
     assert seen.devices[0].health == "uncorrected errors: gfx"
 
@@ -135,7 +135,7 @@ def test_what_a_virtual_function_leaves_empty_is_no_failure(tmp_path: Path) -> N
     root = "sys/bus/pci/devices/0000:26:00.0"
     empty = {f"{root}/product_name": "\n", f"{root}/current_memory_partition": "UNKNOWN\n"}
 
-    seen, host = look(tmp_path, made.mi300x() | empty)
+    seen, host = probe(tmp_path, made.mi300x() | empty)
 
     assert (seen.devices[0].name, "memory_partition" in seen.versions) == ("AMD Instinct MI300X", False)
     assert host.failures == []
@@ -146,7 +146,7 @@ def test_a_gpu_without_a_known_model_asks_the_tool_for_its_name(tmp_path: Path) 
     tree = made.host(64 * GIB, 8, "6.19.14", "7.2") | made.gpu(2, "83", 90402, 0x7FFF, 206141652992)
     tree |= {"commands.json": answers(**{STATIC: (0, text("amd-smi-static.mi300x.json.txt"))})}
 
-    seen, host = look(tmp_path, tree)
+    seen, host = probe(tmp_path, tree)
 
     assert (seen.devices[0].name, seen.devices[0].bus) == ("AMD Instinct MI300X", bus)
     assert host.failures == []
@@ -159,7 +159,7 @@ def test_a_node_that_the_kernel_hides_is_no_failure(tmp_path: Path, monkeypatch:
         return Path(path).read_bytes()
 
     monkeypatch.setattr("entrypoints.host.source.read_regular", denied)
-    seen, host = look(tmp_path, made.mi300x())
+    seen, host = probe(tmp_path, made.mi300x())
 
     assert len(seen.devices) == 7
     assert host.failures == []
@@ -177,7 +177,7 @@ def test_a_target_version_is_written_as_compilers_write_it(version: int, name: s
 
 
 def test_a_sandbox_without_the_drivers_files_asks_the_tools(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.mi355x())
+    seen, host = probe(tmp_path, made.mi355x())
 
     assert host.failures == []
     assert [device.bus[5:7] for device in seen.devices] == list(made.MI355X)
@@ -187,7 +187,7 @@ def test_a_sandbox_without_the_drivers_files_asks_the_tools(tmp_path: Path) -> N
 
 
 def test_a_device_file_without_files_and_tools_is_a_failure(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {"dev/kfd": ""})
+    seen, host = probe(tmp_path, {"dev/kfd": ""})
 
     assert seen.devices == ()
     assert [failure.where for failure in host.failures] == ["/dev/kfd"]
@@ -199,7 +199,7 @@ def test_old_rocm_smi_gives_memory_by_lines_and_names_by_table(tmp_path: Path) -
         "rocm-smi": (0, text("rocm-smi.mi300x-8x.rocm6.0.txt")),
     }
 
-    seen, host = look(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
+    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
 
     assert [(device.name, device.memory_used) for device in seen.devices] == [
         ("AMD Instinct MI300X", 33554432000),
@@ -211,7 +211,7 @@ def test_old_rocm_smi_gives_memory_by_lines_and_names_by_table(tmp_path: Path) -
 def test_wsl_has_rocminfo_alone(tmp_path: Path) -> None:
     found = {"rocminfo": (0, text("rocminfo.mi308x.txt"))}
 
-    seen, host = look(tmp_path, {"dev/dxg": "", "commands.json": answers(**found)})
+    seen, host = probe(tmp_path, {"dev/dxg": "", "commands.json": answers(**found)})
 
     assert [(device.architecture, device.memory_total) for device in seen.devices] == [("gfx942", 206141652992)]
     assert host.failures == []
@@ -220,7 +220,7 @@ def test_wsl_has_rocminfo_alone(tmp_path: Path) -> None:
 def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
     found = {"rocm-smi": (0, text("rocm-smi.mi300x-cpx-2x.rocm6.3.txt"))}
 
-    seen, host = look(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
+    seen, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**found)})
 
     assert seen.devices[0].name == "AMD Instinct MI300X"
     assert [failure.where for failure in host.failures] == ["the memory of GPU 0, 1"]
@@ -237,7 +237,7 @@ def test_memory_that_nothing_tells_is_a_failure(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, found: str) -> None:
-    _, host = look(tmp_path, {"dev/kfd": "", "commands.json": answers(**{STATIC: (rc, out)})})
+    _, host = probe(tmp_path, {"dev/kfd": "", "commands.json": answers(**{STATIC: (rc, out)})})
 
     assert host.failures[0].where == STATIC
     assert found in host.failures[0].found

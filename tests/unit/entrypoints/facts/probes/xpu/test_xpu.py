@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from entrypoints.core.records import Link, Seen
+from entrypoints.core.records import Link, ProbeResult
 from entrypoints.facts.probes.xpu import xpu
 from entrypoints.facts.probes.xpu.xpusmi import parse_discovery, parse_topology
 from entrypoints.host.commands import Commands
@@ -37,12 +37,12 @@ def text(name: str) -> str:
     return sample(f"xpu/{name}")
 
 
-def look(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[Seen, Host]:
+def probe(tmp_path: Path, tree: Tree, env: dict[str, str] | None = None) -> tuple[ProbeResult, Host]:
     for path, content in tree.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(content)
     host = Host(str(tmp_path))
-    return xpu.look(host, Commands(host).run, env or {}), host
+    return xpu.probe(host, Commands(host).run, env or {}), host
 
 
 def flex(**answers: str) -> Tree:
@@ -53,13 +53,13 @@ def flex(**answers: str) -> Tree:
 
 
 def test_no_card_is_no_failure(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, {"sys/bus/pci/devices/0000:00:02.0/vendor": "0x8086\n"})
+    seen, host = probe(tmp_path, {"sys/bus/pci/devices/0000:00:02.0/vendor": "0x8086\n"})
 
-    assert (seen, host.failures) == (Seen(), [])
+    assert (seen, host.failures) == (ProbeResult(), [])
 
 
 def test_two_cards_of_the_xe_driver_are_read_from_files_alone(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.b60())
+    seen, host = probe(tmp_path, made.b60())
 
     assert host.failures == []
     assert [(device.number, device.bus) for device in seen.devices] == [(0, "0000:03:00.0"), (1, "0000:05:00.0")]
@@ -70,7 +70,7 @@ def test_two_cards_of_the_xe_driver_are_read_from_files_alone(tmp_path: Path) ->
 
 
 def test_tiles_are_devices_and_xe_links_join_them(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.max1550())
+    seen, host = probe(tmp_path, made.max1550())
 
     assert host.failures == []
     assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
@@ -86,7 +86,7 @@ def test_tiles_are_devices_and_xe_links_join_them(tmp_path: Path) -> None:
 
 
 def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
-    seen, _ = look(tmp_path, made.max1550(), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
+    seen, _ = probe(tmp_path, made.max1550(), {"ZE_FLAT_DEVICE_HIERARCHY": "COMPOSITE"})
 
     assert [(device.number, device.card, device.memory_total) for device in seen.devices] == [
         (0, None, 128 * GIB),
@@ -95,7 +95,7 @@ def test_a_composite_hierarchy_joins_the_tiles(tmp_path: Path) -> None:
 
 
 def test_the_processors_own_graphics_takes_a_number_and_is_no_device(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.b580())
+    seen, host = probe(tmp_path, made.b580())
 
     assert host.failures == []
     assert [(device.number, device.name) for device in seen.devices] == [(1, "Intel(R) Arc(TM) B580")]
@@ -106,14 +106,14 @@ def test_only_cards_whose_render_node_is_given_are_devices(tmp_path: Path) -> No
     tree = made.b60()
     del tree["dev/dri/renderD128"]
 
-    seen, host = look(tmp_path, tree)
+    seen, host = probe(tmp_path, tree)
 
     assert [(device.number, device.bus) for device in seen.devices] == [(0, "0000:05:00.0")]
     assert host.failures == []
 
 
 def test_a_card_nobody_knows_is_named_by_its_id_and_its_memory_is_a_failure(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, made.card("4d", "0xeeee", 128, 0, "xe"))
+    seen, host = probe(tmp_path, made.card("4d", "0xeeee", 128, 0, "xe"))
 
     assert seen.devices[0].name == "Intel Graphics [0xeeee]"
     assert [failure.where for failure in host.failures] == ["the memory of Intel Graphics [0xeeee] at 0000:4d:00.0"]
@@ -125,14 +125,14 @@ def test_a_card_nobody_knows_is_named_by_its_id_and_its_memory_is_a_failure(tmp_
 def test_one_dump_tells_all_cards_at_once(tmp_path: Path) -> None:
     tree = flex(**{DUMP: text("xpu-smi-discovery-dump.flex170-2x.csv.txt")})
 
-    seen, host = look(tmp_path, tree)
+    seen, host = probe(tmp_path, tree)
 
     assert (seen.devices[0].memory_total, seen.versions["tool_driver"]) == (14248 * MIB, "16929133")
     assert host.failures == []
 
 
 def test_without_a_tool_the_table_of_models_tells(tmp_path: Path) -> None:
-    seen, host = look(tmp_path, flex())
+    seen, host = probe(tmp_path, flex())
 
     assert (seen.devices[0].name, seen.devices[0].memory_total) == ("Intel Data Center GPU Flex 170", 14248 * MIB)
     assert host.failures == []
@@ -142,7 +142,7 @@ def test_a_name_that_is_only_an_id_yields_to_the_table(tmp_path: Path) -> None:
     tree = made.card("03", "0xe223", 128, 0, "xe")
     tree |= commands({"xpu-smi discovery -j": text("xpu-smi-discovery-j.b70-2x.txt")})
 
-    seen, _ = look(tmp_path, tree)
+    seen, _ = probe(tmp_path, tree)
 
     assert (seen.devices[0].name, seen.devices[0].memory_total) == ("Intel Arc Pro B70", 32696 * MIB)
 
@@ -151,7 +151,7 @@ def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Pa
     tree = made.card("4d", "0xe20b", 128, 0, "xe", told=False)
     tree |= commands({"xpu-smi topology -d 0": text("xpu-smi-topology-d.txt")})
 
-    seen, _ = look(tmp_path, tree)
+    seen, _ = probe(tmp_path, tree)
 
     assert seen.devices[0].cpus[:2] == (0, 1)
     assert len(seen.devices[0].cpus) == 48
@@ -171,7 +171,7 @@ def test_cpus_that_the_machine_does_not_tell_come_from_the_topology(tmp_path: Pa
 def test_what_the_tool_does_wrong_becomes_a_failure(tmp_path: Path, rc: int, out: str, found: str) -> None:
     tree = flex() | {"commands.json": json.dumps({DUMP: {"rc": rc, "stdout": out}})}
 
-    _, host = look(tmp_path, tree)
+    _, host = probe(tmp_path, tree)
 
     assert host.failures[0].where == DUMP
     assert found in host.failures[0].found
