@@ -15,6 +15,7 @@ from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.prove import demo
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
@@ -92,8 +93,7 @@ def test_it_serves_read_only_under_any_uid_and_drains_on_sigterm(hardened: Conta
 
     reader = threading.Thread(target=stream)
     reader.start()
-    while len(chunks) < 5 and reader.is_alive():
-        time.sleep(0.02)
+    wait_until(lambda: len(chunks) >= 5 or not reader.is_alive(), "the first tokens")
     hardened.kill(signal="SIGTERM")
     asked = time.monotonic()
     code = hardened.wait(timeout=70)["StatusCode"]

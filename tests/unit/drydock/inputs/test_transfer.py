@@ -16,6 +16,7 @@ from drydock.core.errors import DiskFullError, FetchError
 from drydock.core.paths import ROOT
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import ATTEMPTS, Wanted, download
+from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -200,8 +201,7 @@ def test_a_killed_fetch_leaves_no_half_written_file_and_is_resumed(
     for count in (1, 4, 6):
         begun = len(server.requests) + count
         with fetch_process() as process:
-            while len(server.requests) < begun:
-                time.sleep(0.01)
+            wait_until(lambda: len(server.requests) >= begun, "requests")  # noqa: B023 - called in this turn only
             time.sleep(0.1)
             process.kill()
         _whole(store, sha256)
@@ -226,8 +226,7 @@ def test_ctrl_c_stops_a_fetch_within_two_seconds(
     fetch_process: Callable[[], subprocess.Popen[bytes]], server: Loopback, store: Store, sha256: Sha256
 ) -> None:
     with fetch_process() as process:
-        while len(server.requests) < 6:
-            time.sleep(0.01)
+        wait_until(lambda: len(server.requests) >= 6, "six requests")
         process.send_signal(signal.SIGINT)
         started = time.monotonic()
         process.communicate()

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 from entrypoints.cli import cli
 from entrypoints.core import errors
 from tests.support.sample import PROFILE, write_model
+from tests.support.waiting import wait_until
 
 PACKAGE = Path(cli.__file__).parent.parent
 
@@ -173,9 +173,8 @@ def test_stopping_the_container_stops_the_script_and_leaves_nothing(image: Image
     started = tmp_path / "started"
     image.has(f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(60)")
     process = subprocess.Popen(image.argv(), env=image.env, stderr=subprocess.PIPE, text=True)
-    while not started.exists():
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_until(lambda: started.exists() or process.poll() is not None, "the script")
+    assert process.poll() is None
 
     process.send_signal(signal.SIGTERM)
     _, stderr = process.communicate(timeout=10)
