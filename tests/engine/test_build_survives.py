@@ -156,7 +156,7 @@ def test_an_edited_input_makes_another_image_and_the_difference_is_named(
 ) -> None:
     other = tmp_path / "other"
     shutil.copytree(undisturbed["layout"], other)
-    module = small.root / "entrypoints" / "errors.py"
+    module = small.root / "entrypoints" / "core" / "errors.py"
     original = module.read_text()
     module.write_text(original.replace("OK = 0", "OK = 9"))
     try:
@@ -167,7 +167,7 @@ def test_an_edited_input_makes_another_image_and_the_difference_is_named(
     files = {(difference.path, difference.field) for difference in found}
 
     assert changed["digest"] != undisturbed["digest"]
-    assert ("opt/drydock/entrypoints/errors.py", "content") in files
+    assert ("opt/drydock/entrypoints/core/errors.py", "content") in files
 
 
 @pytest.mark.parametrize("name", ["Dockerfile", "profile.json", "lock.json"])

@@ -94,7 +94,7 @@ def test_the_engine_is_sent_only_what_it_lacks(first: Rebuilt, second: Rebuilt, 
 
     assert set(layers(first.layout)) <= held
     assert loading.is_whole(second.said.digest)
-    said = client.containers.run(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli.py"], remove=True)
+    said = client.containers.run(names[1], ["tail", "-1", "/opt/drydock/entrypoints/cli/cli.py"], remove=True)
     assert said == b"# edit 1\n"
 
 

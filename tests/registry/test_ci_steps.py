@@ -63,7 +63,7 @@ def small(tmp_path: Path) -> Iterator[Small]:
     found.invoke("ci").check_returncode()
     git(found.root, "init", "--quiet", "--initial-branch=main")
     for text in ("", "# more\n"):
-        with (found.root / "entrypoints" / "errors.py").open("a") as file:
+        with (found.root / "entrypoints" / "core" / "errors.py").open("a") as file:
             file.write(text)
         git(found.root, "add", "--all")
         git(found.root, "commit", "--quiet", "--message=x")
