@@ -19,9 +19,8 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 from entrypoints.core.cascade import ENVIRONMENT, Chosen
-from entrypoints.core.records import CachePlan, Entry, Facts, Mount
+from entrypoints.core.records import CachePlan, Entry, Facts, Mount, Value
 from entrypoints.core.redact import is_secret, redact_value
-from entrypoints.decide.records import Value
 from entrypoints.model.read import ModelFacts
 
 MIB = 1 << 20

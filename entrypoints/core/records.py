@@ -229,6 +229,14 @@ class Reason(NamedTuple):
     """Why the alternatives were not chosen, one sentence each."""
 
 
+class Value(NamedTuple):
+    """The value of a setting and its reason; `instead` gives one sentence for each rejected alternative."""
+
+    value: str | bool
+    because: str
+    instead: tuple[str, ...] = ()
+
+
 class Entry(NamedTuple):
     """A folder of compiled code in the cache. It is filled, copied and quarantined as a whole."""
 

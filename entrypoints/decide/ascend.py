@@ -11,9 +11,9 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
-from entrypoints.core.records import Facts, Notice
+from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
-from entrypoints.decide.records import Decision, Thresholds, Value
+from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import BATCHED, DATA, EAGER, EXECUTOR, EXPERT, GRAPHS, LENGTH, NODES, SEQUENCES

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Device, Facts, Link, Notice
+from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
-from entrypoints.decide.records import Decision, Value
+from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts

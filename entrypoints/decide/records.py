@@ -7,17 +7,9 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
-from entrypoints.core.records import Notice
+from entrypoints.core.records import Notice, Value
 
 GIB = 1 << 30
-
-
-class Value(NamedTuple):
-    """The value of a setting and its reason; `instead` gives one sentence for each rejected alternative."""
-
-    value: str | bool
-    because: str
-    instead: tuple[str, ...] = ()
 
 
 class Decision(NamedTuple):

@@ -11,8 +11,8 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
-from entrypoints.core.records import Device, Facts, Notice
-from entrypoints.decide.records import Decision, Thresholds, Value
+from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.facts.derived import derive

@@ -12,9 +12,9 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.parse import format_id_list
-from entrypoints.core.records import Device, Facts, Notice
+from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
-from entrypoints.decide.records import Decision, Thresholds, Value
+from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts

@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import NamedTuple
 
-from entrypoints.serve.phases import WEIGHTS, Process
-
+WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
+"""File name extensions of weights."""
 _LISTEN = "0A"
 """TCP_LISTEN as /proc/net/tcp writes it."""
+
+
+class Process(NamedTuple):
+    """One process of vLLM's session: its command line as one string, and the files that it maps into memory."""
+
+    title: str
+    mapped: tuple[str, ...]
 
 
 def command_line(pid: int | str, root: str = "/") -> tuple[str, ...]:

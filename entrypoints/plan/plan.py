@@ -11,10 +11,10 @@ from entrypoints.checks.findings import notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.records import CachePlan, Facts, Finding, Notice, Reason, ServePlan, to_json
+from entrypoints.core.records import CachePlan, Facts, Finding, Notice, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.units import GIB
-from entrypoints.decide.records import Decision, Value
+from entrypoints.decide.records import Decision
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from entrypoints.host.processes import WEIGHTS, Process
+
 PLAN = "plan"
 """From the start of this process until vLLM is spawned."""
 SPAWN = "spawn"
@@ -23,16 +25,6 @@ KNOWN_ANSWER = "known_answer"
 READY = "ready"
 
 ORDER = (PLAN, SPAWN, IMPORT, LOAD, ENGINE_INIT, KNOWN_ANSWER, READY)
-
-WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
-"""File name extensions of weights."""
-
-
-class Process(NamedTuple):
-    """One process of vLLM's session: its command line as one string, and the files that it maps into memory."""
-
-    title: str
-    mapped: tuple[str, ...]
 
 
 class State(NamedTuple):

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list
-from entrypoints.core.records import Facts, Notice, Processor
+from entrypoints.core.records import Facts, Notice, Processor, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.cpu import intents
-from entrypoints.decide.records import Decision, Value, does_not_fit, gib
+from entrypoints.decide.records import Decision, does_not_fit, gib
 from entrypoints.decide.spread import binding as bind
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.demand import Demand, read_demand

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Notice
+from entrypoints.core.records import Notice, Value
 from entrypoints.core.units import GIB
-from entrypoints.decide.records import Value
 from entrypoints.decide.spread.demand import Demand
 from entrypoints.model.geometry import Geometry
 from entrypoints.request.flags import BATCHED, LENGTH, MODE, SEQUENCES

@@ -11,9 +11,9 @@ from typing import Any
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
-from entrypoints.core.records import Facts, Notice
+from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.case import Case
-from entrypoints.decide.records import GIB, Decision, Value, does_not_fit, gib
+from entrypoints.decide.records import GIB, Decision, does_not_fit, gib
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.binding import domains
 from entrypoints.model.geometry import Geometry

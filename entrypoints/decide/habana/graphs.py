@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.cache.plan import short
-from entrypoints.decide.records import Thresholds, Value
+from entrypoints.core.records import Value
+from entrypoints.decide.records import Thresholds
 from entrypoints.decide.shapes import buckets as spaced
 from entrypoints.decide.shapes import histogram as hist
 from entrypoints.decide.shapes.buckets import Buckets, Range

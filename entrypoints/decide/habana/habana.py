@@ -13,7 +13,7 @@ from typing import Any
 from entrypoints.cache.plan import places
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
-from entrypoints.core.records import Device, Facts
+from entrypoints.core.records import Device, Facts, Value
 from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, up
 from entrypoints.decide.habana.lengths import (
     LINKED,
@@ -28,7 +28,7 @@ from entrypoints.decide.habana.lengths import (
     notices,
     quantisation,
 )
-from entrypoints.decide.records import Decision, Value
+from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.fit import Fit, fit
 from entrypoints.decide.spread.room import Rules
 from entrypoints.model.read import ModelFacts

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Device, Notice
+from entrypoints.core.records import Device, Notice, Value
 from entrypoints.decide.case import Case
 from entrypoints.decide.conversions import conversions, convert_command, other_images, output_name, suitable
-from entrypoints.decide.records import Value
 from entrypoints.decide.spread.fit import Fit
 from entrypoints.request.flags import EXECUTOR, EXPERT, QUANTIZATION
 

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list, parse_number
-from entrypoints.core.records import Device, Facts, Link
-from entrypoints.decide.records import Value
+from entrypoints.core.records import Device, Facts, Link, Value
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "NEURON_RT_VISIBLE_CORES"

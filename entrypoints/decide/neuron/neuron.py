@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.parse import format_id_list
-from entrypoints.core.records import Device, Facts, Notice
+from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.neuron.cores import COUNT, as_cores, choose_cores
-from entrypoints.decide.records import Decision, Thresholds, Value, gib
+from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (

@@ -11,8 +11,8 @@ from __future__ import annotations
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import parse_id_list
-from entrypoints.core.records import Facts, Notice
-from entrypoints.decide.records import GIB, Value
+from entrypoints.core.records import Facts, Notice, Value
+from entrypoints.decide.records import GIB
 from entrypoints.request.flags import EXECUTOR
 from entrypoints.request.vllm_flags import UserFlags
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Device, Facts, Notice
-from entrypoints.decide.records import GIB, Value, gib
+from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.decide.records import GIB, gib
 from entrypoints.decide.spread.choice import (
     Choice,
     FitCase,

@@ -17,8 +17,7 @@ from entrypoints.cache.plan import (
     shapes_code,
 )
 from entrypoints.core.cascade import COMMAND_LINE, DECISION, ENVIRONMENT, Chosen
-from entrypoints.core.records import CachePlan, Device, Mount
-from entrypoints.decide.records import Value
+from entrypoints.core.records import CachePlan, Device, Mount, Value
 from tests.support.hosts.models import SMOLLM2
 from tests.support.sample import GIB, PROFILE, cache, facts
 

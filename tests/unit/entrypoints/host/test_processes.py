@@ -7,8 +7,7 @@ import socket
 import time
 from pathlib import Path
 
-from entrypoints.host.processes import age, children, command_line, is_listening, session
-from entrypoints.serve.phases import Process
+from entrypoints.host.processes import Process, age, children, command_line, is_listening, session
 
 
 def make_process(root: Path, pid: int, parent: int, leader: int, title: str, state: str = "S") -> None:

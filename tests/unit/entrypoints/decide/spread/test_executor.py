@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from entrypoints.core.errors import HOST, EntrypointError
-from entrypoints.core.records import Facts
-from entrypoints.decide.records import Value
+from entrypoints.core.records import Facts, Value
 from entrypoints.decide.spread.executor import (
     BIND,
     METHOD,
