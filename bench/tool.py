@@ -21,7 +21,7 @@ PYTHON = sys.executable
 NO_MORE = Goal(compares="ratio", sense="at most", limit=1)
 LINEAR = Goal(compares="ratio", sense="at most", limit=11)
 EACH = Goal(compares="ours", sense="at most", limit=1)
-START = Goal(compares="ratio", sense="at most", limit=3)
+START = Goal(compares="ours", sense="at most", limit=100)
 FEW, MANY = 1_000, 10_000
 
 
