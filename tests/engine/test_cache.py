@@ -114,7 +114,7 @@ def test_an_entry_of_another_user(serve: Serve, volume: Path) -> None:
     served = serve(volume)
     assert demo.EXPECTED in served.answer
     (line,) = served.warnings
-    assert "belongs to uid 4242; uid 10001, gid 0 may not write there: this start compiles for itself" in line
+    assert "owned by uid 4242; uid 10001, gid 0 cannot write to it: this start compiles for itself" in line
 
 
 @pytest.mark.parametrize("mode", ["mount", "permissions"])
