@@ -96,9 +96,9 @@ def test_whoever_has_the_public_key_verifies_signatures_provenance_and_tag(
     digest = sent[row].done.digest
     assert found.digest == digest
     assert f"signature of the image ({digest})" in found.shown
-    assert "linux/amd64: provenance is of this digest and this lock" in found.shown
-    assert f"the tag {sent[row].release.rpartition(':')[2]} was published with this digest" in found.shown
-    assert found.not_shown == ("rebuilding: --registry-only",)
+    assert "linux/amd64: provenance names this digest and this lock" in found.shown
+    assert f"tag {sent[row].release.rpartition(':')[2]} was published with this digest" in found.shown
+    assert found.not_shown == ("rebuild: skipped by --registry-only",)
 
 
 def test_a_signed_bundle_is_loaded_and_serves_without_any_network(

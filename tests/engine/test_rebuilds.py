@@ -47,7 +47,7 @@ class Rebuilds:
         return Rebuilt(said, self.folder / name)
 
     def edit(self, number: int) -> None:
-        with (self.small.root / "entrypoints" / "cli.py").open("a") as module:
+        with (self.small.root / "entrypoints" / "cli" / "cli.py").open("a") as module:
             module.write(f"\n# edit {number}\n")
 
 

@@ -211,7 +211,7 @@ def test_a_page_or_a_comment_changes_no_image(repository: Path) -> None:
 
 
 def test_a_changed_entrypoint_changes_the_image_and_shows_both_checksums(repository: Path) -> None:
-    with (repository / "entrypoints" / "errors.py").open("a") as file:
+    with (repository / "entrypoints" / "core" / "errors.py").open("a") as file:
         file.write("# more\n")
     (row,) = changed.changes(repository, variants(repository), "HEAD").changed
     assert (row.variant, row.platform, row.arch) == (CPU.id, "linux/amd64", "amd64")
