@@ -121,7 +121,7 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     have_foundation = not no_cache and oci.sound(job.foundation)
     unread = foundation.contexts(job.variant) if have_foundation else ()
     contexts = fetch_contexts(job, unread)
-    # BuildKit wants a value for these contexts too, although it skips the steps that read them.
+    # BuildKit requires a value for these contexts too, although it skips the steps that read them.
     contexts |= dict.fromkeys(unread, contexts["entrypoints"])
     clock.lap("fetch")
     for partial_layout in (*job.layout.parent.glob(".*"), *job.foundation.parent.glob(".*")):

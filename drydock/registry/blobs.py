@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -300,8 +299,3 @@ def _range_end(value: str) -> int | None:
         return None
     last = int(found[1])
     return last + 1 if last > 0 else 0
-
-
-def default_state(cache: Path) -> Path:
-    """Return the folder, below the cache folder, that records interrupted uploads."""
-    return Path(os.fspath(cache)) / "uploads"

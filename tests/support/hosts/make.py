@@ -1,4 +1,4 @@
-"""Makes the recorded hosts that nobody's machine was at hand for: `python tests/support/hosts/make.py`.
+"""Makes the recorded hosts of machines that were not available: `python tests/support/hosts/make.py`.
 
 makers/<accelerator>.py says what they are, as files of a folder. Each host's `origin` says what it was made from and
 what was added. Hosts that are not made here were recorded by `facts --record` on the machine itself.
@@ -24,7 +24,7 @@ HOSTS = ROOT / "tests" / "hosts"
 VARIANT = "variant"
 """The file that names the variant that a host is planned with; without it, the default of its name's accelerator."""
 _OWN = {"commands.json", "machine", "mounts.json", "origin", VARIANT}
-"""What is no file of the host itself in a tree."""
+"""Files of a tree that are not files of the host itself."""
 
 
 def trees() -> dict[str, Tree]:
