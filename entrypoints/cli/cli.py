@@ -101,10 +101,15 @@ def _plan(arguments: Arguments, env: Env) -> int:
 
     if arguments.diff:
         return _diff(arguments)
-    _, plan = _plan_for(arguments, env, read_profile(env))
+    profile = read_profile(env)
+    facts, plan = _plan_for(arguments, env, profile)
+    if arguments.html:
+        from entrypoints.cli.page import plan_page
+
+        _write("--html", arguments.html, plan_page(profile["variant"], facts, plan))
     if arguments.options.json:
         emit_json(as_json(plan))
-    else:
+    elif arguments.html != "-":
         emit(as_text(plan))
         say(findings_text(wrong(plan.findings)))
     return OK
@@ -178,15 +183,20 @@ def _check(arguments: Arguments, env: Env) -> int:
         emit(script(findings, profile["variant"]))
         return OK
     if arguments.junit:
-        _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
+        _write("--junit", arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
+    if arguments.html:
+        from entrypoints.cli.page import check_page
+
+        _write("--html", arguments.html, check_page(profile["variant"], facts, findings))
     if arguments.options.json:
         emit_json(to_json(findings))
-    elif arguments.junit != "-":
+    elif "-" not in (arguments.junit, arguments.html):
         emit(as_text(findings))
     return CHECK_FAILED if failed(findings) else OK
 
 
-def _write(path: str, text: str) -> None:
+def _write(option: str, path: str, text: str) -> None:
+    """Write what an option asks for to its file, or to standard output with -. Raises USAGE."""
     if path == "-":
         emit(text)
         return
@@ -195,7 +205,9 @@ def _write(path: str, text: str) -> None:
     try:
         replace(path, text)
     except OSError as error:
-        raise EntrypointError(USAGE, f"--junit {path}: {error.strerror}", "name a file in a writable folder") from error
+        raise EntrypointError(
+            USAGE, f"{option} {path}: {error.strerror}", "name a file in a writable folder"
+        ) from error
 
 
 def _facts(arguments: Arguments, env: Env) -> int:

@@ -58,6 +58,7 @@ def command(
         limits=raised(facts.limits),
         cache=cache,
         files=decision.files,
+        uses=decision.uses,
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list
-from entrypoints.core.records import Facts, Notice, Processor, Value
+from entrypoints.core.records import Facts, Notice, Processor, Use, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.cpu import intents
@@ -63,7 +63,20 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     limits, queued = choose_limits(case, layout, size, memory)
     executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
     values = {"--dtype": dtype, **parallel, **limits, **memory, **executor, **choose_preload(case)}
-    return Decision(values, (*_notices(case), *queued, *unbound(facts, executor)))
+    findings = (*_notices(case), *queued, *unbound(facts, executor))
+    return Decision(values, findings, uses=tuple(_uses(case, layout, size, memory)))
+
+
+def _uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) -> Iterator[Use]:
+    """Yield how each rank uses its part of the memory of its NUMA node."""
+    totals = {node.id: node.memory_total for node in case.facts.nodes}
+    homes = [rank.node for rank in layout.ranks]
+    taken = mem.load(case.model.weights, size, layout.shards, len(layout.ranks))
+    cache = int(str(intents.effective_space(memory, case.given, KV_SPACE) or 0)) * GIB
+    other = case.thresholds.bytes("server_memory_gib") // len(homes) + case.thresholds.bytes("rank_memory_gib")
+    for number, home in enumerate(homes):
+        total = totals.get(home, case.facts.memory.total) // homes.count(home)
+        yield Use(home, number // layout.shards, total, taken.weights, other, cache)
 
 
 def choose_limits(

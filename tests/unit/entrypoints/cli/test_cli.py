@@ -115,6 +115,17 @@ def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None
         assert json.loads(run(profile, "facts", "--root", str(tmp_path / recorded)).stdout)["failures"] == []
 
 
+def test_plan_and_check_write_a_page(profile: Path, model: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+
+    assert run(profile, "check", "--html", "-").stdout.startswith("<!doctype html>")
+    planned = run(profile, "plan", model, "--html", str(page))
+
+    assert page.read_text().startswith("<!doctype html>")
+    assert "vllm.entrypoints" in planned.stdout
+    assert run(profile, "plan", model, "--html", "/no/such/page").returncode == errors.USAGE
+
+
 def test_check_exits_3_on_fail_and_writes_junit(profile: Path, tmp_path: Path) -> None:
     failing = check(fact="processor.architecture", expected="pdp11", severity="FAIL")
     profile.write_text(json.dumps({**PROFILE, "checks": [failing]}))
