@@ -78,13 +78,18 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     profile = read_profile(env)
     _check_files(profile, arguments, env)
-    facts, plan = _plan_for(arguments, env, profile)
+    facts, model, plan = _plan_for(arguments, env, profile)
+    if model.unanswered:
+        raise EntrypointError(MODEL, model.unknown, _NO_HUB)
     say(as_text(wrong(plan.findings)) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
         say("drydock: not started: a check is FAIL, and --strict is set")
         return CHECK_FAILED
     code: int = run(plan, profile, facts, env, arguments.options)
     return code
+
+
+_NO_HUB = "set HTTPS_PROXY or HF_ENDPOINT, or mount the model's folder and give its path"
 
 
 def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> None:
@@ -101,10 +106,15 @@ def _plan(arguments: Arguments, env: Env) -> int:
 
     if arguments.diff:
         return _diff(arguments)
-    _, plan = _plan_for(arguments, env, read_profile(env))
+    profile = read_profile(env)
+    facts, _, plan = _plan_for(arguments, env, profile)
+    if arguments.html:
+        from entrypoints.cli.page import plan_page
+
+        _write("--html", arguments.html, plan_page(profile["variant"], facts, plan))
     if arguments.options.json:
         emit_json(as_json(plan))
-    else:
+    elif arguments.html != "-":
         emit(as_text(plan))
         say(findings_text(wrong(plan.findings)))
     return OK
@@ -123,7 +133,7 @@ def _diff(arguments: Arguments) -> int:
 
 
 def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any:
-    """Return the facts and the plan. Raises what reading the host and the model, and planning raise."""
+    """Return the facts, the model and the plan. Raises what reading the host and the model, and planning raise."""
     from entrypoints.model.hub import parse_hub
     from entrypoints.model.read import read_model
     from entrypoints.model.revision import read_revision
@@ -138,7 +148,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     hub = parse_hub(_hub_environment(env, facts, profile), given.flag(REVISION), given.flag(DOWNLOAD_DIR))
     model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"])
     model = model._replace(revision=read_revision(name, hub))
-    return facts, command(profile, facts, model, given, arguments.options.drain_timeout)
+    return facts, model, command(profile, facts, model, given, arguments.options.drain_timeout)
 
 
 def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:
@@ -178,15 +188,20 @@ def _check(arguments: Arguments, env: Env) -> int:
         emit(script(findings, profile["variant"]))
         return OK
     if arguments.junit:
-        _write(arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
+        _write("--junit", arguments.junit, as_junit(findings, f"drydock.{profile['variant']}"))
+    if arguments.html:
+        from entrypoints.cli.page import check_page
+
+        _write("--html", arguments.html, check_page(profile["variant"], facts, findings))
     if arguments.options.json:
         emit_json(to_json(findings))
-    elif arguments.junit != "-":
+    elif "-" not in (arguments.junit, arguments.html):
         emit(as_text(findings))
     return CHECK_FAILED if failed(findings) else OK
 
 
-def _write(path: str, text: str) -> None:
+def _write(option: str, path: str, text: str) -> None:
+    """Write what an option asks for to its file, or to standard output with -. Raises USAGE."""
     if path == "-":
         emit(text)
         return
@@ -195,7 +210,9 @@ def _write(path: str, text: str) -> None:
     try:
         replace(path, text)
     except OSError as error:
-        raise EntrypointError(USAGE, f"--junit {path}: {error.strerror}", "name a file in a writable folder") from error
+        raise EntrypointError(
+            USAGE, f"{option} {path}: {error.strerror}", "name a file in a writable folder"
+        ) from error
 
 
 def _facts(arguments: Arguments, env: Env) -> int:

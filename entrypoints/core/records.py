@@ -267,6 +267,21 @@ class CachePlan(NamedTuple):
     """Whether new files in `work` are copied to the volume, because the volume is too slow to work on."""
 
 
+class Use(NamedTuple):
+    """How the plan uses the memory of one device, or of one NUMA node if the host has no devices. Sizes in bytes."""
+
+    number: int
+    """The device's number, or the node's."""
+    engine: int
+    """The data-parallel engine that runs on it, from 0."""
+    total: int
+    weights: int
+    other: int
+    """Runtime, graphs, communication buffers and activations."""
+    cache: int
+    """The KV cache."""
+
+
 class ServePlan(NamedTuple):
     """Everything that `serve` does. `env` holds only what is added to the inherited environment."""
 
@@ -283,6 +298,8 @@ class ServePlan(NamedTuple):
     cache: CachePlan = CachePlan()
     files: Mapping[str, str] = MappingProxyType({})
     """Path → text of files that the environment refers to. They are written before vLLM starts."""
+    uses: tuple[Use, ...] = ()
+    """The devices that serve, in the order of vLLM's ranks; empty if only vLLM knows them."""
 
 
 def to_json(value: Any) -> Any:

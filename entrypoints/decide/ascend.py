@@ -76,7 +76,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **_preload(case),
     }
     chosen = {name: value for name, value in values.items() if name not in given.flags}
-    return Decision(chosen, (*fitted.findings, *_notices(case, fitted)))
+    return Decision(chosen, (*fitted.findings, *_notices(case, fitted)), uses=fitted.uses)
 
 
 def rules(case: AscendCase) -> Rules:
@@ -289,7 +289,8 @@ def _omniinfer(case: AscendCase) -> Decision:
         **_profiling(case),
     }
     chosen = {name: value for name, value in values.items() if name not in case.given.flags}
-    return Decision(chosen, (*fitted.findings, *_mixed_notices(case), *_quantization(case)))
+    findings = (*fitted.findings, *_mixed_notices(case), *_quantization(case))
+    return Decision(chosen, findings, uses=fitted.uses)
 
 
 def _chunk(case: AscendCase) -> int:

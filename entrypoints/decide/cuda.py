@@ -40,7 +40,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **choose_numa(case, fit_result),
         **choose_all_reduce(case, fit_result),
     }
-    return Decision(values, (*fit_result.findings, *_notices(case, fit_result)))
+    return Decision(values, (*fit_result.findings, *_notices(case, fit_result)), uses=fit_result.uses)
 
 
 def _usable(facts: Facts) -> Facts:

@@ -48,7 +48,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     dtype = choose_dtype(case)
     chosen = fit(case.facts, model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
     values = {"--dtype": dtype, **_method(case), **chosen.values, **_cards(case, chosen), **_exchange(case)}
-    return Decision(values, (*unsupported, *_notices(case), *chosen.findings))
+    return Decision(values, (*unsupported, *_notices(case), *chosen.findings), uses=chosen.uses)
 
 
 def rules(case: EnflameCase, dtype: str) -> Rules:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
-from entrypoints.core.records import Notice, Value
+from entrypoints.core.records import Notice, Use, Value
 
 GIB = 1 << 30
 
@@ -19,6 +19,8 @@ class Decision(NamedTuple):
     findings: tuple[Notice, ...] = ()
     files: Mapping[str, str] = MappingProxyType({})
     """Path → text of what values refer to; written below the cache before vLLM starts."""
+    uses: tuple[Use, ...] = ()
+    """How the memory of each serving device is used."""
 
 
 class Thresholds(NamedTuple):

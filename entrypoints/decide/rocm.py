@@ -44,7 +44,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **_binding(usable, chosen, given),
     }
     findings = (*chosen.findings, *foreign, *_notices(chosen, model, given, thresholds))
-    return Decision(values, findings)
+    return Decision(values, findings, uses=chosen.uses)
 
 
 def rules(thresholds: Thresholds) -> Rules:

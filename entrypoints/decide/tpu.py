@@ -43,7 +43,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     dtype = Value("bfloat16", "the chips' matrix units compute in bfloat16", ("float16: converted, without any gain",))
     chosen = fit(case.facts, case.model, given, rules(case, str(given.flag("--dtype") or dtype.value)))
     values = {"--dtype": dtype, **chosen.values, **_chips(case, chosen), **_latent(case)}
-    return Decision(values, (*_compiled_shapes(case, chosen), *chosen.findings))
+    return Decision(values, (*_compiled_shapes(case, chosen), *chosen.findings), uses=chosen.uses)
 
 
 def chip(device: Device) -> int:

@@ -31,7 +31,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **_visible(facts, chosen, given),
         **_dtype(profile, chosen, thresholds),
     }
-    return Decision(values, (*chosen.findings, *_notices(chosen, model, given, thresholds)))
+    return Decision(values, (*chosen.findings, *_notices(chosen, model, given, thresholds)), uses=chosen.uses)
 
 
 def rules(thresholds: Thresholds) -> Rules:

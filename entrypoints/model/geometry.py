@@ -51,6 +51,8 @@ class Geometry(NamedTuple):
     """Numbers per token and layer of multi-head latent attention, which ranks do not split; 0 without it."""
     max_length: int | None
     """Tokens of the longest sequence; None if the configuration does not name it."""
+    stated_length: int = 0
+    """`model_max_length`, up to which vLLM accepts a longer --max-model-len; 0 if the configuration lacks it."""
     hidden: int = 0
     """Width of a layer's input. This and all fields below are 0 if the configuration does not name them."""
     vocabulary: int = 0
@@ -122,6 +124,7 @@ def _geometry(config: Config) -> Geometry:
         head_size=_head_size(text, heads),
         latent=_latent(text),
         max_length=_max_length(config),
+        stated_length=size(text, "model_max_length"),
         hidden=size(text, *_HIDDEN),
         vocabulary=size(text, *_VOCABULARY) or size(config.outer, *_VOCABULARY),
         intermediate=size(text, "intermediate_size_mlp", *_INTERMEDIATE),

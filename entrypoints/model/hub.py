@@ -64,7 +64,7 @@ class Hub(NamedTuple):
         return f"{self.endpoint}/{quote(name)}/resolve/{quote(self.revision, safe='')}/{quote(file)}"
 
 
-class NotAnswered(Exception):  # noqa: N818 -- no error yet: vLLM may still reach the hub
+class NotAnswered(Exception):  # noqa: N818 -- no error for `plan`, which can plan without an answer
     """The hub did not answer; the text says why."""
 
 

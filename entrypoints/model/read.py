@@ -68,6 +68,8 @@ class ModelFacts(NamedTuple):
     """The hub's commit, or a digest of the folder's files; empty if neither is known."""
     converted: bool = False
     """Whether a vendor's script converted the weights for the device: `convert` recorded it, or the name says so."""
+    unanswered: str = ""
+    """Why the hub did not answer; empty if it did, or was not asked."""
     dtype: str = ""
     """The type of the stored weights, usually the one used in training; empty if the configuration does not name it."""
 
@@ -107,11 +109,13 @@ def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
     if folder:
         return _read_cached(name, folder, load_format)
     if hub.offline:
-        return _unknown(name, f"{name} is not in {', '.join(hub.caches)}, and {hub.offline} forbids asking {hub.site}")
+        why = f"{hub.offline} forbids asking {hub.site}"
+        return _unknown(name, f"{name} is not in {', '.join(hub.caches)}, and {why}")._replace(unanswered=why)
     try:
         return _ask_hub(name, hub, load_format)._replace(elsewhere=True)
-    except NotAnswered as error:  # vLLM may still reach the hub
-        return _unknown(name, f"{name} is a hub id, and not on this machine yet: {error}")
+    except NotAnswered as error:
+        why = f"{name} is a hub id, and not on this machine yet: {error}"
+        return _unknown(name, why)._replace(unanswered=str(error))
 
 
 def _facts(name: str, config: Config, where: str) -> ModelFacts:

@@ -15,6 +15,7 @@ from entrypoints.core.records import CachePlan, Facts, Finding, Notice, Reason, 
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.units import GIB
 from entrypoints.decide.records import Decision
+from entrypoints.decide.spread.demand import check_length
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
@@ -34,6 +35,7 @@ def command(
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise nothing
+    check_length(model, given, {item["setting"] for item in profile["settings"]})
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     decision = decide(profile, facts, model, given)
     exported = _exported(profile, given.env)
@@ -46,7 +48,7 @@ def command(
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    noticed = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download))
+    noticed = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download, *_hub(model)))
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
@@ -58,6 +60,7 @@ def command(
         limits=raised(facts.limits),
         cache=cache,
         files=decision.files,
+        uses=decision.uses,
     )
 
 
@@ -87,6 +90,11 @@ def _download(facts: Facts, model: ModelFacts, folder: str | bool | None) -> tup
         return ()
     found, expected = f"{cache.free / GIB:.1f} GiB free in {cache.path}", f"at least {weights.on_disk / GIB:.1f} GiB"
     return (notice("PLAN-060", found, expected),)
+
+
+def _hub(model: ModelFacts) -> tuple[Notice, ...]:
+    """Return a notice if the model is not on this machine and the hub does not answer."""
+    return (notice("PLAN-061", model.unanswered, "an answer, or the model's files"),) if model.unanswered else ()
 
 
 # --- layers ---------------------------------------------------------------------------------------------------------

@@ -44,6 +44,7 @@ class Option(NamedTuple):
 FLAGS: Mapping[str, Option] = {
     "--json": Option("", ("plan", "check", "facts", "version"), "Print JSON"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
+    "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
@@ -79,6 +80,8 @@ class Arguments(NamedTuple):
     """The recorded host's file or folder; empty for the running system."""
     record: str
     junit: str
+    html: str
+    """File of the page; empty for none."""
     vllm: tuple[str, ...]
     """The words for vLLM; for `exec`, the command itself; for verbs with arguments of their own, these."""
     intents: Intents = NONE
@@ -93,10 +96,10 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     """
     verb, words = _split_verb(argv)
     if verb in _WITH_OWN_ARGUMENTS:
-        return Arguments(verb, Options(), "", "", "", words)
+        return Arguments(verb, Options(), "", "", "", "", words)
     flags, rest = _split_flags(words)
     if "--help" in flags or verb == "help":
-        return Arguments("help", Options(), "", "", "", rest)
+        return Arguments("help", Options(), "", "", "", "", rest)
     _check_flags(verb, flags)
     if rest and verb in ("facts", "check", "version"):
         raise EntrypointError(USAGE, f"{verb}: unknown argument {rest[0]!r}", f"drydock's flags: {', '.join(FLAGS)}")
@@ -116,6 +119,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         root=values.get("--root", ""),
         record=values.get("--record", ""),
         junit=values.get("--junit", ""),
+        html=values.get("--html", ""),
         vllm=rest,
         intents=parse_intents(values),
         diff=flags.get("--diff", ()),
@@ -171,7 +175,7 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
         raise EntrypointError(
             USAGE, "serve: --root requires --exec", "use plan --root PATH to see the plan of that host"
         )
-    for flag in ("--json", "--junit"):
+    for flag in ("--json", "--junit", "--html"):
         if "--fix-script" in flags and flag in flags:
             raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")
 

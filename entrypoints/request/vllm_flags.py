@@ -9,10 +9,11 @@ of a flag. `--config FILE` is a YAML file of the same names; the command line ov
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from math import nan
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, SHORT, UNITS
+from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, SHORT, UNITS, UTILISATION
 from entrypoints.request.intents import NONE, Intents
 
 _POWERS = " kmgt"
@@ -79,7 +80,28 @@ def parse_given(
         )
     if config:
         flags = {**read_config(str(config.value)), **flags}
-    return UserFlags(flags, env, tokens, names, intents)
+    given = UserFlags(flags, env, tokens, names, intents)
+    _check_numbers(given)
+    return given
+
+
+def _check_numbers(given: UserFlags) -> None:
+    """Raise USAGE for a number that vLLM refuses only after seconds of imports."""
+    for name in UNITS:
+        if given.flag(name) not in ("auto", "-1"):
+            given.number(name)
+    share = given.flag(UTILISATION)
+    if share is not None and not 0 < _decimal(share) <= 1:
+        message = f"{given.flags[UTILISATION].given}: expected a share above 0, at most 1"
+        raise EntrypointError(USAGE, message, "vLLM's default is 0.9")
+
+
+def _decimal(text: str) -> float:
+    """Return a decimal number; NaN, which is in no range, for anything else."""
+    try:
+        return float(text)
+    except ValueError:
+        return nan
 
 
 def _is_value(word: str) -> bool:

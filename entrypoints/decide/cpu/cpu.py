@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import parse_id_list
-from entrypoints.core.records import Facts, Notice, Processor, Value
+from entrypoints.core.records import Facts, Notice, Processor, Use, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.cpu import intents
@@ -22,6 +22,7 @@ from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.executor import choose_executor, unbound
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import CACHE_BYTES
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -63,7 +64,21 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     limits, queued = choose_limits(case, layout, size, memory)
     executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
     values = {"--dtype": dtype, **parallel, **limits, **memory, **executor, **choose_preload(case)}
-    return Decision(values, (*_notices(case), *queued, *unbound(facts, executor)))
+    findings = (*_notices(case), *queued, *unbound(facts, executor))
+    return Decision(values, findings, uses=tuple(_uses(case, layout, size, memory)))
+
+
+def _uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) -> Iterator[Use]:
+    """Yield how each rank uses its part of the memory of its NUMA node."""
+    totals = {node.id: node.memory_total for node in case.facts.nodes}
+    homes = [rank.node for rank in layout.ranks]
+    taken = _load(case, layout, size)
+    cache = intents.effective_space(memory, case.given, KV_SPACE) or 0
+    server, worker = case.thresholds.bytes("server_memory_gib"), case.thresholds.bytes("rank_memory_gib")
+    other = server // len(homes) + worker + taken.activations
+    for number, home in enumerate(homes):
+        total = totals.get(home, case.facts.memory.total) // homes.count(home)
+        yield Use(home, number // layout.shards, total, taken.weights, other, cache)
 
 
 def choose_limits(
@@ -249,7 +264,7 @@ def _binding_instead(facts: Facts) -> tuple[str, ...]:
 def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
     """Choose the KV cache's size, and a shorter --max-model-len only if one full sequence would not fit."""
     given, model = case.given, case.model
-    if given.flag("--kv-cache-memory-bytes") or given.flag("--gpu-memory-utilization"):
+    if given.flag(CACHE_BYTES) or given.flag("--gpu-memory-utilization"):
         return {}  # the user chose vLLM's own way of sizing the cache; the variable would override it
     user = given.variable(KV_SPACE)
     if user is None and model.problem:
@@ -257,25 +272,49 @@ def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
         raise EntrypointError(MODEL, model.problem, hint)
     geometry = model.geometry
     if user is not None:
-        return _shortened(case, layout, size, parse_count(user, KV_SPACE), geometry) if geometry else {}
+        return _shortened(case, layout, size, parse_count(user, KV_SPACE) * GIB, geometry) if geometry else {}
     room = _room(case, layout, size)
     share = _share(case)
-    most = mem.whole_gib(room, share)
-    if most < 1:
-        raise _does_not_fit(case, room, size)
+    smallest = _smallest_cache(case, layout, size)
+    most = mem.cache_size(room, share)
+    if most < smallest:
+        raise _does_not_fit(case, room, size, smallest)
     because = f"{room.describe()}; {share:.0%} of the remaining {gib(room.left)} is for the KV cache"
     if geometry is None:
-        return {KV_SPACE: Value(str(most), f"{because}; {model.unknown}")}
+        return _cache(most, f"{because}; {model.unknown}")
     use = _useful(case, layout, size, geometry)
-    if use.space < most:
-        instead = (f"{most}: would fit, but allocating it only delays the start",)
+    if use.space * GIB < most:
+        instead = (f"{most // GIB}: would fit, but allocating it only delays the start",)
         return {KV_SPACE: Value(str(use.space), f"{use.because}; {room.describe()}", instead)}
-    return {KV_SPACE: Value(str(most), because)} | _shortened(case, layout, size, most, geometry)
+    return _cache(most, because) | _shortened(case, layout, size, most, geometry)
+
+
+def _cache(size: int, because: str) -> dict[str, Value]:
+    """Set the KV cache's size; the variable takes whole GiB only."""
+    if size >= GIB:
+        return {KV_SPACE: Value(str(size // GIB), because)}
+    return {CACHE_BYTES: Value(str(size), because, (f"{KV_SPACE}: takes whole GiB only",))}
+
+
+def _smallest_cache(case: Case, layout: Layout, size: int) -> int:
+    """Return the bytes of the smallest useful KV cache; 1 GiB if this vLLM or what is known allows no fraction."""
+    known, geometry = case.given.known, case.model.geometry
+    if geometry is None or (known and CACHE_BYTES not in known):
+        return GIB
+    shortest = case.thresholds.whole("shortest_context") + mem.BLOCK  # vLLM takes one block itself
+    return min(GIB, geometry.kv_bytes(shortest, _kv_size(case, size), layout.tensor))
 
 
 def _room(case: Case, layout: Layout, size: int) -> mem.RankRoom:
-    taken = mem.load(case.model.weights, size, layout.shards, len(layout.ranks))
-    return mem.smallest_room(case.facts, layout.ranks, taken, case.thresholds)
+    return mem.smallest_room(case.facts, layout.ranks, _load(case, layout, size), case.thresholds)
+
+
+def _load(case: Case, layout: Layout, size: int) -> mem.Load:
+    tokens = intents.step_tokens(case.given, layout.shards)
+    sequences = intents.running(case.given, layout.shards, layout.data)
+    geometry = case.model.geometry
+    step = mem.activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
+    return mem.load(case.model.weights, size, layout.shards, len(layout.ranks), step)
 
 
 def _share(case: Case) -> float:
@@ -303,30 +342,30 @@ def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Us
 
 
 def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
-    """Return a shorter --max-model-len if one full sequence does not fit in `space` GiB. Raises DOES_NOT_FIT."""
+    """Return a shorter --max-model-len if one full sequence does not fit in `space` bytes. Raises DOES_NOT_FIT."""
     length = _demand(case).length
     kv_size = _kv_size(case, size)
-    if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space * GIB:
+    if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space:
         return {}
-    longest = mem.longest(geometry, space * GIB, kv_size, layout.tensor)
+    longest = mem.longest(geometry, space, kv_size, layout.tensor)
     need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
     if _demand(case).left_to_vllm:
         return {}
     if _demand(case).fixed or longest < case.thresholds.whole("shortest_context"):
         raise does_not_fit(
-            f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {space} GiB are available",
+            f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {gib(space)} are available",
             f"--max-model-len {longest} fits; or use an fp8 KV cache (--kv-cache-dtype fp8_e5m2), or more memory",
         )
-    because = f"one sequence of the model's {length} tokens needs {need} of KV cache, {space} GiB are available"
+    because = f"one sequence of the model's {length} tokens needs {need} of KV cache, {gib(space)} are available"
     return {"--max-model-len": Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
 
 
-def _does_not_fit(case: Case, room: mem.RankRoom, size: int) -> EntrypointError:
-    need = room.taken + GIB / _share(case)
+def _does_not_fit(case: Case, room: mem.RankRoom, size: int, smallest: int) -> EntrypointError:
+    need = room.taken + smallest / _share(case)
     smaller = "a quantised model" if size == element_bytes("bfloat16") else "--dtype bfloat16, or a quantised model"
     return does_not_fit(
         f"{case.model.name}: needs {gib(need)} per rank: weights and processes take {gib(room.taken)}, and the smallest"
-        f" KV cache takes 1 GiB; {room.pool} has {gib(room.available)}",
+        f" useful KV cache takes {gib(smallest)}; {room.pool} has {gib(room.available)}",
         f"possible: {gib(need - room.available)} more memory per rank, {smaller}",
     )
 

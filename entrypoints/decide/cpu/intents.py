@@ -12,7 +12,7 @@ from entrypoints.core.records import Notice, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.spread.demand import Demand
 from entrypoints.model.geometry import Geometry
-from entrypoints.request.flags import BATCHED, LENGTH, MODE, SEQUENCES
+from entrypoints.request.flags import BATCHED, CACHE_BYTES, LENGTH, MODE, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
 
 TENSOR, DATA, PIPELINE = "--tensor-parallel-size", "--data-parallel-size", "--pipeline-parallel-size"
@@ -48,6 +48,11 @@ def running(given: UserFlags, shards: int, engines: int) -> int:
     return _SEQUENCES * shards * _batch_factor(given)
 
 
+def step_tokens(given: UserFlags, shards: int) -> int:
+    """Return how many tokens one step computes at most."""
+    return given.number(BATCHED) or _TOKENS * shards * _batch_factor(given)
+
+
 def choose_length(demand: Demand) -> dict[str, Value]:
     """Return the sum of the upper ends of --input-range and --output-range as the length."""
     return {LENGTH: Value(str(demand.length), demand.because)} if demand.from_intents else {}
@@ -60,7 +65,7 @@ def choose_sequences(
     concurrency = given.intents.concurrency
     if concurrency is None or SEQUENCES in given.flags:
         return {}, ()
-    each, step = -(-concurrency // engines), given.number(BATCHED) or _TOKENS * shards * _batch_factor(given)
+    each, step = -(-concurrency // engines), step_tokens(given, shards)
     fewer = min(each, step, each if held is None else max(1, held))
     because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
     if fewer == each:
@@ -81,11 +86,11 @@ def choose_mode(given: UserFlags) -> dict[str, Value]:
     return {MODE: Value(THROUGHPUT, because, instead)}
 
 
-def held(space: object, geometry: Geometry | None, typical: int | None, size: int, shards: int) -> int | None:
-    """Return how many sequences of mean length fit in `space` GiB of KV cache; None if a figure is unknown."""
-    if geometry is None or typical is None or not str(space).isdecimal():
+def held(space: int | None, geometry: Geometry | None, typical: int | None, size: int, shards: int) -> int | None:
+    """Return how many sequences of mean length fit in `space` bytes of KV cache; None if a figure is unknown."""
+    if geometry is None or typical is None or space is None:
         return None
-    return int(str(space)) * GIB // max(1, geometry.kv_bytes(typical, size, shards))
+    return space // max(1, geometry.kv_bytes(typical, size, shards))
 
 
 def _batch_factor(given: UserFlags) -> int:
@@ -96,9 +101,12 @@ def _batch_factor(given: UserFlags) -> int:
     return 2 if chosen else 1
 
 
-def effective_space(values: Mapping[str, Value], given: UserFlags, name: str) -> object:
-    """Return the KV cache's size in GiB: the user's, else the chosen one, else None."""
+def effective_space(values: Mapping[str, Value], given: UserFlags, name: str) -> int | None:
+    """Return the KV cache's bytes: the user's, else the chosen ones, else None. `name` is the variable in GiB."""
     user = given.variable(name)
     if user is not None:
-        return user
-    return values[name].value if name in values else None
+        return int(user) * GIB if user.isdecimal() else None
+    if name in values:
+        return int(str(values[name].value)) * GIB
+    chosen = values.get(CACHE_BYTES)
+    return int(str(chosen.value)) if chosen else given.number(CACHE_BYTES)

@@ -62,7 +62,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **model_settings(case),
     }
     files = {f"{folder}/{name}": text for name, text in warmup.files.items()}
-    return Decision(values, (*chosen.findings, *notices(case, chosen)), files)
+    return Decision(values, (*chosen.findings, *notices(case, chosen)), files, chosen.uses)
 
 
 def _visible(facts: Facts, given: UserFlags) -> Facts:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.parse import format_id_list
-from entrypoints.core.records import Device, Facts, Notice, Value
-from entrypoints.decide.neuron.cores import COUNT, as_cores, choose_cores
+from entrypoints.core.parse import format_id_list, parse_id_list
+from entrypoints.core.records import Device, Facts, Notice, Use, Value
+from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
@@ -86,7 +86,16 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     }
     if not given.variable(COUNT):
         values |= choose_cores(cores.facts.devices, fitted.devices, fitted.tensor)
-    return Decision(values, (*fitted.findings, *_notices(case, engine), *_left_out(cores.left_out)))
+    findings = (*fitted.findings, *_notices(case, engine), *_left_out(cores.left_out))
+    return Decision(values, findings, uses=tuple(_uses(cores.facts.devices, fitted, values)))
+
+
+def _uses(cores: tuple[Device, ...], fitted: Fit, values: Mapping[str, Value]) -> Iterator[Use]:
+    """Yield how each chosen core's memory is used, with the number of its device."""
+    row = parse_id_list(str(values[VISIBLE].value)) if VISIBLE in values else (use.number for use in fitted.uses)
+    card = {core.number: core.card or 0 for core in cores}
+    for number, use in zip(row, fitted.uses, strict=False):
+        yield use._replace(number=card[number])
 
 
 # --- what fits ------------------------------------------------------------------------------------------------------

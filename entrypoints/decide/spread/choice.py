@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
+from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.records import GIB, does_not_fit, gib
 from entrypoints.decide.spread.demand import Demand, read_demand
@@ -67,7 +67,7 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
     """Collect the input of a fit. Raises HOST, MODEL, USAGE, DOES_NOT_FIT."""
     if model.problem and given.number(TENSOR) is None:
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
-    user = _utilisation(given)
+    user = _decimal(given, UTILISATION)
     pool = choose_pool(facts, given.intents.devices, user or rules.usable)
     space = read_space(given, len(pool.devices), widest(pool.devices, facts.links))
     if not (rules.data and is_known(given, DATA)):
@@ -87,17 +87,8 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
     )
 
 
-def _utilisation(given: UserFlags) -> float | None:
-    """Return the user's share of memory. Raises USAGE for a share that vLLM refuses."""
-    share = _decimal(given, UTILISATION)
-    if share is not None and not 0 < share <= 1:
-        message = f"{UTILISATION} {given.flag(UTILISATION)}: expected a share above 0, at most 1"
-        raise EntrypointError(USAGE, message, "vLLM's default is 0.9")
-    return share
-
-
 def _decimal(given: UserFlags, name: str) -> float | None:
-    """Return a flag's decimal number; None if it is not a number, which vLLM itself refuses."""
+    """Return a flag's decimal number; None if it is not set or not a number, which vLLM itself refuses."""
     try:
         return float(given.flag(name) or "")
     except ValueError:
@@ -112,7 +103,7 @@ def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> DeviceM
         hint = f"expected {facts.failures[0].expected}" if facts.failures else "run `check` for what is missing"
         why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
         raise EntrypointError(HOST, f"the memory of devices {numbers(pool.devices)} is unknown{why}", hint)
-    user, cache = _utilisation(given), given.number(CACHE_BYTES)
+    user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
     return DeviceMemory(total, user if user is not None else _share(pool, total, rules), offload, cache)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
-from entrypoints.core.errors import DOES_NOT_FIT, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import LENGTH, OVERRIDES
 from entrypoints.request.vllm_flags import UserFlags
+
+_LONGER = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+_CHANGES_LENGTH = (OVERRIDES, "--hf-config-path", "--rope-scaling", "--rope-theta", "--config-format")
 
 
 class Demand(NamedTuple):
@@ -60,3 +64,19 @@ def read_demand(model: ModelFacts, given: UserFlags, block: int) -> Demand:
         f"prompts of up to {intents.input[1]} tokens and answers of up to {intents.output[1]} tokens, in whole blocks"
     )
     return Demand(length, because, fixed=True, from_intents=True, typical=typical, concurrency=concurrency)
+
+
+def check_length(model: ModelFacts, given: UserFlags, settings: Collection[str]) -> None:
+    """Raise USAGE for a --max-model-len above the model's positions, which vLLM refuses unless a variable allows it.
+
+    `settings` are the flags and variables that the image sets.
+    """
+    geometry, user = model.geometry, given.flag(LENGTH)
+    if geometry is None or geometry.max_length is None or user in (None, "-1", "auto"):
+        return
+    longest = max(geometry.max_length, geometry.stated_length)
+    overridden = _LONGER in settings or given.variable(_LONGER) or any(name in given.flags for name in _CHANGES_LENGTH)
+    if (given.number(LENGTH) or 0) <= longest or overridden:
+        return
+    message = f"{given.flags[LENGTH].given}: {model.name} supports {longest} tokens"
+    raise EntrypointError(USAGE, message, f"lower it, or set {_LONGER}=1 if the model was trained for more")

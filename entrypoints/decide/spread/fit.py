@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.decide.records import GIB, gib
 from entrypoints.decide.spread.choice import (
     Choice,
@@ -64,6 +64,8 @@ class Fit(NamedTuple):
     """Tokens that fit in one engine's KV cache, in sequences of `length`."""
     values: Mapping[str, Value]
     findings: tuple[Notice, ...] = ()
+    uses: tuple[Use, ...] = ()
+    """How the memory of each chosen device is used."""
 
 
 def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
@@ -98,7 +100,16 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         choice.tokens,
         unset,
         (*case.pool.findings, *limited, *_idle(case, devices, choice.split), *_slow(case, choice.split)),
+        tuple(_uses(case, choice, devices)),
     )
+
+
+def _uses(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> Iterator[Use]:
+    """Yield how each device's memory is used."""
+    room, world = choice.room, min(choice.split.world, len(devices))
+    for rank, device in enumerate(devices):
+        total = device.memory_total or case.memory.total
+        yield Use(device.number, rank // world, total, room.weights, room.other, max(0, room.left))
 
 
 def _groups(case: FitCase, split: Split) -> int:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.core.records import Facts
-from entrypoints.decide.records import GIB, Thresholds, gib
+from entrypoints.core.units import GIB, MIB
+from entrypoints.decide.records import Thresholds, gib
 from entrypoints.decide.spread.binding import Rank
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.weights import Weights
+
+_EXPERTS_OF_TOKEN = 8
 
 BLOCK = 128
 """Tokens of one KV cache block on the CPU backend, unless the user sets another size."""
@@ -37,13 +40,27 @@ class Load(NamedTuple):
     """Its share of the weight files."""
     ranks: int
     """Of all engines together."""
+    activations: int = 0
+    """Of one step."""
 
 
-def load(weights: Weights | None, size: int, shards: int, ranks: int) -> Load:
+def load(weights: Weights | None, size: int, shards: int, ranks: int, activations: int = 0) -> Load:
     """Divide the weights by the ranks that share one copy; unknown weights count as 0."""
     if weights is None:
-        return Load(0, 0, ranks)
-    return Load(weights.loaded(size) // shards, weights.on_disk // ranks, ranks)
+        return Load(0, 0, ranks, activations)
+    return Load(weights.loaded(size) // shards, weights.on_disk // ranks, ranks, activations)
+
+
+def activations(geometry: Geometry, tokens: int, sequences: int, size: int, shards: int) -> int:
+    """Return the bytes of one step: what one layer reads and writes for each token, and each sequence's logits.
+
+    `shards` ranks divide heads and feed-forward parts. Logits are float32. A token passes through at most eight experts,
+    as in the families that vLLM serves on CPUs.
+    """
+    attention = 2 * (geometry.heads + geometry.kv_heads) * geometry.head_size
+    feed_forward = 3 * max(geometry.intermediate, min(geometry.experts, _EXPERTS_OF_TOKEN) * geometry.expert_width)
+    widths = 3 * geometry.hidden + (attention + feed_forward) // shards
+    return tokens * widths * size + 4 * sequences * geometry.vocabulary
 
 
 def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds: Thresholds) -> RankRoom:
@@ -54,8 +71,9 @@ def smallest_room(facts: Facts, ranks: tuple[Rank, ...], taken: Load, thresholds
     worker subtracts it when it checks whether the KV cache fits.
     """
     server, worker = thresholds.bytes("server_memory_gib"), thresholds.bytes("rank_memory_gib")
-    per_rank = server // taken.ranks + worker + taken.weights
-    rooms = [_room(f"NUMA node {rank.node}", rank.memory, server + worker + taken.weights) for rank in ranks]
+    rank_takes = worker + taken.weights + taken.activations
+    per_rank = server // taken.ranks + rank_takes
+    rooms = [_room(f"NUMA node {rank.node}", rank.memory, server + rank_takes) for rank in ranks]
     rooms.append(_room("available memory", facts.memory.available // taken.ranks, per_rank))
     limit = facts.cgroup.memory_limit
     if limit is not None and limit < facts.memory.total:
@@ -71,6 +89,12 @@ def _room(pool: str, available: int, taken: int) -> RankRoom:
 def whole_gib(room: RankRoom, share: float) -> int:
     """Return the whole GiB of a share of the room: VLLM_CPU_KVCACHE_SPACE takes no fraction."""
     return int(room.left * share) // GIB
+
+
+def cache_size(room: RankRoom, share: float) -> int:
+    """Return the bytes of a share of the room, in whole GiB, or in whole MiB if it is less than one GiB."""
+    size = int(room.left * share)
+    return size - size % (GIB if size >= GIB else MIB)
 
 
 class CacheDemand(NamedTuple):

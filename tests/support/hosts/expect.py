@@ -99,7 +99,7 @@ def _plan(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> dict[str,
         plan = as_json(command(profile, facts, model, parse_given((model.name,), {})))
     except EntrypointError as error:
         return {"code": error.code, "error": error.message, "hint": error.hint}
-    return {key: plan[key] for key in ("argv", "env", "reasons")}
+    return {key: plan[key] for key in ("argv", "env", "reasons", "uses")}
 
 
 def dumps(value: Any) -> str:

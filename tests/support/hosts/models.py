@@ -13,7 +13,17 @@ SMOLLM2 = ModelFacts(
     quantization="",
     weights=Weights(on_disk=269_060_552, elements=134_515_008, other=0),
     geometry=Geometry(
-        layers=30, sliding_layers=0, window=0, heads=9, kv_heads=3, head_size=64, latent=0, max_length=8192
+        layers=30,
+        sliding_layers=0,
+        window=0,
+        heads=9,
+        kv_heads=3,
+        head_size=64,
+        latent=0,
+        max_length=8192,
+        hidden=576,
+        vocabulary=49152,
+        intermediate=1536,
     ),
     unknown="",
 )
@@ -24,7 +34,17 @@ LLAMA = ModelFacts(
     quantization="",
     weights=Weights(on_disk=16_060_556_376, elements=8_030_261_248, other=0),
     geometry=Geometry(
-        layers=32, sliding_layers=0, window=0, heads=32, kv_heads=8, head_size=128, latent=0, max_length=131_072
+        layers=32,
+        sliding_layers=0,
+        window=0,
+        heads=32,
+        kv_heads=8,
+        head_size=128,
+        latent=0,
+        max_length=131_072,
+        hidden=4096,
+        vocabulary=128256,
+        intermediate=14336,
     ),
     unknown="",
 )

@@ -115,6 +115,32 @@ def test_facts_are_recorded_and_read_back(profile: Path, tmp_path: Path) -> None
         assert json.loads(run(profile, "facts", "--root", str(tmp_path / recorded)).stdout)["failures"] == []
 
 
+def test_a_model_that_is_not_here_and_that_no_hub_serves_stops_the_start_at_once(profile: Path, tmp_path: Path) -> None:
+    env = {"HF_HOME": str(tmp_path), "HF_ENDPOINT": "http://127.0.0.1:9"}
+
+    planned = run(profile, "plan", "owner/other", **env)
+    served = run(profile, "serve", "owner/other", **env)
+    offline = run(profile, "serve", "owner/other", HF_HUB_OFFLINE="1", **env)
+
+    assert planned.returncode == errors.OK
+    assert "PLAN-061" in planned.stderr
+    assert served.returncode == offline.returncode == errors.MODEL
+    assert "127.0.0.1:9" in served.stderr
+    assert "HF_HUB_OFFLINE forbids" in offline.stderr
+    assert served.stdout == offline.stdout == ""
+
+
+def test_plan_and_check_write_a_page(profile: Path, model: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+
+    assert run(profile, "check", "--html", "-").stdout.startswith("<!doctype html>")
+    planned = run(profile, "plan", model, "--html", str(page))
+
+    assert page.read_text().startswith("<!doctype html>")
+    assert "vllm.entrypoints" in planned.stdout
+    assert run(profile, "plan", model, "--html", "/no/such/page").returncode == errors.USAGE
+
+
 def test_check_exits_3_on_fail_and_writes_junit(profile: Path, tmp_path: Path) -> None:
     failing = check(fact="processor.architecture", expected="pdp11", severity="FAIL")
     profile.write_text(json.dumps({**PROFILE, "checks": [failing]}))

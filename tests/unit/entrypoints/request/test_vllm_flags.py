@@ -124,6 +124,23 @@ def test_invalid_numbers_are_refused(text: str) -> None:
         parse_count(text, "--x")
 
 
+@pytest.mark.parametrize("share", ["0", "1.5", "5", "-0.1", "nan", "inf", "half"])
+def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
+    with pytest.raises(EntrypointError, match="at most 1"):
+        parse_given(("--gpu-memory-utilization", share), {})
+
+
+@pytest.mark.parametrize("words", ["--max-model-len 0", "--max-num-seqs -3", "-tp none", "--block-size 1.5"])
+def test_a_number_that_vllm_refuses_is_refused_before_it_starts(words: str) -> None:
+    with pytest.raises(EntrypointError, match="expected a whole number"):
+        parse_given(tuple(words.split()), {})
+
+
+@pytest.mark.parametrize("length", ["auto", "-1", "4K"])
+def test_lengths_that_vllm_finds_or_scales_pass(length: str) -> None:
+    assert parse_given(("--max-model-len", length), {}).flag("--max-model-len") == length
+
+
 def test_an_empty_variable_is_not_set() -> None:
     assert parse_given((), {"A": "", "B": "1"}).variable("A") is None
     assert parse_given((), {"A": "", "B": "1"}).variable("B") == "1"

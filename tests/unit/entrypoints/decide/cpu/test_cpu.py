@@ -171,8 +171,58 @@ def test_a_model_that_cannot_fit_says_need_and_have() -> None:
     assert "more memory" in error.hint
 
 
+def small(limit: float) -> Facts:
+    """A container of a large host, with so many GiB, and 1.2 GiB for processes as templates/cpu has it."""
+    host = facts(cores=2)
+    return host._replace(cgroup=host.cgroup._replace(memory_limit=int(limit * GIB)))
+
+
+def decided_small(limit: float, *flags: str, known: tuple[str, ...] = ()) -> Decision:
+    thresholds = {**PROFILE["thresholds"], "server_memory_gib": {"value": 0.6}, "rank_memory_gib": {"value": 0.6}}
+    return decide({**PROFILE, "thresholds": thresholds}, small(limit), SMOLLM2, parse_given(flags, {}, known))
+
+
+def test_a_small_model_gets_a_cache_of_less_than_one_gib_before_it_is_refused() -> None:
+    decision = decided_small(2.5)
+    chosen = decision.values
+
+    assert KV_SPACE not in chosen
+    assert 256 << 20 <= int(str(chosen["--kv-cache-memory-bytes"].value)) < GIB
+    assert chosen["--kv-cache-memory-bytes"].instead == (f"{KV_SPACE}: takes whole GiB only",)
+    assert sum((use.weights + use.other + use.cache) for use in decision.uses) <= 2.5 * GIB
+
+
+def test_a_cache_below_one_sequence_shortens_it_and_one_below_a_conversation_is_refused() -> None:
+    tight = next(decided_small(limit / 64).values for limit in range(100, 200) if fits(limit / 64))
+
+    assert 1024 <= int(str(tight["--max-model-len"].value)) < 8192
+    with pytest.raises(EntrypointError, match="smallest useful KV cache takes 0.0 GiB") as error:
+        decided_small(1.5)
+    assert "more memory per rank" in error.value.hint
+
+
+def fits(limit: float) -> bool:
+    try:
+        decided_small(limit)
+    except EntrypointError:
+        return False
+    return True
+
+
+def test_a_vllm_without_a_cache_in_bytes_still_needs_one_gib() -> None:
+    with pytest.raises(EntrypointError, match="smallest useful KV cache takes 1.0 GiB"):
+        decided_small(2.5, known=("--max-model-len",))
+
+
+def test_a_step_of_a_larger_batch_leaves_less_for_the_cache() -> None:
+    usual, large = (decided_small(2.5, "--max-num-batched-tokens", str(tokens)).uses[0] for tokens in (2048, 8192))
+
+    assert large.other - usual.other == 6144 * (3 * 576 + 2 * 12 * 64 + 3 * 1536) * 2
+    assert large.cache < usual.cache
+
+
 def test_a_sequence_that_does_not_fit_is_shortened_and_said() -> None:
-    chosen = decided(facts(cores=64, memory=26 * GIB)).values
+    chosen = decided(facts(cores=64, memory=27 * GIB)).values
 
     assert chosen[KV_SPACE].value == "7"
     assert int(str(chosen["--max-model-len"].value)) == 7 * GIB // (128 * 1024) - 128
@@ -180,7 +230,7 @@ def test_a_sequence_that_does_not_fit_is_shortened_and_said() -> None:
 
 
 def test_a_users_length_is_never_shortened() -> None:
-    host = facts(cores=64, memory=26 * GIB)
+    host = facts(cores=64, memory=27 * GIB)
     error = refused(host, "--max-model-len", "100k")
 
     assert error.code == DOES_NOT_FIT
@@ -190,7 +240,7 @@ def test_a_users_length_is_never_shortened() -> None:
 
 
 def test_an_fp8_cache_holds_twice_as_much() -> None:
-    host = facts(cores=64, memory=26 * GIB)
+    host = facts(cores=64, memory=27 * GIB)
 
     assert values(host, "--kv-cache-dtype", "fp8_e5m2")["--max-model-len"] == str(7 * GIB // (64 * 1024) - 128)
 

@@ -257,11 +257,6 @@ def test_concurrency_beyond_the_tokens_of_a_step_is_said() -> None:
     assert "PLAN-026" in texts(found)
 
 
-@pytest.mark.parametrize("share", ["0", "1.5", "-0.1", "nan", "inf"])
-def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
-    assert "at most 1" in str(refused(USAGE, host(1), model(), said("--gpu-memory-utilization", share), RULES))
-
-
 def test_ranges_longer_than_the_model_are_refused() -> None:
     given = said(input=(1, 131072), output=(1, 10))
 
