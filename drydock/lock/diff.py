@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.lock.lockfile import parse_lock, path_of, read_lock
@@ -50,18 +51,16 @@ def diff(root: Path, old: str, new: str, *, json: bool = False) -> str:
 
 
 def load(root: Path, name: str) -> Lock:
-    """Read a lock by variant, file or REVISION:VARIANT. Raises InputError or StaleError."""
+    """Read a lock by target, file or REVISION:TARGET. Raises TargetError, InputError or StaleError."""
     if path_of(root, name).is_file():
         return read_lock(path_of(root, name))
     if Path(name).is_file():
         return read_lock(Path(name))
-    revision, colon, variant = name.partition(":")
+    revision, colon, target = name.rpartition(":")
     if not colon:
-        raise InputError(
-            f"{name!r}: no such variant or lock file",
-            hint="name a variant (cpu-vllm0.32), a lock file, or one of a git revision (HEAD~1:cpu-vllm0.32)",
-        )
-    return parse_lock(_show(root, revision, variant), name)
+        return read_lock(path_of(root, find(read_matrix(root), target).id))
+    named = (variant.id for variant in read_matrix(root) if variant.answers_to(target))
+    return parse_lock(_show(root, revision, next(named, target)), name)  # a variant of old revisions is its own name
 
 
 def compare(old: Lock, new: Lock) -> tuple[PackageDifference, ...]:

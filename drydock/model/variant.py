@@ -341,6 +341,10 @@ class Variant(StackContents, ResolvedServing, Listed):
         """Return the path of the interpreter that runs the entrypoint."""
         return self.base.python if self.base.kind == "image" else "/usr/bin/python3"
 
+    def answers_to(self, target: str) -> bool:
+        """Return whether a target means this variant: its id, an alias, or its accelerator if it is the default."""
+        return target in (self.id, *self.aliases) or (self.default and target == self.accelerator)
+
     def trims(self, layer: Layer) -> list[Trim]:
         """Return the trims that apply to the distributions of a layer."""
         if layer.distributions:

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rich.console import Console
 from rich.table import Table
 
 from drydock.build.job import Job
 from drydock.config.matrix import State, describe
-from drydock.core.errors import DrydockError
+from drydock.core.errors import DrydockError, InputError, nearest
 from drydock.lock import lockfile as locks
-from drydock.lock.proof import read_proof
+from drydock.lock.proof import TIERS, read_proof
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 
-COLUMNS = ("id", "aliases", "stack", "vllm", "python", "base", "platforms", "hermetic", "locked", "proof")
+NARROW = ("id", "aliases", "locked", "proof")
+FOLDED = ("aliases", "locked")
+"""Columns whose words may take several lines."""
+COLUMNS = ("id", "aliases", "vllm", "platforms", "locked", "proof")
 
 
 def rows(root: Path, variants: Iterable[Variant]) -> list[dict[str, Any]]:
@@ -64,27 +67,67 @@ def current_lock(root: Path, variant: Variant) -> Lock | None:
     return lock
 
 
-WIDEST = 10_000
-"""More columns than any table needs, so that names are never cut off: a wrapped name can still be copied."""
+WIDEST = 100
+"""Columns of a table; names are folded, not cut off, on a narrower terminal."""
 
 
-def text(found: Sequence[Mapping[str, Any]]) -> str:
-    """Return rows as a table, one line per row, as wide as needed."""
-    table = Table(*COLUMNS, box=None, pad_edge=False, header_style="bold")
-    for row in found:
-        table.add_row(*(_cell(row[column]) for column in COLUMNS[:-2]), locked(row), row["proof"])
-    console = Console(width=WIDEST, no_color=True)
+def text(found: Sequence[Mapping[str, Any]], columns: int = WIDEST) -> str:
+    """Return rows as a table that is at most so many columns wide; a narrow one has only the columns `NARROW`.
+
+    `--json` has more of each row.
+    """
+    names = COLUMNS if columns >= WIDEST else NARROW
+    cells = [[_cell(row, name) for name in names] for row in found]
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
+    for place, name in enumerate(names):
+        words = max((len(word) for row in cells for word in row[place].split()), default=0)
+        whole = max((len(row[place]) for row in cells), default=0)
+        table.add_column(name, min_width=max(len(name), words if name in FOLDED else whole), no_wrap=name not in FOLDED)
+    for cell in cells:
+        table.add_row(*cell)
+    console = Console(width=min(columns, WIDEST), color_system=None)
     with console.capture() as capture:
         console.print(table)
     return "".join(f"{line.rstrip()}\n" for line in capture.get().splitlines())
 
 
+def _cell(row: Mapping[str, Any], column: str) -> str:
+    if column == "platforms":
+        return ", ".join(platform.removeprefix("linux/") for platform in row["platforms"])
+    if column == "locked":
+        return locked(row)
+    return ", ".join(row["aliases"]) if column == "aliases" else str(row[column])
+
+
+class Filter(NamedTuple):
+    """Which rows `matrix` shows; an empty value shows all."""
+
+    accelerator: str = ""
+    proof: str = ""
+    """A tier."""
+    unlocked: bool = False
+    """Only rows with an input that is not pinned."""
+
+
+def select(found: Sequence[dict[str, Any]], wanted: Filter) -> list[dict[str, Any]]:
+    """Return the rows that a filter shows. Raises InputError for an unknown accelerator or tier."""
+    accelerators = {row["accelerator"] for row in found}
+    if wanted.accelerator and wanted.accelerator not in accelerators:
+        hint = nearest(wanted.accelerator, accelerators)
+        raise InputError(f"--accelerator {wanted.accelerator}: no such rows", hint=hint)
+    if wanted.proof and wanted.proof not in (*TIERS, "none"):
+        raise InputError(f"--proof {wanted.proof}: unknown tier", hint=nearest(wanted.proof, TIERS))
+    return [
+        row
+        for row in found
+        if wanted.accelerator in ("", row["accelerator"])
+        and wanted.proof in ("", row["proof"])
+        and not (wanted.unlocked and row["locked"])
+    ]
+
+
 def locked(row: Mapping[str, Any]) -> str:
     """Return the text of the column `locked`."""
-    return f"all but {', '.join(row['unresolved'])}" if row["unresolved"] else _cell(row["locked"])
-
-
-def _cell(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return ", ".join(value) if isinstance(value, list) else str(value)
+    if row["unresolved"]:
+        return f"all but {', '.join(row['unresolved'])}"
+    return "yes" if row["locked"] else "no"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import shlex
+import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 from invoke.tasks import task
 
 from drydock.config.matrix import find, read_matrix
-from drydock.core.console import log
+from drydock.core.console import emit, log
 from drydock.core.errors import DrydockError, InputError
+from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
 
@@ -39,7 +41,7 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
                 log("interrupted; run the same command to resume")
                 sys.exit(INTERRUPTED)
 
-        return task(**options)(run)
+        return task(auto_shortflags=False, **options)(run)
 
     return decorate
 
@@ -64,8 +66,16 @@ def resolve_unlocked(job: Job) -> Job:
     return replace(job, lock=lockfile.complete(job.variant, job.lock))
 
 
-def report(written: Iterable[Path]) -> None:
-    """Print which files were written."""
+def terminal_columns() -> int:
+    """Return the width of the terminal; 100 if standard output is not one."""
+    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+
+
+def report(written: Iterable[Path], *, json: bool = False) -> None:
+    """Print which files were written; as JSON on standard output if asked."""
+    if json:
+        emit(dumps({"wrote": [str(path.relative_to(ROOT)) for path in written]}))
+        return
     log("\n".join(f"wrote {path.relative_to(ROOT)}" for path in written) or "nothing to do")
 
 

@@ -136,7 +136,7 @@ class StandIn:
         self.image = f"{REPOSITORY}/{variant.id}:test"
 
     def targets(self) -> dict[str, Any]:
-        """Return the bake targets: the base's stand-in, and the variant's own as `invoke plan` makes it."""
+        """Return the bake targets: the base's stand-in, and the variant's own as `invoke bake` makes it."""
         pins = lockfile.read_lock(lockfile.path_of(ROOT, self.variant.id))
         job = Job(variant=self.variant, lock=pins, platform=PLATFORM)
         context = ROOT / "images" / self.variant.id

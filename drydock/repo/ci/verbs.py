@@ -16,8 +16,8 @@ JSON = {"json": "print the result as JSON on standard output"}
 FORMAT = {"format": "github or gitlab [default: both]"}
 
 
-@verb(name="render", default=True, help=FORMAT | {"check": "write nothing; fail if a file is outdated"})
-def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002 - the option's name
+@verb(name="render", default=True, help=JSON | FORMAT | {"check": "write nothing; fail if a file is outdated"})
+def ci(_: Context, format: str = "", check: bool = False, json: bool = False) -> None:  # noqa: A002 - the option's name
     """Write the CI workflows from the matrix: test, build what changed, verify, publish, check for drift."""
     from drydock.repo.ci import workflow
 
@@ -25,7 +25,7 @@ def ci(_: Context, format: str = "", check: bool = False) -> None:  # noqa: A002
     if check:
         workflow.check(ROOT, variants, format)
     else:
-        report(workflow.write(ROOT, variants, format))
+        report(workflow.write(ROOT, variants, format), json=json)
 
 
 SINCE = {"since": "compare with this commit; if it is empty or unknown, everything counts as changed"}

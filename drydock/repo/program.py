@@ -1,0 +1,238 @@
+"""The command line `./inv`: help, checks of what was typed, completion, and then invoke.
+
+invoke itself reads an unknown option as a positional value, and prints no hint.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from invoke.collection import Collection
+from invoke.exceptions import Exit, ParseError
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.program import Program
+
+from drydock.config.matrix import read_matrix
+from drydock.core.console import emit, log
+from drydock.core.errors import InputError, nearest
+from drydock.core.paths import ROOT
+
+TASKS: Mapping[str, tuple[str, ...]] = {
+    "Get an image": ("build", "run", "demo", "matrix"),
+    "Change what is in it": ("lock", "lock.diff", "fetch", "render", "bake"),
+    "Trust it": ("verify", "audit", "inspect", "diff"),
+    "Ship it": ("publish", "bundle", "bundle.load"),
+    "Measure and prove it": ("bench", "model", "prove"),
+    "Develop drydock": ("engine", "test", "lint", "docs", "schema", "requirements", "ci", "ci.changed", "ci.publish",
+                        "ci.propose"),
+}  # fmt: skip
+"""Heading → tasks, as the overview lists them."""
+
+MANY = {"matrix": "--target"}
+"""Task → the option that each of its words is a value of."""
+
+COMPLETIONS = {
+    "bash": """_drydock() {
+    local IFS=$'\\n'
+    COMPREPLY=($(compgen -W "$("${COMP_WORDS[0]}" complete "${COMP_WORDS[@]:1:COMP_CWORD}")" -- "$2"))
+}
+complete -F _drydock ./inv inv
+""",
+    "zsh": """autoload -U bashcompinit && bashcompinit
+_drydock() {
+    local IFS=$'\\n'
+    COMPREPLY=($(compgen -W "$("${COMP_WORDS[1]}" complete "${(@)COMP_WORDS[2,$((COMP_CWORD+1))]}")" -- "$2"))
+}
+complete -F _drydock ./inv inv
+""",
+    "fish": """function _drydock
+    set --local words (commandline --current-process --tokenize --cut-at-cursor) (commandline --current-token)
+    $words[1] complete $words[2..]
+end
+complete --command inv --no-files --arguments '(_drydock)'
+""",
+}
+"""Shell → the script that `./inv completion` prints."""
+
+
+class _Checked(Program):
+    """invoke's program; a wrong command line exits with 2 and a hint."""
+
+    def parse_tasks(self) -> None:
+        try:
+            super().parse_tasks()
+        except ParseError as error:
+            raise Exit(f"error: {_explained(error)}", code=InputError.code) from error
+
+
+def run(tasks: Collection, arguments: Sequence[str]) -> None:
+    """Run the tasks that the words name. Exits with 2 if a word is wrong."""
+    contexts = {name: context for context in tasks.to_contexts() for name in (context.name or "", *context.aliases)}
+    own, dashes, rest = _split(arguments)
+    words = _joined(own, contexts)
+    if not words or words[0] in ("help", "completion", "complete") or {"-h", "--help"} & {*words}:
+        emit(_answer(tasks, contexts, words))
+        return
+    try:
+        checked = [*_checked(words, contexts)]
+    except InputError as error:
+        log(f"error: {error}")
+        sys.exit(error.code)
+    _Checked(namespace=tasks, binary="./inv").run(["./inv", *checked, *dashes, *rest])
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return the words before `--`, the dashes, and what comes after them, which belongs to a container."""
+    words = [*arguments]
+    if "--" not in words:
+        return words, [], []
+    place = words.index("--")
+    return words[:place], ["--"], words[place + 1 :]
+
+
+def _joined(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> list[str]:
+    """Write `lock diff` as invoke names it: lock.diff."""
+    joined: list[str] = []
+    for word in words:
+        if joined and f"{joined[-1]}.{word}" in contexts:
+            joined[-1] = f"{joined[-1]}.{word}"
+        else:
+            joined.append(word)
+    return joined
+
+
+def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Iterator[str]:
+    """Yield the words as invoke needs them. Raises InputError for an unknown task or option."""
+    context: ParserContext | None = None
+    positional = 0
+    remaining = iter(words)
+    for word in remaining:
+        name = word.partition("=")[0]
+        if context and name.startswith("-"):
+            yield word
+            if _option(context, name).takes_value and "=" not in word:
+                yield from _value(name, remaining)
+        elif context and positional:
+            positional -= 1
+            yield word
+        elif context and context.name in MANY and word not in contexts:
+            yield from (MANY[context.name], word)
+        else:
+            context = _task(word, contexts)
+            positional = len(context.positional_args)
+            yield word
+
+
+def _value(name: str, remaining: Iterator[str]) -> Iterator[str]:
+    """Yield the next word, the value of an option. Raises InputError if there is none."""
+    value = next(remaining, None)
+    if value is None:
+        raise InputError(f"{name} requires a value", hint=f"write {name} VALUE")
+    yield value
+
+
+def _option(context: ParserContext, name: str) -> Argument:
+    known = {**context.flags, **{flag: context.flags[of] for flag, of in context.inverse_flags.items()}}
+    if name not in known:
+        message = f"{_shown(context)}: unknown option {name}"
+        raise InputError(message, hint=f"{nearest(name, known)}; ./inv {_shown(context)} --help lists the options")
+    found: Argument = known[name]
+    return found
+
+
+def _task(word: str, contexts: Mapping[str, ParserContext]) -> ParserContext:
+    if word in contexts:
+        return contexts[word]
+    known = [name.replace(".", " ") for name in contexts]
+    raise InputError(f"unknown task {word!r}", hint=f"{nearest(word, known)}; ./inv lists the tasks")
+
+
+def _explained(error: ParseError) -> str:
+    """Return what was wrong, for errors that only invoke finds: a required option that is missing."""
+    context = error.context
+    missing = [argument.name for argument in context.missing_positional_args] if context else []
+    if not (context and missing):
+        return f"{error}\n\nhint: ./inv lists the tasks, ./inv TASK --help the options of one"
+    lacking = " and ".join(f"--{name}" for name in missing)
+    targets = "; ./inv matrix lists the targets" if "target" in missing else ""
+    return f"{_shown(context)} requires {lacking}\n\nhint: ./inv {_shown(context)} --help{targets}"
+
+
+def _shown(context: ParserContext) -> str:
+    """Return a task's name as one types it: `lock`, whose full name is lock.resolve; `lock diff`."""
+    return min((str(context.name), *context.aliases), key=len).replace(".", " ")
+
+
+# --- help and completion --------------------------------------------------------------------------------------------
+
+
+def _answer(tasks: Collection, contexts: Mapping[str, ParserContext], words: Sequence[str]) -> str:
+    """Return the overview, the help of a task, a completion script, or what completes a line."""
+    if words and words[0] == "complete":
+        return "".join(f"{word}\n" for word in _candidates(contexts, words[1:]))
+    if words and words[0] == "completion":
+        shell = words[1] if len(words) > 1 else "bash"
+        return COMPLETIONS.get(shell) or f"unknown shell {shell}, expected one of {', '.join(COMPLETIONS)}\n"
+    named = next((word for word in _joined([w for w in words if w != "help"], contexts) if word in contexts), "")
+    return _help(tasks, contexts[named]) if named else overview(tasks)
+
+
+def overview(tasks: Collection) -> str:
+    """Return the tasks with one line each, grouped by what one wants to do."""
+    lines = ["Usage: ./inv TASK [OPTIONS]", ""]
+    for heading, names in TASKS.items():
+        lines += [f"{heading}:", *(f"  {name.replace('.', ' '):13} {_summary(tasks, name)}" for name in names), ""]
+    lines += [
+        "Options of a task: ./inv TASK --help",
+        'Completion: eval "$(./inv completion bash)", or zsh, fish',
+        "First image: ./inv demo, then ./inv matrix for the targets of ./inv build --target TARGET",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _summary(tasks: Collection, name: str) -> str:
+    return (tasks[name].__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".")
+
+
+def _help(tasks: Collection, context: ParserContext) -> str:
+    """Return the usage of a task, what it does and its options."""
+    shown = _shown(context)
+    required = "".join(f" --{argument.name} {_placeholder(argument)}" for argument in context.positional_args)
+    lines = [f"Usage: ./inv {shown}{required} [OPTIONS]", "", tasks[str(context.name)].__doc__ or ""]
+    options = {flag: argument for flag, argument in context.flags.items() if flag.startswith("--")}
+    if options:
+        names = {flag: f"{flag} {_placeholder(argument)}".rstrip() for flag, argument in options.items()}
+        width = max(map(len, names.values()))
+        lines += ["", "Options:", *(_described(names[flag], options[flag].help or "", width) for flag in options)]
+    return "\n".join(lines) + "\n"
+
+
+def _placeholder(argument: Argument) -> str:
+    return str(argument.name).upper().replace("-", "_") if argument.takes_value else ""
+
+
+def _described(name: str, text: str, width: int) -> str:
+    columns = max(60, min(shutil.get_terminal_size((100, 24)).columns, 100))
+    indent = " " * (width + 4)
+    return textwrap.fill(text, columns, initial_indent=f"  {name:{width}}  ", subsequent_indent=indent) or f"  {name}"
+
+
+def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> Iterable[str]:
+    """Return what the last word may become: a task, an option of the task, or a target."""
+    *before, last = words or [""]
+    named = next((word for word in reversed(_joined(before, contexts)) if word in contexts), "")
+    if (before and before[-1] == "--target") or (named in MANY and not last.startswith("-")):
+        found: Iterable[str] = _targets()
+    elif named:
+        found = [flag for flag in contexts[named].flags if flag.startswith("--")]
+    else:
+        found = {name.partition(".")[0] for name in contexts}
+    return sorted(word for word in found if word.startswith(last))
+
+
+def _targets() -> set[str]:
+    return {word for variant in read_matrix(ROOT) for word in (variant.id, variant.accelerator, *variant.aliases)}

@@ -1,0 +1,136 @@
+"""The command line as one types it: help, wrong words, completion."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from drydock.core.paths import ROOT
+from drydock.repo import program
+from tasks import namespace
+
+
+def inv(*words: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run what `./inv` becomes."""
+    argv = [sys.executable, str(ROOT / "tasks.py"), *words]
+    return subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_the_overview_names_every_task_once() -> None:
+    listed = [name for names in program.TASKS.values() for name in names]
+    tasks = {min((name, *aliases), key=len) for name, aliases in namespace.task_names.items()}
+    benchmarks = {name for name in tasks if name.startswith("bench.")}
+
+    assert len(listed) == len(set(listed))
+    assert set(listed) == tasks - benchmarks
+    assert program.overview(namespace) == inv().stdout == inv("help").stdout
+
+
+@pytest.mark.parametrize("words", ["build --help", "build -h", "help build", "-h build", "--help build",
+                                   "build --target cpu --help"])  # fmt: skip
+def test_help_is_found_wherever_one_asks_for_it(words: str) -> None:
+    asked = inv(*words.split())
+
+    assert asked.returncode == 0
+    assert asked.stdout.startswith("Usage: ./inv build --target TARGET [OPTIONS]")
+    assert "--offline" in asked.stdout
+
+
+def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
+    assert inv("lock", "diff", "--help").stdout.startswith("Usage: ./inv lock diff --old OLD --new NEW")
+    assert inv("lock", "--help").stdout.startswith("Usage: ./inv lock [OPTIONS]")
+    assert inv("lint", "--help").stdout.startswith("Usage: ./inv lint")
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        ("biuld", "unknown task 'biuld'", "did you mean 'build'?"),
+        ("build --taget cpu", "build: unknown option --taget", "did you mean '--target'?"),
+        ("build", "build requires --target", "./inv matrix lists the targets"),
+        ("build --target", "--target requires a value", "--target VALUE"),
+        ("build --target gaudi", "unknown target 'gaudi'", "gaudi2, gaudi2e, gaudi3"),
+        ("matrix --porof packages", "matrix: unknown option --porof", "did you mean '--proof'?"),
+        ("build -t cpu", "build: unknown option -t", "./inv build --help"),
+        ("lock diff cpu", "lock diff requires --new", "./inv lock diff --help"),
+    ],
+)
+def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str) -> None:
+    ran = inv(*words.split())
+
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert error in ran.stderr
+    assert hint in ran.stderr.partition("hint: ")[2]
+
+
+def test_several_tasks_run_in_one_line_and_targets_are_words_of_matrix() -> None:
+    shown = inv("matrix", "gaudi2", "rocm7.0", "--json", "lock", "--target", "cpu", "--check")
+
+    assert shown.returncode == 0, shown.stderr
+    found = json.loads(shown.stdout)["variants"]
+    assert [row["id"] for row in found] == ["habana1.22-fork0.9", "rocm7.0-vllm0.18"]
+
+
+def test_it_runs_from_any_folder(tmp_path: Path) -> None:
+    assert inv("lock", "--check", "--target", "cpu", cwd=tmp_path).returncode == 0
+
+
+def test_words_after_dashes_are_not_read() -> None:
+    ran = inv("run", "--target", "cpu", "--model", "/none", "--print", "--", "--help", "--no-such-flag")
+
+    assert ran.returncode == 0, ran.stderr
+    assert "--help --no-such-flag" in ran.stdout
+
+
+def test_no_task_has_a_short_option() -> None:
+    flags = [flag for context in namespace.to_contexts() for flag in context.flags]
+
+    assert [flag for flag in flags if not flag.startswith("--")] == []
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("./inv bui", {"build"}),
+        ("./inv build --tar", {"--target"}),
+        ("./inv build --target gau", {"gaudi2", "gaudi2e", "gaudi3"}),
+        ("./inv matrix habana1.2", {"habana1.2"}),
+        ("./inv lock diff --js", {"--json"}),
+    ],
+)
+def test_bash_completes_tasks_options_and_targets(line: str, expected: set[str]) -> None:
+    words = line.split()
+    script = (
+        f"cd {ROOT}; {program.COMPLETIONS['bash']}\n"
+        f"COMP_WORDS=({line}); COMP_CWORD={len(words) - 1}; _drydock ./inv '{words[-1]}'\n"
+        "printf '%s\\n' \"${COMPREPLY[@]}\""
+    )
+    found = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    completed = set(found.stdout.split())
+    assert completed
+    assert all(word.startswith(words[-1]) for word in completed)
+    assert expected <= completed or expected == {"habana1.2"}
+
+
+def test_an_unknown_shell_names_the_known_ones() -> None:
+    assert "bash, zsh, fish" in inv("completion", "tcsh").stdout
+
+
+def test_a_table_is_as_wide_as_the_terminal() -> None:
+    leader, follower = pty.openpty()
+    env = {**os.environ, "COLUMNS": "80"}
+    subprocess.run([sys.executable, str(ROOT / "tasks.py"), "matrix", "cpu"], stdout=follower, env=env, check=True)
+    os.close(follower)
+    shown = os.read(leader, 100_000).decode()
+    os.close(leader)
+
+    assert "cpu-vllm0.32" in shown
+    assert max(map(len, shown.splitlines())) <= 80
