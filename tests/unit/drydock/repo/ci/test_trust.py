@@ -24,6 +24,9 @@ REQUEST = {
 ENVIRONMENTS = {"release": "release", "drift": "locks"}
 """Job that holds a credential → its protected environment."""
 
+CREDENTIAL = re.compile(r'secrets\.|github\.token|id-token|id_tokens|: "write"|ci\.publish|ci\.propose')
+"""What a job with credentials contains, and no other."""
+
 
 class CiJob(NamedTuple):
     """What decides which code a job runs, where, and with which rights."""
@@ -120,7 +123,9 @@ def test_no_cache_of_a_release_is_one_that_a_pull_request_writes(form: str) -> N
 def test_credentials_are_in_protected_environments_only(form: str) -> None:
     for name, job in jobs(form).items():
         assert job.environment == ENVIRONMENTS.get(name, "")
-        holds = re.search(r"secrets\.|id-token|id_tokens|: \"write\"|DRYDOCK_PUSH_TOKEN|ci\.publish|ci\.propose", job.text)
+        holds = re.search(
+            r"secrets\.|id-token|id_tokens|: \"write\"|DRYDOCK_PUSH_TOKEN|ci\.publish|ci\.propose", job.text
+        )
         assert bool(holds) == (name in ENVIRONMENTS)
     text = (ROOT / workflow.PATHS[form]).read_text()
     assert "pull_request_target" not in text
