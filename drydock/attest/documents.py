@@ -74,7 +74,7 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
         Attached(LICENCES, compact(dump(inventory)).encode()),
         Attached(PROVENANCE, compact(provenance.statement(job, layout, manifest.digest, subject, os.environ)).encode()),
         _bom(job, manifest, parts),
-        *_vex(job, manifest, subject),
+        *statements(job, manifest, subject),
         *_proof(job),
     )
 
@@ -99,11 +99,11 @@ def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) 
     return Attached(BOM, text.encode())
 
 
-def _vex(job: Job, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
+def statements(job: Job, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
     """Return what this project states about vulnerabilities of the image's packages; nothing if it states nothing."""
-    statements = vex.read_statements(job.root)
+    file = vex.read_statements(job.root)
     product = vex.product_of(subject, manifest.digest)
-    found = vex.document(statements, job.variant.id, product, vex.pinned(job.variant, job.pins))
+    found = vex.document(file, job.variant.id, product, vex.pinned(job.variant, job.pins))
     return (Attached(VEX, dumps(found).encode()),) if found else ()
 
 

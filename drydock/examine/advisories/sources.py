@@ -70,7 +70,7 @@ class FileDatabase:
 
     def ask(self, subjects: Sequence[Subject]) -> Answers:
         """Return an answer for every subject. Raises InputError for a database that cannot be read."""
-        loaded = _Loaded({subject.name for subject in subjects if subject.kind == PYPI})
+        loaded = Loaded({subject.name for subject in subjects if subject.kind == PYPI})
         for path in self._paths:
             for name, data in documents(path):
                 loaded.add(name, formats.load(data, name))
@@ -78,7 +78,7 @@ class FileDatabase:
         return {subject: _tried(loaded.answer, subject) for subject in subjects}
 
 
-class _Loaded:
+class Loaded:
     """What files contained about the distributions that are asked about."""
 
     def __init__(self, wanted: set[str]) -> None:
@@ -232,7 +232,7 @@ class LiveDatabase:
             answer = get(rewritten(TRACKER, self._access.mirrors), self._access, LARGEST_FILE)
             if answer.status != requests.codes.ok:
                 raise FetchError(f"Debian's security tracker answered {answer.status}")
-            loaded = _Loaded(set())
+            loaded = Loaded(set())
             loaded.add("Debian's security tracker", formats.load(answer.data, "Debian's security tracker"))
         except DrydockError as error:
             return dict.fromkeys(subjects, error.problems[0])
