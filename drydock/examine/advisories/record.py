@@ -131,7 +131,8 @@ def _grouped(title: str, items: Iterable[NotChecked]) -> list[str]:
     """Return a line for each reason, with what it concerns."""
     reasons: dict[str, list[str]] = {}
     for item in items:
-        reasons.setdefault(item.why, []).append(item.what)
+        several = f" ({len(item.variants)} variants)" if len(item.variants) > 1 else ""
+        reasons.setdefault(item.why, []).append(f"{item.what}{several}")
     return [f"{title}: {why}: {len(names)}: {', '.join(names[:5])}{_more(names)}" for why, names in reasons.items()]
 
 
