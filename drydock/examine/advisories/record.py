@@ -99,12 +99,38 @@ def text(found: Advisories) -> str:
 
 
 def changes(before: Advisories, after: Advisories) -> str:
-    """Return what new locks do to known vulnerabilities: those that they end, and those that remain."""
-    old, new = ({line(item) for item in found.findings} for found in (before, after))
-    lines = [f"Known vulnerabilities: {len(old - new)} fixed, {len(new)} remain, {len(after.not_asked)} not asked"]
-    lines += [f"  fixed: {text}" for text in sorted(old - new)]
-    lines += [f"  remains, see `./inv lock --outdated` for the bound: {text}" for text in sorted(new)]
+    """Return what new locks do to known vulnerabilities, for each variant: those that they end, and those that remain.
+
+    One whose package has a new version that was not checked counts as neither.
+    """
+    old, new = _by_variant(before), _by_variant(after)
+    gone = {key: text for key, text in old.items() if key not in new}
+    unknown = {key: text for key, text in gone.items() if _unchecked(key, after)}
+    fixed = [text for key, text in gone.items() if key not in unknown]
+    counts = f"{len(fixed)} fixed, {len(new)} remain, {len(unknown)} with a new version that was not checked"
+    lines = [f"Known vulnerabilities: {counts}; {len(after.not_asked)} package versions were not checked"]
+    lines += [f"  fixed: {text}" for text in sorted(fixed)]
+    lines += [f"  remains, see `./inv lock --outdated` for the bound: {text}" for text in sorted(new.values())]
+    lines += [f"  not checked again: {text}" for text in sorted(unknown.values())]
     return "\n".join(lines) + "\n"
+
+
+Key = tuple[str, str, str, str]
+"""Variant, kind, package, advisory: what a new version leaves as it is."""
+
+
+def _by_variant(found: Advisories) -> dict[Key, str]:
+    return {
+        (variant, item.kind, item.package, item.advisory.id): line(item.model_copy(update={"variants": (variant,)}))
+        for item in found.findings
+        for variant in item.variants
+    }
+
+
+def _unchecked(key: Key, after: Advisories) -> bool:
+    """Return whether the package's version in the new lock was not checked."""
+    variant, kind, package, _ = key
+    return any(variant in gap.variants and gap.what.startswith(f"{kind} {package} ") for gap in after.not_asked)
 
 
 def line(item: KnownVulnerability) -> str:

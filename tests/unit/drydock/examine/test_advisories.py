@@ -19,7 +19,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.errors import AdvisoryError, InputError, NotAskedError
 from drydock.core.paths import ROOT
 from drydock.examine.advisories import find, formats, sources
-from drydock.examine.advisories.record import Advisories, Advisory, Subject, text
+from drydock.examine.advisories.record import Advisories, Advisory, NotChecked, Subject, changes, text
 from drydock.examine.advisories.sources import FileDatabase, LiveDatabase, documents
 from drydock.examine.advisories.subjects import not_covered, subjects
 from drydock.lock import lockfile
@@ -121,8 +121,9 @@ def test_a_build_of_a_version_has_that_versions_vulnerabilities(tmp_path: Path) 
 
 def test_fixed_versions_are_those_that_are_newer(tmp_path: Path) -> None:
     record = osv({"introduced": "0"}, {"fixed": "1.2"}, {"introduced": "1.4"}, {"fixed": "1.10"}, {"fixed": "1.9"})
-    (found,) = ask(tmp_path, ONE, record)
-    assert isinstance(found, Advisory)
+    answered = ask(tmp_path, ONE, record)
+    assert not isinstance(answered, str)
+    (found,) = answered
     assert found.fixed_in == ("1.9", "1.10")
 
 
@@ -164,7 +165,7 @@ def test_a_package_with_a_version_of_its_own_is_not_checked_rather_than_clean(tm
         (json.dumps(osv(id="\x1b[2Jx")).encode(), "id: String should match pattern"),
         (json.dumps(osv(id=7)).encode(), "expected OSV records"),
         (json.dumps(osv(affected=[{"package": {"ecosystem": "PyPI", "name": 1}}])).encode(), "package.name"),
-        (json.dumps(osv({"introduced": 0})).encode(), "introduced"),
+        (json.dumps(osv({"introduced": "0"})).replace('"0"', "0").encode(), "introduced"),
         (json.dumps(osv({"introduced": "9" * 10_000})).encode(), "at most 200 characters"),
     ],
 )
@@ -287,8 +288,9 @@ def test_the_index_and_the_tracker_are_asked(server: Loopback, tmp_path: Path) -
     clean, local = Subject("pypi", "clean", "1.0+cpu"), Subject("pypi", "absent", "3")
     database = LiveDatabase(environment(server, tmp_path))
     found = database.ask([ONE, clean, local, GLIBC])
-    (advisory,) = found[ONE]
-    assert isinstance(advisory, Advisory)
+    listed = found[ONE]
+    assert not isinstance(listed, str)
+    (advisory,) = listed
     assert (advisory.id, advisory.fixed_in, advisory.summary) == ("PYSEC-2026-1", ("1.6",), "a [2J b")
     assert found[clean] == ()
     assert found[local] == "the package index answered 404"
@@ -424,6 +426,19 @@ def test_a_statement_settles_one_vulnerability_of_the_versions_and_variants_that
     if settled:
         assert f"{vex.FILE}: " in text(found)
         assert "vLLM renders no template of a stranger." in text(found)
+
+
+def test_a_new_version_that_was_not_checked_is_not_called_fixed(tmp_path: Path) -> None:
+    before = audited(tmp_path, VULNERABLE)
+    clean = before.model_copy(update={"findings": (), "not_asked": ()})
+    assert "1 fixed, 0 remain, 0 with" in changes(before, clean)
+    gap = NotChecked(what="pypi jinja2 99.0", why="no network", variants=(CPU.id,))
+    unsure = changes(before, clean.model_copy(update={"not_asked": (gap,)}))
+    assert "0 fixed, 0 remain, 1 with a new version that was not checked" in unsure
+    assert f"  not checked again: jinja2 {JINJA}" in unsure
+    (finding,) = before.findings
+    newer = clean.model_copy(update={"findings": (finding.model_copy(update={"version": "99.0"}),)})
+    assert "0 fixed, 1 remain" in changes(before, newer)
 
 
 def test_debians_own_judgement_settles_with_its_reason(tmp_path: Path) -> None:

@@ -551,7 +551,7 @@ def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fix
     to = Server("github", str(moved.parent / "origin.git"), SECRET, github.api)
     proposal.propose(moved, to, database=Known(old, ("99.0",)))
     body = github.asked[-1][2]["body"]
-    assert "Known vulnerabilities: 1 fixed, 0 remain, 0 not asked" in body
+    assert "Known vulnerabilities: 1 fixed, 0 remain, 0 with" in body
     assert f"  fixed: jinja2 {old}: CVE-2026-1: fixed in 99.0: {CPU.id}" in body
 
 
