@@ -93,23 +93,38 @@ def schema(_: Context, check: bool = False, json: bool = False) -> None:
     schema_module.check(ROOT) if check else report(schema_module.write(ROOT), json=json)
 
 
+ADVISORIES = {
+    "advisories": "list known vulnerabilities of what the locks pin, and what could not be checked",
+    "database": "with --advisories: OSV records or Debian's tracker data in a file or folder; no network; repeatable",
+}
 OUTDATED = {"outdated": "write nothing; list what a new lock would change, and newer versions outside the bounds"}
 
 
-@verb(name="resolve", default=True, iterable=["context"], help=EACH | CHECK | CONTEXT | OUTDATED | JSON)
+@verb(
+    name="resolve",
+    default=True,
+    iterable=["context", "database"],
+    help=EACH | CHECK | CONTEXT | OUTDATED | ADVISORIES | JSON,
+)
 def lock(
     _: Context,
     target: str = "",
     check: bool = False,
     outdated: bool = False,
+    advisories: bool = False,
     json: bool = False,
     context: Words = NONE,
+    database: Words = NONE,
 ) -> None:
     """Resolve all inputs of an image and pin them by hash in images/VARIANT/lock.json."""
+    from drydock.examine import verbs
     from drydock.inputs import overrides
     from drydock.lock import lockfile
     from drydock.lock.drift import find
 
+    if advisories:
+        verbs.advisories(chosen(target), database, json=json)
+        return
     if outdated:
         find.outdated(ROOT, chosen(target), json=json)
         return
@@ -251,12 +266,25 @@ def verify(
     verify_module.settle(job, verified, recording=record, builder=builder or None)
 
 
-@verb(help=TARGET | JSON | PLATFORM)
-def audit(_: Context, target: str, json: bool = False, platform: str = "") -> None:
+@verb(iterable=["database"], help=TARGET | JSON | PLATFORM | ADVISORIES)
+def audit(
+    _: Context,
+    target: str = "",
+    json: bool = False,
+    platform: str = "",
+    advisories: bool = False,
+    database: Words = NONE,
+) -> None:
     """Search a built image for secrets, build tools, unneeded privileges and writable paths."""
     from drydock.build.job import BuildOptions, prepare
     from drydock.examine import audit as audit_module
+    from drydock.examine import verbs
 
+    if advisories:
+        verbs.advisories(chosen(target), database, json=json)
+        return
+    if not target:
+        raise InputError("audit: --target is missing", hint="--advisories alone covers every variant")
     audited = audit_module.audit(prepare(target, BuildOptions(platform=platform or None)))
     emit(dumps(dump(audited)) if json else audit_module.report(audited))
     audit_module.enforce(audited)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.attest import bom, components, contents, licences, provenance
+from drydock.attest import bom, components, contents, licences, provenance, vex
 from drydock.build.job import Job
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
@@ -22,6 +22,7 @@ PROOF = "application/vnd.drydock.proof.v1+json"
 LICENCES = "application/vnd.drydock.licences.v1+json"
 PROVENANCE = "application/vnd.in-toto+json"
 BOM = "application/spdx+json"
+VEX = "application/vnd.openvex+json"
 FILE_NAMES = {
     LOCK: "lock.json",
     RELEASE: "release.json",
@@ -29,6 +30,7 @@ FILE_NAMES = {
     LICENCES: "licences.json",
     PROVENANCE: "provenance.json",
     BOM: "sbom.spdx.json",
+    VEX: "vex.openvex.json",
 }
 """Artifact type → file name."""
 RETIRED = frozenset({"application/vnd.cyclonedx+json"})
@@ -72,6 +74,7 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
         Attached(LICENCES, compact(dump(inventory)).encode()),
         Attached(PROVENANCE, compact(provenance.statement(job, layout, manifest.digest, subject, os.environ)).encode()),
         _bom(job, manifest, parts),
+        *statements(job, manifest, subject),
         *_proof(job),
     )
 
@@ -94,6 +97,14 @@ def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) 
     if problems:
         raise UntrustedError(*(f"{job.variant.id}: invalid bill of materials: {problem}" for problem in problems))
     return Attached(BOM, text.encode())
+
+
+def statements(job: Job, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
+    """Return what this project states about vulnerabilities of the image's packages; nothing if it states nothing."""
+    file = vex.read_statements(job.root)
+    product = vex.product_of(subject, manifest.digest)
+    found = vex.document(file, job.variant.id, product, vex.pinned(job.variant, job.pins))
+    return (Attached(VEX, dumps(found).encode()),) if found else ()
 
 
 def _proof(job: Job) -> tuple[Attached, ...]:

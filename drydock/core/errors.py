@@ -120,7 +120,7 @@ class DriftError(DrydockError):
 
 
 class NotAskedError(DrydockError):
-    """No drift was found, but some servers could not be asked."""
+    """Neither drift nor a vulnerability was found, but not everything could be asked about."""
 
     code = 16
 
@@ -129,6 +129,12 @@ class HardeningError(DrydockError):
     """An image contains something that the hardening policy forbids."""
 
     code = 17
+
+
+class AdvisoryError(DrydockError):
+    """A lock pins a version with a known vulnerability that no statement settles."""
+
+    code = 18
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

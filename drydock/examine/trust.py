@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packageurl import PackageURL
+
 from drydock.attest import bom, components, contents, documents, provenance, signing
 from drydock.build import build
 from drydock.build.job import BuildOptions, choose_platform, prepare
@@ -166,6 +168,8 @@ class _Check:
         for item in _required(found, documents.PROVENANCE, platform):
             self._provenance(item, digest, locks)
         self.shown.append(f"{platform}: provenance names this digest and this lock")
+        for item in of_type(found, documents.VEX):
+            self._vex(item, digest)
         self._bom(found, platform)
 
     def _lock(self, found: tuple[Referrer, ...], platform: str) -> None:
@@ -199,6 +203,14 @@ class _Check:
         own = next((value for uri, value in hashes.items() if uri.endswith("/lock.json")), None)
         if own not in {hashlib.sha256(item.data).hexdigest() for item in locks}:
             raise UntrustedError(f"{where}: names a lock with sha256 {own}, which is not attached")
+
+    @staticmethod
+    def _vex(item: Referrer, digest: str) -> None:
+        """Check that statements about vulnerabilities are about this image, not copied from another one."""
+        named = {product["@id"] for statement in item.json()["statements"] for product in statement["products"]}
+        others = sorted(product for product in named if PackageURL.from_string(product).version != digest)
+        if others:
+            raise UntrustedError(f"statements {item.manifest}: about {', '.join(others[:3])}, expected {digest}")
 
     def _bom(self, found: tuple[Referrer, ...], platform: str) -> None:
         """Check that every package in the layers is in the bill of materials."""

@@ -1,4 +1,4 @@
-"""Implement the verbs about published images: `inspect`, `diff`, `verify --reference`. IO.
+"""Implement the verbs about published images, `inspect`, `diff`, `verify --reference`, and `audit --advisories`. IO.
 
 The modules behind them are imported in the functions: they import spdx-tools, which takes a few tenths of a second.
 """
@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
+from drydock.core.paths import ROOT
 from drydock.model.record import dump
 
 if TYPE_CHECKING:
     from drydock.examine.trust import VerifyOptions
+    from drydock.model.variant import Variant
 
 
 def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> str:
@@ -22,6 +24,13 @@ def inspect(reference: str, *, json: bool = False, insecure: bool = False) -> st
 
     found = image.inspect(reference, insecure=insecure)
     return dumps(dump(found)) if json else image.report(found)
+
+
+def advisories(variants: Sequence[Variant], databases: Sequence[str], *, json: bool = False) -> None:
+    """Print the known vulnerabilities of what locks pin. Raises AdvisoryError or NotAskedError."""
+    from drydock.examine.advisories import find
+
+    find.audit(ROOT, variants, databases, json=json)
 
 
 def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure: bool = False) -> str:

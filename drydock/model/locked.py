@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Annotated, Literal
 
@@ -24,6 +25,16 @@ class LockedDeb(Record):
     """Path below the mirror's root, pool/main/…; each machine configures which mirror serves it."""
     size: int
     sha256: Sha256
+
+
+def source_of(deb: LockedDeb) -> str:
+    """Return a package's source package: pool/main/g/glibc/libc6_2.36-9_amd64.deb is in the folder of its source."""
+    return PurePosixPath(deb.filename).parent.name
+
+
+def source_version(version: str) -> str:
+    """Return a version without the +b1 that Debian appends when it builds a package again from the same source."""
+    return re.sub(r"\+b\d+$", "", version)
 
 
 class LockedWheel(Record):

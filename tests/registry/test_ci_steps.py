@@ -91,7 +91,7 @@ def test_the_steps_build_verify_publish_and_sign_what_changed(
         PASSWORD: RIGHT,
     })  # fmt: skip
 
-    runner.run("changes")
+    runner.run("release-changes")
     name, _, value = (tmp_path / "output").read_text().strip().partition("=")
     (row,) = json.loads(value)
     assert (name, row["variant"]) == ("variants", VARIANT)
@@ -105,5 +105,5 @@ def test_the_steps_build_verify_publish_and_sign_what_changed(
     assert done.returncode == 0, done.stderr
 
     runner.env["SINCE"] = "HEAD"
-    runner.run("changes")
+    runner.run("release-changes")
     assert (tmp_path / "output").read_text().splitlines()[-1] == "variants=[]"

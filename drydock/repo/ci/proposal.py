@@ -1,4 +1,4 @@
-"""The nightly lock change: lock what has drifted, push a branch, open a pull or merge request. IO."""
+"""The nightly lock change: lock what has drifted or is vulnerable, push a branch, open a request to merge it. IO."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, nearest
 from drydock.core.files import write_atomically
+from drydock.examine.advisories import find as known
+from drydock.examine.advisories.record import Advisories, changes
+from drydock.examine.advisories.record import text as summary
+from drydock.examine.advisories.sources import Database, LiveDatabase
 from drydock.inputs import indexes
 from drydock.lock import lockfile, proof
 from drydock.lock.drift.ask import LiveUpstream, Upstream
@@ -77,28 +81,44 @@ def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
     return Server(form, f"{env['GITHUB_SERVER_URL']}/{name}.git", env[TOKEN], f"{env['GITHUB_API_URL']}/repos/{name}")
 
 
-def propose(root: Path, to: Server, world: Upstream | None = None) -> str:
-    """Lock the drifted variants that CI builds, push the change and open a request; return what was done.
+def propose(root: Path, to: Server, world: Upstream | None = None, database: Database | None = None) -> str:
+    """Lock the drifted and the vulnerable variants that CI builds, push the change and open a request to merge it.
 
-    Raises DriftError if an input drifted that only a change to a stack can fix, NotAskedError if nothing drifted but
-    some sources could not be checked.
+    Returns what was done. Raises DriftError if an input drifted that only a change to a stack can fix, AdvisoryError if
+    the new locks have known vulnerabilities, NotAskedError if nothing was found but not every source could be checked.
     """
     _refuse_edits(root)
-    variants = matrix.read_matrix(root)
+    variants, database = matrix.read_matrix(root), database or LiveDatabase()
     ids = {row.variant for row in rows(root, variants)[0]}
-    found = find(root, [variant for variant in variants if variant.id in ids], world or LiveUpstream())
+    built = [variant for variant in variants if variant.id in ids]
+    found, before = find(root, built, world or LiveUpstream()), known.find(root, built, database)
     log(text(found))
-    drifted = {change.variant for change in found.drifted}
-    relocked = relock(root, [variant for variant in variants if variant.id in drifted])
+    log(summary(before))
+    outdated = {change.variant for change in found.drifted} | fixable(before)
+    relocked = relock(root, [variant for variant in variants if variant.id in outdated])
+    after = known.find(root, built, database) if relocked else before
     if not (relocked and _git(root, "status", "--porcelain", "--", *GENERATED)):
         settle(found)
+        _settle_known(after)
         return "nothing to propose\n"
-    body = f"{NOTE}\n\n{text(found.model_copy(update={'beyond': ()}))[:MAX_BODY]}"
+    told = f"{NOTE}\n\n{changes(before, after)}\n{text(found.model_copy(update={'beyond': ()}))}"
+    body = told[:MAX_BODY]
     commit = _commit(root, f"{TITLE}\n\n{body}")
     push(root, to)
     opened = _open_pull_request(to, body) if to.form == "github" else "GitLab opens the merge request"
     _settle_rest(found)
+    _settle_known(after.model_copy(update={"not_asked": ()}))  # the request says what was not asked
     return f"pushed {commit[:12]} to {PROPOSED}: {opened}\n"
+
+
+def fixable(found: Advisories) -> set[str]:
+    """Return the variants with a vulnerability for which there is a fixed version: a new lock may take it. Pure."""
+    return {variant for item in found.findings if item.advisory.fixed_in for variant in item.variants}
+
+
+def _settle_known(found: Advisories) -> None:
+    """Raise as `audit --advisories` does, but not for what no database covers, which no night will change."""
+    known.settle(found.model_copy(update={"not_covered": ()}))
 
 
 def relock(root: Path, variants: Sequence[Variant]) -> list[Path]:

@@ -1,0 +1,166 @@
+"""What is asked about, what the databases answer, and the result, as data and as text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from drydock.model.record import Record
+
+PYPI, DEBIAN = "pypi", "deb"
+LONGEST = 120
+"""Characters of a summary that are shown."""
+
+
+class Subject(NamedTuple):
+    """A package to look up: a Python distribution, or a Debian source package in a suite."""
+
+    kind: str
+    """pypi or deb."""
+    name: str
+    version: str
+    suite: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name} {self.version}"
+
+    @property
+    def purl(self) -> str:
+        """Return the package URL without version, as statements name packages."""
+        return f"pkg:deb/debian/{self.name}" if self.kind == DEBIAN else f"pkg:pypi/{self.name}"
+
+
+class Advisory(Record):
+    """One vulnerability that a database lists for a version."""
+
+    id: str
+    aliases: tuple[str, ...] = ()
+    fixed_in: tuple[str, ...] = ()
+    """Versions without it, oldest first; empty if there is none."""
+    summary: str = ""
+    because: str = ""
+    """Why it needs no action by the database's own judgement; empty if it does."""
+
+
+class KnownVulnerability(Record):
+    """A vulnerability of a pinned package."""
+
+    kind: str
+    """pypi or deb."""
+    package: str
+    version: str
+    suite: str
+    advisory: Advisory
+    variants: tuple[str, ...]
+    """Variants whose locks pin it."""
+    settled: bool = False
+    """Whether a statement, or the database itself, says that it needs no action."""
+    because: str = ""
+    """The statement or judgement, also one that settles nothing."""
+
+
+class NotChecked(Record):
+    """Something that was not compared with a database. It may have vulnerabilities."""
+
+    what: str
+    why: str
+    variants: tuple[str, ...]
+
+
+class Advisories(Record):
+    """What `audit --advisories --json` prints."""
+
+    findings: tuple[KnownVulnerability, ...]
+    """Vulnerabilities that nothing settles."""
+    settled: tuple[KnownVulnerability, ...]
+    """Vulnerabilities that a statement or the database itself settles, with the reason."""
+    not_asked: tuple[NotChecked, ...]
+    """What a database could have answered, if one had been reachable."""
+    not_covered: tuple[NotChecked, ...]
+    """What no database is asked about: contents of base images, source trees, files."""
+    checked: int
+    """Number of package versions that a database was asked about and answered."""
+    sources: tuple[str, ...]
+    """The databases that answered."""
+
+
+def text(found: Advisories) -> str:
+    """Return a line for each result, and a summary that counts what was not checked."""
+    lines = [line for item in found.findings for line in _vulnerability(item)]
+    lines += [line for item in found.settled for line in _vulnerability(item, "settled: ")]
+    lines += _grouped("not asked", found.not_asked)
+    lines += _grouped("not covered", found.not_covered)
+    lines += [f"asked: {source}" for source in found.sources]
+    lines.append(
+        f"{found.checked} package versions checked: {len(found.findings)} known vulnerabilities, "
+        f"{len(found.settled)} settled; {len(found.not_asked)} not asked, {len(found.not_covered)} not covered"
+    )
+    return "\n".join(lines) + "\n"
+
+
+def changes(before: Advisories, after: Advisories) -> str:
+    """Return what new locks do to known vulnerabilities, for each variant: those that they end, and those that remain.
+
+    One whose package has a new version that was not checked counts as neither.
+    """
+    old, new = _by_variant(before), _by_variant(after)
+    gone = {key: text for key, text in old.items() if key not in new}
+    unknown = {key: text for key, text in gone.items() if _unchecked(key, after)}
+    fixed = [text for key, text in gone.items() if key not in unknown]
+    counts = f"{len(fixed)} fixed, {len(new)} remain, {len(unknown)} with a new version that was not checked"
+    lines = [f"Known vulnerabilities: {counts}; {len(after.not_asked)} package versions were not checked"]
+    lines += [f"  fixed: {text}" for text in sorted(fixed)]
+    lines += [f"  remains, see `./inv lock --outdated` for the bound: {text}" for text in sorted(new.values())]
+    lines += [f"  not checked again: {text}" for text in sorted(unknown.values())]
+    return "\n".join(lines) + "\n"
+
+
+Key = tuple[str, str, str, str]
+"""Variant, kind, package, advisory: what a new version leaves as it is."""
+
+
+def _by_variant(found: Advisories) -> dict[Key, str]:
+    return {
+        (variant, item.kind, item.package, item.advisory.id): line(item.model_copy(update={"variants": (variant,)}))
+        for item in found.findings
+        for variant in item.variants
+    }
+
+
+def _unchecked(key: Key, after: Advisories) -> bool:
+    """Return whether the package's version in the new lock was not checked."""
+    variant, kind, package, _ = key
+    return any(variant in gap.variants and gap.what.startswith(f"{kind} {package} ") for gap in after.not_asked)
+
+
+def line(item: KnownVulnerability) -> str:
+    """Return a vulnerability in one line."""
+    fixed = f"fixed in {', '.join(item.advisory.fixed_in[:3])}" if item.advisory.fixed_in else "no fixed version"
+    aliases = f" ({', '.join(item.advisory.aliases[:3])})" if item.advisory.aliases else ""
+    return f"{item.package} {item.version}: {item.advisory.id}{aliases}: {fixed}: {', '.join(item.variants)}"
+
+
+def shown(summary: str) -> str:
+    """Return a text from outside, on one line, shortened, without control characters."""
+    return "".join(mark if mark.isprintable() else " " for mark in summary)[:LONGEST].strip()
+
+
+def _vulnerability(item: KnownVulnerability, prefix: str = "") -> Iterator[str]:
+    yield prefix + line(item)
+    if item.advisory.summary:
+        yield f"  {item.advisory.summary}"
+    if item.because:
+        yield f"  {item.because}"
+
+
+def _grouped(title: str, items: Iterable[NotChecked]) -> list[str]:
+    """Return a line for each reason, with what it concerns."""
+    reasons: dict[str, list[str]] = {}
+    for item in items:
+        several = f" ({len(item.variants)} variants)" if len(item.variants) > 1 else ""
+        reasons.setdefault(item.why, []).append(f"{item.what}{several}")
+    return [f"{title}: {why}: {len(names)}: {', '.join(names[:5])}{_more(names)}" for why, names in reasons.items()]
+
+
+def _more(names: list[str]) -> str:
+    return ", …" if len(names) > 5 else ""  # noqa: PLR2004 - as many as are listed

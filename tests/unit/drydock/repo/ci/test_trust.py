@@ -1,0 +1,166 @@
+"""What separates the jobs of pull requests from those of releases, read from the committed workflows."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+
+from drydock.core.paths import ROOT
+from drydock.repo.ci import workflow
+
+PROTECTED = {"github": "github.ref_protected", "gitlab": '$CI_COMMIT_REF_PROTECTED == "true"'}
+"""What each condition of a job with rights begins with."""
+REQUEST = {
+    "github": "github.event_name == 'pull_request'",
+    "gitlab": '$CI_PIPELINE_SOURCE == "merge_request_event"',
+}
+"""What each condition of a pull request's job begins with."""
+ENVIRONMENTS = {"release": "release", "drift": "locks"}
+"""Job that holds a credential → its protected environment."""
+
+CREDENTIAL = re.compile(r'secrets\.|github\.token|id-token|id_tokens|: "write"|ci\.publish|ci\.propose')
+"""What a job with credentials contains, and no other."""
+
+
+class CiJob(NamedTuple):
+    """What decides which code a job runs, where, and with which rights."""
+
+    conditions: tuple[str, ...]
+    """Each alternative under which it runs."""
+    runner: str
+    cache: str
+    environment: str
+    needs: tuple[str, ...]
+    text: str
+    """Everything about the job, as JSON."""
+
+
+def jobs(form: str) -> dict[str, CiJob]:
+    """Return every job of a committed workflow."""
+    data: dict[Any, Any] = yaml.safe_load((ROOT / workflow.PATHS[form]).read_text())
+    if form == "github":
+        return {name: of_github(job) for name, job in data["jobs"].items()}
+    return {name: of_gitlab(job) for name, job in data.items() if isinstance(job, dict) and "script" in job}
+
+
+def of_github(job: Mapping[str, Any]) -> CiJob:
+    needs, environment = job.get("needs", []), job.get("environment", "")
+    cache = job["env"]["DRYDOCK_CACHE"]
+    return CiJob((job["if"],), job["runs-on"], cache, environment, tuple(needs), json.dumps(job))
+
+
+def of_gitlab(job: Mapping[str, Any]) -> CiJob:
+    conditions = tuple(rule["if"] for rule in job["rules"])
+    (runner,) = job["tags"]
+    environment = job.get("environment", {}).get("name", "")
+    return CiJob(conditions, runner, job["variables"]["DRYDOCK_CACHE"], environment, (), json.dumps(job))
+
+
+def of_requests(form: str) -> dict[str, CiJob]:
+    """Return the jobs that run for a pull request; each other job must be unreachable for one."""
+    begins = REQUEST[form]
+    found = {name: job for name, job in jobs(form).items() if all(text.startswith(begins) for text in job.conditions)}
+    assert set(found) >= {"test", "build"}
+    return found
+
+
+def of_releases(form: str) -> dict[str, CiJob]:
+    found = {name: job for name, job in jobs(form).items() if name not in of_requests(form)}
+    assert set(found) >= {"release-test", "release", "drift"}
+    return found
+
+
+def labels(form: str, job: CiJob) -> set[str]:
+    """Return what names the machines of a job: its tag, or the variables with its label."""
+    return set(re.findall(r"vars\.\w+", job.runner)) if form == "github" else {job.runner.replace("$ARCH", "amd64")}
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+@pytest.mark.attack(
+    what="A fork's pull request runs its code on the machine that builds and signs releases.",
+    before="Jobs of pull requests and of releases had the same runner label.",
+    after="Each job has one of two labels, by whether it runs for pull requests or for protected refs only.",
+)
+def test_no_runner_serves_both_pull_requests_and_releases(form: str) -> None:
+    requests = {label for job in of_requests(form).values() for label in labels(form, job)}
+    releases = {label for job in of_releases(form).values() for label in labels(form, job)}
+    assert requests
+    assert releases
+    assert not requests & releases
+    assert all("release" in label.lower() for label in releases)
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+@pytest.mark.attack(
+    what="A fork's pull request leaves a poisoned layout or source tree in the cache that a release uses.",
+    before="All jobs used the default cache folder of the runner's user.",
+    after="Jobs of pull requests and of releases have separate cache folders, and no job restores a cache.",
+)
+def test_no_cache_of_a_release_is_one_that_a_pull_request_writes(form: str) -> None:
+    requests = {job.cache for job in of_requests(form).values()}
+    releases = {job.cache for job in of_releases(form).values()}
+    assert len(requests) == len(releases) == 1
+    assert not requests & releases
+    folders = [re.findall(r"'([^']+)'", cache) or [cache] for cache in (*requests, *releases)]
+    assert len({folder[0] for folder in folders}) == 2, "the defaults differ too"
+    for job in jobs(form).values():
+        assert "actions/cache" not in job.text
+        assert '"cache"' not in job.text
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+@pytest.mark.attack(
+    what="A pull request reads the push token, the registry's password or a signing identity.",
+    before="The nightly job read the push token outside any environment, and GitLab's jobs had none.",
+    after="Only release and drift hold credentials, each in an environment of its own, on protected refs alone.",
+)
+def test_credentials_are_in_protected_environments_only(form: str) -> None:
+    for name, job in jobs(form).items():
+        assert job.environment == ENVIRONMENTS.get(name, "")
+        holds = re.search(
+            r"secrets\.|id-token|id_tokens|: \"write\"|DRYDOCK_PUSH_TOKEN|ci\.publish|ci\.propose", job.text
+        )
+        assert bool(holds) == (name in ENVIRONMENTS)
+    text = (ROOT / workflow.PATHS[form]).read_text()
+    assert "pull_request_target" not in text
+    assert "workflow_run" not in text
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+@pytest.mark.attack(
+    what="Someone pushes a branch or tag that is not protected, and its code runs as a release.",
+    before="Any pushed tag that begins with v was released.",
+    after="Jobs of releases run on protected branches and tags only.",
+)
+def test_each_job_runs_for_requests_or_for_protected_refs_and_none_for_both(form: str) -> None:
+    for job in of_releases(form).values():
+        assert all(text.startswith(PROTECTED[form]) for text in job.conditions)
+        assert not any("pull_request" in text or "merge_request" in text for text in job.conditions)
+        assert not any(re.search(r"^[^(]*\|\|", text) for text in job.conditions), "no alternative avoids it"
+    for job in of_requests(form).values():
+        assert not any("||" in text for text in job.conditions)
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_a_release_takes_nothing_from_a_job_of_a_pull_request(form: str) -> None:
+    for job in of_releases(form).values():
+        assert not set(job.needs) & set(of_requests(form))
+        used = set(re.findall(r"needs\.([\w-]+)\.", job.text))
+        assert used <= set(job.needs)
+        assert "artifact" not in job.text
+
+
+def test_the_page_recommends_no_root_shell_on_a_machine_that_stays() -> None:
+    page = Path(ROOT / "docs" / "ci.md").read_text()
+    assert "must use the shell executor" not in page
+    assert "Jobs that run as root install an engine" not in page
+    for name in re.findall(r"vars\.(DRYDOCK_\w+)", (ROOT / workflow.PATHS["github"]).read_text()):
+        assert f"`{name}`" in page
+    for job in jobs("gitlab").values():
+        assert f"`{job.runner.replace('$ARCH', 'amd64')}`" in page
