@@ -13,9 +13,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "attacks.md"
 INTRODUCTION = """# Attacks and faults that the tests stage
 
-Each row is staged by the test beside it. "Before" is what drydock did when the attack was first tried, "now" is what the
-test requires. `./inv test` runs all of them. Protections and known limitations: [Security](security.md). Generated from
-the tests by `tests/support/attacks.py`.
+Each row is staged by the test that it names. "Before" is what drydock did when the attack was first tried, "now" is
+what the test requires. `./inv test` runs all of them. Protections and known limitations: [Security](security.md).
+Generated from the tests by `tests/support/attacks.py`.
 
 | attack or fault | before | now | test |
 |---|---|---|---|
