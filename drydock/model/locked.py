@@ -24,7 +24,7 @@ from drydock.model.names import (
     Suite,
     Version,
 )
-from drydock.model.record import Digest, Epoch, Identifier, Platform, Record, Sha256, Size
+from drydock.model.record import Count, Digest, Epoch, Identifier, Platform, Record, Sha256
 
 Brought = Mapping[str, Path]
 """Context → the folder that the operator named for it."""
@@ -37,7 +37,7 @@ class LockedDeb(Record):
     architecture: Architecture
     filename: RelativePath
     """Path below the mirror's root, pool/main/…; each machine configures which mirror serves it."""
-    size: Size
+    size: Count
     sha256: Sha256
 
 
@@ -45,7 +45,7 @@ class LockedWheel(Record):
     name: Distribution
     version: Version
     filename: Filename
-    size: Size
+    size: Count
     sha256: Sha256
 
 
@@ -86,7 +86,7 @@ class LockedFile(Record):
     """A file that the operator supplied."""
 
     filename: Filename
-    size: Size
+    size: Count
     sha256: Sha256
 
 
@@ -125,7 +125,7 @@ class Lock(Record):
     inputs_sha256: Sha256
     """Checksum of the part of the variant that the lock was resolved from."""
     source_date_epoch: Epoch
-    compatibility_version: int
+    compatibility_version: Count
     """Version of BuildKit's exporter behaviour, which the digest depends on."""
     platforms: Mapping[Platform, LockedPlatform]
     content_sha256: Sha256

@@ -23,7 +23,6 @@ def _text(pattern: str, expected: str) -> StringConstraints:
 
 _UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
 """Control characters, line separators, and what reverses the order of text on a screen."""
-_WORD = r"[A-Za-z0-9_][A-Za-z0-9._+~!@=-]*"
 _PART = r"\.?[A-Za-z0-9_+][A-Za-z0-9._+~:@=-]*"
 _GLOB = r"\.?[A-Za-z0-9_+*?\[][A-Za-z0-9._+~:@=*?\[\]-]*"
 _DISTRIBUTION = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
@@ -44,11 +43,11 @@ RepositoryUrl = Annotated[
 ]
 Filename = Annotated[
     str,
-    _text(f"^{_WORD}$", "a file name of letters, digits and . _ + ~ ! @ = - that begins with none of . + ~ ! @ = -"),
+    _text(r"^[A-Za-z0-9_][A-Za-z0-9._+~!@=-]*$", "a file name of letters, digits and . _ + ~ ! @ = - that begins with a letter or digit"),
 ]
 FilenameGlob = Annotated[
     str,
-    _text(r"^[A-Za-z0-9_*?\[][A-Za-z0-9._+~!@=*?\[\]-]*$", "a file name, or a pattern with * ? [ ], without a slash"),
+    _text(r"^[A-Za-z0-9_*?\[][A-Za-z0-9._+~!@=*?\[\]-]*$", "a file name, or a pattern of one with * ? [ ]"),
 ]
 RelativePath = Annotated[
     str, _text(f"^{_PART}(?:/{_PART})*$", "a path below the folder, of letters, digits and . _ + ~ : @ = - without ..")
@@ -85,5 +84,5 @@ Architecture = Annotated[str, _text(r"^[a-z0-9][a-z0-9-]*$", "a Debian architect
 Snapshot = Annotated[str, _text(r"^[0-9]{8}T[0-9]{6}Z$", "a time such as 20261121T041500Z")]
 ImageReference = Annotated[
     str,
-    _text(r"^[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]*$", "an image by name and tag, such as docker.io/library/ubuntu:24.04"),
+    _text(r"^[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]*$", "an image by name and tag, such as docker.io/a/b:1"),
 ]

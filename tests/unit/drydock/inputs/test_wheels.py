@@ -119,7 +119,7 @@ def test_names_in_a_pylock_are_normalised_and_unquoted() -> None:
 [[packages]]
 name = "My_Torch"
 version = "2.0+cpu"
-wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sha256 = "ab" } }]
+wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sha256 = "abababababababababababababababababababababababababababababababab" } }]
 """
     assert parse_pylock(text) == (
         Candidate(
@@ -127,7 +127,7 @@ wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sh
             "2.0+cpu",
             "my_torch-2.0+cpu-py3-none-any.whl",
             "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl",
-            "ab",
+            "ab" * 32,
         ),
     )
 
