@@ -8,6 +8,7 @@ in Rust.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import StringConstraints
@@ -21,7 +22,8 @@ def _text(pattern: str, expected: str) -> StringConstraints:
     return StringConstraints(pattern=pattern)
 
 
-_UNSEEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+_HIDDEN = r"\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069"
+UNSEEN = re.compile(f"[{_HIDDEN}]")
 """Control characters, line separators, and what reverses the order of text on a screen."""
 _PART = r"\.?[A-Za-z0-9_+][A-Za-z0-9._+~:@=-]*"
 _GLOB = r"\.?[A-Za-z0-9_+*?\[][A-Za-z0-9._+~:@=*?\[\]-]*"
@@ -29,8 +31,8 @@ _DISTRIBUTION = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _VERSION = r"[A-Za-z0-9][A-Za-z0-9.!+_-]*"
 _HOST = r"[A-Za-z0-9\[][A-Za-z0-9._~:@\[\]-]*"
 
-OneLine = Annotated[str, _text(f"^[^{_UNSEEN}]*$", "text on one line, without control characters")]
-Line = Annotated[str, _text(f"^[^{_UNSEEN}]+$", "text on one line, without control characters, and not empty")]
+OneLine = Annotated[str, _text(f"^[^{_HIDDEN}]*$", "text on one line, without control characters")]
+Line = Annotated[str, _text(f"^[^{_HIDDEN}]+$", "text on one line, without control characters, and not empty")]
 Word = Annotated[str, _text(r"^[A-Za-z0-9_.,:=/-]+$", "a word of letters, digits and _ . , : = / -")]
 Commit = Annotated[str, _text(r"^[0-9a-f]{40}$", "a git commit: 40 hexadecimal digits in lower case")]
 Ref = Annotated[str, _text(r"^(?:[A-Za-z0-9_][A-Za-z0-9._/+-]*)?$", "a tag or branch that does not begin with a dash")]
@@ -43,7 +45,10 @@ RepositoryUrl = Annotated[
 ]
 Filename = Annotated[
     str,
-    _text(r"^[A-Za-z0-9_][A-Za-z0-9._+~!@=-]*$", "a file name of letters, digits and . _ + ~ ! @ = - that begins with a letter or digit"),
+    _text(
+        r"^[A-Za-z0-9_][A-Za-z0-9._+~!@=-]*$",
+        "a file name of letters, digits and . _ + ~ ! @ = - that begins with a letter or digit",
+    ),
 ]
 FilenameGlob = Annotated[
     str,

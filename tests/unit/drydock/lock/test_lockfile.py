@@ -207,7 +207,8 @@ def _upon(reference: str, digest: str | None, source: str) -> LockedPlatform:
 
 
 def _from(commit: str, *, fetched: bool) -> LockedPlatform:
-    source = LockedSource(name="vllm", repository="https://git.example/vllm", commit=commit, verified=fetched, source="a tag")
+    url = "https://git.example/vllm"
+    source = LockedSource(name="vllm", repository=url, commit=commit, verified=fetched, source="a tag")
     return read_lock(path_of(ROOT, XPU)).platforms[AMD64].model_copy(update={"sources": (source,)})
 
 
