@@ -89,5 +89,8 @@ Architecture = Annotated[str, _text(r"^[a-z0-9][a-z0-9-]*$", "a Debian architect
 Snapshot = Annotated[str, _text(r"^[0-9]{8}T[0-9]{6}Z$", "a time such as 20261121T041500Z")]
 ImageReference = Annotated[
     str,
-    _text(r"^[A-Za-z0-9\[][A-Za-z0-9._:/\[\]-]*$", "an image by name and tag, such as docker.io/a/b:1"),
+    _text(
+        r"^[A-Za-z0-9\[][A-Za-z0-9._:\[\]-]*(?:/[A-Za-z0-9][A-Za-z0-9._:-]*)*$",
+        "an image by name and tag, such as docker.io/a/b:1",
+    ),
 ]

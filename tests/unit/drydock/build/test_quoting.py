@@ -207,12 +207,19 @@ def holds(dockerfile: str, text: str, calm: str) -> None:
     if CANARY not in dockerfile:
         return
     assert steps(dockerfile).keys() <= INSTRUCTIONS
-    for line in dockerfile.replace("\\\n", " ").splitlines():
+    for line in instructions(dockerfile):
         if CANARY in line:
             hit = [line] if line.startswith("#") else [word for word in words(line) if CANARY in word]
             assert all(text in word for word in hit), (text, line)
             assert not any(word.startswith("--mount") and not quoting.PLAIN.fullmatch(text) for word in hit)
     assert live(dockerfile) == live(calm), text
+
+
+def instructions(dockerfile: str) -> list[str]:
+    """Return comments and instructions, each on one line; a comment is never continued."""
+    lines = dockerfile.split("\n")
+    comments = [line for line in lines if line.startswith("#")]
+    return comments + "\n".join(line for line in lines if not line.startswith("#")).replace("\\\n", " ").split("\n")
 
 
 def words(line: str) -> list[str]:
@@ -222,7 +229,7 @@ def words(line: str) -> list[str]:
 
 
 def steps(dockerfile: str) -> Counter[str]:
-    lines = (line for line in dockerfile.replace("\\\n", " ").splitlines() if line and not line.startswith("#"))
+    lines = (line for line in instructions(dockerfile) if line and not line.startswith("#"))
     return Counter(line.split()[0] for line in lines)
 
 
@@ -232,6 +239,6 @@ INSTRUCTIONS = {"FROM", "USER", "ARG", "RUN", "COPY", "LABEL", "ENV", "WORKDIR",
 
 def live(dockerfile: str) -> Counter[str]:
     """Count what a shell would obey in RUN steps, outside single quotes."""
-    runs = "".join(line for line in dockerfile.replace("\\\n", " ").splitlines() if line.startswith("RUN"))
-    outside = re.sub(r"'[^']*'", "", runs.replace("'\"'\"'", ""))
+    runs = "".join(line for line in instructions(dockerfile) if line.startswith("RUN"))
+    outside = re.sub(r"""'[^']*'|"'\"""", "", runs)  # shlex.quote writes a quote in double quotes
     return Counter(character for character in outside if character in '`$;|&<>(){}\\"#')
