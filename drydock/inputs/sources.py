@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from drydock.config.mirrors import git_environment, read_mirrors
+from drydock.config.validation import made
 from drydock.core.errors import FetchError, InputError
+from drydock.core.files import below
 from drydock.inputs import wheels
 from drydock.inputs.store import Store, whole_folder
 from drydock.inputs.wheels import Environment
@@ -62,7 +64,8 @@ def stored(source: LockedSource, store: Store) -> bool:
 
 
 def _locked_git(source: SourceCode, commit: str, *, verified: bool, origin: str) -> LockedSource:
-    return LockedSource(name=source.name, repository=source.repository, commit=commit, verified=verified, source=origin)
+    pin = {"name": source.name, "repository": source.repository, "commit": commit, "verified": verified}
+    return made(LockedSource, source.repository, {**pin, "source": origin})
 
 
 def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
@@ -125,7 +128,7 @@ def checkout(source: LockedSource, store: Store) -> Path:
 
 
 def _folder(store: Store, commit: str) -> Path:
-    return store.home / "sources" / commit
+    return below(store.home / "sources", commit)
 
 
 def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:

@@ -14,7 +14,7 @@ from drydock.model.record import Record, Scalar, Source
 from drydock.model.variables import Variables
 
 FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")]
-KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)/[A-Za-z0-9_./*:-]+$")]
+KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)(/\.?[A-Za-z0-9_*:-][A-Za-z0-9_.*:-]*)+$")]
 Knob = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$")]
 
 FindingId = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-[0-9]{3}$")]

@@ -107,7 +107,7 @@ def test_a_wheel_overwrites_no_file(tmp_path: Path, store: Store, sha256: Callab
 
 @pytest.mark.attack(
     what="an index that offers a wheel with a hash or file name that is a path",
-    before="the partial download was written where the path leads",
+    before="the hash became a path in the store, and the name a path in the build context",
     after="the answer is refused before anything is fetched",
 )
 @pytest.mark.parametrize(("key", "value"), [("name", "../../a.whl"), ("sha256", "../../../victim"), ("sha256", "-")])
@@ -135,7 +135,7 @@ SHA256: {"0" * 64}
 
 @pytest.mark.attack(
     what="a package archive that sends an option as package name, or a path with two dots",
-    before="both entered the lock and the command line of apt and mmdebstrap",
+    before="both entered the lock, and the name the command line of mmdebstrap",
     after="the package is refused",
 )
 @pytest.mark.parametrize(
