@@ -12,8 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from drydock.build.plan import plan
-from drydock.config.matrix import read_matrix
 from drydock.config.strict_yaml import parse_yaml
 from drydock.config.validation import validate
 from drydock.core.errors import DrydockError, InputError, StaleError
@@ -100,9 +98,10 @@ def test_a_wheel_overwrites_no_file(tmp_path: Path, store: Store, sha256: Callab
         fetch.wheel_folder({"rest": (wheel.model_copy(update={"filename": name}),)}, store)
     assert victim.read_text() == "mine"
 
+    place = next(place for place in places(DEBIAN) if place[2:3] == ("layers",) and place[-1] == "filename")
+    text = sealed(planted(DEBIAN, place, name))
     with pytest.raises(StaleError, match=rf'layers\.[a-z]+\[0\]\.filename: found "{name}", expected a file name'):
-        place = next(place for place in places(DEBIAN) if place[2:3] == ("layers",) and place[-1] == "filename")
-        parse_lock(sealed(planted(DEBIAN, place, name)), "lock.json")
+        parse_lock(text, "lock.json")
 
 
 @pytest.mark.attack(
@@ -171,7 +170,6 @@ def test_names_below_a_folder_are_paths() -> None:
 @fuzz
 @pytest.mark.parametrize("data", [DEBIAN, SOURCES], ids=["debian", "sources"])
 def test_a_lock_refuses_what_a_command_or_path_could_not_hold(data: dict[str, Any]) -> None:
-    variant = next(variant for variant in read_matrix(ROOT) if variant.id == data["variant"])
     accepted = 0
 
     def _try(place: tuple[str | int, ...], text: str) -> None:
@@ -179,12 +177,10 @@ def test_a_lock_refuses_what_a_command_or_path_could_not_hold(data: dict[str, An
         try:
             lock = parse_lock(sealed(planted(data, place, text)), "lock.json")
         except StaleError as error:
-            assert error.hint and error.problems[0].startswith("lock.json: ")
+            assert str(error).startswith("lock.json: ")  # noqa: PT017 - most cases raise, but not all
             return
         accepted += 1
         holds(lock, text)
-        bake = plan(variant, lock, AMD64, {"base": f"docker-image://{lock.variant}"}, Path("/c"), Path("/o"))
-        assert set(bake["target"]) == {"_".join(variant.id.split("."))}
 
     parse_lock(sealed(data), "lock.json")
     repeat(_try, st.sampled_from(sorted(places(data), key=str)), texts(), seconds=SECONDS)
@@ -207,7 +203,8 @@ def holds(lock: Lock, text: str) -> None:
         used.append(pins.base.reference)
     for word in used:
         assert CANARY not in word or not set(text) & set(" \n\r\t`$;|&<>()'\"\\*?{}#,\x00\x1b\u2028"), (text, word)
-        assert ".." not in word.split("/") and not word.startswith("-")
+        assert ".." not in word.split("/")
+        assert not word.startswith("-")
 
 
 def _quiet(parse: Callable[[str], object]) -> Callable[[str], object]:
