@@ -71,7 +71,7 @@ Version = Annotated[str, _text(f"^{_VERSION}$", "a version, such as 2.13.0+cpu")
 Requirement = Annotated[
     str,
     _text(
-        rf"^{_DISTRIBUTION}(?:[ \[<>=!~;][A-Za-z0-9._ \[\],<>=!~*+;'\"()-]*)?$",
+        rf"""^{_DISTRIBUTION}(?:[ \[<>=!~;][A-Za-z0-9._ \[\],<>=!~*+;'"()-]*)?$""",
         "a requirement in pip's syntax, such as numpy>=2, without an address or an option",
     ),
 ]
