@@ -86,7 +86,7 @@ def test_a_commit_is_no_option_of_git(tmp_path: Path, store: Store) -> None:
 @pytest.mark.attack(
     what="a wheel in a lock whose file name leads out of the folder of wheels",
     before="laying out the build context overwrote a file of the user",
-    after="the lock is refused, and so is the folder if nobody checked the lock",
+    after="the lock is refused, and so is the folder if the lock was not checked",
 )
 def test_a_wheel_overwrites_no_file(tmp_path: Path, store: Store, sha256: Callable[[bytes], str]) -> None:
     victim = tmp_path / "victim"
