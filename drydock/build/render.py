@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, TemplateNotFound, TemplateSyntaxError, UndefinedError
 
+from drydock.build import quoting
+from drydock.build.quoting import Quoted
 from drydock.core.errors import InputError, StaleError
 from drydock.core.files import dumps, write_atomically
 from drydock.lock import lockfile as locks
@@ -76,7 +78,10 @@ def labels(variant: Variant) -> dict[str, str]:
 
 
 class Steps(NamedTuple):
-    """What templates print. All decisions are made here; a template only includes or omits whole steps."""
+    """What templates print. All decisions are made here; a template only includes or omits whole steps.
+
+    Commands are quoted here; a template quotes the data that it prints itself (`quoting.FILTERS`).
+    """
 
     variant: Variant
     base: str
@@ -85,27 +90,27 @@ class Steps(NamedTuple):
     """The other named contexts, with a description of each."""
     sources: tuple[str, ...]
     """The contexts that hold source code."""
-    labels: tuple[str, ...]
+    labels: Quoted
     """The image's labels, as LABEL takes them."""
-    user: str
+    user: Quoted
     """The instruction that makes steps run as root, if the base may have set another user."""
     stage: str
     """Name of the stage that installs packages; the stage that compiles, if any, is based on it."""
     python: str
     """The interpreter that runs vLLM."""
-    venv: str
+    venv: Quoted
     """The command that creates the virtual environment; empty if the base's own packages are used."""
-    within: str
+    within: Quoted
     """Prefix of a command that needs the environment of the base's set-up scripts."""
-    installers: tuple[tuple[str, str], ...]
+    installers: tuple[tuple[str, Quoted], ...]
     """Context of supplied files → the command that installs them."""
-    layers: tuple[tuple[str, tuple[tuple[str, ...], ...]], ...]
+    layers: tuple[tuple[str, tuple[Quoted, ...]], ...]
     """Name of each layer; for each trimmed distribution, its name and the options of trim.py."""
-    supplied_wheels: tuple[tuple[str, list[str]], ...]
+    supplied_wheels: tuple[tuple[str, Quoted], ...]
     """Context of supplied wheels, and their paths."""
-    conversions: tuple[tuple[str, tuple[str, ...]], ...]
+    conversions: tuple[tuple[str, Quoted], ...]
     """Context of the vendor's scripts → the files copied from it."""
-    path: str
+    path: Quoted
     """PATH in the image."""
     start_period: str
     """How long a first start may take before health checks count."""
@@ -118,17 +123,17 @@ def steps(variant: Variant) -> Steps:
         base=_base(variant),
         contexts=tuple(_contexts(variant)),
         sources=tuple(source.name for source in variant.sources),
-        labels=tuple(f"{name}={_quoted(value)}" for name, value in sorted(labels(variant).items())),
-        user="USER 0:0" if variant.base.kind == "image" else "",
+        labels=_labels(variant),
+        user=Quoted("USER 0:0" if variant.base.kind == "image" else ""),
         stage="runtime" if variant.builds else "foundation",
         python=_python(variant),
         venv=_venv(variant),
-        within=f"{variant.interpreter} -BS /tools/environment.py run " if variant.setup else "",
+        within=Quoted(f"{quoting.sh(variant.interpreter)} -BS /tools/environment.py run " if variant.setup else ""),
         installers=tuple(_installers(variant)),
         layers=tuple((layer.name, tuple(_trims(variant, layer))) for layer in variant.layers),
         supplied_wheels=tuple((item.name, _files(item)) for item in variant.supplied if item.install == "wheels"),
         conversions=tuple(_conversions(variant)),
-        path=f"{VENV}/bin:$PATH" if variant.installs else "$PATH",
+        path=Quoted(f"{VENV}/bin:$PATH" if variant.installs else "$PATH"),
         start_period=variant.run.start.value if variant.run.start else "10m",
     )
 
@@ -158,15 +163,10 @@ def _environment(templates: Path) -> Environment:
         keep_trailing_newline=True,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=quoting.printed,
     )
-    environment.filters["quoted"] = _quoted
+    environment.filters.update(quoting.FILTERS)
     return environment
-
-
-def _quoted(value: str) -> str:
-    """Return text as one word of a Dockerfile instruction."""
-    text = re.sub(r'(["\\$])', r"\\\1", " ".join(value.split()))
-    return f'"{text}"'
 
 
 def _tidy(text: str) -> str:
@@ -178,35 +178,40 @@ def _python(variant: Variant) -> str:
     return PYTHON if variant.installs else variant.interpreter
 
 
-def _venv(variant: Variant) -> str:
+def _labels(variant: Variant) -> Quoted:
+    named = sorted(labels(variant).items())
+    return quoting.words(*(Quoted(f"{name}={quoting.dockerfile(value)}") for name, value in named), by=" \\\n    ")
+
+
+def _venv(variant: Variant) -> Quoted:
     if not variant.installs:
-        return ""
+        return Quoted()
     packages_of_the_base = "--system-site-packages " if variant.base.kind == "image" else ""
-    return f"{variant.interpreter} -m venv --without-pip {packages_of_the_base}{VENV}"
+    return Quoted(f"{quoting.sh(variant.interpreter)} -m venv --without-pip {packages_of_the_base}{VENV}")
 
 
-def _installers(variant: Variant) -> Iterator[tuple[str, str]]:
-    programs = {"run": "sh", "debs": "dpkg --install"}
+def _installers(variant: Variant) -> Iterator[tuple[str, Quoted]]:
+    programs = {"run": Quoted("sh"), "debs": Quoted("dpkg --install")}
     for item in variant.supplied:
         if item.install in programs:
-            yield item.name, " ".join([programs[item.install], *_files(item), *item.arguments])
+            yield item.name, quoting.words(programs[item.install], _files(item), *map(quoting.sh, item.arguments))
 
 
-def _files(item: Supplied) -> list[str]:
-    return [f"/supplied/{pattern}" for pattern in item.patterns]
+def _files(item: Supplied) -> Quoted:
+    return quoting.words(*(quoting.glob(f"/supplied/{pattern}") for pattern in item.patterns))
 
 
-def _trims(variant: Variant, layer: Layer) -> Iterator[tuple[str, ...]]:
+def _trims(variant: Variant, layer: Layer) -> Iterator[Quoted]:
     for trim in variant.trims(layer):
         options = {"--drop": trim.drop, "--strip": trim.strip}
-        quoted = (" ".join([option, *(f"'{glob}'" for glob in globs)]) for option, globs in options.items() if globs)
-        yield trim.distribution, *quoted
+        quoted = [quoting.words(Quoted(option), *map(quoting.sh, globs)) for option, globs in options.items() if globs]
+        yield quoting.words(quoting.sh(trim.distribution), *quoted, by=" \\\n        ")
 
 
-def _conversions(variant: Variant) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _conversions(variant: Variant) -> Iterator[tuple[str, Quoted]]:
     for context in sorted({conversion.context for conversion in variant.conversions}):
         files = (name for each in variant.conversions if each.context == context for name in each.files)
-        yield context, tuple(dict.fromkeys(files))
+        yield context, quoting.words(*map(quoting.glob, dict.fromkeys(files)))
 
 
 def _base(variant: Variant) -> str:
@@ -218,7 +223,7 @@ def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
     """Yield the named contexts except the base, with a description of each."""
     yield "wheels", "a folder for each layer of distributions: its wheels and requirements.txt"
     for source in variant.sources:
-        yield source.name, f"source code: {source.sdist or f'{source.repository} {source.ref}'.strip()}"
+        yield source.name, f"source code: {source.sdist or ' '.join(filter(None, (source.repository, source.ref)))}"
     for item in variant.supplied:
         yield item.name, f"brought by the operator: {', '.join(item.patterns)}"
     yield "tools", "uv and the scripts of templates/tools; needed while building, absent from the image"

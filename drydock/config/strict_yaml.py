@@ -32,7 +32,7 @@ class Position(NamedTuple):
 
 
 class YamlDocument(NamedTuple):
-    """A file's data, and the position of every value by its key path."""
+    """A file's data, and the position of every value by its key path; no positions for what was not read as YAML."""
 
     name: str
     data: Any
@@ -41,13 +41,16 @@ class YamlDocument(NamedTuple):
     def problem(self, path: KeyPath, message: str, at: KeyPath | None = None) -> str:
         """Return "file: key.path: message (line, column)", with the position of `at` if it differs from `path`."""
         at = path if at is None else at
-        place = next(self.places[at[:end]] for end in range(len(at), -1, -1) if at[:end] in self.places)
-        return locate(self.name, path, f"{message} (line {place.line}, column {place.column})")
+        places = (self.places[at[:end]] for end in range(len(at), -1, -1) if at[:end] in self.places)
+        place = next(places, None)
+        position = f" (line {place.line}, column {place.column})" if place else ""
+        return locate(self.name, path, f"{message}{position}")
 
 
 def locate(name: str, path: KeyPath, message: str) -> str:
     """Return "name: key.path: message"; an index of a list is written [2]."""
-    keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in path).lstrip(".")
+    words = (key if isinstance(key, int) or key.isprintable() else ascii(key) for key in path)
+    keys = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in words).lstrip(".")
     return f"{name}: {keys}: {message}" if keys else f"{name}: {message}"
 
 

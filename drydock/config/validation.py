@@ -12,6 +12,7 @@ from pydantic_core import ErrorDetails, to_json
 
 from drydock.config.strict_yaml import KeyPath, YamlDocument
 from drydock.core.errors import InputError, nearest
+from drydock.model.names import EXPECTED
 
 R = TypeVar("R", bound=BaseModel)
 
@@ -26,6 +27,14 @@ def validate(record: type[R], document: YamlDocument) -> R:
     except ValidationError as error:
         details = error.errors(include_url=False)
         raise failure([_explain(record, document, detail) for detail in details]) from error
+
+
+def made(record: type[R], where: str, values: Mapping[str, Any]) -> R:
+    """Make a record of what an index, a mirror or an operator's folder says; errors refer to it as `where`.
+
+    Raises InputError.
+    """
+    return validate(record, YamlDocument(where, dict(values), {}))
 
 
 def failure(problems: list[Problem]) -> InputError:
@@ -57,9 +66,10 @@ def _explain(record: type[BaseModel], document: YamlDocument, detail: ErrorDetai
 
 def _expected(kind: str, location: tuple[str | int, ...], context: Mapping[str, Any]) -> str:
     if any(step in location for step in _SCALARS):
-        return "text, a number, true or false"
+        return "text on one line, a number, true or false"
+    pattern = context.get("pattern")
     words = {
-        "string_pattern_mismatch": f"text that matches {context.get('pattern')}",
+        "string_pattern_mismatch": EXPECTED.get(str(pattern), f"text that matches {pattern}"),
         "literal_error": str(context.get("expected")),
         "union_tag_invalid": f"one of {context.get('expected_tags')}",
         "string_type": "text",
@@ -79,11 +89,12 @@ def _found(document: YamlDocument, path: KeyPath, value: Any) -> str:
     place = document.places.get(path)
     written = place.source if place and not isinstance(value, str) else None
     text = written or json.dumps(value, ensure_ascii=False)
+    text = text if text.isprintable() else json.dumps(value)  # what a terminal would obey, or not show
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 _LONGEST = 60
-_SCALARS = ("bool", "int", "float", "str")
+_SCALARS = ("bool", "int", "float", "str", "constrained-str")
 """What pydantic appends to the path for each alternative of a scalar."""
 
 

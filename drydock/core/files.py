@@ -10,7 +10,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import orjson
@@ -41,6 +41,17 @@ def file_sha256(path: Path) -> str:
     """Return the sha256 of a file's content."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def below(folder: Path, name: str) -> Path:
+    """Return the path of a name below a folder. Every name from a lock or an index becomes a path here.
+
+    Raises InputError for an absolute name, the folder itself, and a name with `..`, which could lead out of the folder.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or ".." in parts or name.startswith("/") or "\0" in name:
+        raise InputError(f"{name!r}: not the name of a file below {folder}", hint="make the lock again: `invoke lock`")
+    return folder / name
 
 
 def write_atomically(path: Path, content: str | bytes) -> bool:

@@ -20,6 +20,7 @@ from debian.deb822 import Deb822
 from drydock.config.access import Access
 from drydock.config.mirrors import read_mirrors as read_substitutes
 from drydock.config.mirrors import rewritten
+from drydock.config.validation import made
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.core.files import disk_full
 from drydock.inputs.store import Store
@@ -109,7 +110,7 @@ def parse_simulation(text: str) -> tuple[tuple[str, str, str], ...]:
 
 def parse_packages(text: str) -> tuple[LockedDeb, ...]:
     """Return the packages of a Packages file (Debian Policy, chapter 5), sorted by name."""
-    packages = {(stanza["Package"], stanza["Version"]): _deb(stanza) for stanza in Deb822.iter_paragraphs(text)}
+    packages = {(deb.name, deb.version): deb for deb in map(_deb, Deb822.iter_paragraphs(text))}
     return tuple(packages[key] for key in sorted(packages))
 
 
@@ -208,14 +209,12 @@ def _label(deb: LockedDeb) -> str:
 
 
 def _deb(stanza: Mapping[str, str]) -> LockedDeb:
-    return LockedDeb(
-        name=stanza["Package"],
-        version=stanza["Version"],
-        architecture=stanza["Architecture"],
-        filename=stanza["Filename"],
-        size=int(stanza["Size"]),
-        sha256=stanza["SHA256"],
-    )
+    """Return a package that an archive describes. Raises InputError for text that no archive has reason to send."""
+    names = ("Package", "Version", "Architecture", "Filename", "SHA256")
+    values = {name.lower(): stanza.get(name) for name in names}
+    size = int(stanza["Size"]) if stanza.get("Size", "").isdecimal() else None
+    where = f"package {values['package']}"
+    return made(LockedDeb, where, {"name": values.pop("package"), "size": size, **values})
 
 
 def _isolated(folder: Path, suite: str, platform: str, mirrors: DebianArchives) -> tuple[str, ...]:

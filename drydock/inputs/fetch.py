@@ -15,6 +15,7 @@ from pathlib import Path
 
 from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
+from drydock.core.files import below
 from drydock.core.paths import ROOT
 from drydock.inputs import debs as apt
 from drydock.inputs import images, rootfs, sources, supplied
@@ -173,7 +174,8 @@ def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str,
 
 def image_folder(digest: str, platform: str, store: Store) -> Path:
     """Return the path for the OCI layout of an image base for one platform; it need not exist."""
-    return store.home / "store" / "images" / platform.replace("/", "-") / digest.removeprefix("sha256:")
+    images_of = store.home / "store" / "images" / platform.replace("/", "-")
+    return below(images_of, digest.removeprefix("sha256:"))
 
 
 def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) -> tuple[LockedDeb, ...]:

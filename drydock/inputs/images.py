@@ -6,6 +6,7 @@ import json
 import subprocess
 
 from drydock.config.mirrors import Mirrors, read_mirrors, rewritten
+from drydock.config.validation import made
 from drydock.core.console import log
 from drydock.model.bases import ImageBase
 from drydock.model.locked import LockedImageBase
@@ -32,13 +33,14 @@ def resolve_image(base: ImageBase) -> LockedImageBase:
     """
     where = at_mirror(base.reference, read_mirrors())
     digest, asked = _ask_registry(where), "the registry" if where == base.reference else "a mirror of the registry"
-    return LockedImageBase(
-        kind="image",
-        reference=base.reference,
-        digest=digest or base.digest,
-        verified=digest is not None,
-        source=asked if digest else base.source,
-    )
+    values = {
+        "kind": "image",
+        "reference": base.reference,
+        "digest": digest or base.digest,
+        "verified": digest is not None,
+        "source": asked if digest else base.source,
+    }
+    return made(LockedImageBase, where, values)
 
 
 def _ask_registry(reference: str) -> str | None:

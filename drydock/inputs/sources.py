@@ -14,7 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from drydock.config.mirrors import git_environment, read_mirrors
+from drydock.config.validation import made
 from drydock.core.errors import FetchError, InputError
+from drydock.core.files import below
 from drydock.inputs import wheels
 from drydock.inputs.store import Store, whole_folder
 from drydock.inputs.wheels import Environment
@@ -62,7 +64,8 @@ def stored(source: LockedSource, store: Store) -> bool:
 
 
 def _locked_git(source: SourceCode, commit: str, *, verified: bool, origin: str) -> LockedSource:
-    return LockedSource(name=source.name, repository=source.repository, commit=commit, verified=verified, source=origin)
+    pin = {"name": source.name, "repository": source.repository, "commit": commit, "verified": verified}
+    return made(LockedSource, source.repository, {**pin, "source": origin})
 
 
 def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
@@ -70,7 +73,8 @@ def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
 
     Raises InputError if the repository has no such ref, FetchError if it cannot be reached.
     """
-    output = _run(["git", "ls-remote", source.repository, source.ref, f"{source.ref}^{{}}"], source.name, env)
+    asked = ["--end-of-options", source.repository, source.ref, f"{source.ref}^{{}}"]
+    output = _run(["git", "ls-remote", *asked], source.name, env)
     commits: dict[str, str] = {}
     for line in output.splitlines():
         commit, _, name = line.partition("\t")
@@ -88,8 +92,10 @@ def _checked_out(source: LockedSource, store: Store, env: Mapping[str, str]) -> 
     with whole_folder(final) as temporary:
         git = ["git", "-C", str(temporary), *FIXED_SETTINGS]
         _run([*git, "init", "--quiet"], source.name, env)
-        _run([*git, "remote", "add", "origin", source.repository], source.name, env)  # for relative submodules
-        _run([*git, "fetch", "--quiet", "--depth", "1", "origin", str(source.commit)], source.name, env)
+        added = ["--end-of-options", "origin", source.repository]  # for relative submodules
+        _run([*git, "remote", "add", *added], source.name, env)
+        fetched = ["--end-of-options", "origin", str(source.commit)]
+        _run([*git, "fetch", "--quiet", "--depth", "1", *fetched], source.name, env)
         _run([*git, "checkout", "--quiet", "--detach", "FETCH_HEAD"], source.name, env)
         _run([*git, "submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1"], source.name, env)
         for inner in tuple(temporary.rglob(".git")):
@@ -122,7 +128,7 @@ def checkout(source: LockedSource, store: Store) -> Path:
 
 
 def _folder(store: Store, commit: str) -> Path:
-    return store.home / "sources" / commit
+    return below(store.home / "sources", commit)
 
 
 def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from drydock.core.console import log
 from drydock.core.errors import FetchError
-from drydock.core.files import checksum, disk_full, file_sha256
+from drydock.core.files import below, checksum, disk_full, file_sha256
 from drydock.core.paths import cache_home
 
 LOCK_DELAY = 60
@@ -35,7 +35,7 @@ class Store:
 
     def path(self, sha256: str) -> Path:
         """Return the path of the file with this hash; it need not exist."""
-        return self.home / "store" / "sha256" / sha256[:2] / sha256
+        return below(self.home / "store" / "sha256", f"{sha256[:2]}/{sha256}")
 
     def has(self, sha256: str, size: int | None = None) -> bool:
         """Tell whether the store has the file; a file of another size is damaged and counts as missing."""
@@ -72,7 +72,7 @@ class Store:
 
         Raises DiskFullError.
         """
-        partial = self.home / "store" / "partial" / sha256
+        partial = below(self.home / "store" / "partial", sha256)
         with disk_full(partial):
             partial.parent.mkdir(parents=True, exist_ok=True)
             with _locked(partial) as file:
@@ -112,9 +112,9 @@ class Store:
         with whole_folder(final, replace=True) as temporary:
             for name, sha256 in files.items():
                 self.verify(sha256)
-                place(self.path(sha256), temporary / name, executable=name in executable)
+                place(self.path(sha256), below(temporary, name), executable=name in executable)
             for name, text in texts.items():
-                _write(temporary / name, text, mtime_of(hashes[name]))
+                _write(below(temporary, name), text, mtime_of(hashes[name]))
         return final
 
 

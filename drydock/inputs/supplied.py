@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from drydock.config.validation import made
 from drydock.core.errors import FetchError, InputError, nearest
-from drydock.core.files import file_sha256
+from drydock.core.files import below, file_sha256
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedFile
 from drydock.model.variant import Supplied, Variant
@@ -63,7 +64,7 @@ def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> 
 
     Raises InputError that names missing files, FetchError for a file that does not match its pin.
     """
-    missing = [pin.filename for pin in pins if not (folder / pin.filename).is_file()]
+    missing = [pin.filename for pin in pins if not below(folder, pin.filename).is_file()]
     if missing:
         raise InputError(*(f"--context {name}={folder}: no file {filename}" for filename in missing))
     for pin in pins:
@@ -73,7 +74,7 @@ def bring(name: str, pins: Sequence[LockedFile], folder: Path, store: Store) -> 
 def _add(path: Path, store: Store) -> LockedFile:
     sha256 = file_sha256(path)
     store.add(_chunks(path), sha256, path.name)
-    return LockedFile(filename=path.name, size=path.stat().st_size, sha256=sha256)
+    return made(LockedFile, str(path), {"filename": path.name, "size": path.stat().st_size, "sha256": sha256})
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

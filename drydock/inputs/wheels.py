@@ -22,6 +22,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.config.access import Access
+from drydock.config.validation import made
 from drydock.core.errors import GoneError, InputError
 from drydock.inputs.indexes import Indexes, access, read_indexes, single, uv_environment
 from drydock.inputs.store import Store
@@ -242,15 +243,17 @@ def _locked(candidate: Candidate, size: int) -> LockedWheel:
 
 
 def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
+    """Return a file that an index offers. Raises InputError for a name, version or hash that cannot be one."""
     url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
-    return Candidate(
-        name=canonicalize_name(package["name"]),
-        version=package["version"],
-        filename=wheel.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]),
-        url=url,
-        sha256=wheel["hashes"]["sha256"],
-        size=wheel.get("size"),
-    )
+    values = {
+        "name": canonicalize_name(package["name"]),
+        "version": package.get("version"),
+        "filename": wheel.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]),
+        "sha256": wheel.get("hashes", {}).get("sha256"),
+        "size": wheel.get("size", 0),
+    }
+    pin = made(LockedWheel, f"the index's answer for {values['name']}", values)
+    return Candidate(pin.name, pin.version, pin.filename, url, pin.sha256, wheel.get("size"))
 
 
 def _platforms(target: Environment) -> Iterator[str]:

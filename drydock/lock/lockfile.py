@@ -12,10 +12,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
+from drydock.config.strict_yaml import YamlDocument
+from drydock.config.validation import validate
 from drydock.core.console import log
-from drydock.core.errors import StaleError
+from drydock.core.errors import InputError, StaleError
 from drydock.core.files import checksum, dumps, exclusive, write_atomically
 from drydock.core.paths import cache_home
 from drydock.inputs import supplied
@@ -51,17 +51,15 @@ def parse_lock(text: str, name: str) -> Lock:
     """Parse a lock's text; errors refer to it as `name`. Raises StaleError."""
     try:
         data = json.loads(text, object_pairs_hook=_unique)
+        lock = validate(Lock, YamlDocument(name, data, {}))
     except json.JSONDecodeError as error:
         raise StaleError(
             f"{name}:{error.lineno}:{error.colno}: invalid JSON: {error.msg}", hint=_restore(name)
         ) from error
-    except (KeyError, RecursionError) as error:
+    except InputError as error:
+        raise StaleError(*error.problems, hint=_restore(name)) from error
+    except (KeyError, ValueError, RecursionError) as error:
         raise StaleError(f"{name}: invalid lock: {error}", hint=_restore(name)) from error
-    try:
-        lock = Lock.model_validate(data)
-    except ValidationError as error:
-        problems = (f"{name}: {'.'.join(map(str, e['loc']))}: {e['msg'].lower()}" for e in error.errors())
-        raise StaleError(*problems, hint=_restore(name)) from error
     expected = _content_sha256(data)
     if lock.content_sha256 != expected:
         raise StaleError(

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
+from drydock.model.names import AbsolutePath, ImageReference, OneLine, PackageName, Release, Suite
 from drydock.model.record import Digest, Record
 
 GLIBC = {
@@ -23,7 +24,7 @@ GLIBC = {
 
 Glibc = Annotated[
     str,
-    StringConstraints(pattern=r"^2\.\d+$"),
+    StringConstraints(pattern=r"^2\.[0-9]+$"),
     Field(
         description="Optional: version of the base's glibc, quoted; not needed for a release that drydock knows.",
         exclude_if=lambda version: not version,  # the key must not change locks that were made before there was one
@@ -36,8 +37,10 @@ class DebianBase(Record):
 
     kind: Literal["debian"]
     """Selects this kind of base."""
-    suite: str = Field(description="Required: Debian release by code name, such as bookworm.")
-    packages: tuple[str, ...] = Field(description="Required: packages to install in addition to the essential ones.")
+    suite: Suite = Field(description="Required: Debian release by code name, such as bookworm.")
+    packages: tuple[PackageName, ...] = Field(
+        description="Required: packages to install in addition to the essential ones."
+    )
     glibc: Glibc = ""
 
 
@@ -46,13 +49,15 @@ class ImageBase(Record):
 
     kind: Literal["image"]
     """Selects this kind of base."""
-    reference: str = Field(description="Required: name and tag, without digest, such as ubuntu:24.04.")
+    reference: ImageReference = Field(description="Required: name and tag, without digest, such as ubuntu:24.04.")
     digest: Digest | None = Field(default=None, description="Optional: published digest; the registry's wins.")
-    source: str = Field(default="", description="Optional: where the digest was published.")
-    unresolved: str = Field(default="", description="Optional: why no digest is known.")
-    release: str = Field(description="Required: distribution inside, such as ubuntu:22.04; it determines the glibc.")
+    source: OneLine = Field(default="", description="Optional: where the digest was published.")
+    unresolved: OneLine = Field(default="", description="Optional: why no digest is known.")
+    release: Release = Field(
+        description="Required: distribution inside, such as ubuntu:22.04; it determines the glibc."
+    )
     glibc: Glibc = ""
-    python: str = Field(
+    python: AbsolutePath = Field(
         default="/usr/bin/python3", description="Optional: interpreter in the image that runs vLLM and the entrypoint."
     )
 

@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
+from drydock.model.names import OneLine, RelativePath, SettingName
 from drydock.model.record import Because, Identifier, Record, Source
 
 
 class Cache(Record):
     """One cache folder of vLLM or a library, set by an environment variable."""
 
-    folder: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]*$")]
+    folder: RelativePath
     """Path below the cache volume, or below the entry that the scope selects."""
     scope: Literal["shared", "device", "plan"]
     """What must match to reuse it: nothing (found by content), image and device, or also model and plan."""
-    value: str = Field(
+    value: OneLine = Field(
         default="{path}", description="Optional: value of the variable; {path} is the folder, {limit} the threshold."
     )
-    limit: str = Field(default="", description="Optional: name of the threshold, in MiB, that replaces {limit}.")
+    limit: OneLine = Field(default="", description="Optional: name of the threshold, in MiB, that replaces {limit}.")
     carry: tuple[Identifier, ...] = Field(
         default=(), description="Optional: subfolders that are valid for any plan; a new plan takes them over."
     )
@@ -28,4 +29,6 @@ class Cache(Record):
     source: Source
 
 
-Caches = Annotated[Mapping[str, Cache], Field(description="Caches, by the environment variable that sets each.")]
+Caches = Annotated[
+    Mapping[SettingName, Cache], Field(description="Caches, by the environment variable that sets each.")
+]

@@ -9,19 +9,18 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, computed_field, model_validator
 
 from drydock.model.caches import Caches
+from drydock.model.names import Line, OneLine, Word
 from drydock.model.record import Record, Scalar, Source
 from drydock.model.variables import Variables
 
 FactPath = Annotated[str, StringConstraints(pattern=r"^[a-z_]+(\.[a-z0-9_]+)*$")]
-KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)/[A-Za-z0-9_./*:-]+$")]
+KernelPath = Annotated[str, StringConstraints(pattern=r"^/(sys|proc)(/\.?[A-Za-z0-9_*:-][A-Za-z0-9_.*:-]*)+$")]
 Knob = Annotated[str, StringConstraints(pattern=r"^[a-z0-9_-]+(\.[a-z0-9_-]+)+$")]
-Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_.,:=-]+$")]
-Line = Annotated[str, StringConstraints(pattern=r"^[^\n]+$")]
 
-FindingId = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-\d{3}$")]
+FindingId = Annotated[str, StringConstraints(pattern=r"^[A-Z]{2,8}-[0-9]{3}$")]
 
 Places = Annotated[
-    Mapping[FactPath, str],
+    Mapping[FactPath, OneLine],
     Field(description="Fact that checks use → the file or tool that provides it in a container."),
 ]
 
@@ -29,7 +28,7 @@ Places = Annotated[
 class Condition(Record):
     """A comparison of a fact with an expected value."""
 
-    fact: str
+    fact: FactPath
     """A dotted path into the image's facts, such as kernel.governor."""
     operator: Literal[
         "eq", "ne", "in", "not_in", "gte", "lte", "contains", "absent", "present", "version_gte", "version_lt"
@@ -51,7 +50,7 @@ class Command(Record):
 class Fix(Record):
     """How to fix a host setting; `check --fix-script` turns it into a script for a person to read and run."""
 
-    sysctl: Mapping[Knob, int | str] = {}
+    sysctl: Mapping[Knob, int | Line] = {}
     """Name → value; set immediately, and at each boot by /etc/sysctl.d."""
     write: Mapping[KernelPath, Line] = {}
     """File below /sys or /proc, or a pattern → value; written immediately, and at each boot by /etc/tmpfiles.d."""
@@ -59,8 +58,8 @@ class Fix(Record):
     """Run immediately, and at each boot where `each_boot` is true."""
     parameters: tuple[Word, ...] = ()
     """Kernel command-line parameters, such as intel_idle.max_cstate=0; they take effect after a reboot."""
-    firmware: str = Field(default="", description="Optional: what to set in the BIOS, which no script can do.")
-    caution: str = Field(default="", description="Optional: side effects, for the person who reads the script.")
+    firmware: OneLine = Field(default="", description="Optional: what to set in the BIOS, which no script can do.")
+    caution: OneLine = Field(default="", description="Optional: side effects, for the person who reads the script.")
 
     @computed_field  # type: ignore[prop-decorator]  # as pydantic's manual has it
     @property
@@ -91,8 +90,8 @@ class Check(Condition):
     """Severity of the finding if the condition is not met."""
     scope: Literal["host", "container"]
     """Where it is fixed: on the host, or in the options of the container."""
-    text: str = Field(description="Required: what is checked and why it matters, one or two sentences.")
-    remediation: str = Field(description="Required: the command or setting that fixes it.")
+    text: OneLine = Field(description="Required: what is checked and why it matters, one or two sentences.")
+    remediation: OneLine = Field(description="Required: the command or setting that fixes it.")
     source: Source
     when: tuple[Condition, ...] = Field(
         default=(), description="Optional: checked only if all of these conditions are met."
@@ -122,7 +121,7 @@ def _template(text: str) -> str:
     return text
 
 
-Template = Annotated[str, AfterValidator(_template)]
+Template = Annotated[OneLine, AfterValidator(_template)]
 
 
 class KnownFinding(Record):
@@ -151,7 +150,7 @@ class Retired(Record):
     """A meaning of an id that is no longer used; the id is never used again."""
 
     id: FindingId
-    meaning: str = Field(description="Required: what the id meant.")
+    meaning: OneLine = Field(description="Required: what the id meant.")
     replaced_by: FindingId | None = None
     """The id that has this meaning now; nothing where no finding has it."""
 

@@ -5,24 +5,25 @@ Names of distributions are normalised (lower case, hyphens).
 
 from __future__ import annotations
 
+from drydock.model.names import Distribution, OneLine, RecordGlob, Requirement
 from drydock.model.record import Identifier, Record
 
 
 class Exclusion(Record):
     """A distribution that the resolver would install and the image leaves out."""
 
-    name: str
+    name: Distribution
     """Normalised name of the distribution."""
-    reason: str
+    reason: OneLine
     """Why, in one sentence."""
 
 
 class Override(Record):
     """A requirement that replaces what distributions ask for."""
 
-    requirement: str
+    requirement: Requirement
     """In pip's syntax, such as numpy==2.3.5."""
-    reason: str
+    reason: OneLine
     """Why, in one sentence."""
 
 
@@ -31,18 +32,18 @@ class Layer(Record):
 
     name: Identifier
     """Name of the layer."""
-    distributions: tuple[str, ...] = ()
+    distributions: tuple[Distribution, ...] = ()
     """Normalised names; exactly one layer of a stack lists none."""
 
 
 class Trim(Record):
     """Files of a distribution that the image omits. Patterns match paths in its RECORD; `*` matches slashes too."""
 
-    distribution: str
+    distribution: Distribution
     """Normalised name."""
-    drop: tuple[str, ...] = ()
+    drop: tuple[RecordGlob, ...] = ()
     """Globs of files to remove."""
-    strip: tuple[str, ...] = ()
+    strip: tuple[RecordGlob, ...] = ()
     """Globs of ELF files to strip of symbols and debugging information; what is loaded stays byte for byte the same."""
-    reason: str
+    reason: OneLine
     """Why it is not needed, in one sentence."""

@@ -10,7 +10,22 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from drydock.model.record import Digest, Identifier, Platform, Record, Sha256
+from drydock.model.names import (
+    Architecture,
+    Commit,
+    Distribution,
+    Filename,
+    ImageReference,
+    OneLine,
+    PackageName,
+    PackageVersion,
+    RelativePath,
+    RepositoryUrl,
+    Snapshot,
+    Suite,
+    Version,
+)
+from drydock.model.record import Count, Digest, Epoch, Identifier, Platform, Record, Sha256
 
 Brought = Mapping[str, Path]
 """Context → the folder that the operator named for it."""
@@ -18,12 +33,12 @@ NOTHING: Brought = MappingProxyType({})
 
 
 class LockedDeb(Record):
-    name: str
-    version: str
-    architecture: str
-    filename: str
+    name: PackageName
+    version: PackageVersion
+    architecture: Architecture
+    filename: RelativePath
     """Path below the mirror's root, pool/main/…; each machine configures which mirror serves it."""
-    size: int
+    size: Count
     sha256: Sha256
 
 
@@ -38,17 +53,17 @@ def source_version(version: str) -> str:
 
 
 class LockedWheel(Record):
-    name: str
-    version: str
-    filename: str
-    size: int
+    name: Distribution
+    version: Version
+    filename: Filename
+    size: Count
     sha256: Sha256
 
 
 class LockedDebianBase(Record):
     kind: Literal["debian"]
-    suite: str
-    snapshot: str
+    suite: Suite
+    snapshot: Snapshot
     """When it was resolved, in the format of snapshot archives: 20261121T041500Z."""
     digest: Digest | None
     """Manifest of the OCI layout made from the packages; null until a machine of its architecture has made it."""
@@ -59,30 +74,30 @@ class LockedDebianBase(Record):
 
 class LockedImageBase(Record):
     kind: Literal["image"]
-    reference: str
+    reference: ImageReference
     digest: Digest | None
     verified: bool
     """Whether the registry confirmed the digest."""
-    source: str
+    source: OneLine
 
 
 class LockedSource(Record):
     """Source code, identified by a git commit or by a source distribution's hash."""
 
     name: Identifier
-    repository: str = ""
-    commit: str | None = None
+    repository: RepositoryUrl = ""
+    commit: Commit | None = None
     sdist: LockedWheel | None = None
     verified: bool = False
     """Whether its repository or index confirmed it."""
-    source: str
+    source: OneLine
 
 
 class LockedFile(Record):
     """A file that the operator supplied."""
 
-    filename: str
-    size: int
+    filename: Filename
+    size: Count
     sha256: Sha256
 
 
@@ -92,13 +107,13 @@ class LockedImage(Record):
     digest: Digest
     inputs_sha256: Sha256
     """Checksum of all inputs: lock, Dockerfile, profile, entrypoint. Other inputs give another digest."""
-    buildkit: str
-    buildx: str
+    buildkit: OneLine
+    buildx: OneLine
 
 
 class LockedPlatform(Record):
     base: Annotated[LockedDebianBase | LockedImageBase, Field(discriminator="kind")]
-    layers: Mapping[str, tuple[LockedWheel, ...]]
+    layers: Mapping[Identifier, tuple[LockedWheel, ...]]
     """Layer name → its wheels, sorted by name."""
     tools: tuple[LockedWheel, ...]
     """Wheels used only while building: uv."""
@@ -106,9 +121,9 @@ class LockedPlatform(Record):
     """Wheels needed only to compile."""
     sources: tuple[LockedSource, ...] = ()
     """Source code to compile."""
-    supplied: Mapping[str, tuple[LockedFile, ...]] = {}
+    supplied: Mapping[Identifier, tuple[LockedFile, ...]] = {}
     """Context → the files that the operator supplied when it was locked."""
-    unresolved: Mapping[str, str] = {}
+    unresolved: Mapping[Identifier, OneLine] = {}
     """Context → why it could not be pinned; `build` then requires --allow-unlocked."""
     image: LockedImage | None = None
 
@@ -120,8 +135,8 @@ class Lock(Record):
     variant: Identifier
     inputs_sha256: Sha256
     """Checksum of the part of the variant that the lock was resolved from."""
-    source_date_epoch: int
-    compatibility_version: int
+    source_date_epoch: Epoch
+    compatibility_version: Count
     """Version of BuildKit's exporter behaviour, which the digest depends on."""
     platforms: Mapping[Platform, LockedPlatform]
     content_sha256: Sha256

@@ -6,14 +6,18 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from drydock.model.names import OneLine
+
 IDENTIFIER = r"^[a-z0-9][a-z0-9._-]*$"
 Identifier = Annotated[str, StringConstraints(pattern=IDENTIFIER)]
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Platform = Annotated[str, StringConstraints(pattern=r"^linux/(amd64|arm64|s390x|ppc64le|riscv64)$")]
-Scalar = bool | int | float | str
-Because = Annotated[str, Field(description="Why, in one sentence, shown to operators.")]
-Source = Annotated[str, Field(description="Manual, vendor page or measurement that supports it.")]
+Scalar = bool | int | float | OneLine
+Count = Annotated[int, Field(ge=0, lt=1 << 53)]
+Epoch = Annotated[int, Field(ge=0, lt=1 << 32)]
+Because = Annotated[OneLine, Field(description="Why, in one sentence, shown to operators.")]
+Source = Annotated[OneLine, Field(description="Manual, vendor page or measurement that supports it.")]
 
 
 class Record(BaseModel):

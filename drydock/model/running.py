@@ -7,17 +7,19 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from drydock.model import names
+from drydock.model.names import AbsoluteGlob, AbsolutePath, OneLine, VariableName
 from drydock.model.record import Because, Record, Setting, Source
 
 
 class Word(Record):
     """One option of a container, and why it is needed."""
 
-    value: str
+    value: names.Word
     """Value of the option, such as SYS_NICE, seccomp=unconfined, video or memlock=-1:-1."""
     because: Because
     source: Source
-    check: str = Field(
+    check: OneLine = Field(
         default="", description="Optional: id of the check that reports its absence; without one, every absence counts."
     )
 
@@ -25,28 +27,28 @@ class Word(Record):
 class Ulimit(Word):
     """A resource limit."""
 
-    value: Annotated[str, StringConstraints(pattern=r"^[a-z]+=-?\d+(:-?\d+)?$")]
+    value: Annotated[str, StringConstraints(pattern=r"^[a-z]+=-?[0-9]+(:-?[0-9]+)?$")]
     """In docker's syntax: memlock=-1:-1."""
 
 
 class Size(Word):
     """A size."""
 
-    value: Annotated[str, StringConstraints(pattern=r"^\d+[kmgt]?b?$")]
+    value: Annotated[str, StringConstraints(pattern=r"^[0-9]+[kmgt]?b?$")]
     """In docker's syntax: 16g."""
 
 
 class Minutes(Word):
     """A duration."""
 
-    value: Annotated[str, StringConstraints(pattern=r"^\d+m$")]
+    value: Annotated[str, StringConstraints(pattern=r"^[0-9]+m$")]
     """In the syntax of a Dockerfile's HEALTHCHECK: 60m."""
 
 
 class DeviceNode(Record):
     """Device files that a container needs."""
 
-    path: str
+    path: AbsoluteGlob
     """A path, or a pattern such as /dev/davinci[0-9]* where each card has one."""
     each: bool = False
     """Whether each card has its own; if so, only those of the chosen cards are passed."""
@@ -59,7 +61,7 @@ class DeviceNode(Record):
 class MountPoint(Record):
     """A file or folder of the host that a container needs, such as the driver's libraries."""
 
-    path: str
+    path: AbsolutePath
     """Path on the host and in the container."""
     optional: bool = False
     """Whether some hosts do not have it."""
@@ -71,7 +73,7 @@ class Privileged(Record):
     """Why the container needs --privileged."""
 
     because: Because
-    instead: str
+    instead: OneLine
     """Which alternatives were considered, and why they are not enough."""
     source: Source
 
@@ -79,7 +81,7 @@ class Privileged(Record):
 class Kubernetes(Record):
     """What a pod requests instead of device files."""
 
-    resource: str
+    resource: names.Word
     """Resource name of the vendor's device plugin, such as habana.ai/gaudi."""
     source: Source
 
@@ -115,7 +117,7 @@ class Run(Record):
     """`host` if the interconnect needs the host's network interfaces."""
     user: Word | None = None
     """uid:gid, if only some users may open the device files."""
-    env: Mapping[str, Setting] = {}
+    env: Mapping[VariableName, Setting] = {}
     """Environment variables that must be set before the entrypoint starts."""
     privileged: Privileged | None = None
     """Only if the vendor offers no alternative."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
+from drydock.model.names import OneLine, VariableName
 from drydock.model.record import Record
 
-VariableName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 Names = Annotated[tuple[VariableName, ...], Field(description="Variable names, or how such names begin: VLLM_.")]
 
 
@@ -24,7 +24,7 @@ class Variables(Record):
         default=(), description="Optional: these change no compiled code and stay out of the compile cache's key."
     )
     devices: Names = Field(default=(), description="Optional: these select devices and can hide all of them.")
-    files: Mapping[VariableName, str] = Field(
+    files: Mapping[VariableName, OneLine] = Field(
         default={}, description="Optional: variables that name a file which must exist before vLLM starts, with a hint."
     )
 

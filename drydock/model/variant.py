@@ -12,20 +12,41 @@ from pydantic import Field, StringConstraints
 
 from drydock.model.bases import Base
 from drydock.model.caches import Caches
-from drydock.model.checks import Check, Findings, KnownFinding, Places
+from drydock.model.checks import Check, Findings, Places
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
-from drydock.model.record import Because, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
+from drydock.model.names import (
+    AbsolutePath,
+    Commit,
+    Distribution,
+    FilenameGlob,
+    Module,
+    OneLine,
+    PinnedSdist,
+    Ref,
+    RelativeFolder,
+    RelativeGlob,
+    RelativePath,
+    RepositoryUrl,
+    Requirement,
+    SettingName,
+    VariableName,
+    Version,
+)
+from drydock.model.record import Because, Epoch, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
 from drydock.model.variables import Variables
+
+Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]+$")]
 
 # --- shared by several files ----------------------------------------------------------------------------------------
 
 
 Env = Annotated[
-    Mapping[str, Setting], Field(description="Environment variables that serve sets, unless the user does.")
+    Mapping[SettingName, Setting], Field(description="Environment variables that serve sets, unless the user does.")
 ]
 Serve = Annotated[
-    Mapping[str, Setting], Field(description="vLLM flags, with dashes, that serve passes, unless the user does.")
+    Mapping[SettingName, Setting],
+    Field(description="vLLM flags, with dashes, that serve passes, unless the user does."),
 ]
 
 
@@ -38,17 +59,17 @@ class Threshold(Record):
     source: Source
 
 
-Thresholds = Annotated[Mapping[str, Threshold], Field(description="Numbers that decisions use, by name.")]
+Thresholds = Annotated[Mapping[SettingName, Threshold], Field(description="Numbers that decisions use, by name.")]
 
 
 class KnownAnswer(Record):
     """The greedy answer that a correct stack gives for one model."""
 
-    model: str = Field(description="Required: name of the model, for display.")
+    model: OneLine = Field(description="Required: name of the model, for display.")
     config_sha256: Sha256 = Field(description="Required: sha256 of the model's config.json, which identifies it.")
     prompt: str
     """The user's message; the model's chat template is applied."""
-    contains: str = Field(description="Required: text that the answer must contain.")
+    contains: OneLine = Field(description="Required: text that the answer must contain.")
     max_tokens: int
     """How many tokens to generate."""
     source: Source
@@ -64,19 +85,19 @@ class Accelerator(Record):
     """Version of this file's format."""
     accelerator: Identifier
     """Name of the folder that contains the file."""
-    title: str
+    title: OneLine
     """Name of the accelerator, for display."""
-    summary: str
+    summary: OneLine
     """Which devices it covers, in one sentence."""
     base: Base | None = None
     """Base of its images, unless the stack sets its own."""
     env: Env = {}
     serve: Serve = {}
-    libraries: Mapping[str, Mapping[str, str]] = {}
+    libraries: Mapping[Identifier, Mapping[Identifier, AbsolutePath]] = {}
     """Preload candidates: name → machine architecture → path in the image."""
     variables: Variables = Variables()
     """Environment variables that mean something on this accelerator."""
-    converted_name: str = ""
+    converted_name: OneLine = ""
     """The word in a model's name that tells that its weights were converted: G2 in DeepSeek-R1-0528-G2."""
     caches: Caches = {}
     thresholds: Thresholds = {}
@@ -91,10 +112,10 @@ class Accelerator(Record):
 class Vllm(Record):
     """Which vLLM the image contains, and who builds it."""
 
-    version: str
+    version: Version
     """Version of vLLM itself, quoted."""
-    distribution: str = Field(description="Required: distribution that contains the package vllm.")
-    origin: str = Field(description="Required: who builds it.")
+    distribution: Distribution = Field(description="Required: distribution that contains the package vllm.")
+    origin: OneLine = Field(description="Required: who builds it.")
 
 
 class Compression(Record):
@@ -111,28 +132,32 @@ class SourceCode(Record):
 
     name: Identifier
     """Name of the context."""
-    repository: str = Field(default="", description="Optional: URL of the git repository; left out for a sdist.")
-    ref: str = Field(default="", description="Optional: tag or branch; `commit` wins over it.")
-    commit: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")] | None = None
+    repository: RepositoryUrl = Field(
+        default="", description="Optional: URL of the git repository; left out for a sdist."
+    )
+    ref: Ref = Field(default="", description="Optional: tag or branch; `commit` wins over it.")
+    commit: Commit | None = None
     """Commit to compile; if left out, lock asks the repository for that of `ref`."""
-    sdist: str = Field(default="", description="Optional: source distribution instead, such as vllm-tpu==0.32.0.")
-    unresolved: str = Field(default="", description="Optional: why no commit is known.")
+    sdist: PinnedSdist = Field(
+        default="", description="Optional: source distribution instead, such as vllm-tpu==0.32.0."
+    )
+    unresolved: OneLine = Field(default="", description="Optional: why no commit is known.")
     source: Source
 
 
 class Build(Record):
     """One distribution to compile from source, offline, in its own stage."""
 
-    distribution: str
+    distribution: Distribution
     """Normalised name of the distribution that is built."""
     source: Identifier
     """Name of the source to compile."""
-    version: str = Field(description="Required: its version, since an exported tree has no tags to read it from.")
-    folder: str = "."
+    version: Version = Field(description="Required: its version, since an exported tree has no tags to read it from.")
+    folder: RelativeFolder = "."
     """Folder in the source that contains pyproject.toml or setup.py."""
     contexts: tuple[Identifier, ...] = ()
     """Other contexts that it needs, each mounted below /sources/: a local CUTLASS, a precompiled wheel."""
-    env: Mapping[str, Setting] = {}
+    env: Mapping[VariableName, Setting] = {}
     """Environment of the compilation, such as VLLM_TARGET_DEVICE, MAX_JOBS, TORCH_CUDA_ARCH_LIST."""
     existing_torch: bool = False
     """Whether to run vLLM's use_existing_torch.py first, which keeps the PyTorch of the base."""
@@ -145,13 +170,13 @@ class Supplied(Record):
 
     name: Identifier
     """Name of the context."""
-    patterns: tuple[str, ...]
+    patterns: tuple[FilenameGlob, ...]
     """Globs of file names, such as TopsRider_i3x_3.5.*.run."""
     install: Literal["run", "wheels", "debs", ""] = ""
     """How they are installed: by a self-extracting installer, as wheels, as Debian packages, or not automatically."""
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[OneLine, ...] = ()
     """Arguments of the installer."""
-    how: str
+    how: OneLine
     """Where the operator gets the files."""
     source: Source
 
@@ -161,29 +186,29 @@ class Conversion(Record):
 
     kind: Identifier
     """Value of `--kind` that selects it."""
-    text: str
+    text: OneLine
     """What it does, in one sentence."""
     context: Identifier
     """Name of the source that contains it."""
-    files: tuple[str, ...]
+    files: tuple[RelativeGlob, ...]
     """Files and folders of that source to copy into the image."""
-    argv: tuple[str, ...]
+    argv: tuple[OneLine, ...]
     """The command; {python}, {scripts}, {model} and {output} are replaced, and the user's arguments are appended."""
     takes: Literal["fp8", "images", "any"]
     """Models that select it: with float8 weights (fp8), unquantised with image input (images), none (any)."""
     gives: Literal["model", "measurements"]
     """What it writes: a model to serve, or measurements to serve a model with."""
-    keep: tuple[str, ...] = ()
+    keep: tuple[RelativePath, ...] = ()
     """Files to keep from the folder of scripts, if the script writes results there."""
-    programs: tuple[str, ...] = ()
+    programs: tuple[OneLine, ...] = ()
     """Programs that the script calls."""
-    modules: tuple[str, ...] = ()
+    modules: tuple[Module, ...] = ()
     """Python modules that the script imports."""
-    env: Mapping[str, str] = {}
+    env: Mapping[VariableName, OneLine] = {}
     """Environment variables, in addition to the image's."""
     room: float
     """Disk space that it needs at most, in bytes per byte of the model's weights."""
-    serve: Mapping[str, str] = {}
+    serve: Mapping[VariableName, OneLine] = {}
     """Environment variables to serve its results with; {output} is replaced, and * stands for the file that matches."""
     source: Source
 
@@ -191,9 +216,9 @@ class Conversion(Record):
 class Elsewhere(Record):
     """Packages that the default index does not have; each machine configures where they come from."""
 
-    packages: tuple[str, ...]
+    packages: tuple[OneLine, ...]
     """Names of the packages."""
-    published: str
+    published: OneLine
     """Where the vendor publishes them, in words."""
     source: Source
 
@@ -201,7 +226,7 @@ class Elsewhere(Record):
 class StackContents(Record):
     """What goes into an image; shared by stacks and variants."""
 
-    requirements: tuple[str, ...] = ()
+    requirements: tuple[Requirement, ...] = ()
     """Requirements of the image, in pip's syntax."""
     overrides: tuple[Override, ...] = ()
     """Requirements that replace what distributions ask for."""
@@ -213,7 +238,7 @@ class StackContents(Record):
     """Files of distributions that the image leaves out; added to what the stack inherits."""
     sources: tuple[SourceCode, ...] = ()
     """Source code to compile."""
-    build_requirements: tuple[str, ...] = ()
+    build_requirements: tuple[Requirement, ...] = ()
     """Requirements that are needed only to compile, in pip's syntax."""
     builds: tuple[Build, ...] = ()
     """Distributions to compile from the sources, in this order; they are installed after the layers."""
@@ -221,7 +246,7 @@ class StackContents(Record):
     """Files that the operator supplies."""
     elsewhere: tuple[Elsewhere, ...] = ()
     """Packages that the default index does not have; lock records them as unresolved instead of failing."""
-    setup: tuple[str, ...] = ()
+    setup: tuple[AbsolutePath, ...] = ()
     """Shell scripts of the base that set the environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
 
 
@@ -239,15 +264,15 @@ class Serving(Record):
 class Stack(StackContents, Serving):
     """templates/<accelerator>/stacks/<stack>.yaml: versions that ship together."""
 
-    inherits: str | None = None
+    inherits: Identifier | None = None
     """Name of another stack of the same accelerator; it provides what this one leaves out."""
-    summary: str | None = None
+    summary: OneLine | None = None
     """What the stack is and who provides it, in one sentence."""
     vllm: Vllm | None = None
     """The vLLM of the stack."""
-    python: Annotated[str, StringConstraints(pattern=r"^3\.\d+$")] | None = None
+    python: Python | None = None
     """Version of the Python that runs vLLM, quoted: "3.11"."""
-    module: str | None = Field(default=None, description="Optional: module that python -m starts as the server.")
+    module: Module | None = Field(default=None, description="Optional: module that python -m starts as the server.")
     base: Base | None = None
     """Base of its images; wins over the accelerator's."""
     compression: Compression | None = None
@@ -270,7 +295,7 @@ class Listed(Record):
     """Other names that --target accepts."""
     hermetic: bool = True
     """Whether the build works without a network."""
-    not_hermetic_because: str = ""
+    not_hermetic_because: OneLine = ""
     """Why the build needs a network; only with hermetic: false."""
 
 
@@ -288,7 +313,7 @@ class Matrix(Record):
 
     schema_: Literal[1] = Field(alias="schema")
     """Version of this file's format."""
-    epoch: int = Field(description="Required: SOURCE_DATE_EPOCH of every image, Unix seconds.")
+    epoch: Epoch = Field(description="Required: SOURCE_DATE_EPOCH of every image, Unix seconds.")
     variants: Mapping[Identifier, MatrixRow]
     """Variants, by id."""
 
@@ -299,11 +324,11 @@ class Matrix(Record):
 class ResolvedSetting(Record):
     """A setting and where it was set: default, accelerator, stack or variant."""
 
-    setting: str
+    setting: SettingName
     value: Scalar
-    origin: str
-    because: str
-    source: str
+    origin: OneLine
+    because: OneLine
+    source: OneLine
 
 
 class ResolvedServing(Serving):
@@ -311,15 +336,15 @@ class ResolvedServing(Serving):
 
     accelerator: Identifier
     stack: Identifier
-    module: str
+    module: Module
     settings: tuple[ResolvedSetting, ...]
     variables: Variables
-    converted_name: str
-    libraries: Mapping[str, Mapping[str, str]]
-    facts: Mapping[str, str]
+    converted_name: OneLine
+    libraries: Mapping[Identifier, Mapping[Identifier, AbsolutePath]]
+    facts: Places
     """Fact that a check uses → where it is read in a container."""
     checks: tuple[Check, ...]
-    findings: Mapping[str, KnownFinding]
+    findings: Findings
     """Findings that code makes, by id: any host's and the accelerator's."""
     run: Run
 
@@ -328,13 +353,13 @@ class Variant(StackContents, ResolvedServing, Listed):
     """An accelerator with a stack on platforms, every inherited value filled in."""
 
     id: Identifier
-    title: str
-    summary: str
+    title: OneLine
+    summary: OneLine
     vllm: Vllm
-    python: str
+    python: Python
     base: Base
     compression: Compression
-    epoch: int
+    epoch: Epoch
 
     @property
     def interpreter(self) -> str:
@@ -362,7 +387,7 @@ class Profile(ResolvedServing):
     """profile.json in the image: what the entrypoint knows about its own image. Rendered from the variant."""
 
     schema_: Literal[1] = Field(alias="schema")
-    variant: str
-    vllm: str
-    python: str
+    variant: Identifier
+    vllm: Version
+    python: AbsolutePath
     """The interpreter that runs vLLM."""

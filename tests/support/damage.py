@@ -112,10 +112,15 @@ def survives_damage(parse: Callable[[str], object], *samples: str) -> None:
 
     for sample in samples:
         parse(sample)
-    end = time.monotonic() + SECONDS
+    repeat(_try, damaged(*samples))
+
+
+def repeat(check: Callable[..., None], *cases: st.SearchStrategy[Any], seconds: float = SECONDS) -> None:
+    """Run a check on generated cases, in rounds; after `seconds` no further round begins."""
+    end = time.monotonic() + seconds
     options = settings(max_examples=ROUND, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     for number in range(ROUNDS):
-        seed(number)(options(given(damaged(*samples))(_try)))()
+        seed(number)(options(given(*cases)(check)))()
         if time.monotonic() > end:
             break
 

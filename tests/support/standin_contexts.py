@@ -186,7 +186,7 @@ class StandIn:
             )
         if self.carrier == "layers":
             name = self.variant.vllm.distribution
-            pin = LockedWheel(name=name, version="1", filename="", size=0, sha256="0" * 64)
+            pin = LockedWheel(name=name, version="1", filename="tiny-1-py3-none-any.whl", size=0, sha256="0" * 64)
             layer = next(layer for layer, wheels in split(self.variant, [pin]).items() if wheels)
             self._layer(folder / layer, name, self.modules)
         if self.variant.builds:

