@@ -1,0 +1,150 @@
+"""Source code by git commit: its objects as one file in the store, and its files out of objects that git checked. IO.
+
+Git computes the id of an object from its bytes. A commit names its tree by id, and a tree names its files, its folders
+and the commits of its submodules by id. So the commit in a lock proves every file, whoever wrote the objects. `git
+index-pack` computes all ids again at each use. Sources: git-index-pack(1), gitformat-pack(5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from drydock.core.console import log
+from drydock.core.errors import InputError
+from drydock.core.files import disk_full, exclusive, temporary_prefix, whole_file
+from drydock.inputs import git
+from drydock.inputs.commits import Contents, Part, walk
+from drydock.inputs.git import Repository, UnprovenError
+from drydock.inputs.store import Store, place
+
+COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+def path(commit: str, store: Store) -> Path:
+    """Return the path for the objects of a commit; it need not exist. Raises InputError for what is not a commit."""
+    if not COMMIT.fullmatch(commit):
+        raise InputError(f"commit {commit[:80]!r}: expected 40 hexadecimal digits")
+    return store.home / "store" / "git" / f"{commit}.pack"
+
+
+def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[str, str]) -> None:
+    """Fetch the objects of a commit and of its submodules, unless the store has them. Raises FetchError."""
+    final = path(commit, store)
+    if final.is_file():
+        return
+    with _empty_repository(name, store, env) as own:
+        if final.is_file():  # another run fetched it while this one waited
+            return
+        contents = walk(own, Part(b"", commit, repository), lambda part: _fetch_commit(own, part, env))
+        _sweep(final)
+        ids = "".join(f"{item}\n" for item in contents.objects).encode()
+        with whole_file(final) as file:
+            own.run("pack-objects", "--stdout", "--quiet", "--threads=1", "--window=0", data=ids, output=file)
+
+
+def add(name: str, commit: str, chunks: Iterable[bytes], store: Store) -> None:
+    """Keep objects that somebody else packed, if they are all of a commit. Raises FetchError otherwise."""
+    final = path(commit, store)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with disk_full(final), whole_file(final) as file:
+            file.writelines(chunks)
+            file.flush()
+            with _proven(name, commit, Path(file.name), store, os.environ):
+                pass
+    except UnprovenError as error:
+        hint = "nothing was kept; get the file again from its maker"
+        raise UnprovenError(f"{name}: not the objects of commit {commit}", *error.problems, hint=hint) from error
+
+
+def check_out(name: str, commit: str, folder: Path, store: Store, env: Mapping[str, str]) -> None:
+    """Write the files of a commit and of its submodules into an empty folder.
+
+    Raises FetchError if the stored objects are not those of the commit, and then removes them.
+    """
+    with _proven_or_removed(name, commit, store, env) as (own, contents):
+        own.run("update-index", "-z", "--index-info", data=contents.files)
+        own.run("checkout-index", "--all", tree=folder)
+
+
+def check(name: str, commit: str, store: Store, env: Mapping[str, str]) -> None:
+    """Raise FetchError if the stored objects are not those of the commit, and remove them."""
+    with _proven_or_removed(name, commit, store, env):
+        pass
+
+
+def proves(name: str, commit: str, store: Store, env: Mapping[str, str]) -> bool:
+    """Tell whether the store has all objects of a commit."""
+    try:
+        if path(commit, store).is_file():
+            check(name, commit, store, env)
+            return True
+    except UnprovenError as error:
+        log(str(error))
+    return False
+
+
+def _sweep(final: Path) -> None:
+    """Remove what killed runs left."""
+    for leftover in final.parent.glob(f"{temporary_prefix(final)}*"):
+        if time.time() - leftover.stat().st_mtime > git.TIMEOUT:
+            leftover.unlink()
+
+
+@contextlib.contextmanager
+def _empty_repository(name: str, store: Store, env: Mapping[str, str]) -> Iterator[Repository]:
+    """Yield an empty repository; one run at a time has it, so that nothing stays of a run that was killed."""
+    folder = store.home / "tmp" / "git"
+    with disk_full(folder), exclusive(store.home / "store" / "git" / "lock"):
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        try:
+            own = Repository(folder, name, env.get("PATH", os.defpath))
+            own.run("init", "--quiet", "--bare", "--template=")
+            yield own
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _proven(
+    name: str, commit: str, pack: Path, store: Store, env: Mapping[str, str]
+) -> Iterator[tuple[Repository, Contents]]:
+    """Yield a repository of checked objects, and all that a commit names in it. Raises FetchError if one is missing."""
+    with _empty_repository(name, store, env) as own:
+        placed = own.folder / "objects" / "pack" / f"pack-{commit}.pack"
+        place(pack, placed, executable=False)
+        own.run("index-pack", str(placed))
+        yield own, walk(own, Part(b"", commit, ""), lambda _: None)
+
+
+@contextlib.contextmanager
+def _proven_or_removed(
+    name: str, commit: str, store: Store, env: Mapping[str, str]
+) -> Iterator[tuple[Repository, Contents]]:
+    pack = path(commit, store)
+    try:
+        with _proven(name, commit, pack, store, env) as proven:
+            yield proven
+    except UnprovenError as error:
+        pack.unlink(missing_ok=True)
+        raise UnprovenError(
+            f"{pack}: not the objects of commit {commit}: the file was changed on the disk",
+            *error.problems,
+            hint="the file was removed; run the same command to fetch it again",
+        ) from error
+
+
+def _fetch_commit(own: Repository, part: Part, env: Mapping[str, str]) -> None:
+    """Fetch one commit, with the user's own configuration: mirrors, proxies, passwords."""
+    variables = git.network_environment(env) | {"GIT_DIR": str(own.folder)}
+    if part.prefix:  # the address comes from the repository, and not from the user
+        variables["GIT_PROTOCOL_FROM_USER"] = "0"
+    options = ("--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head")
+    git.run(("fetch", *options, "--end-of-options", part.repository, part.commit), own.name, variables, cwd=own.folder)
