@@ -11,13 +11,12 @@ import contextlib
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from drydock.core.console import log
-from drydock.core.errors import InputError
-from drydock.core.files import disk_full, exclusive, temporary_prefix, whole_file
+from drydock.core.errors import FetchError, InputError
+from drydock.core.files import disk_full, exclusive
 from drydock.inputs import git
 from drydock.inputs.commits import Contents, Part, walk
 from drydock.inputs.git import Repository, UnprovenError
@@ -42,25 +41,24 @@ def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[st
         if final.is_file():  # another run fetched it while this one waited
             return
         contents = walk(own, Part(b"", commit, repository), lambda part: _fetch_commit(own, part, env))
-        _sweep(final)
         ids = "".join(f"{item}\n" for item in contents.objects).encode()
-        with whole_file(final) as file:
+        with _pack(own).open("wb") as file:
             own.run("pack-objects", "--stdout", "--quiet", "--threads=1", "--window=0", data=ids, output=file)
+        _keep(_pack(own), final)
 
 
 def add(name: str, commit: str, chunks: Iterable[bytes], store: Store) -> None:
     """Keep objects that somebody else packed, if they are all of a commit. Raises FetchError otherwise."""
     final = path(commit, store)
-    final.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with disk_full(final), whole_file(final) as file:
+    with _empty_repository(name, store, os.environ) as own:
+        with _pack(own).open("wb") as file:
             file.writelines(chunks)
-            file.flush()
-            with _proven(name, commit, Path(file.name), store, os.environ):
-                pass
-    except UnprovenError as error:
-        hint = "nothing was kept; get the file again from its maker"
-        raise UnprovenError(f"{name}: not the objects of commit {commit}", *error.problems, hint=hint) from error
+        try:
+            _prove(own, commit)
+        except UnprovenError as error:
+            hint = "nothing was kept; get the file again from its maker"
+            raise UnprovenError(f"{name}: not the objects of commit {commit}", *error.problems, hint=hint) from error
+        _keep(_pack(own), final)
 
 
 def check_out(name: str, commit: str, folder: Path, store: Store, env: Mapping[str, str]) -> None:
@@ -68,14 +66,16 @@ def check_out(name: str, commit: str, folder: Path, store: Store, env: Mapping[s
 
     Raises FetchError if the stored objects are not those of the commit, and then removes them.
     """
-    with _proven_or_removed(name, commit, store, env) as (own, contents):
+    with _proven(name, commit, store, env) as (own, contents):
         own.run("update-index", "-z", "--index-info", data=contents.files)
+        if own.run("ls-files", "-z").count(b"\0") != contents.files.count(b"\0"):  # git left out `..` and `.git`
+            raise FetchError(f"{name}: commit {commit} has paths that lead out of its folder, or twice the same one")
         own.run("checkout-index", "--all", tree=folder)
 
 
 def check(name: str, commit: str, store: Store, env: Mapping[str, str]) -> None:
     """Raise FetchError if the stored objects are not those of the commit, and remove them."""
-    with _proven_or_removed(name, commit, store, env):
+    with _proven(name, commit, store, env):
         pass
 
 
@@ -88,13 +88,6 @@ def proves(name: str, commit: str, store: Store, env: Mapping[str, str]) -> bool
     except UnprovenError as error:
         log(str(error))
     return False
-
-
-def _sweep(final: Path) -> None:
-    """Remove what killed runs left."""
-    for leftover in final.parent.glob(f"{temporary_prefix(final)}*"):
-        if time.time() - leftover.stat().st_mtime > git.TIMEOUT:
-            leftover.unlink()
 
 
 @contextlib.contextmanager
@@ -112,26 +105,24 @@ def _empty_repository(name: str, store: Store, env: Mapping[str, str]) -> Iterat
             shutil.rmtree(folder, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _proven(
-    name: str, commit: str, pack: Path, store: Store, env: Mapping[str, str]
-) -> Iterator[tuple[Repository, Contents]]:
-    """Yield a repository of checked objects, and all that a commit names in it. Raises FetchError if one is missing."""
-    with _empty_repository(name, store, env) as own:
-        placed = own.folder / "objects" / "pack" / f"pack-{commit}.pack"
-        place(pack, placed, executable=False)
-        own.run("index-pack", str(placed))
-        yield own, walk(own, Part(b"", commit, ""), lambda _: None)
+def _pack(own: Repository) -> Path:
+    return own.folder / "objects" / "pack" / "pack-0.pack"
+
+
+def _prove(own: Repository, commit: str) -> Contents:
+    """Check every object of a repository's pack; return all that a commit names. Raises UnprovenError."""
+    own.run("index-pack", str(_pack(own)))
+    return walk(own, Part(b"", commit, ""), lambda _: None)
 
 
 @contextlib.contextmanager
-def _proven_or_removed(
-    name: str, commit: str, store: Store, env: Mapping[str, str]
-) -> Iterator[tuple[Repository, Contents]]:
+def _proven(name: str, commit: str, store: Store, env: Mapping[str, str]) -> Iterator[tuple[Repository, Contents]]:
+    """Yield a repository of the checked objects of a commit. If they are not, remove them and raise FetchError."""
     pack = path(commit, store)
     try:
-        with _proven(name, commit, pack, store, env) as proven:
-            yield proven
+        with _empty_repository(name, store, env) as own:
+            place(pack, _pack(own), executable=False)
+            yield own, _prove(own, commit)
     except UnprovenError as error:
         pack.unlink(missing_ok=True)
         raise UnprovenError(
@@ -139,6 +130,15 @@ def _proven_or_removed(
             *error.problems,
             hint="the file was removed; run the same command to fetch it again",
         ) from error
+
+
+def _keep(pack: Path, final: Path) -> None:
+    """Give a complete pack its final name; whoever calls has the store's lock."""
+    temporary = final.with_name(f".{final.name}")
+    temporary.unlink(missing_ok=True)
+    place(pack, temporary, executable=False)
+    temporary.chmod(0o644)
+    temporary.replace(final)
 
 
 def _fetch_commit(own: Repository, part: Part, env: Mapping[str, str]) -> None:

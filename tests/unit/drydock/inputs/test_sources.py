@@ -195,7 +195,7 @@ def test_the_repository_of_a_git_hook_is_not_touched(repository: Path, store: St
 
 def test_a_missing_commit_is_named(repository: Path, store: Store) -> None:
     lost = LockedSource(name="app", repository=repository.as_uri(), commit="1" * 40, source="a test")
-    with pytest.raises(FetchError, match="app: .*1111111"):
+    with pytest.raises(FetchError, match=r"app: .*1111111"):
         sources.folder(lost, TARGET, store)
 
 
@@ -338,7 +338,8 @@ def test_the_address_of_a_submodule_runs_nothing(repository: Path, store: Store,
     mark = tmp_path / "mark"
     outer = with_submodule(tmp_path / "outer", repository.as_uri())
     git(outer, "config", "--file", ".gitmodules", "submodule.inner.url", url.format(mark=mark, repository=repository))
-    git(outer, "commit", "--quiet", "--all", "--message", "two")
+    git(outer, "add", ".gitmodules")
+    git(outer, "commit", "--quiet", "--allow-empty", "--message", "two")
     allowed = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.ext.allow", "GIT_CONFIG_VALUE_0": "always"}
     with pytest.raises(FetchError, match="app: "):
         sources.folder(commit_of(outer), TARGET, store, {**os.environ, **allowed})
@@ -389,8 +390,8 @@ def git_input(folder: Path, *words: str, data: str) -> str:
 @pytest.mark.parametrize("line", ["100644 blob {blob}  .git", "100644 blob {blob}  ..", "100644 blob {blob}  .GIT"])
 def test_a_commit_with_a_path_that_leads_out_is_refused(store: Store, tmp_path: Path, line: str) -> None:
     commit = tree_of(tmp_path / "bad", line)
-    git(tmp_path / "bad", "update-ref", "refs/heads/main", commit)
-    with pytest.raises(FetchError):
+    git(tmp_path / "bad", "update-ref", "HEAD", commit)
+    with pytest.raises(FetchError, match="lead out of its folder"):
         sources.folder(commit_of(tmp_path / "bad"), TARGET, store)
     assert not (store.home / "sources" / commit).exists()
 
@@ -406,7 +407,7 @@ def test_source_code_is_bounded(
 ) -> None:
     module = commits if hasattr(commits, limit) else trees
     monkeypatch.setattr(module, limit, 1)
-    with pytest.raises(FetchError, match="more than 1 "):
+    with pytest.raises(FetchError, match=r"more than (\d+ files or )?1 "):
         checked_out(with_submodule(tmp_path / "outer", repository.as_uri()), store)
     assert list((store.home / "store" / "git").glob("*.pack")) == []
 
@@ -473,7 +474,7 @@ def test_a_source_distribution_stays_in_its_folder(
 def test_half_an_archive_is_refused(store: Store, tmp_path: Path, sha256: Callable[[bytes], str]) -> None:
     whole = archive_of(tmp_path, store, sha256, [("app/a", "", 9000)])
     assert whole.sdist
-    data = store.path(whole.sdist.sha256).read_bytes()[:-20]
+    data = store.path(whole.sdist.sha256).read_bytes()[:60]
     store.add([data], sha256(data), "half")
     half = whole.sdist.model_copy(update={"sha256": sha256(data), "size": len(data)})
     with pytest.raises(FetchError, match="cannot unpack"):
