@@ -330,8 +330,8 @@ def test_a_submodule_that_upstream_does_not_update_stays_an_empty_folder(
 
 @pytest.mark.attack(
     what="the address of a submodule is a command, an option or a folder of this machine",
-    before="refused by git",
-    after="refused by git, also where the configuration of the user allows commands",
+    before="a command ran where the user's configuration allows `ext::` for other repositories",
+    after="refused, whatever the user's configuration allows",
 )
 @pytest.mark.parametrize("url", ["ext::sh -c 'touch {mark}'", "--upload-pack=touch {mark}", "file://{repository}"])
 def test_the_address_of_a_submodule_runs_nothing(repository: Path, store: Store, tmp_path: Path, url: str) -> None:
