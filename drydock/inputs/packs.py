@@ -23,6 +23,8 @@ from drydock.inputs.git import Repository, UnprovenError
 from drydock.inputs.store import Store, place
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
+PACKING = ("--stdout", "--quiet", "--threads=1", "--window=0", "--no-reuse-object", "--no-reuse-delta")
+"""Options with which a pack does not depend on how the server packs, nor on how many processors this machine has."""
 
 
 def path(commit: str, store: Store) -> Path:
@@ -43,7 +45,7 @@ def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[st
         contents = walk(own, Part(b"", commit, repository), lambda part: _fetch_commit(own, part, env))
         ids = "".join(f"{item}\n" for item in contents.objects).encode()
         with _pack(own).open("wb") as file:
-            own.run("pack-objects", "--stdout", "--quiet", "--threads=1", "--window=0", data=ids, output=file)
+            own.run("pack-objects", *PACKING, data=ids, output=file)
         _keep(_pack(own), final)
 
 

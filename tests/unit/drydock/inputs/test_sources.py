@@ -518,6 +518,13 @@ def test_an_exchanged_source_distribution_is_refused(
     assert not path.exists()
 
 
+def test_a_pack_does_not_depend_on_how_the_server_packs(repository: Path, tmp_path: Path) -> None:
+    pin, stores = commit_of(repository), (Store(tmp_path / "one"), Store(tmp_path / "two"))
+    first = sources.fetch(pin, TARGET, stores[0])
+    git(repository, "-c", "pack.compression=0", "repack", "-adfq")
+    assert sources.fetch(pin, TARGET, stores[1]).read_bytes() == first.read_bytes()
+
+
 def test_a_tree_always_has_the_same_modes_and_times(repository: Path, tmp_path: Path) -> None:
     folders = []
     for name, umask in (("one", 0o077), ("two", 0o000)):
