@@ -50,7 +50,7 @@ def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[st
 
 
 def add(name: str, commit: str, chunks: Iterable[bytes], store: Store) -> None:
-    """Keep objects that somebody else packed, if they are all of a commit. Raises FetchError otherwise."""
+    """Keep objects that someone else packed, if they are all of a commit. Raises FetchError otherwise."""
     final = path(commit, store)
     with _empty_repository(name, store, os.environ) as own:
         with _pack(own).open("wb") as file:
