@@ -19,11 +19,13 @@ from drydock.core.files import file_sha256
 from drydock.inputs.store import mtime_of
 
 MOST_FILES, MOST_BYTES = 500_000, 32 << 30
-"""Limits of one source tree. PyTorch with all submodules has 60,000 files and 1.5 GB."""
+"""Limits of one source tree, far above those that images are compiled from."""
 LONGEST_READ = 1 << 20
 """Bytes that an archive's header may have; files are read in smaller pieces."""
 OLDEST = 315_619_200
 """1980-01-02 in seconds: zip files, and so wheels, have no earlier times."""
+BROKEN = (tarfile.TarError, EOFError, zlib.error, ValueError, LookupError, OverflowError, RecursionError, OSError)
+"""What Python's tarfile raises for damaged archives and for links that lead nowhere or to themselves."""
 UNUSUAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """Errors of the disk, not of the archive."""
 
@@ -54,7 +56,7 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
                 tarfile.open(fileobj=cast("IO[bytes]", _Bounded(plain)), mode="r:") as tar,
             ):
                 _extract(tar, whole, Budget(name))
-        except (tarfile.TarError, EOFError, zlib.error, ValueError, OverflowError, OSError) as error:
+        except BROKEN as error:
             if isinstance(error, OSError) and error.errno in UNUSUAL:
                 raise
             raise FetchError(f"{name}: cannot unpack the source distribution: {error}") from error

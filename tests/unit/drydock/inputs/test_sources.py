@@ -328,11 +328,6 @@ def test_a_submodule_that_upstream_does_not_update_stays_an_empty_folder(
     assert list((folder / "third_party" / "inner").iterdir()) == []
 
 
-@pytest.mark.attack(
-    what="the address of a submodule is a command, an option or a folder of this machine",
-    before="a command ran where the user's configuration allows `ext::` for other repositories",
-    after="refused, whatever the user's configuration allows",
-)
 @pytest.mark.parametrize("url", ["ext::sh -c 'touch {mark}'", "--upload-pack=touch {mark}", "file://{repository}"])
 def test_the_address_of_a_submodule_runs_nothing(repository: Path, store: Store, tmp_path: Path, url: str) -> None:
     mark = tmp_path / "mark"
