@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from drydock.core.errors import FetchError
 from drydock.inputs import trees
-from drydock.inputs.git import Repository, UnprovenError
+from drydock.inputs.git import BareRepository, UnprovenError
 
 LONGEST_LISTING = 128 << 20
 """Bytes of the list of a commit's files: a few nested trees can name more files than any disk holds."""
@@ -37,7 +37,7 @@ class Part(NamedTuple):
     repository: str
 
 
-class Entry(NamedTuple):
+class TreeEntry(NamedTuple):
     """A line of `git ls-tree`."""
 
     mode: bytes
@@ -47,7 +47,7 @@ class Entry(NamedTuple):
     path: bytes
 
 
-def walk(own: Repository, first: Part, bring: Callable[[Part], None]) -> Contents:
+def walk(own: BareRepository, first: Part, bring: Callable[[Part], None]) -> Contents:
     """Return all that a commit names, with its submodules; `bring` gets each commit before it is read."""
     waiting, objects, lines, budget, commits = [first], set[str](), list[bytes](), trees.Budget(own.name), 0
     while waiting:
@@ -67,11 +67,11 @@ def walk(own: Repository, first: Part, bring: Callable[[Part], None]) -> Content
     return Contents(tuple(sorted(objects)), b"".join(line + b"\0" for line in lines))
 
 
-def _tree(own: Repository, commit: str) -> str:
+def _tree(own: BareRepository, commit: str) -> str:
     return own.run("rev-parse", "--verify", "--quiet", "--end-of-options", f"{commit}^{{tree}}").decode().strip()
 
 
-def _entries(own: Repository, commit: str) -> tuple[Entry, ...]:
+def _entries(own: BareRepository, commit: str) -> tuple[TreeEntry, ...]:
     """Return what a commit's trees name. Raises FetchError if objects are missing, or the list is too long."""
     kind = own.run("cat-file", "-t", commit).decode().strip()
     if kind != "commit":
@@ -80,13 +80,13 @@ def _entries(own: Repository, commit: str) -> tuple[Entry, ...]:
     return tuple(_entry(line) for line in listing.split(b"\0") if line)
 
 
-def _entry(line: bytes) -> Entry:
+def _entry(line: bytes) -> TreeEntry:
     described, _, name = line.partition(b"\t")
     mode, kind, identity, size = described.split()
-    return Entry(mode, kind, identity.decode(), int(size) if size.isdigit() else 0, name)
+    return TreeEntry(mode, kind, identity.decode(), int(size) if size.isdigit() else 0, name)
 
 
-def _modules(own: Repository, part: Part, entries: Iterable[Entry]) -> Iterator[tuple[bytes, Part]]:
+def _modules(own: BareRepository, part: Part, entries: Iterable[TreeEntry]) -> Iterator[tuple[bytes, Part]]:
     """Yield the submodules of a commit, except those with `update = none`, by path."""
     links = {entry.path: entry.id for entry in entries if entry.mode == SUBMODULE}
     found = _modules_file(own, entries) if links else {}
@@ -100,7 +100,7 @@ def _modules(own: Repository, part: Part, entries: Iterable[Entry]) -> Iterator[
             yield name, Part(part.prefix + name + b"/", commit, url)
 
 
-def _modules_file(own: Repository, entries: Iterable[Entry]) -> dict[bytes, dict[bytes, bytes]]:
+def _modules_file(own: BareRepository, entries: Iterable[TreeEntry]) -> dict[bytes, dict[bytes, bytes]]:
     """Return the submodules that a commit's .gitmodules describes, by path."""
     file = next((item for item in entries if item.path == b".gitmodules" and item.kind == BLOB), None)
     if file is None or file.size > LONGEST_MODULES_FILE:

@@ -34,7 +34,7 @@ class UnprovenError(FetchError):
     """Git refuses objects, or lacks some; a git that is missing or too slow is another error."""
 
 
-class Repository(NamedTuple):
+class BareRepository(NamedTuple):
     """A temporary bare repository, in which git reads no other configuration and runs no program but itself."""
 
     folder: Path
@@ -57,6 +57,7 @@ class Repository(NamedTuple):
             if len(printed) > limit:
                 process.kill()
                 raise FetchError(f"{said}: printed more than {limit} bytes")
+        _refuse_signal(said, process.returncode)
         if process.returncode:
             raise UnprovenError(f"{said}: objects are missing")
         return printed
@@ -97,9 +98,16 @@ def run(
         raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
     except subprocess.TimeoutExpired as error:
         raise FetchError(f"{name}: no answer from git within {TIMEOUT} s: {said}") from error
+    _refuse_signal(f"{name}: {said}", done.returncode)
     if done.returncode:
         _refuse(f"{name}: {said}", done.stderr.decode(errors="replace").strip() or f"exit {done.returncode}")
     return done.stdout or b""
+
+
+def _refuse_signal(where: str, status: int) -> None:
+    """Raise FetchError if something killed git, which says nothing about the objects."""
+    if status < 0:
+        raise FetchError(f"{where}: git was killed by signal {-status}", hint="run the same command again")
 
 
 def _refuse(where: str, output: str) -> None:

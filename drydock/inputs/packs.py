@@ -19,7 +19,7 @@ from drydock.core.errors import FetchError, InputError
 from drydock.core.files import disk_full, exclusive
 from drydock.inputs import git
 from drydock.inputs.commits import Contents, Part, walk
-from drydock.inputs.git import Repository, UnprovenError
+from drydock.inputs.git import BareRepository, UnprovenError
 from drydock.inputs.store import Store, place
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -93,32 +93,32 @@ def proves(name: str, commit: str, store: Store, env: Mapping[str, str]) -> bool
 
 
 @contextlib.contextmanager
-def _empty_repository(name: str, store: Store, env: Mapping[str, str]) -> Iterator[Repository]:
+def _empty_repository(name: str, store: Store, env: Mapping[str, str]) -> Iterator[BareRepository]:
     """Yield an empty repository; one run at a time has it, so that nothing stays of a run that was killed."""
     folder = store.home / "tmp" / "git"
     with disk_full(folder), exclusive(store.home / "store" / "git" / "lock"):
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         try:
-            own = Repository(folder, name, env.get("PATH", os.defpath))
+            own = BareRepository(folder, name, env.get("PATH", os.defpath))
             own.run("init", "--quiet", "--bare", "--template=")
             yield own
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _pack(own: Repository) -> Path:
+def _pack(own: BareRepository) -> Path:
     return own.folder / "objects" / "pack" / "pack-0.pack"
 
 
-def _prove(own: Repository, commit: str) -> Contents:
+def _prove(own: BareRepository, commit: str) -> Contents:
     """Check every object of a repository's pack; return all that a commit names. Raises UnprovenError."""
     own.run("index-pack", str(_pack(own)))
     return walk(own, Part(b"", commit, ""), lambda _: None)
 
 
 @contextlib.contextmanager
-def _proven(name: str, commit: str, store: Store, env: Mapping[str, str]) -> Iterator[tuple[Repository, Contents]]:
+def _proven(name: str, commit: str, store: Store, env: Mapping[str, str]) -> Iterator[tuple[BareRepository, Contents]]:
     """Yield a repository of the checked objects of a commit. If they are not, remove them and raise FetchError."""
     pack = path(commit, store)
     try:
@@ -143,7 +143,7 @@ def _keep(pack: Path, final: Path) -> None:
     temporary.replace(final)
 
 
-def _fetch_commit(own: Repository, part: Part, env: Mapping[str, str]) -> None:
+def _fetch_commit(own: BareRepository, part: Part, env: Mapping[str, str]) -> None:
     """Fetch one commit, with the user's own configuration: mirrors, proxies, passwords."""
     variables = git.network_environment(env) | {"GIT_DIR": str(own.folder)}
     if part.prefix:  # the address comes from the repository, and not from the user

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -290,6 +291,22 @@ def test_a_damaged_pack_is_noticed_and_fetched_again(repository: Path, store: St
         sources.folder(pin, TARGET, store)
     assert "run the same command" in caught.value.hint
     assert sources.folder(pin, TARGET, store) == folder
+
+
+@pytest.mark.parametrize("fault", ["killed", "absent"])
+def test_a_git_that_cannot_work_does_not_cost_the_stored_objects(
+    repository: Path, store: Store, tmp_path: Path, fault: str
+) -> None:
+    pin = commit_of(repository)
+    sources.folder(pin, TARGET, store)
+    if fault == "killed":
+        real = shutil.which("git")
+        script = f'#!/bin/sh\ncase "$*" in *index-pack*) kill -9 $$;; esac\nexec {real} "$@"\n'
+        (tmp_path / "git").write_text(script)
+        (tmp_path / "git").chmod(0o755)
+    with pytest.raises(FetchError, match=r"killed by signal 9|git is not installed"):
+        sources.folder(pin, TARGET, store, {"PATH": str(tmp_path)})
+    assert packs.proves("app", str(pin.commit), store, os.environ)
 
 
 def test_a_pack_that_lacks_a_submodule_is_refused(repository: Path, store: Store, tmp_path: Path) -> None:
