@@ -2,8 +2,8 @@
 
 The second build runs offline in its own process: in a copy of the repository in another folder, with other file times
 and modes, an empty cache folder that shares only the content-addressed store (so source code is unpacked again from
-objects and archives that are checked), no BuildKit cache, and another umask,
-locale and time zone. Its RUN steps also run at another time of day.
+objects and archives that are checked), no BuildKit cache, and another umask, locale and time zone. Its RUN steps also
+run at another time of day.
 """
 
 from __future__ import annotations
