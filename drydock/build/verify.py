@@ -1,8 +1,9 @@
 """Builds a variant a second time without any cache, in a different environment, and compares every digest. IO.
 
 The second build runs offline in its own process: in a copy of the repository in another folder, with other file times
-and modes, an empty cache folder that shares only the content-addressed store, no BuildKit cache, and another umask,
-locale and time zone. Its RUN steps also run at another time of day.
+and modes, an empty cache folder that shares only the content-addressed store (so source code is unpacked again from
+objects and archives that are checked), no BuildKit cache, and another umask, locale and time zone. Its RUN steps also
+run at another time of day.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from drydock.oci.diff import LayoutDifference, compare
 
 INPUT_FOLDERS = ("drydock", "entrypoints", "images", "templates")
 INPUT_FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
-SHARED = ("store", "sources")
-"""Folders of the cache with fetched files, by hash or by commit: the second build must not use the network."""
+SHARED = ("store",)
+"""Folders of the cache with fetched files, which each use checks: the second build must not use the network."""
 CIRCUMSTANCES = {"TZ": "Pacific/Kiritimati", "LC_ALL": "tr_TR.UTF-8", "LANG": "tr_TR.UTF-8", "PYTHONHASHSEED": "12345"}
 OTHER_MTIME = 981173106
 """2001-02-03: the time of the copied files."""

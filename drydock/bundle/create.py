@@ -6,7 +6,6 @@ The same builds and the same repository always give the same bytes.
 from __future__ import annotations
 
 import json
-import tempfile
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,7 +30,7 @@ from drydock.config import matrix
 from drydock.core.errors import InputError
 from drydock.core.files import disk_full, dumps
 from drydock.core.paths import ROOT, cache_home
-from drydock.inputs.store import Store, default_store
+from drydock.inputs.store import Store
 from drydock.model.locked import LockedImageBase
 from drydock.model.record import Record, dump
 from drydock.publish import push
@@ -80,10 +79,8 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = 
     variants = matrix.read_matrix(root)
     chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
     layouts = {name: push.built(variant, root) for name, variant in sorted(chosen.items())}
-    temporary = default_store().home / "tmp"  # gigabytes: /tmp may be in memory
-    temporary.mkdir(parents=True, exist_ok=True)
-    with disk_full(cache_home()), tempfile.TemporaryDirectory(prefix="drydock-bundle-", dir=temporary) as folder:
-        parts = [_part(layout, Path(folder)) for found in layouts.values() for layout in found]
+    with disk_full(cache_home()):
+        parts = [_part(layout) for found in layouts.values() for layout in found]
         entries, blobs = _assemble(parts, layouts, root)
         index = archive.index_of(entries)
         archive.write(output, index, blobs, signing.sign_data(index, key) if key else b"")
@@ -119,7 +116,7 @@ def not_included(image: BundledImage, store: Store | None = None) -> list[str]:
     ]
 
 
-def _part(layout: push.Layout, folder: Path) -> BundledPart:
+def _part(layout: push.Layout) -> BundledPart:
     from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
     job = layout.job
@@ -129,7 +126,7 @@ def _part(layout: push.Layout, folder: Path) -> BundledPart:
         layer = data.descriptor(item.media_type, **titled(item.name))
         attached.append(data)
         manifests.append(artifact(item.media_type, [layer], subject=layout.manifest))
-    inputs = gather(job, layout.manifest, folder)
+    inputs = gather(job, layout.manifest)
     pins = job.lock.platforms[job.platform]
     record = BundledImage(
         variant=job.variant.id,

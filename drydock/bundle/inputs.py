@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import stat
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,25 +10,22 @@ from typing import Any, NamedTuple
 from drydock.build.job import Job
 from drydock.bundle.contents import COMMIT, DEB, INPUTS, SDIST, SOURCE, TITLE, WHEEL, Blob, artifact, titled
 from drydock.config.mirrors import read_mirrors
-from drydock.core.errors import FetchError, InputError
-from drydock.core.files import dumps
+from drydock.core.errors import FetchError
+from drydock.core.files import dumps, file_sha256
 from drydock.examine import pulled
 from drydock.inputs import debs as apt
-from drydock.inputs import fetch, sources, wheels
+from drydock.inputs import fetch, packs, sources, wheels
 from drydock.inputs.images import at_mirror
-from drydock.inputs.store import Store, default_store, mtime_of, place, whole_folder
+from drydock.inputs.store import Store, default_store, place, whole_folder
 from drydock.model.locked import (
     LockedDeb,
     LockedDebianBase,
     LockedImageBase,
     LockedPlatform,
-    LockedSource,
     LockedWheel,
 )
 from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
-
-PLAIN, EXECUTABLE = 0o644, 0o755
 
 
 class Gathered(NamedTuple):
@@ -44,14 +38,14 @@ class Gathered(NamedTuple):
     """OCI layout of the base, if it is an image."""
 
 
-def gather(job: Job, subject: Manifest, folder: Path) -> Gathered:
-    """Fetch the inputs of a build into the store, and list them; source trees are packed into `folder`.
+def gather(job: Job, subject: Manifest) -> Gathered:
+    """Fetch the inputs of a build into the store, and list them.
 
-    Raises FetchError if an input cannot be downloaded.
+    Raises FetchError if an input cannot be downloaded, or was changed on the disk.
     """
     pins, store = job.lock.platforms[job.platform], default_store()
     _fetch(job, pins, store)
-    found = dict([*_stored(pins, store), *_sources(pins, store, folder)])
+    found = dict([*_stored(pins, store), *_sources(pins, store)])
     entries = [found[key] for key in sorted(found)]
     layers = [blob.descriptor(media_type, **annotations) for blob, media_type, annotations in entries]
     base = fetch_base(pins.base, job.platform, store) if isinstance(pins.base, LockedImageBase) else None
@@ -69,7 +63,9 @@ def _fetch(job: Job, pins: LockedPlatform, store: Store) -> None:
         apt.fetch_packages(_debs(pins.base), pins.base.snapshot, store, os.environ)
     wheels.fetch_wheels(_wheels(pins), target, store, os.environ)
     for source in pins.sources:
-        sources.folder(source, target, store)
+        sources.fetch(source, target, store)
+        if source.commit:
+            packs.check(source.name, source.commit, store, os.environ)
 
 
 def _debs(base: LockedDebianBase) -> tuple[LockedDeb, ...]:
@@ -96,42 +92,13 @@ def _stored(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
             yield f"{title} {file.sha256}", (blob, kind, titled(title))
 
 
-def _sources(pins: LockedPlatform, store: Store, folder: Path) -> Iterator[Entry]:
-    """Yield the source trees from git, each as a tar file."""
+def _sources(pins: LockedPlatform, store: Store) -> Iterator[Entry]:
+    """Yield the source code from git: for each commit, its objects in one file."""
     for source in pins.sources:
         if not source.sdist:
-            title = f"sources/{source.name}.tar"
-            blob = pack(source, sources.checkout(source, store), folder)
+            title, pack = f"sources/{source.name}.pack", packs.path(str(source.commit), store)
+            blob = Blob(f"sha256:{file_sha256(pack)}", pack.stat().st_size, pack)
             yield f"{title} {blob.digest}", (blob, SOURCE, {TITLE: title, COMMIT: str(source.commit)})
-
-
-def pack(source: LockedSource, tree: Path, folder: Path) -> Blob:
-    """Pack a source tree into a reproducible tar file. Raises InputError if it contains unsafe links or files."""
-    target = folder / f"{source.commit}.tar"
-    with tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(tree.rglob("*")):
-            _add(tar, path, tree)
-    with target.open("rb") as file:
-        return Blob(f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}", target.stat().st_size, target)
-
-
-def _add(tar: tarfile.TarFile, path: Path, tree: Path) -> None:
-    entry = tar.gettarinfo(path, str(path.relative_to(tree)))
-    entry.uid = entry.gid = entry.mtime = 0
-    entry.uname = entry.gname = ""
-    entry.mode = EXECUTABLE if entry.isdir() or entry.mode & stat.S_IXUSR else PLAIN
-    try:
-        tarfile.data_filter(entry, str(tree))
-    except tarfile.FilterError as error:
-        raise InputError(f"{path}: cannot bundle this source tree: {error}") from error
-    if entry.isreg() or entry.islnk():
-        entry.type, entry.linkname, entry.size = tarfile.REGTYPE, "", path.stat().st_size
-        with path.open("rb") as file:
-            entry.mtime = mtime_of(hashlib.file_digest(file, "sha256").hexdigest())
-            file.seek(0)
-            tar.addfile(entry, file)
-    else:
-        tar.addfile(entry)
 
 
 def fetch_base(base: LockedImageBase, platform: str, store: Store) -> Path:

@@ -9,12 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import tarfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
@@ -25,19 +24,20 @@ from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import not_included
 from drydock.bundle.inputs import write_index
-from drydock.core.console import byte_progress
+from drydock.core.console import byte_progress, log
 from drydock.core.errors import (
     DrydockError,
-    FetchError,
     InputError,
     NotReproducibleError,
+    StaleError,
     UntrustedError,
     nearest,
 )
 from drydock.core.paths import ROOT, cache_home
 from drydock.engine import daemon
-from drydock.inputs import fetch, supplied
+from drydock.inputs import fetch, packs, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
+from drydock.lock import lockfile
 from drydock.model.record import Record
 from drydock.oci import layout as oci
 
@@ -99,7 +99,7 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
     bundle = read_bundle(archive)
     for image in bundle.images:
         _check_own_build(image)
-    loading = _Loading(archive, default_store())
+    loading = _Loading(archive, default_store(), root)
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
@@ -242,11 +242,21 @@ def _same_inputs(image: BundledImage, root: Path) -> bool:
     return job.inputs_sha256 == image.inputs_sha256
 
 
+def pinned_commits(image: BundledImage, root: Path) -> frozenset[str]:
+    """Return the commits of source code that this repository's lock pins for an image; none without a valid lock."""
+    try:
+        pins = lockfile.read_lock(lockfile.path_of(root, image.variant)).platforms.get(image.platform)
+    except StaleError:
+        return frozenset()
+    return frozenset(source.commit for source in pins.sources if source.commit) if pins else frozenset()
+
+
 class _Loading:
     """The state of one load."""
 
-    def __init__(self, archive: Archive, store: Store) -> None:
-        self.archive, self.store = archive, store
+    def __init__(self, archive: Archive, store: Store, root: Path) -> None:
+        self.archive, self.store, self.root = archive, store, root
+        self._lists: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         self.files_new = 0
 
     def check_free_space(self, bundle: Bundle) -> None:
@@ -257,7 +267,7 @@ class _Loading:
 
     def inputs(self, image: BundledImage) -> None:
         """Add the files from which the image is rebuilt to the store."""
-        layers = self.archive.json(image.inputs)["layers"]
+        layers = self._inputs(image)
         with byte_progress() as bar:
             task = bar.add_task(f"{image.variant}: {len(layers)} files", total=sum(item["size"] for item in layers))
             for item in layers:
@@ -289,7 +299,7 @@ class _Loading:
 
     def _missing(self, image: BundledImage) -> Iterator[tuple[str, int]]:
         """Yield digest and size of each blob that this machine does not have."""
-        for item in self.archive.json(image.inputs)["layers"]:
+        for item in self._inputs(image):
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
         layouts = [] if _kept(image).is_dir() else [image.digest]
@@ -298,40 +308,44 @@ class _Loading:
         for digest in layouts:
             yield from ((blob, self.archive.size(blob)) for blob in self._reachable(digest, image.platform))
 
+    def _inputs(self, image: BundledImage) -> list[dict[str, Any]]:
+        """Return the input files of an image that may be loaded: all but source code that its lock does not pin."""
+        key = image.variant, image.platform, image.inputs
+        if key not in self._lists:
+            layers = self.archive.json(image.inputs)["layers"]
+            self._lists[key] = [item for item in layers if self._pinned(item, image)]
+        return self._lists[key]
+
     def _has(self, item: dict[str, Any]) -> bool:
         if item["mediaType"] == SOURCE:
-            return self._tree(item).is_dir()
+            return packs.path(item["annotations"][COMMIT], self.store).is_file()
         return self.store.has(item["digest"].removeprefix("sha256:"), item["size"])
 
     # --- single files -----------------------------------------------------------------------------------------------
 
     def _input(self, item: dict[str, Any]) -> None:
         if item["mediaType"] not in (*STORED, SOURCE):
-            raise InputError(f"{self.archive.path}: unsupported input type {item['mediaType']}")
+            raise InputError(
+                f"{self.archive.path}: unsupported input type {item['mediaType']!r}",
+                hint="make the bundle again with this version of drydock",
+            )
         if self._has(item):
             return
         if item["mediaType"] == SOURCE:
-            self._unpack(item)
+            commit = item["annotations"][COMMIT]
+            packs.add(f"{self.archive.path}: source code", commit, self.archive.chunks(item["digest"]), self.store)
         else:
             sha256 = item["digest"].removeprefix("sha256:")
             self.store.add(self.archive.chunks(item["digest"]), sha256, item["annotations"][TITLE])
         self.files_new += 1
 
-    def _tree(self, item: dict[str, Any]) -> Path:
-        commit = str(item["annotations"][COMMIT])
-        if not commit or not set(commit) <= set("0123456789abcdef"):
-            raise InputError(f"{self.archive.path}: invalid commit {commit!r}")
-        return self.store.home / "sources" / commit
-
-    def _unpack(self, item: dict[str, Any]) -> None:
-        stream = _Stream(self.archive.chunks(item["digest"]))
-        with whole_folder(self._tree(item)) as folder:
-            try:
-                with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
-                    tar.extractall(folder, filter="data")
-            except tarfile.TarError as error:
-                raise FetchError(f"{self.archive.path}: {item['annotations'][TITLE]}: {error}") from error
-            stream.drain()  # the digest is checked when the last byte is read
+    def _pinned(self, item: dict[str, Any], image: BundledImage) -> bool:
+        """Tell whether an input may be loaded. A source tree is, if this repository's lock of the image names it."""
+        if item["mediaType"] != SOURCE or item["annotations"][COMMIT] in pinned_commits(image, self.root):
+            return True
+        title, commit = item["annotations"][TITLE], item["annotations"][COMMIT]
+        log(f"{image.variant} ({image.platform}): ignored {title!r}: the lock here does not pin commit {commit!r}")
+        return False
 
     def _write_layout(self, layout: Path, digest: str, platform: str) -> None:
         (layout / "blobs" / "sha256").mkdir(parents=True)
@@ -357,24 +371,3 @@ class _Loading:
             ]
             return [digest, *(blob for item in inner for blob in self._reachable(item, platform))]
         return [digest, manifest["config"]["digest"], *(item["digest"] for item in manifest["layers"])]
-
-
-class _Stream:
-    """A file object over chunks."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks, self._rest = chunks, b""
-
-    def read(self, size: int = -1) -> bytes:
-        while size < 0 or len(self._rest) < size:
-            chunk = next(self._chunks, b"")
-            if not chunk:
-                break
-            self._rest += chunk
-        end = len(self._rest) if size < 0 else size
-        data, self._rest = self._rest[:end], self._rest[end:]
-        return data
-
-    def drain(self) -> None:
-        for _ in self._chunks:
-            pass

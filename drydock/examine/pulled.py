@@ -57,10 +57,12 @@ class Image(NamedTuple):
         return b"".join(self.repository.blobs.pull(digest))
 
     def blob(self, digest: str) -> Path:
-        """Return a blob's file in the store; fetch it first if needed."""
+        """Return a blob's file in the store; fetch it first if needed. Raises FetchError if it was changed there."""
         sha256 = digest.removeprefix("sha256:")
         store = default_store()
-        if not store.has(sha256):
+        if store.has(sha256):
+            store.verify(sha256)
+        else:
             store.add(self.repository.blobs.pull(digest), sha256, digest)
         return store.path(sha256)
 

@@ -151,8 +151,11 @@ def _feed(process: subprocess.Popen[bytes], source: Packages, store: Store) -> N
 def write_bootstrap(output: IO[bytes], source: Packages, store: Store) -> None:
     """Write the tar file of a root in which mmdebstrap runs, with a repository of the packages to install.
 
-    Its packages are unpacked, not configured: mmdebstrap runs without that.
+    Its packages are unpacked, not configured: mmdebstrap runs without that. Raises FetchError if one was changed on the
+    disk.
     """
+    for sha256 in {deb.sha256 for deb in (*source.bootstrap, *source.packages)}:
+        store.verify(sha256)
     with tarfile.open(fileobj=output, mode="w|") as tar:
         seen = set(_skeleton(tar))
         for deb in source.bootstrap:

@@ -1,38 +1,25 @@
 """Fetches source code by git commit or by a source distribution's hash, into a folder to compile from. IO.
 
-git's own configuration decides how a repository is reached (`url.<mirror>.insteadOf`, proxies, credentials).
+The store has the objects of a commit, and source distributions as files. Both are checked before each use, and unpacked
+afresh: a folder that was unpacked earlier is used only if it is the same, byte for byte.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import tarfile
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
-from drydock.config.mirrors import git_environment, read_mirrors
 from drydock.config.validation import made
-from drydock.core.errors import FetchError, InputError
+from drydock.core.console import log
+from drydock.core.errors import InputError
 from drydock.core.files import below
-from drydock.inputs import wheels
+from drydock.inputs import git, packs, trees, wheels
 from drydock.inputs.store import Store, whole_folder
 from drydock.inputs.wheels import Environment
 from drydock.model.locked import LockedSource
 from drydock.model.variant import SourceCode
-
-TIMEOUT = 1800
-"""Seconds for one git command: cloning PyTorch takes minutes on a slow connection."""
-FIXED_SETTINGS = ("-c", "core.autocrlf=false", "-c", "core.eol=lf", "-c", "core.hooksPath=/dev/null")
-"""Settings that the user's git configuration must not change, so that the files are exactly those of the commit."""
-REPOSITORY_VARIABLES = frozenset(
-    f"GIT_{name}"
-    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES",
-                 "NAMESPACE", "PREFIX", "SHALLOW_FILE", "GRAFT_FILE", "CEILING_DIRECTORIES")
-)  # fmt: skip
-"""Variables that a git hook sets; with them, git would work in the hook's repository."""
 
 
 def resolve_source(
@@ -43,24 +30,53 @@ def resolve_source(
         pinned = wheels.resolve_sdist(source.sdist, target, store, env)
         return LockedSource(name=source.name, sdist=pinned, verified=True, source="the index")
     if source.commit:
-        fetched = _folder(store, source.commit).is_dir()
-        return _locked_git(source, source.commit, verified=fetched, origin=source.source)
+        stored_already = packs.proves(source.name, source.commit, store, env)
+        return _locked_git(source, source.commit, verified=stored_already, origin=source.source)
     return _locked_git(source, ask(source, env), verified=True, origin="the repository")
 
 
-def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
-    """Fetch source code into the store; return the folder of its files. Raises FetchError."""
+def fetch(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
+    """Fetch source code into the store; return its file: objects of git, or a source distribution.
+
+    Raises FetchError. Whoever uses the file checks it.
+    """
     if source.sdist:
         wheels.fetch_sdists((source.sdist,), target, store, env)
-        return _unpacked(source.name, store.path(source.sdist.sha256), store)
-    return _checked_out(source, store, env)
+        return store.path(source.sdist.sha256)
+    packs.fetch(source.name, source.repository, str(source.commit), store, env)
+    return packs.path(str(source.commit), store)
+
+
+def folder(source: LockedSource, target: Environment, store: Store, env: Mapping[str, str] = os.environ) -> Path:
+    """Return a folder with exactly the files of some source code; fetch it if the store lacks it. Raises FetchError."""
+    archive = fetch(source, target, store, env)
+    key = source.sdist.sha256 if source.sdist else str(source.commit)
+    final = below(store.home / "sources", key)
+    with whole_folder(final) as fresh:
+        if source.sdist:
+            store.verify(source.sdist.sha256)
+            trees.unpack(archive, fresh, source.name)
+        else:
+            packs.check_out(source.name, key, fresh, store, env)
+        trees.settle(fresh, key)
+        if os.path.lexists(final) and (final.is_symlink() or not trees.same(fresh, final)):
+            log(f"{final}: not the files of {source.name} {key[:12]}: unpacked again")
+            _remove(final)
+    return final
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 def stored(source: LockedSource, store: Store) -> bool:
     """Tell whether the store has the source code."""
     if source.sdist:
         return store.has(source.sdist.sha256, source.sdist.size)
-    return _folder(store, str(source.commit)).is_dir()
+    return packs.path(str(source.commit), store).is_file()
 
 
 def _locked_git(source: SourceCode, commit: str, *, verified: bool, origin: str) -> LockedSource:
@@ -73,8 +89,8 @@ def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
 
     Raises InputError if the repository has no such ref, FetchError if it cannot be reached.
     """
-    asked = ["--end-of-options", source.repository, source.ref, f"{source.ref}^{{}}"]
-    output = _run(["git", "ls-remote", *asked], source.name, env)
+    words = ("ls-remote", "--end-of-options", source.repository, source.ref, f"{source.ref}^{{}}")
+    output = git.run(words, source.name, git.network_environment(env)).decode()
     commits: dict[str, str] = {}
     for line in output.splitlines():
         commit, _, name = line.partition("\t")
@@ -83,71 +99,3 @@ def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
         if name in commits:
             return commits[name]
     raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="fix `ref`, or set `commit`")
-
-
-def _checked_out(source: LockedSource, store: Store, env: Mapping[str, str]) -> Path:
-    final = _folder(store, str(source.commit))
-    if final.is_dir():
-        return final
-    with whole_folder(final) as temporary:
-        git = ["git", "-C", str(temporary), *FIXED_SETTINGS]
-        _run([*git, "init", "--quiet"], source.name, env)
-        added = ["--end-of-options", "origin", source.repository]  # for relative submodules
-        _run([*git, "remote", "add", *added], source.name, env)
-        fetched = ["--end-of-options", "origin", str(source.commit)]
-        _run([*git, "fetch", "--quiet", "--depth", "1", *fetched], source.name, env)
-        _run([*git, "checkout", "--quiet", "--detach", "FETCH_HEAD"], source.name, env)
-        _run([*git, "submodule", "update", "--quiet", "--init", "--recursive", "--depth", "1"], source.name, env)
-        for inner in tuple(temporary.rglob(".git")):
-            shutil.rmtree(inner) if inner.is_dir() else inner.unlink()
-    return final
-
-
-def _unpacked(name: str, archive: Path, store: Store) -> Path:
-    """Unpack a source distribution, without its top-level folder."""
-    final = store.home / "sources" / archive.name
-    if final.is_dir():
-        return final
-    with whole_folder(final) as temporary, tempfile.TemporaryDirectory(dir=temporary) as whole:
-        try:
-            with tarfile.open(archive) as tar:
-                tar.extractall(whole, filter="data")
-        except tarfile.TarError as error:  # also for a path or link that leads out of the folder
-            raise FetchError(f"{name}: cannot unpack the source distribution: {error}") from error
-        inner = list(Path(whole).iterdir())
-        if len(inner) != 1 or not inner[0].is_dir():
-            raise FetchError(f"{name}: found {len(inner)} entries in the source distribution, expected one folder")
-        for path in inner[0].iterdir():
-            path.rename(temporary / path.name)
-    return final
-
-
-def checkout(source: LockedSource, store: Store) -> Path:
-    """Return the path for the files of a commit; it need not exist."""
-    return _folder(store, str(source.commit))
-
-
-def _folder(store: Store, commit: str) -> Path:
-    return below(store.home / "sources", commit)
-
-
-def _run(command: Sequence[str], name: str, env: Mapping[str, str]) -> str:
-    """Run git without password prompts; raise FetchError with the last line of its error output."""
-    variables = {name: value for name, value in env.items() if name not in REPOSITORY_VARIABLES}
-    variables |= git_environment(read_mirrors(env), env)
-    variables |= {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "1", "LC_ALL": "C"}
-    try:
-        done = subprocess.run(
-            command, env=variables, capture_output=True, text=True, check=False, timeout=TIMEOUT, umask=0o022
-        )
-    except FileNotFoundError as error:
-        raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
-    except subprocess.TimeoutExpired as error:
-        raise FetchError(f"{name}: no answer from git within {TIMEOUT} s: {' '.join(command[-2:])}") from error
-    if done.returncode:
-        message = (done.stderr.strip() or f"exit {done.returncode}").splitlines()[-1]
-        raise FetchError(
-            f"{name}: {' '.join(command[-2:])}: {message}",
-            hint="to use a mirror, set `git` in mirrors.yaml or git's own url.<mirror>.insteadOf",
-        )
-    return done.stdout

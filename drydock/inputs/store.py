@@ -11,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -38,12 +39,18 @@ class Store:
         return below(self.home / "store" / "sha256", f"{sha256[:2]}/{sha256}")
 
     def has(self, sha256: str, size: int | None = None) -> bool:
-        """Tell whether the store has the file; a file of another size is damaged and counts as missing."""
+        """Tell whether the store has the file; a damaged or changed one counts as missing.
+
+        A file that was written after it was stored has another time; only then its hash is computed again.
+        """
+        path = self.path(sha256)
         try:
-            actual = self.path(sha256).stat().st_size
+            found = path.lstat()
         except FileNotFoundError:
             return False
-        return size is None or actual == size
+        if not stat.S_ISREG(found.st_mode) or (size is not None and found.st_size != size):
+            return False
+        return found.st_mtime == mtime_of(sha256) or _restored(path, sha256)
 
     def verify(self, sha256: str) -> None:
         """Check the file's hash again; if it changed on the disk, remove it and raise FetchError."""
@@ -101,29 +108,45 @@ class Store:
     ) -> Path:
         """Return a folder of stored files (name → sha256) and of small files given as bytes; it is made once.
 
-        Raises FetchError if a stored file was changed on the disk.
+        Raises FetchError if a stored file was changed on the disk, InputError for a name that leads out of the folder.
         """
         texts = literals or {}
+        for name in (*files, *texts):
+            below(self.home, name)
         hashes = {name: hashlib.sha256(text).hexdigest() for name, text in texts.items()}
         key = checksum({"files": {**files, **hashes}, "executable": sorted(executable)})
         final = self.home / "contexts" / key
-        if _has_exactly(final, {**files, **hashes}):
+        if _has_exactly(final, {**files, **hashes}, executable):
             return final
         with whole_folder(final, replace=True) as temporary:
             for name, sha256 in files.items():
                 self.verify(sha256)
-                place(self.path(sha256), below(temporary, name), executable=name in executable)
+                place(self.path(sha256), temporary / name, executable=name in executable)
             for name, text in texts.items():
-                _write(below(temporary, name), text, mtime_of(hashes[name]))
+                _write(temporary / name, text, mtime_of(hashes[name]))
         return final
 
 
-def _has_exactly(folder: Path, hashes: Mapping[str, str]) -> bool:
-    """Tell whether a folder has exactly these files (name → sha256)."""
-    if not folder.is_dir():
+def _has_exactly(folder: Path, hashes: Mapping[str, str], executable: Collection[str]) -> bool:
+    """Tell whether a folder has exactly these files (name → sha256), and no links."""
+    if folder.is_symlink() or not folder.is_dir():
         return False
-    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_file()}
-    return files.keys() == hashes.keys() and all(file_sha256(files[name]) == hashes[name] for name in hashes)
+    files = {str(path.relative_to(folder)): path for path in folder.rglob("*") if path.is_symlink() or path.is_file()}
+    return files.keys() == hashes.keys() and all(
+        not path.is_symlink()
+        and bool(path.stat().st_mode & stat.S_IXUSR) == (name in executable)
+        and file_sha256(path) == hashes[name]
+        for name, path in files.items()
+    )
+
+
+def _restored(path: Path, sha256: str) -> bool:
+    """Tell whether a file has its hash, and set its time again: a copy of a store may have lost the times."""
+    if file_sha256(path) != sha256:
+        return False
+    with contextlib.suppress(OSError):  # a store that others own
+        os.utime(path, (mtime_of(sha256), mtime_of(sha256)))
+    return True
 
 
 def default_store(env: Mapping[str, str] = os.environ) -> Store:
@@ -148,12 +171,18 @@ def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
                 yield temporary
                 if replace:
                     shutil.rmtree(final, ignore_errors=True)
-                temporary.rename(final)
-            except OSError as error:
-                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                    raise
+                _rename(temporary, final)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _rename(temporary: Path, final: Path) -> None:
+    """Rename a folder, unless another run was faster."""
+    try:
+        temporary.rename(final)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
 
 
 def _sweep(final: Path) -> None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from drydock.build import verify
 from drydock.build.job import Job, prepare
-from drydock.core.errors import NotReproducibleError
+from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.model.locked import LockedImage
 from drydock.oci.diff import LayoutDifference
 
@@ -58,6 +61,30 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -
 
     with pytest.raises(NotReproducibleError, match="the lock has sha256:c"):
         verify.settle(prepare("cpu"), verified, recording=False)
+
+
+@pytest.mark.attack(
+    what="a source tree in the cache is poisoned before both builds of verify",
+    before="both builds compiled the poison and agreed",
+    after="the second build unpacks source code into a folder of its own",
+)
+def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    commit = "1" * 40
+    for name in ("sources", "contexts", "bases", "store"):
+        (tmp_path / "cache" / name / commit).mkdir(parents=True)
+    seen: list[list[str]] = []
+
+    def run(*_: object, env: Mapping[str, str], **__: object) -> subprocess.CompletedProcess[str]:
+        cache = Path(env["DRYDOCK_CACHE"])
+        seen.append(sorted(str(path.relative_to(cache)) for path in cache.rglob("*")))
+        seen.append(sorted(path.name for path in (cache / "store").iterdir()))
+        return subprocess.CompletedProcess([], 1)
+
+    monkeypatch.setattr(verify.subprocess, "run", run)
+    with pytest.raises(BuildError):
+        verify._build_elsewhere(prepare("cpu"), tmp_path / "elsewhere", None)
+    assert seen == [["store"], [commit]]
 
 
 def test_a_difference_reads_as_one_line() -> None:

@@ -11,9 +11,7 @@ import pytest
 from drydock.bundle import archive
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import Blob, blob
-from drydock.bundle.inputs import pack
 from drydock.core.errors import DiskFullError, FetchError, InputError
-from drydock.model.locked import LockedSource
 from tests.support.small_disk import small_disk
 
 BLOBS = [blob(b"one"), blob(b"two" * 1000)]
@@ -129,28 +127,3 @@ def test_a_disk_that_fills_up_is_an_error_and_leaves_no_file(disk: Path, monkeyp
     with pytest.raises(DiskFullError, match="no space left"):
         write(disk / "a.tar", INDEX, [blob(bytes(4_000_000))])
     assert list(disk.iterdir()) == []
-
-
-def tree(folder: Path) -> Path:
-    (folder / "package").mkdir(parents=True)
-    (folder / "package" / "module.py").write_text("A = 1\n")
-    (folder / "configure").write_text("#!/bin/sh\n")
-    (folder / "configure").chmod(0o755)
-    (folder / "link").symlink_to("package/module.py")
-    return folder
-
-
-def test_packing_a_source_tree_is_reproducible(tmp_path: Path) -> None:
-    source = LockedSource(name="a", commit="a" * 40, source="tests")
-    first = pack(source, tree(tmp_path / "one"), tmp_path)
-    second = pack(source, tree(tmp_path / "two"), tmp_path)
-    assert first.digest == second.digest
-    with tarfile.open(second.source) as tar:  # type: ignore[arg-type] - packed ones are files
-        modes = {member.name: oct(member.mode) for member in tar}
-    assert modes == {"configure": "0o755", "link": "0o755", "package": "0o755", "package/module.py": "0o644"}
-
-
-def test_a_source_tree_with_an_absolute_link_is_refused(tmp_path: Path) -> None:
-    (tree(tmp_path / "one") / "out").symlink_to("/etc/passwd")
-    with pytest.raises(InputError, match="out: cannot bundle this source tree"):
-        pack(LockedSource(name="a", commit="a" * 40, source="tests"), tmp_path / "one", tmp_path)

@@ -13,7 +13,7 @@ from drydock.config.mirrors import NONE, Mirrors, git_environment, read_mirrors,
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import debs, indexes
 from drydock.inputs.fetch import _image
-from drydock.inputs.sources import _run
+from drydock.inputs.git import network_environment, run
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, download
 from drydock.model.locked import LockedImageBase
@@ -138,7 +138,7 @@ def test_git_goes_to_the_mirror(tmp_path: Path) -> None:
     file = tmp_path / "mirrors.yaml"
     file.write_text(f"git: {{'https://git.invalid/': 'file://{tmp_path}/mirror/'}}\n")
     env = {"DRYDOCK_MIRRORS": str(file), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
-    assert "HEAD" in _run(["git", "ls-remote", "https://git.invalid/a.git"], "a", env)
+    assert b"HEAD" in run(("ls-remote", "https://git.invalid/a.git"), "a", network_environment(env))
 
 
 def test_git_configuration_that_the_environment_holds_stays() -> None:

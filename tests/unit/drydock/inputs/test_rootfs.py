@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.core.errors import StaleError
+from drydock.core.errors import FetchError, StaleError
 from drydock.core.paths import ROOT
 from drydock.examine.hardening import SETID
 from drydock.inputs import debs as apt
@@ -84,6 +84,22 @@ def test_the_bootstrap_image_contains_unpacked_packages_and_a_repository(
     assert f"repository/{packages.packages[0].sha256}.deb" in members
     assert "Package: tool\nVersion: 1.0\n" in text
     assert f"SHA256: {packages.packages[0].sha256}\n" in text
+
+
+@pytest.mark.attack(
+    what="a stored Debian package is exchanged for one of equal size and time",
+    before="the base was made from it",
+    after="every package is hashed before the base is made; the exchanged one is removed and refused",
+)
+@pytest.mark.parametrize("kind", ["packages", "bootstrap"])
+def test_an_exchanged_package_is_refused(packages: rootfs.Packages, store: Store, kind: str) -> None:
+    path = store.path(getattr(packages, kind)[-1].sha256)
+    found, data = path.stat(), path.read_bytes()
+    path.write_bytes(data.replace(b"#!", b"!#").replace(b"2.0\n", b"2.1\n"))
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with pytest.raises(FetchError, match="changed on the disk"):
+        rootfs.write_bootstrap(io.BytesIO(), packages, store)
+    assert not path.exists()
 
 
 def test_the_release_file_pins_its_index(sha256: Sha256) -> None:

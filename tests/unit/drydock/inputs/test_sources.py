@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import FetchError, InputError
-from drydock.inputs import sources
+from drydock.inputs import commits, packs, sources, trees
 from drydock.inputs.store import Store
 from drydock.inputs.wheels import Environment
 from drydock.model.locked import LockedSource, LockedWheel
@@ -195,7 +196,7 @@ def test_the_repository_of_a_git_hook_is_not_touched(repository: Path, store: St
 
 def test_a_missing_commit_is_named(repository: Path, store: Store) -> None:
     lost = LockedSource(name="app", repository=repository.as_uri(), commit="1" * 40, source="a test")
-    with pytest.raises(FetchError, match="app: origin 1111111"):
+    with pytest.raises(FetchError, match=r"app: .*1111111"):
         sources.folder(lost, TARGET, store)
 
 
@@ -204,3 +205,369 @@ def test_two_concurrent_checkouts_give_one_folder(repository: Path, store: Store
         first, second = pool.map(lambda _: checked_out(repository, store), range(2))
     assert first == second
     assert (first / "setup.py").is_file()
+
+
+# --- attacks and faults ---------------------------------------------------------------------------------------------
+
+
+def commit_of(repository: Path) -> LockedSource:
+    return LockedSource(
+        name="app", repository=repository.as_uri(), commit=git(repository, "rev-parse", "HEAD"), source="a test"
+    )
+
+
+@pytest.mark.attack(
+    what="a file in the unpacked source tree of a commit is changed, added, made executable or linked elsewhere",
+    before="the build compiled it, and so did verify",
+    after="the tree is compared with the commit before each use and unpacked again",
+)
+@pytest.mark.parametrize("change", ["content", "same size and time", "new file", "mode", "link", "whole folder"])
+def test_a_changed_tree_of_a_commit_is_unpacked_again(repository: Path, store: Store, change: str) -> None:
+    folder = checked_out(repository, store)
+    before = folder.stat().st_mtime_ns
+    file, found = folder / "setup.py", (folder / "setup.py").stat()
+    if change == "content":
+        file.write_text("import evil\n")
+    elif change == "same size and time":
+        file.write_text("print('TWO')\n")
+        os.utime(file, ns=(found.st_atime_ns, found.st_mtime_ns))
+    elif change == "new file":
+        (folder / "sitecustomize.py").write_text("import evil\n")
+    elif change == "mode":
+        file.chmod(0o755)
+    elif change == "link":
+        file.unlink()
+        file.symlink_to("/etc/passwd")
+    else:
+        folder.rename(folder.with_name("elsewhere"))
+        folder.symlink_to("elsewhere")
+        file.write_text("import evil\n")
+    repository.rename(repository.parent / "gone")
+
+    again = sources.folder(pinned_as(folder.name), TARGET, store)
+    assert again == folder
+    assert not folder.is_symlink()
+    assert sorted(path.name for path in folder.iterdir()) == ["run.sh", "setup.py"]
+    assert (folder / "setup.py").read_bytes() == b"print('two')\n"
+    assert (file.lstat().st_mode, file.lstat().st_mtime_ns) == (found.st_mode, found.st_mtime_ns)
+    assert folder.stat().st_mtime_ns == before
+
+
+def pinned_as(commit: str) -> LockedSource:
+    return LockedSource(name="app", repository="file:///nowhere", commit=commit, source="a test")
+
+
+@pytest.mark.attack(
+    what="objects of another commit are stored under the commit of a lock",
+    before="a tree was trusted by the name of its folder",
+    after="git computes the ids again: refused, removed and fetched again by the next run",
+)
+def test_objects_of_another_commit_prove_nothing(repository: Path, store: Store) -> None:
+    checked_out(repository, store)
+    (repository / "setup.py").write_text("import evil\n")
+    git(repository, "commit", "--quiet", "--all", "--message", "evil")
+    planted, evil = commit_of(repository), git(repository, "rev-parse", "HEAD~1")
+    packs.path(str(planted.commit), store).write_bytes(packs.path(evil, store).read_bytes())
+
+    assert not packs.proves("app", str(planted.commit), Store(store.home), os.environ)
+    assert not packs.path(str(planted.commit), store).exists()
+    assert (sources.folder(planted, TARGET, store) / "setup.py").read_text() == "import evil\n"
+
+
+@pytest.mark.attack(
+    what="a byte of the stored objects of a commit is changed",
+    before="not staged: trees were kept unpacked",
+    after="refused, removed and fetched again by the next run",
+)
+def test_a_damaged_pack_is_noticed_and_fetched_again(repository: Path, store: Store) -> None:
+    pin = commit_of(repository)
+    folder = sources.folder(pin, TARGET, store)
+    pack = packs.path(str(pin.commit), store)
+    data = bytearray(pack.read_bytes())
+    data[len(data) // 2] ^= 1
+    pack.write_bytes(data)
+
+    with pytest.raises(FetchError, match="not the objects of commit") as caught:
+        sources.folder(pin, TARGET, store)
+    assert "run the same command" in caught.value.hint
+    assert sources.folder(pin, TARGET, store) == folder
+
+
+@pytest.mark.parametrize("fault", ["killed", "absent"])
+def test_a_git_that_cannot_work_does_not_cost_the_stored_objects(
+    repository: Path, store: Store, tmp_path: Path, fault: str
+) -> None:
+    pin = commit_of(repository)
+    sources.folder(pin, TARGET, store)
+    if fault == "killed":
+        real = shutil.which("git")
+        script = f'#!/bin/sh\ncase "$*" in *index-pack*) kill -9 $$;; esac\nexec {real} "$@"\n'
+        (tmp_path / "git").write_text(script)
+        (tmp_path / "git").chmod(0o755)
+    with pytest.raises(FetchError, match=r"killed by signal 9|git is not installed"):
+        sources.folder(pin, TARGET, store, {"PATH": str(tmp_path)})
+    assert packs.proves("app", str(pin.commit), store, os.environ)
+
+
+def test_a_pack_that_lacks_a_submodule_is_refused(repository: Path, store: Store, tmp_path: Path) -> None:
+    outer = with_submodule(tmp_path / "outer", repository.as_uri())
+    checked_out(outer, store)
+    pack = packs.path(str(commit_of(outer).commit), store)
+    ids = git(outer, "rev-list", "--objects", "--no-object-names", "HEAD")
+    made = subprocess.run(
+        ["git", "pack-objects", "--stdout"], cwd=outer, input=ids.encode(), capture_output=True, check=True
+    )
+    other = Store(tmp_path / "other")
+    with pytest.raises(FetchError, match="not the objects of commit"):
+        packs.add("a bundle", pack.stem, [made.stdout], other)
+    assert not packs.path(pack.stem, other).exists()
+    packs.add("a bundle", pack.stem, [pack.read_bytes()], other)
+    repository.rename(tmp_path / "gone")
+    assert (sources.folder(pinned_as(pack.stem), TARGET, other) / "third_party/inner/setup.py").is_file()
+
+
+def with_submodule(folder: Path, url: str, **settings: str) -> Path:
+    inner = git(Path(url.removeprefix("file://")), "rev-parse", "HEAD")
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    for name, value in {"path": "third_party/inner", "url": url, **settings}.items():
+        git(folder, "config", "--file", ".gitmodules", f"submodule.inner.{name}", value)
+    git(folder, "add", ".gitmodules")
+    git(folder, "update-index", "--add", "--cacheinfo", f"160000,{inner},third_party/inner")
+    git(folder, "commit", "--quiet", "--message", "one")
+    return folder
+
+
+def test_a_submodule_that_upstream_does_not_update_stays_an_empty_folder(
+    repository: Path, store: Store, tmp_path: Path
+) -> None:
+    folder = checked_out(with_submodule(tmp_path / "outer", repository.as_uri(), update="none"), store)
+    assert list((folder / "third_party" / "inner").iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["ext::sh -c 'touch {mark}'", "--upload-pack=touch {mark}", "file://{repository}"])
+def test_the_address_of_a_submodule_runs_nothing(repository: Path, store: Store, tmp_path: Path, url: str) -> None:
+    mark = tmp_path / "mark"
+    outer = with_submodule(tmp_path / "outer", repository.as_uri())
+    git(outer, "config", "--file", ".gitmodules", "submodule.inner.url", url.format(mark=mark, repository=repository))
+    git(outer, "add", ".gitmodules")
+    git(outer, "commit", "--quiet", "--allow-empty", "--message", "two")
+    allowed = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_KEY_0": "protocol.ext.allow", "GIT_CONFIG_VALUE_0": "always"}
+    with pytest.raises(FetchError, match="app: "):
+        sources.folder(commit_of(outer), TARGET, store, {**os.environ, **allowed})
+    assert not mark.exists()
+
+
+@pytest.mark.attack(
+    what="a commit or a repository in the lock is an option of git",
+    before="the command ran on the build host",
+    after="a commit that is not 40 hexadecimal digits is refused, and git takes neither for an option",
+)
+@pytest.mark.parametrize(
+    ("repository", "commit"),
+    [("{upstream}", "--upload-pack=touch {mark};"), ("--upload-pack=touch {mark};", "1" * 40)],
+)
+def test_a_lock_runs_no_command(repository: str, commit: str, store: Store, tmp_path: Path) -> None:
+    mark = tmp_path / "mark"
+    (tmp_path / "upstream").mkdir()
+    git(tmp_path / "upstream", "init", "--quiet")
+    words = {"mark": mark, "upstream": tmp_path / "upstream"}
+    said = {"name": "app", "repository": repository.format(**words), "commit": commit.format(**words)}
+    pin = LockedSource.model_construct(**said, sdist=None, source="a record that skipped validation")
+    with pytest.raises((FetchError, InputError)):
+        sources.folder(pin, TARGET, store)
+    asked = SourceCode.model_construct(
+        name="app", repository=pin.repository, ref="--upload-pack=touch", source="as above"
+    )
+    with pytest.raises((FetchError, InputError)):
+        sources.ask(asked)
+    assert not mark.exists()
+
+
+def tree_of(folder: Path, *lines: str) -> str:
+    """Return the commit of a tree that `git add` would not make, in a new repository."""
+    folder.mkdir()
+    git(folder, "init", "--quiet")
+    blob = git_input(folder, "hash-object", "-w", "--stdin", data="evil\n")
+    text = "".join(f"{line.format(blob=blob)}\n" for line in lines).replace("  ", "\t")
+    tree = git_input(folder, "mktree", "--missing", data=text)
+    return git(folder, "commit-tree", tree, "-m", "one")
+
+
+def git_input(folder: Path, *words: str, data: str) -> str:
+    return subprocess.run(
+        ["git", *words], cwd=folder, input=data, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+@pytest.mark.parametrize("line", ["100644 blob {blob}  .git", "100644 blob {blob}  ..", "100644 blob {blob}  .GIT"])
+def test_a_commit_with_a_path_that_leads_out_is_refused(store: Store, tmp_path: Path, line: str) -> None:
+    commit = tree_of(tmp_path / "bad", line)
+    git(tmp_path / "bad", "update-ref", "HEAD", commit)
+    with pytest.raises(FetchError, match="lead out of its folder"):
+        sources.folder(commit_of(tmp_path / "bad"), TARGET, store)
+    assert not (store.home / "sources" / commit).exists()
+
+
+@pytest.mark.attack(
+    what="a commit of a few kilobytes names millions of files, or a small archive unpacks to gigabytes",
+    before="unpacked until the disk was full",
+    after="refused beyond a number of files, of bytes and of listed names",
+)
+@pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_BYTES", "LONGEST_LISTING", "MOST_MODULES"])
+def test_source_code_is_bounded(
+    repository: Path, store: Store, tmp_path: Path, limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = commits if hasattr(commits, limit) else trees
+    monkeypatch.setattr(module, limit, 1)
+    with pytest.raises(FetchError, match=r"more than (\d+ files or )?1 "):
+        checked_out(with_submodule(tmp_path / "outer", repository.as_uri()), store)
+    assert list((store.home / "store" / "git").glob("*.pack")) == []
+
+
+@pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_BYTES"])
+def test_a_source_distribution_is_bounded(
+    store: Store, tmp_path: Path, sha256: Callable[[bytes], str], limit: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, limit, 1)
+    with pytest.raises(FetchError, match="more than"):
+        sources.folder(archive_of(tmp_path, store, sha256, [("app/a", "", 9), ("app/b", "", 9)]), TARGET, store)
+
+
+def archive_of(
+    folder: Path,
+    store: Store,
+    sha256: Callable[[bytes], str],
+    members: list[tuple[str, str, int]],
+    kind: bytes = tarfile.SYMTYPE,
+) -> LockedSource:
+    """Store a source distribution of members: name, target if it is a link, size."""
+    archive = folder / "app-1.0.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, link, size in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.linkname, info.size = (kind, link, 0) if link else (tarfile.REGTYPE, "", size)
+            tar.addfile(info, io.BytesIO(bytes(size)))
+    data = archive.read_bytes()
+    store.add([data], sha256(data), archive.name)
+    wheel = LockedWheel(name="app", version="1.0", filename=archive.name, size=len(data), sha256=sha256(data))
+    return LockedSource(name="app", sdist=wheel, source="a test")
+
+
+@pytest.mark.attack(
+    what="a source distribution writes through a link of its own, or has a device or an endless header",
+    before="Python's data filter alone decided",
+    after="refused",
+)
+@pytest.mark.parametrize(
+    ("members", "kind"),
+    [
+        ([("app/x", ".", 0), ("app/x/setup.py", "", 1)], tarfile.SYMTYPE),
+        ([("app/a", "", 1), ("app/x", "a", 0), ("app/x", "", 1)], tarfile.SYMTYPE),
+        ([("app", ".", 0)], tarfile.SYMTYPE),
+        ([("app/x", "null", 0)], tarfile.CHRTYPE),
+        ([("app/x", "fifo", 0)], tarfile.FIFOTYPE),
+        ([("app/x", "/etc/passwd", 0)], tarfile.LNKTYPE),
+        ([("app/" + "a" * (2 << 20), "", 1)], tarfile.SYMTYPE),
+    ],
+    ids=["through", "over", "top", "device", "fifo", "hard link out", "header"],
+)
+def test_a_source_distribution_stays_in_its_folder(
+    store: Store,
+    tmp_path: Path,
+    sha256: Callable[[bytes], str],
+    members: list[tuple[str, str, int]],
+    kind: bytes,
+) -> None:
+    with pytest.raises(FetchError, match=r"cannot unpack|expected one folder"):
+        sources.folder(archive_of(tmp_path, store, sha256, members, kind), TARGET, store)
+    assert list((store.home / "sources").glob("[!.]*")) == []
+
+
+def test_half_an_archive_is_refused(store: Store, tmp_path: Path, sha256: Callable[[bytes], str]) -> None:
+    whole = archive_of(tmp_path, store, sha256, [("app/a", "", 9000)])
+    assert whole.sdist
+    data = store.path(whole.sdist.sha256).read_bytes()[:60]
+    store.add([data], sha256(data), "half")
+    half = whole.sdist.model_copy(update={"sha256": sha256(data), "size": len(data)})
+    with pytest.raises(FetchError, match="cannot unpack"):
+        sources.folder(LockedSource(name="app", sdist=half, source="a test"), TARGET, store)
+
+
+@pytest.mark.attack(
+    what="a tree is planted under the hash of a source distribution",
+    before="it was used, whatever the archive with that hash contains",
+    after="the archive is hashed and unpacked afresh; another tree is replaced",
+)
+def test_a_planted_tree_of_a_source_distribution_is_replaced(
+    store: Store, tmp_path: Path, sha256: Callable[[bytes], str]
+) -> None:
+    source = distribution(tmp_path, store, sha256, {"app-1.0/setup.py": ""})
+    assert source.sdist
+    planted = store.home / "sources" / source.sdist.sha256
+    planted.mkdir(parents=True)
+    (planted / "setup.py").write_text("import evil\n")
+    assert sources.folder(source, TARGET, store) == planted
+    assert (planted / "setup.py").read_bytes() == b""
+
+
+@pytest.mark.attack(
+    what="the stored archive of a source distribution is exchanged for one of equal size and time",
+    before="unpacked without another look at its hash",
+    after="hashed before each unpacking, removed and refused",
+)
+def test_an_exchanged_source_distribution_is_refused(
+    store: Store, tmp_path: Path, sha256: Callable[[bytes], str]
+) -> None:
+    source = distribution(tmp_path, store, sha256, {"app-1.0/setup.py": ""})
+    assert source.sdist
+    path = store.path(source.sdist.sha256)
+    found, data = path.stat(), bytearray(path.read_bytes())
+    data[4:8] = b"\1\2\3\4"  # the time in gzip's header: the archive stays a valid one
+    path.write_bytes(data)
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    with pytest.raises(FetchError, match="changed on the disk"):
+        sources.folder(source, TARGET, store)
+    assert not path.exists()
+
+
+def test_a_pack_does_not_depend_on_how_the_server_packs(repository: Path, tmp_path: Path) -> None:
+    pin, stores = commit_of(repository), (Store(tmp_path / "one"), Store(tmp_path / "two"))
+    first = sources.fetch(pin, TARGET, stores[0])
+    git(repository, "-c", "pack.compression=0", "repack", "-adfq")
+    assert sources.fetch(pin, TARGET, stores[1]).read_bytes() == first.read_bytes()
+
+
+def test_a_tree_always_has_the_same_modes_and_times(repository: Path, tmp_path: Path) -> None:
+    folders = []
+    for name, umask in (("one", 0o077), ("two", 0o000)):
+        before = os.umask(umask)
+        try:
+            folders.append(checked_out(repository, Store(tmp_path / name)))
+        finally:
+            os.umask(before)
+    assert trees.same(*folders)
+    (folders[0] / "setup.py").touch()
+    assert not trees.same(*folders)
+
+
+def test_another_commit_gives_its_files_another_time(repository: Path, store: Store) -> None:
+    first = checked_out(repository, store)
+    git(repository, "commit", "--quiet", "--allow-empty", "--message", "three")
+    second = checked_out(repository, store)
+    assert (first / "setup.py").stat().st_mtime != (second / "setup.py").stat().st_mtime
+
+
+@pytest.mark.parametrize(
+    ("base", "url", "expected"),
+    [
+        ("https://h.example/a/b.git", "../c.git", "https://h.example/a/c.git"),
+        ("https://h.example/a/b/", "../../x/y", "https://h.example/x/y"),
+        ("https://h.example/a/b", "./c", "https://h.example/a/b/c"),
+        ("git@h.example:a/b.git", "../c", "git@h.example:a/c"),
+        ("git@h.example:b.git", "../c", "git@h.example:c"),
+        ("https://h.example/a/", "https://o.example/c", "https://o.example/c"),
+    ],
+)
+def test_a_relative_submodule_belongs_to_its_repository(base: str, url: str, expected: str) -> None:
+    assert commits.joined(base, url) == expected

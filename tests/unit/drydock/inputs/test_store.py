@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.core.errors import DiskFullError, FetchError
+from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.inputs.store import Store, whole_folder
 from tests.support.small_disk import small_disk
 
@@ -50,6 +50,72 @@ def test_a_changed_file_is_removed_and_named(store: Store, sha256: Sha256) -> No
         store.folder({"a.whl": sha256(DATA)})
     assert not path.exists()
     assert list((store.home / "contexts").iterdir()) == []
+
+
+@pytest.mark.attack(
+    what="a stored wheel, package or archive is overwritten with bytes of equal length, or with a link",
+    before="it counted as present until something read it",
+    after="it counts as missing and is fetched again",
+)
+@pytest.mark.parametrize("link", [False, True])
+def test_a_changed_file_of_equal_size_counts_as_missing_and_is_replaced(
+    store: Store, sha256: Sha256, tmp_path: Path, link: bool
+) -> None:
+    path = store.add([DATA], sha256(DATA), "a.whl")
+    (tmp_path / "other").write_bytes(DATA.swapcase())
+    if link:
+        path.unlink()
+        path.symlink_to(tmp_path / "other")
+    else:
+        path.write_bytes(DATA.swapcase())
+    assert not store.has(sha256(DATA), len(DATA))
+    assert store.add([DATA], sha256(DATA), "a.whl").read_bytes() == DATA
+    assert store.has(sha256(DATA), len(DATA))
+    assert not path.is_symlink()
+    assert (tmp_path / "other").read_bytes() == DATA.swapcase()
+
+
+def test_a_copied_store_that_lost_its_times_is_whole(store: Store, sha256: Sha256) -> None:
+    path = store.add([DATA], sha256(DATA), "a.whl")
+    before = path.stat().st_mtime
+    os.utime(path)
+    assert store.has(sha256(DATA), len(DATA))
+    assert path.stat().st_mtime == before
+
+
+@pytest.mark.attack(
+    what="a link or an executable file is put into the folder of a build context",
+    before="the build saw it",
+    after="the folder is made again",
+)
+@pytest.mark.parametrize("change", ["link to a folder", "link to the file", "mode"])
+def test_a_changed_context_is_made_again(store: Store, sha256: Sha256, change: str) -> None:
+    stored = store.add([DATA], sha256(DATA), "a.whl")
+    folder = store.folder({"a.whl": sha256(DATA)}, {"list": b"a"})
+    if change == "link to a folder":
+        (folder / "more").symlink_to("/etc")
+    elif change == "link to the file":
+        (folder / "a.whl").unlink()
+        (folder / "a.whl").symlink_to(stored)
+    else:
+        (folder / "list").chmod(0o755)
+    assert store.folder({"a.whl": sha256(DATA)}, {"list": b"a"}) == folder
+    assert sorted(path.name for path in folder.iterdir()) == ["a.whl", "list"]
+    assert not (folder / "a.whl").is_symlink()
+    assert stat.S_IMODE((folder / "list").stat().st_mode) == 0o644
+
+
+@pytest.mark.attack(
+    what="a file name in a lock leads out of the folder of a build context",
+    before="a file of the build host was overwritten",
+    after="refused",
+)
+@pytest.mark.parametrize("name", ["../../evil", "/etc/evil", "a/../../evil", ""])
+def test_a_name_that_leads_out_of_a_context_is_refused(store: Store, sha256: Sha256, name: str) -> None:
+    store.add([DATA], sha256(DATA), "a.whl")
+    with pytest.raises(InputError, match="not the name of a file below"):
+        store.folder({name: sha256(DATA)})
+    assert not (store.home / "contexts").exists()
 
 
 def test_a_partial_file_is_resumed(store: Store, sha256: Sha256) -> None:
@@ -111,6 +177,12 @@ def test_an_interrupted_folder_is_removed(tmp_path: Path) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         half()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failure_that_looks_like_a_faster_run_is_not_hidden(tmp_path: Path) -> None:
+    with pytest.raises(FileExistsError), whole_folder(tmp_path / "final") as temporary:
+        temporary.mkdir()
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,0 +1,119 @@
+"""Runs git: with the user's configuration to reach a repository, and without any to read what came from it. IO."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import IO, NamedTuple
+
+from drydock.config.access import redact
+from drydock.config.mirrors import git_environment, read_mirrors
+from drydock.core.errors import DiskFullError, FetchError
+
+TIMEOUT = 1800
+"""Seconds for one git command: fetching PyTorch takes minutes on a slow connection."""
+SETTINGS = (
+    *("-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=false"),
+    *("-c", "protocol.ext.allow=never", "-c", "protocol.fd.allow=never"),
+)
+"""No setting of the user's may run a hook or a clean-up; no address may be a command (`ext::…`)."""
+REPOSITORY_VARIABLES = frozenset(
+    f"GIT_{name}"
+    for name in ("DIR", "WORK_TREE", "INDEX_FILE", "COMMON_DIR", "OBJECT_DIRECTORY", "ALTERNATE_OBJECT_DIRECTORIES",
+                 "NAMESPACE", "PREFIX", "SHALLOW_FILE", "GRAFT_FILE", "CEILING_DIRECTORIES")
+)  # fmt: skip
+"""Variables that a git hook sets; with them, git would work in the hook's repository."""
+LARGEST_ALLOCATION = str(4 << 30)
+"""Bytes that git may allocate at once, so that a small pack cannot fill the memory."""
+
+
+class UnprovenError(FetchError):
+    """Git refuses objects, or lacks some; a git that is missing or too slow is another error."""
+
+
+class BareRepository(NamedTuple):
+    """A temporary bare repository, in which git reads no other configuration and runs no program but itself."""
+
+    folder: Path
+    name: str
+    """Name of the source code, for messages."""
+    search: str
+    """PATH."""
+
+    def run(self, *words: str, data: bytes = b"", output: IO[bytes] | None = None, tree: Path | None = None) -> bytes:
+        """Run git; with `tree`, on the files of that folder. Raises FetchError or DiskFullError."""
+        env = self.environment | ({"GIT_WORK_TREE": str(tree)} if tree else {})
+        return run(words, self.name, env, cwd=tree or self.folder, data=data, output=output)
+
+    def read(self, limit: int, *words: str) -> bytes:
+        """Return at most `limit` bytes that git prints. Raises FetchError if there are more, or if git fails."""
+        command, said = ["git", *SETTINGS, *words], f"{self.name}: git {words[0]} {words[-1]}"
+        out, err = subprocess.PIPE, subprocess.DEVNULL
+        with subprocess.Popen(command, cwd=self.folder, env=self.environment, stdout=out, stderr=err) as process:
+            printed = process.stdout.read(limit + 1) if process.stdout else b""
+            if len(printed) > limit:
+                process.kill()
+                raise FetchError(f"{said}: printed more than {limit} bytes")
+        _refuse_signal(said, process.returncode)
+        if process.returncode:
+            raise UnprovenError(f"{said}: objects are missing")
+        return printed
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Return the variables of such a git."""
+        nowhere = {"HOME": "/nonexistent", "GIT_CONFIG_GLOBAL": os.devnull}
+        alone = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_ALLOC_LIMIT": LARGEST_ALLOCATION}
+        return {**nowhere, **alone, "PATH": self.search, "LC_ALL": "C", "GIT_DIR": str(self.folder)}
+
+
+def network_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment in which git reaches a repository as the user configured it, and asks nothing."""
+    variables = {name: value for name, value in env.items() if name not in REPOSITORY_VARIABLES}
+    variables |= git_environment(read_mirrors(env), env)
+    return variables | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def run(
+    words: Iterable[str],
+    name: str,
+    env: Mapping[str, str],
+    *,
+    cwd: Path | None = None,
+    data: bytes = b"",
+    output: IO[bytes] | None = None,
+) -> bytes:
+    """Run git; raise FetchError with the last line of its error output, or DiskFullError."""
+    command = ["git", *SETTINGS, *words]
+    said = " ".join(redact(word) if "://" in word else word for word in command[-2:])
+    out, err = output or subprocess.PIPE, subprocess.PIPE
+    try:
+        done = subprocess.run(
+            command, env=env, cwd=cwd, input=data, stdout=out, stderr=err, check=False, timeout=TIMEOUT, umask=0o022
+        )
+    except FileNotFoundError as error:
+        raise FetchError(f"{name}: git is not installed", hint="apt-get install git") from error
+    except subprocess.TimeoutExpired as error:
+        raise FetchError(f"{name}: no answer from git within {TIMEOUT} s: {said}") from error
+    _refuse_signal(f"{name}: {said}", done.returncode)
+    if done.returncode:
+        _refuse(f"{name}: {said}", done.stderr.decode(errors="replace").strip() or f"exit {done.returncode}")
+    return done.stdout or b""
+
+
+def _refuse_signal(where: str, status: int) -> None:
+    """Raise FetchError if something killed git, which says nothing about the objects."""
+    if status < 0:
+        raise FetchError(f"{where}: git was killed by signal {-status}", hint="run the same command again")
+
+
+def _refuse(where: str, output: str) -> None:
+    message = re.sub(r"//[^/\s@]+@", "//", output.splitlines()[-1])
+    if "No space left on device" in output:
+        raise DiskFullError(f"{where}: {message}", hint="free some space and run the same command again")
+    raise UnprovenError(
+        f"{where}: {message}", hint="to use a mirror, set `git` in mirrors.yaml or git's own url.<mirror>.insteadOf"
+    )

@@ -1,0 +1,142 @@
+"""Folders of source code: unpacked within bounds, always with the same modes and times, and compared. IO."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+import os
+import posixpath
+import stat
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
+
+from drydock.core.errors import FetchError
+from drydock.core.files import file_sha256
+from drydock.inputs.store import mtime_of
+
+MOST_FILES, MOST_BYTES = 500_000, 32 << 30
+"""Limits of one source tree, far above those that images are compiled from."""
+LONGEST_READ = 1 << 20
+"""Bytes that an archive's header may have; files are read in smaller pieces."""
+OLDEST = 315_619_200
+"""1980-01-02 in seconds: zip files, and so wheels, have no earlier times."""
+BROKEN = (tarfile.TarError, EOFError, zlib.error, ValueError, LookupError, OverflowError, RecursionError, OSError)
+"""What Python's tarfile raises for damaged archives and for links that lead nowhere or to themselves."""
+UNUSUAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+"""Errors of the disk, not of the archive."""
+
+
+class Budget:
+    """Counts the files and bytes of one source tree."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._files, self._bytes = name, 0, 0
+
+    def take(self, size: int) -> None:
+        """Count a file. Raises FetchError beyond the limits."""
+        self._files, self._bytes = self._files + 1, self._bytes + size
+        if self._files > MOST_FILES or self._bytes > MOST_BYTES:
+            raise FetchError(f"{self._name}: the source code has more than {MOST_FILES} files or {MOST_BYTES} bytes")
+
+
+def unpack(archive: Path, folder: Path, name: str) -> None:
+    """Unpack a source distribution into an empty folder, without its top-level folder.
+
+    Raises FetchError for a damaged archive, for a path or link that leads out of it, and beyond the limits.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        whole = Path(temporary)
+        try:
+            with (
+                gzip.open(archive) as plain,
+                tarfile.open(fileobj=cast("IO[bytes]", _Bounded(plain)), mode="r:") as tar,
+            ):
+                _extract(tar, whole, Budget(name))
+        except BROKEN as error:
+            if isinstance(error, OSError) and error.errno in UNUSUAL:
+                raise
+            raise FetchError(f"{name}: cannot unpack the source distribution: {error}") from error
+        inner = list(whole.iterdir())
+        if len(inner) != 1 or inner[0].is_symlink() or not inner[0].is_dir():
+            raise FetchError(f"{name}: found {len(inner)} entries in the source distribution, expected one folder")
+        for path in inner[0].iterdir():
+            path.rename(folder / path.name)
+
+
+def _opened(plain: gzip.GzipFile) -> tarfile.TarFile:
+    return tarfile.open(fileobj=cast("IO[bytes]", _Bounded(plain)), mode="r:")
+
+
+class _Bounded:
+    """An unpacked archive, of which only short pieces are read, up to the limit of a source tree."""
+
+    def __init__(self, file: gzip.GzipFile) -> None:
+        self._file = file
+        self.tell = file.tell
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= LONGEST_READ:
+            raise tarfile.ReadError(f"a header has more than {LONGEST_READ} bytes")
+        return self._file.read(size)
+
+    def seek(self, place: int) -> int:
+        if place > 2 * MOST_BYTES:
+            raise tarfile.ReadError(f"more than {MOST_BYTES} bytes")
+        return self._file.seek(place)
+
+
+def _extract(tar: tarfile.TarFile, folder: Path, budget: Budget) -> None:
+    """Unpack a tar file; nothing is written through one of its own links."""
+    links: set[PurePosixPath] = set()
+    for member in tar:
+        budget.take(member.size)
+        path = PurePosixPath(posixpath.normpath(member.name))
+        if links & {path, *path.parents} or (member.islnk() and PurePosixPath(member.linkname) in links):
+            raise tarfile.ReadError(f"{member.name} leads through a link")
+        if member.issym():
+            links.add(path)
+        tar.extract(member, folder, filter="data")
+
+
+def settle(folder: Path, key: str) -> None:
+    """Give all files of a folder modes and times that depend on nothing but the id of the source code, in hexadecimal.
+
+    One time for all: `make` finds nothing out of date. Another time for another source: BuildKit takes a file of equal
+    path, size and time for unchanged.
+    """
+    time = OLDEST + mtime_of(key)
+    for path, found in _walk(folder):
+        if not stat.S_ISLNK(found.st_mode):
+            path.chmod(0o755 if stat.S_ISDIR(found.st_mode) or found.st_mode & stat.S_IXUSR else 0o644)
+        os.utime(path, (time, time), follow_symlinks=False)
+    os.utime(folder, (time, time))
+
+
+def same(first: Path, second: Path) -> bool:
+    """Tell whether two folders have the same files: names, kinds, modes, times and bytes."""
+    return _described(first) == _described(second)
+
+
+def _described(folder: Path) -> dict[Path, tuple[int, int, str]]:
+    return {
+        path.relative_to(folder): (found.st_mode, found.st_mtime_ns, _content(path, found.st_mode))
+        for path, found in _walk(folder)
+    }
+
+
+def _content(path: Path, mode: int) -> str:
+    if stat.S_ISLNK(mode):
+        return str(path.readlink())
+    return file_sha256(path) if stat.S_ISREG(mode) else ""
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """Yield everything below a folder, what is in a folder before the folder itself; links are not followed."""
+    for parent, folders, files in os.walk(folder, topdown=False):
+        for name in (*files, *folders):
+            path = Path(parent, name)
+            yield path, path.lstat()
