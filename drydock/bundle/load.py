@@ -20,7 +20,18 @@ from pydantic import ValidationError
 
 from drydock.attest import signing
 from drydock.build import build
-from drydock.build.job import ARCHITECTURES, BuildOptions, image_name, layouts_folder, layouts_lock, prepare
+from drydock.build.job import (
+    ARCHITECTURES,
+    LOADED,
+    BuildOptions,
+    LoadedFrom,
+    image_name,
+    layouts_folder,
+    layouts_lock,
+    prepare,
+    read_loaded,
+    recorded_digest,
+)
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import not_included
@@ -34,11 +45,13 @@ from drydock.core.errors import (
     UntrustedError,
     nearest,
 )
+from drydock.core.files import dumps, write_atomically
 from drydock.core.paths import ROOT, cache_home
 from drydock.engine import daemon
 from drydock.inputs import fetch, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
-from drydock.model.record import Record
+from drydock.lock import lockfile
+from drydock.model.record import Record, dump
 from drydock.oci import layout as oci
 
 
@@ -65,6 +78,8 @@ class Loaded(Record):
     not_included: tuple[str, ...]
     signed: bool
     """Whether the signature was verified with --key."""
+    vouched: bool
+    """Whether --key or --digest vouched for the bundle, so that the attached documents were loaded."""
     seconds: float
 
 
@@ -87,8 +102,9 @@ DEFAULTS = LoadOptions()
 def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> Loaded:
     """Load a bundle.
 
-    Raises InputError, FetchError, UntrustedError, DiskFullError, or NotReproducibleError if this machine built another
-    image from the same inputs.
+    Attached documents are taken only if `--key` or `--digest` vouches for the bundle. Raises InputError, FetchError,
+    DiskFullError, UntrustedError for a bundle that is not the expected one or an image that is not the recorded one,
+    or NotReproducibleError if this machine built another image from the same inputs.
     """
     started = time.monotonic()
     archive = Archive(path)
@@ -98,8 +114,9 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
         _verify_signature(archive, options.key)
     bundle = read_bundle(archive)
     for image in bundle.images:
+        _check_recorded(image, root)
         _check_own_build(image)
-    loading = _Loading(archive, default_store())
+    loading = _Loading(archive, default_store(), vouched=bool(options.key or options.digest))
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
@@ -111,6 +128,7 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
         files_new=loading.files_new,
         not_included=tuple(line for image in bundle.images for line in not_included(image, loading.store)),
         signed=bool(options.key),
+        vouched=loading.vouched,
         seconds=round(time.monotonic() - started, 1),
     )
 
@@ -127,6 +145,11 @@ def report(loaded: Loaded) -> str:
         lines.append(
             f"the bundle was made from commit {loaded.origin.commit or 'unknown'}{changed}, which differs from this"
             " repository: check it out to `build` and `publish` its images"
+        )
+    if not loaded.vouched:
+        lines.append(
+            "nobody vouched for the bundle: its documents were not loaded, and `publish` takes only images whose digest"
+            " is recorded here; load it again with --key or --digest"
         )
     lines += [f"not included, supply it to rebuild: {line}" for line in loaded.not_included]
     return "\n".join(lines) + "\n"
@@ -174,16 +197,39 @@ def _valid_format(archive: Archive) -> Iterator[None]:
         raise InputError(f"{archive.path}: unsupported bundle format: {problem}") from error
 
 
+def _check_recorded(image: BundledImage, root: Path) -> None:
+    """Raise UntrustedError if this repository records another digest for the same inputs."""
+    path = lockfile.path_of(root, image.variant)
+    if not path.is_file():
+        return
+    recorded = recorded_digest(root, image.variant, lockfile.read_lock(path), image.platform, image.inputs_sha256)
+    if recorded not in (None, image.digest):
+        raise UntrustedError(
+            f"{image.variant} ({image.platform}): the bundle contains {image.digest}, expected {recorded}, which"
+            f" images/{image.variant} records for the same inputs",
+            hint="nothing was loaded; get the bundle again from its maker",
+        )
+
+
 def _check_own_build(image: BundledImage) -> None:
     """Raise NotReproducibleError if this machine built another image from the same inputs."""
     layout = _kept(image)
-    if layout.is_dir() and oci.read_digest(layout) != image.digest:
+    built = _digest_of(layout)
+    if built not in (None, image.digest):
         raise NotReproducibleError(
-            f"{image.variant} ({image.platform}): this machine built {oci.read_digest(layout)} from the same inputs,"
+            f"{image.variant} ({image.platform}): this machine built {built} from the same inputs,"
             f" the bundle contains {image.digest}",
             hint=f"`invoke verify --target {image.variant}` shows which one is reproducible; to use the bundle's image,"
             f" remove {layout}",
         )
+
+
+def _digest_of(layout: Path) -> str | None:
+    """Return the digest that a kept layout's index names; None if there is none, or its index is damaged."""
+    try:
+        return oci.read_digest(layout)
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def _kept(image: BundledImage) -> Path:
@@ -201,16 +247,25 @@ def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[
 
 
 def read_documents(archive: Archive, image: BundledImage) -> dict[str, bytes]:
-    """Return the documents attached to an image, by file name; skip types that only earlier versions attached."""
-    from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
+    """Return what only the machine that built an image can say of it, by file name.
 
+    `publish` makes the other documents from the layers. Raises UntrustedError for a document about another image.
+    """
+    from drydock.attest import brought  # noqa: PLC0415 - slow to import, needed by few verbs
+
+    about = brought.About(image.variant, image.platform, image.digest, image.inputs_sha256)
     found = {}
     for digest in image.documents:
         manifest = archive.json(digest)
-        media_type = manifest["artifactType"]
-        if media_type not in documents.RETIRED:
-            found[documents.FILE_NAMES[media_type]] = archive.data(manifest["layers"][0]["digest"])
-    return found
+        if manifest["artifactType"] not in brought.TYPES:
+            continue
+        if manifest["subject"]["digest"] != image.digest:
+            raise UntrustedError(
+                f"{archive.path}: document {digest} is about {manifest['subject']['digest']}, expected {image.digest}"
+            )
+        found[manifest["artifactType"]] = archive.data(manifest["layers"][0]["digest"])
+    brought.check(found, about)
+    return {brought.TYPES[media_type]: data for media_type, data in found.items()}
 
 
 def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, str], root: Path) -> LoadedImage:
@@ -245,8 +300,8 @@ def _same_inputs(image: BundledImage, root: Path) -> bool:
 class _Loading:
     """The state of one load."""
 
-    def __init__(self, archive: Archive, store: Store) -> None:
-        self.archive, self.store = archive, store
+    def __init__(self, archive: Archive, store: Store, *, vouched: bool) -> None:
+        self.archive, self.store, self.vouched = archive, store, vouched
         self.files_new = 0
 
     def check_free_space(self, bundle: Bundle) -> None:
@@ -272,18 +327,32 @@ class _Loading:
                 self._write_layout(layout, str(image.base), image.platform)
 
     def image(self, image: BundledImage) -> None:
-        """Keep the image as if this machine had built it, with the documents from the original build."""
-        from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
+        """Keep the image where this machine keeps its own, with the bundle it came from and that one's documents.
 
+        Raises FetchError if the bundle lacks a part of the image.
+        """
+        found = read_documents(self.archive, image) if self.vouched else {}
         final = _kept(image)
         with layouts_lock(image.variant, image.platform):
-            if final.is_dir():
+            if oci.sound(final):
+                known = read_loaded(final)
+                if known and self.vouched and not known.vouched:
+                    self._vouch(final, found)
                 return
-            with whole_folder(final) as layout:
+            with whole_folder(final, replace=True) as layout:
                 self._write_layout(layout, image.digest, image.platform)
-                (layout / documents.FOLDER).mkdir()
-                for name, data in read_documents(self.archive, image).items():
-                    (layout / documents.FOLDER / name).write_bytes(data)
+                if not oci.sound(layout):
+                    raise FetchError(f"{self.archive.path}: {image.digest}: a blob does not match its descriptor")
+                self._vouch(layout, found)
+
+    def _vouch(self, layout: Path, found: Mapping[str, bytes]) -> None:
+        """Write the documents beside a layout, and then from which bundle it came."""
+        from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
+
+        for name, data in found.items():
+            write_atomically(layout / documents.FOLDER / name, data)
+        loaded = LoadedFrom(bundle=self.archive.digest, vouched=self.vouched)
+        write_atomically(layout / LOADED, dumps(dump(loaded)))
 
     # --- missing content --------------------------------------------------------------------------------------------
 
@@ -292,7 +361,7 @@ class _Loading:
         for item in self.archive.json(image.inputs)["layers"]:
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
-        layouts = [] if _kept(image).is_dir() else [image.digest]
+        layouts = [] if oci.sized(_kept(image)) else [image.digest]
         if image.base and not fetch.image_folder(image.base, image.platform, self.store).is_dir():
             layouts.append(image.base)
         for digest in layouts:

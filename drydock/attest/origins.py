@@ -1,0 +1,161 @@
+"""Compares the bytes in an image's layers with what the lock and the repository pin. IO (reads only).
+
+A Debian base is compared whole: the digest in the lock is a function of its only layer. Files of wheels are compared
+with RECORD in the image, and RECORD with that of the pinned wheel. Bytecode is not compared: a rebuild shows it.
+Sources: the "Recording installed projects" and "Binary distribution format" pages of the Python packaging
+specifications.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+from types import ModuleType
+
+from drydock.attest.contents import ENVIRONMENT, PASSWD, ImageContents, read_record
+from drydock.build.job import Job, entrypoint_files
+from drydock.core.console import log
+from drydock.inputs import rootfs
+from drydock.inputs.store import Store, default_store
+from drydock.model.locked import LockedDebianBase, LockedWheel
+
+USER = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin\n"
+"""The line that the build adds to /etc/passwd."""
+ENTRYPOINTS = "opt/drydock/entrypoints/"
+METADATA = re.compile(r"([^/]+\.dist-info)/RECORD")
+INSTALLED = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"})
+"""Files of a metadata folder that the installer writes."""
+
+
+def problems(job: Job, found: ImageContents) -> tuple[str, ...]:
+    """Return a line for each file whose bytes are not those that lock and repository pin.
+
+    Raises FetchError if a wheel in the store was changed on the disk.
+    """
+    return (*_base(job, found), *_passwd(job, found), *_own(job, found), *_records(found), *_wheels(job, found))
+
+
+def _base(job: Job, found: ImageContents) -> Iterator[str]:
+    base = job.pins.base
+    if not isinstance(base, LockedDebianBase) or base.digest is None or not found.layers:
+        return
+    epoch = job.lock.source_date_epoch
+    digest = rootfs.digest_of(found.layers[0].sha256, found.layers[0].size, base.suite, job.platform, epoch)
+    if digest != base.digest:
+        yield f"layer 0: is the layer of base {digest}, expected {base.digest}"
+
+
+def _passwd(job: Job, found: ImageContents) -> Iterator[str]:
+    """Yield a line unless /etc/passwd is the base's with the image's user."""
+    below, text = found.replaced.get(PASSWD), found.texts.get(PASSWD, "")
+    if not isinstance(job.pins.base, LockedDebianBase) or (below is None and PASSWD not in found.files):
+        return
+    of_base = hashlib.sha256(text.removesuffix(USER).encode()).hexdigest()
+    if below is None or not text.endswith(USER) or of_base != below.sha256:
+        yield f"/{PASSWD}: is not the base's file with the line {USER.strip()}"
+
+
+def _own(job: Job, found: ImageContents) -> Iterator[str]:
+    """Yield the files of the entrypoint and the profile that are not this repository's."""
+    own = {f"{ENTRYPOINTS}{name}": data for name, data in entrypoint_files(job.root).items()}
+    own["opt/drydock/profile.json"] = (job.folder / "profile.json").read_bytes()
+    for path, data in own.items():
+        file = found.files.get(path)
+        if file is None or file.sha256 != hashlib.sha256(data).hexdigest():
+            yield f"/{path}: is not this repository's file"
+    for path in found.files:
+        if path.startswith(ENTRYPOINTS) and path not in own and _source(path) not in own:
+            yield f"/{path}: is not in this repository"
+
+
+def _records(found: ImageContents) -> Iterator[str]:
+    """Yield the files of the environment that differ from RECORD, and those that RECORD lists without a hash."""
+    for name, text in found.texts.items():
+        if not (name.startswith(ENVIRONMENT) and name.endswith(".dist-info/RECORD")):
+            continue
+        for path, sha256 in read_record(posixpath.dirname(name), text).items():
+            if path not in found.files or path.endswith("/RECORD"):
+                continue
+            if not sha256 and not _is_bytecode(path, found):
+                yield f"/{path}: has no hash in /{name}"
+            elif sha256 and found.files[path].sha256 != sha256:
+                yield f"/{path}: does not match its hash in /{name}"
+
+
+def _is_bytecode(path: str, found: ImageContents) -> bool:
+    return path.endswith(".pyc") and _source(path) in found.files
+
+
+def _source(path: str) -> str:
+    """Return the path of the source that a file with bytecode is made from."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder.removesuffix('/__pycache__')}/{name.partition('.')[0]}.py" if path.endswith(".pyc") else ""
+
+
+# --- pinned wheels --------------------------------------------------------------------------------------------------
+
+
+def _wheels(job: Job, found: ImageContents) -> Iterator[str]:
+    """Yield the files that are not those of the wheels in the lock, as far as the store has these."""
+    store, absent = default_store(), 0
+    site = f"{ENVIRONMENT}lib/python{job.variant.python}/site-packages"
+    for wheels in job.pins.layers.values():
+        for wheel in wheels:
+            if store.has(wheel.sha256, wheel.size):
+                yield from _wheel(job, found, site, wheel, store)
+            else:
+                absent += 1
+    if absent:
+        log(f"{job.variant.id}: {absent} wheels are not in the store: their files are compared with RECORD only")
+
+
+def _wheel(job: Job, found: ImageContents, site: str, wheel: LockedWheel, store: Store) -> Iterator[str]:
+    store.verify(wheel.sha256)
+    with zipfile.ZipFile(store.path(wheel.sha256)) as archive:
+        info = next(match[1] for match in map(METADATA.fullmatch, archive.namelist()) if match)
+        members = {_place(name, site): name for name in archive.namelist()}
+        pinned = read_record(f"{site}/{info}", archive.read(f"{info}/RECORD").decode())
+        installed = read_record(f"{site}/{info}", found.texts.get(f"{site}/{info}/RECORD", ""))
+        hashes = {_place(posixpath.relpath(path, site), site): sha256 for path, sha256 in pinned.items()}
+        for path in installed.keys() & found.files.keys():
+            if posixpath.basename(path) in INSTALLED or path.startswith(f"{ENVIRONMENT}bin/") or path.endswith(".pyc"):
+                continue
+            if path not in hashes:
+                yield f"/{path}: is not in {wheel.filename}"
+            elif found.files[path].sha256 != hashes[path] != "":
+                after = _stripped(job, wheel, posixpath.relpath(path, site), archive, members[path])
+                if after != found.files[path].sha256:
+                    yield f"/{path}: is not the file of {wheel.filename}"
+
+
+def _place(name: str, site: str) -> str:
+    """Return the path at which an installer puts a member of a wheel."""
+    folder, _, rest = name.partition("/")
+    if not folder.endswith(".data"):
+        return posixpath.normpath(posixpath.join(site, name))
+    kind, _, path = rest.partition("/")
+    places: Mapping[str, str] = {"purelib": site, "platlib": site, "data": ENVIRONMENT, "scripts": f"{ENVIRONMENT}bin"}
+    return posixpath.join(places.get(kind, f"{ENVIRONMENT}include"), path)
+
+
+def _stripped(job: Job, wheel: LockedWheel, name: str, archive: zipfile.ZipFile, member: str) -> str:
+    """Return the sha256 of a wheel's file without the symbols that the build strips; "" if it strips none."""
+    globs = [glob for trim in job.variant.trim if trim.distribution == wheel.name for glob in trim.strip]
+    if not any(fnmatchcase(name, glob) for glob in globs):
+        return ""
+    return hashlib.sha256(_trim(job.root).stripped(archive.read(member))).hexdigest()
+
+
+def _trim(root: Path) -> ModuleType:
+    """Return the build's own tool, as a module."""
+    spec = importlib.util.spec_from_file_location("drydock_trim", root / "templates" / "tools" / "trim.py")
+    assert spec and spec.loader  # noqa: S101 - the file is in the repository
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
