@@ -1,4 +1,4 @@
-"""The documents that come with a bundled image: what only the machine that built it can say. Checked here, signed later.
+"""Checks the documents that come with a bundled image: what only the machine that built it can say.
 
 `publish` makes every other document from the layers and this repository. Source: SLSA provenance v1, "Verifying
 artifacts": expected subject, predicate type and external parameters.
@@ -69,7 +69,9 @@ def _inputs(pins: LockedPlatform) -> str:
 def _statement_problems(found: Mapping[str, bytes], about: About) -> tuple[str, ...]:
     statement = json.loads(found[PROVENANCE])
     definition = statement["predicate"]["buildDefinition"]
-    locks = [item["digest"] for item in definition["resolvedDependencies"] if item.get("uri", "").endswith("/lock.json")]
+    locks = [
+        item["digest"] for item in definition["resolvedDependencies"] if item.get("uri", "").endswith("/lock.json")
+    ]
     expected = {
         "_type": (statement["_type"], provenance.STATEMENT),
         "predicateType": (statement["predicateType"], provenance.PREDICATE),

@@ -14,7 +14,6 @@ from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.variant import Variant
 
 
-
 class Component(NamedTuple):
     """A package, source tree, file or base image that is part of an image."""
 
@@ -102,8 +101,8 @@ def installed(contents: ImageContents, expected: Iterable[Component], inventory:
 def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) -> tuple[str, ...]:
     """Return a line for each difference between lock and image, and for each file of unknown origin.
 
-    A base image from a registry is identified by its digest: only what was added to it is compared. Nor can the files be
-    enumerated that a vendor's installer writes outside the environment.
+    A base image from a registry is identified by its digest: only what was added to it is compared. Nor is there a list
+    of the files that a vendor's installer writes outside the environment.
     """
     expected = {part.key for part in locked(variant, pins)}
     found = {component(package).key for package in contents.packages if _must_be_locked(package, pins, contents)}

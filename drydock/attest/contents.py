@@ -39,8 +39,8 @@ ENVIRONMENT = "opt/venv/"
 """The Python environment: everything that drydock adds to a base is installed here."""
 LONGEST = 4 << 20
 """Maximum size in bytes of a text that is kept."""
-PASSWD = "etc/passwd"
-GENERATED = (PASSWD,)
+USERS = "etc/passwd"
+GENERATED = (USERS,)
 """Files outside the base that the build writes and that belong to no package."""
 OWN = ("opt/drydock/entrypoints/", "opt/drydock/conversions/")
 """Folders that only drydock writes to."""
@@ -242,19 +242,19 @@ def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_record(info: str, text: str) -> dict[str, str]:
-    """Return the paths that the RECORD in a metadata folder lists, relative to the root, with their sha256 or "".
-
-    Raises ValueError for an invalid hash.
-    """
+    """Return the paths that the RECORD in a metadata folder lists, relative to the root, with their sha256 or ""."""
     site = posixpath.dirname(info)
     rows = (row for row in csv.reader(text.splitlines()) if row)
     return {posixpath.normpath(posixpath.join(site, row[0])): _hash("".join(row[1:2])) for row in rows}
 
 
 def _hash(text: str) -> str:
-    """Return RECORD's sha256=BASE64 as hexadecimal digits; other hashes count as none."""
+    """Return RECORD's sha256=BASE64 as hexadecimal digits; an invalid one unchanged, and other hashes as none."""
     kind, _, value = text.partition("=")
-    return base64.urlsafe_b64decode(f"{value}==").hex() if kind == "sha256" else ""
+    try:
+        return base64.urlsafe_b64decode(f"{value}==").hex() if kind == "sha256" else ""
+    except ValueError:
+        return text
 
 
 def _distribution(info: str) -> str:

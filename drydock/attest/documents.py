@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.attest import bom, brought, components, contents, licences, origins, provenance
-from drydock.attest.brought import LOCK, PROVENANCE
 from drydock.build.job import Job, read_loaded
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
@@ -17,6 +16,7 @@ from drydock.model.record import dump
 from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
 
+LOCK, PROVENANCE = brought.LOCK, brought.PROVENANCE
 RELEASE = "application/vnd.drydock.release.v1+json"
 PROOF = "application/vnd.drydock.proof.v1+json"
 LICENCES = "application/vnd.drydock.licences.v1+json"
@@ -54,7 +54,9 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
     """
     pins = job.pins
     found = contents.read_contents(manifest.content, partial(oci.blob, layout), components.base_layers(pins))
-    _check_lock(job, (*components.mismatches(job.variant, pins, found), *origins.problems(job, found)))
+    _check_lock(
+        job, (*components.mismatches(job.variant, pins, found), *origins.problems(job, found, oci.read_config(layout)))
+    )
     policy = licences.read_policy(job.root)
     inventory = licences.inventory(manifest.digest, found, policy)
     licences.enforce(inventory, policy)

@@ -17,28 +17,61 @@ from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-from drydock.attest.contents import ENVIRONMENT, PASSWD, ImageContents, read_record
+from drydock.attest.contents import ENVIRONMENT, USERS, ImageContents, read_record
+from drydock.build import render
 from drydock.build.job import Job, entrypoint_files
 from drydock.core.console import log
+from drydock.core.errors import StaleError
 from drydock.inputs import rootfs
 from drydock.inputs.store import Store, default_store
 from drydock.model.locked import LockedDebianBase, LockedWheel
+from drydock.oci.layout import PATH
 
 USER = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin\n"
 """The line that the build adds to /etc/passwd."""
+SYSTEM_PATH = PATH.removeprefix("PATH=")
 ENTRYPOINTS = "opt/drydock/entrypoints/"
 METADATA = re.compile(r"([^/]+\.dist-info)/RECORD")
 INSTALLED = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"})
 """Files of a metadata folder that the installer writes."""
 
 
-def problems(job: Job, found: ImageContents) -> tuple[str, ...]:
-    """Return a line for each file whose bytes are not those that lock and repository pin.
+def problems(job: Job, found: ImageContents, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a line for each file or setting that is not what lock and repository pin; `config` is the image's.
 
     Raises FetchError if a wheel in the store was changed on the disk.
     """
-    return (*_base(job, found), *_passwd(job, found), *_own(job, found), *_records(found), *_wheels(job, found))
+    return (
+        *_settings(job, config.get("config", {})),
+        *_base(job, found),
+        *_passwd(job, found),
+        *_own(job, found),
+        *_records(found),
+        *_wheels(job, found),
+    )
+
+
+def _settings(job: Job, config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield what a container of the image would be started with, where it is not what the Dockerfile says."""
+    expected = {
+        "Entrypoint": [job.variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"],
+        "Cmd": ["serve"],
+        "User": "10001:0",
+    }
+    for name, value in expected.items():
+        if config.get(name) != value:
+            yield f"config: {name} is {config.get(name)!r}, expected {value!r}"
+    if not isinstance(job.pins.base, LockedDebianBase):  # a vendor's base brings variables and labels of its own
+        return
+    dockerfile = (job.folder / "Dockerfile").read_text()
+    for setting in config.get("Env", []):
+        written = setting.replace(SYSTEM_PATH, "$PATH") if setting.startswith("PATH=") else setting
+        if not re.search(rf"^(?:ENV|   ) {re.escape(written)}(?: \\)?$", dockerfile, re.MULTILINE):
+            yield f"config: Env: {setting!r} is not in images/{job.variant.id}/Dockerfile"
+    if config.get("Labels") != render.labels(job.variant):
+        yield "config: Labels are not this repository's"
 
 
 def _base(job: Job, found: ImageContents) -> Iterator[str]:
@@ -53,12 +86,12 @@ def _base(job: Job, found: ImageContents) -> Iterator[str]:
 
 def _passwd(job: Job, found: ImageContents) -> Iterator[str]:
     """Yield a line unless /etc/passwd is the base's with the image's user."""
-    below, text = found.replaced.get(PASSWD), found.texts.get(PASSWD, "")
-    if not isinstance(job.pins.base, LockedDebianBase) or (below is None and PASSWD not in found.files):
+    below, text = found.replaced.get(USERS), found.texts.get(USERS, "")
+    if not isinstance(job.pins.base, LockedDebianBase) or (below is None and USERS not in found.files):
         return
     of_base = hashlib.sha256(text.removesuffix(USER).encode()).hexdigest()
     if below is None or not text.endswith(USER) or of_base != below.sha256:
-        yield f"/{PASSWD}: is not the base's file with the line {USER.strip()}"
+        yield f"/{USERS}: is not the base's file with the line {USER.strip()}"
 
 
 def _own(job: Job, found: ImageContents) -> Iterator[str]:
@@ -155,7 +188,8 @@ def _stripped(job: Job, wheel: LockedWheel, name: str, archive: zipfile.ZipFile,
 def _trim(root: Path) -> ModuleType:
     """Return the build's own tool, as a module."""
     spec = importlib.util.spec_from_file_location("drydock_trim", root / "templates" / "tools" / "trim.py")
-    assert spec and spec.loader  # noqa: S101 - the file is in the repository
+    if spec is None or spec.loader is None:
+        raise StaleError(f"{root}/templates/tools/trim.py: cannot be imported", hint="restore it with git")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -136,8 +136,8 @@ class Clock:
 
 def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool) -> None:
     if not no_cache and usable(job, oci.sound):
-        loaded = read_loaded(job.layout)
-        log(f"{job.variant.id}: up to date: {'loaded from a bundle of' if loaded else 'already built from'} the same inputs")
+        origin = "loaded from a bundle of" if read_loaded(job.layout) else "already built from"
+        log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
     have_foundation = not no_cache and oci.sound(job.foundation)
     unread = foundation.contexts(job.variant) if have_foundation else ()

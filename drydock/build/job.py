@@ -101,10 +101,10 @@ class Job:
         """Raise UntrustedError if another digest is recorded for the same inputs."""
         if self.recorded_digest not in (None, digest):
             raise UntrustedError(
-                f"{self.variant.id} ({self.platform}): the kept image is {digest}, expected {self.recorded_digest}, which"
-                f" images/{self.variant.id} records for the same inputs",
-                hint=f"`invoke build --target {self.variant.id} --no-cache` builds it again; `invoke verify` shows whether"
-                " this machine's BuildKit gives another digest",
+                f"{self.variant.id} ({self.platform}): the kept image is {digest}, expected {self.recorded_digest},"
+                f" which images/{self.variant.id} records for the same inputs",
+                hint=f"`invoke build --target {self.variant.id} --no-cache` builds it again; `invoke verify` shows"
+                " whether this machine's BuildKit gives another digest",
             )
 
     @cached_property

@@ -18,7 +18,6 @@ from typing import IO, Any, NamedTuple, cast
 
 from pydantic import ValidationError
 
-from drydock.attest import signing
 from drydock.build import build
 from drydock.build.job import (
     ARCHITECTURES,
@@ -26,12 +25,11 @@ from drydock.build.job import (
     BuildOptions,
     LoadedFrom,
     image_name,
-    layouts_folder,
     layouts_lock,
     prepare,
     read_loaded,
-    recorded_digest,
 )
+from drydock.bundle.admit import check_own_build, check_recorded, kept, read_documents, verify_signature
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import not_included
@@ -41,7 +39,6 @@ from drydock.core.errors import (
     DrydockError,
     FetchError,
     InputError,
-    NotReproducibleError,
     UntrustedError,
     nearest,
 )
@@ -50,7 +47,6 @@ from drydock.core.paths import ROOT, cache_home
 from drydock.engine import daemon
 from drydock.inputs import fetch, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
-from drydock.lock import lockfile
 from drydock.model.record import Record, dump
 from drydock.oci import layout as oci
 
@@ -111,11 +107,11 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
     if options.digest and archive.digest != options.digest:
         raise UntrustedError(f"{path}: digest is {archive.digest}, expected {options.digest}")
     if options.key:
-        _verify_signature(archive, options.key)
+        verify_signature(archive, options.key)
     bundle = read_bundle(archive)
     for image in bundle.images:
-        _check_recorded(image, root)
-        _check_own_build(image)
+        check_recorded(image, root)
+        check_own_build(image)
     loading = _Loading(archive, default_store(), vouched=bool(options.key or options.digest))
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
@@ -155,17 +151,6 @@ def report(loaded: Loaded) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _verify_signature(archive: Archive, key: str) -> None:
-    """Raise UntrustedError unless the owner of a public key signed the index, which names every blob by digest."""
-    hint = "nothing was loaded; get the bundle again from its maker"
-    if not archive.signature:
-        raise UntrustedError(f"{archive.path}: not signed, but --key {key} requires a signature", hint=hint)
-    try:
-        signing.check_data(archive.index_bytes, archive.signature, key)
-    except UntrustedError as error:
-        raise UntrustedError(*(f"{archive.path}: {problem}" for problem in error.problems), hint=hint) from error
-
-
 def _add_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
     """Add the files that only their vendor may distribute to the store."""
     known = {name for image in bundle.images for name in image.supplied}
@@ -197,45 +182,6 @@ def _valid_format(archive: Archive) -> Iterator[None]:
         raise InputError(f"{archive.path}: unsupported bundle format: {problem}") from error
 
 
-def _check_recorded(image: BundledImage, root: Path) -> None:
-    """Raise UntrustedError if this repository records another digest for the same inputs."""
-    path = lockfile.path_of(root, image.variant)
-    if not path.is_file():
-        return
-    recorded = recorded_digest(root, image.variant, lockfile.read_lock(path), image.platform, image.inputs_sha256)
-    if recorded not in (None, image.digest):
-        raise UntrustedError(
-            f"{image.variant} ({image.platform}): the bundle contains {image.digest}, expected {recorded}, which"
-            f" images/{image.variant} records for the same inputs",
-            hint="nothing was loaded; get the bundle again from its maker",
-        )
-
-
-def _check_own_build(image: BundledImage) -> None:
-    """Raise NotReproducibleError if this machine built another image from the same inputs."""
-    layout = _kept(image)
-    built = _digest_of(layout)
-    if built not in (None, image.digest):
-        raise NotReproducibleError(
-            f"{image.variant} ({image.platform}): this machine built {built} from the same inputs,"
-            f" the bundle contains {image.digest}",
-            hint=f"`invoke verify --target {image.variant}` shows which one is reproducible; to use the bundle's image,"
-            f" remove {layout}",
-        )
-
-
-def _digest_of(layout: Path) -> str | None:
-    """Return the digest that a kept layout's index names; None if there is none, or its index is damaged."""
-    try:
-        return oci.read_digest(layout)
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
-
-
-def _kept(image: BundledImage) -> Path:
-    return layouts_folder(image.variant, image.platform) / image.inputs_sha256
-
-
 def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str, str]:
     """Return for each variant the platform to load into the engine: this machine's if included, else the first."""
     own = ARCHITECTURES.get(machine or platform.machine(), "")
@@ -244,28 +190,6 @@ def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[
         if image.platform == own or image.variant not in found:
             found[image.variant] = image.platform
     return found
-
-
-def read_documents(archive: Archive, image: BundledImage) -> dict[str, bytes]:
-    """Return what only the machine that built an image can say of it, by file name.
-
-    `publish` makes the other documents from the layers. Raises UntrustedError for a document about another image.
-    """
-    from drydock.attest import brought  # noqa: PLC0415 - slow to import, needed by few verbs
-
-    about = brought.About(image.variant, image.platform, image.digest, image.inputs_sha256)
-    found = {}
-    for digest in image.documents:
-        manifest = archive.json(digest)
-        if manifest["artifactType"] not in brought.TYPES:
-            continue
-        if manifest["subject"]["digest"] != image.digest:
-            raise UntrustedError(
-                f"{archive.path}: document {digest} is about {manifest['subject']['digest']}, expected {image.digest}"
-            )
-        found[manifest["artifactType"]] = archive.data(manifest["layers"][0]["digest"])
-    brought.check(found, about)
-    return {brought.TYPES[media_type]: data for media_type, data in found.items()}
 
 
 def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, str], root: Path) -> LoadedImage:
@@ -279,7 +203,7 @@ def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, 
     if platforms.get(image.variant) == image.platform:
         reference = image_name(image.variant, image.digest)
         daemon.ensure()
-        build.load_into_engine(_kept(image), reference)
+        build.load_into_engine(kept(image), reference)
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
@@ -332,7 +256,7 @@ class _Loading:
         Raises FetchError if the bundle lacks a part of the image.
         """
         found = read_documents(self.archive, image) if self.vouched else {}
-        final = _kept(image)
+        final = kept(image)
         with layouts_lock(image.variant, image.platform):
             if oci.sound(final):
                 known = read_loaded(final)
@@ -361,7 +285,7 @@ class _Loading:
         for item in self.archive.json(image.inputs)["layers"]:
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
-        layouts = [] if oci.sized(_kept(image)) else [image.digest]
+        layouts = [] if oci.sized(kept(image)) else [image.digest]
         if image.base and not fetch.image_folder(image.base, image.platform, self.store).is_dir():
             layouts.append(image.base)
         for digest in layouts:

@@ -270,10 +270,10 @@ def read_layout(job: Job, folder: Path) -> Layout:
         data = oci.blob(folder, digest).read_bytes()
         manifest = Manifest(data, index["manifests"][0]["mediaType"])
         if manifest.digest != digest:
-            raise RegistryError(
-                f"{folder}: the manifest is {manifest.digest}, expected {digest}: the file was changed on the disk",
-                hint=hint,
-            )
+            found = f"the manifest is {manifest.digest}, expected {digest}"
+            raise RegistryError(f"{folder}: {found}: the file was changed on the disk", hint=hint)
+        if (manifest.media_type, "manifests" in manifest.content) != (MANIFEST, False):
+            raise RegistryError(f"{folder}: expected an image's manifest, found {manifest.media_type}", hint=hint)
         layout = Layout(job, folder, manifest)
         for descriptor in layout.descriptors:
             check_file(layout.blob(descriptor["digest"]), descriptor["digest"])
