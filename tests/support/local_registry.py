@@ -14,20 +14,20 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
 from drydock.build import render
-from drydock.build.job import BuildOptions, entrypoint_files, prepare
+from drydock.build.job import BuildOptions, Job, entrypoint_files, prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
 from drydock.inputs import rootfs
 from drydock.lock import lockfile
-from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase, LockedPlatform, LockedWheel
+from drydock.model.locked import Lock, LockedDebianBase, LockedImage, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 from drydock.oci.layout import PATH
 from tests.support import layouts
@@ -45,6 +45,8 @@ CONFIG = {
     "User": "10001:0",
     "Env": [f"PATH=/opt/venv/bin:{PATH.removeprefix('PATH=')}", "HOME=/cache/home", "LANG=C.UTF-8"],
 }
+Change = Callable[[list[dict[str, bytes]], dict[str, Any]], None]
+"""What an attacker does to the layers (path → content) and to the settings of an image."""
 COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
 
 
@@ -89,11 +91,26 @@ class LocalRepository:
         assert found
         return found
 
-    def write_build(self, platform: str) -> None:
-        """Write an image to the folder in which the build keeps it."""
-        job = prepare(VARIANT, BuildOptions(platform=platform), root=self.root)
+    def job(self, platform: str) -> Job:
+        """Return the job of a platform."""
+        return prepare(VARIANT, BuildOptions(platform=platform), root=self.root)
+
+    def write_build(self, platform: str, change: Change = lambda *_: None) -> Path:
+        """Write an image to the folder in which the build keeps it, with changes by an attacker; return the folder."""
+        job = self.job(platform)
         folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / job.inputs_sha256
-        write_layout(folder, self._layers(job.lock.platforms[platform]), platform, render.labels(self.variant))
+        shutil.rmtree(folder, ignore_errors=True)
+        layers, config = self._layers(job.pins), {**CONFIG, "Labels": render.labels(self.variant)}
+        change(layers, config)
+        write_layout(folder, layers, platform, config)
+        return folder
+
+    def record(self, platform: str, digest: str) -> None:
+        """Write a digest into the lock as that of the current inputs."""
+        job = self.job(platform)
+        image = LockedImage(digest=digest, inputs_sha256=job.inputs_sha256, buildkit="v1", buildx="v1")
+        pins = {**job.lock.platforms, platform: job.pins.model_copy(update={"image": image})}
+        lockfile.write_lock(lockfile.path_of(self.root, VARIANT), job.lock.model_copy(update={"platforms": pins}))
 
     # --- how the repository is made ---------------------------------------------------------------------------------
 
@@ -144,12 +161,12 @@ class LocalRepository:
         return [_debian(pins.base), site, own]
 
 
-def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, labels: Mapping[str, str]) -> None:
+def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, settings: Mapping[str, Any]) -> None:
     """Write an OCI layout as BuildKit does; each layer is given as path → content."""
     tars = [_tar(files) for files in layers]
     system, _, architecture = platform.partition("/")
     diff_ids = [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in tars]
-    config: dict[str, Any] = {"os": system, "architecture": architecture, "config": {**CONFIG, "Labels": dict(labels)}}
+    config: dict[str, Any] = {"os": system, "architecture": architecture, "config": dict(settings)}
     config |= {"rootfs": {"type": "layers", "diff_ids": diff_ids}, "created": "2026-11-21T00:00:00Z"}
     described = [_blob(folder, "layer.v1.tar+zstd", zstandard.ZstdCompressor().compress(tar)) for tar in tars]
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": described}
