@@ -101,7 +101,8 @@ def held(layouts: Iterable[Path]) -> frozenset[str]:
     complete = _all_complete_manifests() or frozenset()
     blobs: set[str] = set()
     for layout in layouts:
-        with contextlib.suppress(FileNotFoundError):  # another run has removed it
+        # Another run has removed it, or it is damaged: then it tells nothing.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if oci.read_digest(layout) in complete:
                 blobs |= {item["digest"] for item in oci.descriptors(layout)}
     return frozenset(blobs)

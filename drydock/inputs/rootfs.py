@@ -109,7 +109,7 @@ def check_digest(layout: Path, expected: str, source: Packages) -> None:
 def _make(source: Packages, store: Store, final: Path) -> None:
     daemon.ensure()
     log(f"making the {source.suite} base from {len(source.packages)} packages")
-    with whole_folder(final) as layout:
+    with whole_folder(final, replace=True) as layout:
         layer = layout / "layer.tar"
         with _bootstrap_image(source, store) as image, layer.open("wb") as file:
             _run_mmdebstrap(image, source, file)
