@@ -49,7 +49,7 @@ class Attached(NamedTuple):
 def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
     """Return the documents about an image; lock and provenance of one that a vouched bundle brought came with it.
 
-    Raises LicenceError, and UntrustedError if image and lock differ, if nobody vouched for the image, or if the bill of
+    Raises LicenceError, and UntrustedError if image and lock differ, if no one vouched for the image, or if the bill of
     materials is not valid SPDX.
     """
     pins = job.pins
@@ -77,7 +77,7 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
 def _of_the_build(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, Attached]:
     """Return lock and provenance: of this machine's build, or those that a bundle brought, or that one brought none.
 
-    Raises UntrustedError for an image of a bundle that nobody vouched for, unless its digest is recorded.
+    Raises UntrustedError for an image of a bundle that no one vouched for, unless its digest is recorded.
     """
     loaded = read_loaded(layout)
     if loaded and not loaded.vouched and job.recorded_digest != manifest.digest:

@@ -42,7 +42,7 @@ class BuildOptions(NamedTuple):
 
 DEFAULTS = BuildOptions()
 LOADED = "loaded.json"
-"""File beside a kept layout that this machine did not build: from which bundle it came."""
+"""File next to a kept layout that this machine did not build: from which bundle it came."""
 
 
 class LoadedFrom(Record):

@@ -144,7 +144,7 @@ def report(loaded: Loaded) -> str:
         )
     if not loaded.vouched:
         lines.append(
-            "nobody vouched for the bundle: its documents were not loaded, and `publish` takes only images whose digest"
+            "no one vouched for the bundle: its documents were not loaded, and `publish` takes only images whose digest"
             " is recorded here; load it again with --key or --digest"
         )
     lines += [f"not included, supply it to rebuild: {line}" for line in loaded.not_included]
@@ -270,7 +270,7 @@ class _Loading:
                 self._vouch(layout, found)
 
     def _vouch(self, layout: Path, found: Mapping[str, bytes]) -> None:
-        """Write the documents beside a layout, and then from which bundle it came."""
+        """Write the documents next to a layout, and then from which bundle it came."""
         from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
         for name, data in found.items():

@@ -83,11 +83,11 @@ def test_an_image_that_is_not_the_recorded_one_is_not_loaded(sender: Sender) -> 
 )
 def test_documents_of_a_bundle_that_nobody_vouched_for_are_not_loaded(sender: Sender) -> None:
     file, digest = sender.bundle(lambda found: (*found, Attached(documents.PROOF, b'{"invented": true}')))
-    assert "nobody vouched for the bundle" in sender.load(file)
+    assert "no one vouched for the bundle" in sender.load(file)
     assert not list(sender.there.rglob("provenance.json"))
     with pytest.raises(UntrustedError, match=f"was loaded from bundle {digest}, for which neither"):
         sender.attached()
-    assert "nobody vouched" not in sender.load(file, digest=digest)
+    assert "no one vouched" not in sender.load(file, digest=digest)
     assert list(sender.attached()) == DOCUMENTS
 
 
