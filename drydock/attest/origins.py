@@ -24,14 +24,14 @@ from drydock.build import render
 from drydock.build.job import Job, entrypoint_files
 from drydock.core.console import log
 from drydock.core.errors import StaleError
-from drydock.inputs import rootfs
+from drydock.inputs import fetch, rootfs
 from drydock.inputs.store import Store, default_store
-from drydock.model.locked import LockedDebianBase, LockedWheel
-from drydock.oci.layout import PATH
+from drydock.model.locked import LockedDebianBase, LockedImageBase, LockedWheel
+from drydock.oci import layout as oci
 
 USER = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin\n"
 """The line that the build adds to /etc/passwd."""
-SYSTEM_PATH = PATH.removeprefix("PATH=")
+SYSTEM_PATH = oci.PATH.removeprefix("PATH=")
 ENTRYPOINTS = "opt/drydock/entrypoints/"
 METADATA = re.compile(r"([^/]+\.dist-info)/RECORD")
 INSTALLED = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"})
@@ -46,6 +46,7 @@ def problems(job: Job, found: ImageContents, config: Mapping[str, Any]) -> tuple
     return (
         *_settings(job, config.get("config", {})),
         *_base(job, found),
+        *_image_base(job, found),
         *_passwd(job, found),
         *_own(job, found),
         *_records(found),
@@ -82,6 +83,20 @@ def _base(job: Job, found: ImageContents) -> Iterator[str]:
     digest = rootfs.digest_of(found.layers[0].sha256, found.layers[0].size, base.suite, job.platform, epoch)
     if digest != base.digest:
         yield f"layer 0: is the layer of base {digest}, expected {base.digest}"
+
+
+def _image_base(job: Job, found: ImageContents) -> Iterator[str]:
+    """Yield a line if the lowest layers are not those of the base from a registry, as far as the store has it."""
+    base = job.pins.base
+    if not isinstance(base, LockedImageBase) or base.digest is None:
+        return
+    folder = fetch.image_folder(base.digest, job.platform, default_store())
+    if not oci.intact(folder) or oci.read_digest(folder) != base.digest:
+        log(f"{job.variant.id}: {base.reference} is not in the store: its layers are not compared")
+        return
+    expected = oci.diff_ids(folder, job.platform)
+    if [f"sha256:{layer.sha256}" for layer in found.layers[: len(expected)]] != expected:
+        yield f"the lowest {len(expected)} layers are not those of {base.reference}@{base.digest}"
 
 
 def _passwd(job: Job, found: ImageContents) -> Iterator[str]:

@@ -74,6 +74,18 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def diff_ids(folder: Path, platform: str) -> list[str]:
+    """Return the digests of the uncompressed layers of a layout's image; of an index, of the image for a platform."""
+    manifest = read_manifest(folder)
+    if "manifests" in manifest:
+        system, _, architecture = platform.partition("/")
+        own = {"os": system, "architecture": architecture}
+        item = next(item for item in manifest["manifests"] if own.items() <= item["platform"].items())
+        manifest = json.loads(blob(folder, item["digest"]).read_bytes())
+    config = json.loads(blob(folder, manifest["config"]["digest"]).read_bytes())
+    return [str(digest) for digest in config["rootfs"]["diff_ids"]]
+
+
 def descriptors(folder: Path) -> list[dict[str, Any]]:
     """Return the descriptors of a layout's manifest, its config and its layers."""
     manifest = read_manifest(folder)
