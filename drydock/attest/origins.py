@@ -56,14 +56,12 @@ def problems(job: Job, found: ImageContents, config: Mapping[str, Any]) -> tuple
 
 def _settings(job: Job, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield what a container of the image would be started with, where it is not what the Dockerfile says."""
-    expected = {
-        "Entrypoint": [job.variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"],
-        "Cmd": ["serve"],
-        "User": "10001:0",
-    }
-    for name, value in expected.items():
-        if config.get(name) != value:
-            yield f"config: {name} is {config.get(name)!r}, expected {value!r}"
+    program = [job.variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
+    found = {**config, "Healthcheck": config.get("Healthcheck", {}).get("Test")}
+    health = ["CMD", *program, "health"]
+    for name, value in {"Entrypoint": program, "Cmd": ["serve"], "User": "10001:0", "Healthcheck": health}.items():
+        if found.get(name) != value:
+            yield f"config: {name} is {found.get(name)!r}, expected {value!r}"
     if not isinstance(job.pins.base, LockedDebianBase):  # a vendor's base brings variables and labels of its own
         return
     dockerfile = (job.folder / "Dockerfile").read_text()

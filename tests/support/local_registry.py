@@ -43,6 +43,7 @@ CONFIG = {
     "Entrypoint": ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"],
     "Cmd": ["serve"],
     "User": "10001:0",
+    "Healthcheck": {"Test": ["CMD", "/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health"]},
     "Env": [f"PATH=/opt/venv/bin:{PATH.removeprefix('PATH=')}", "HOME=/cache/home", "LANG=C.UTF-8"],
 }
 Change = Callable[[list[dict[str, bytes]], dict[str, Any]], None]
