@@ -8,13 +8,10 @@ from typing import NamedTuple
 from packageurl import PackageURL
 from packaging.utils import canonicalize_name
 
-from drydock.attest.contents import ImageContents, Package
+from drydock.attest.contents import ENVIRONMENT, ImageContents, Package
 from drydock.attest.licences import Inventory
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.variant import Variant
-
-ENVIRONMENT = "opt/venv/"
-"""The Python environment: everything that drydock adds to a base is installed here."""
 
 
 class Component(NamedTuple):
@@ -104,13 +101,15 @@ def installed(contents: ImageContents, expected: Iterable[Component], inventory:
 def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) -> tuple[str, ...]:
     """Return a line for each difference between lock and image, and for each file of unknown origin.
 
-    A base image from a registry is identified by its digest: only what was added to it is compared.
+    A base image from a registry is identified by its digest: only what was added to it is compared. Nor is there a list
+    of the files that a vendor's installer writes outside the environment.
     """
     expected = {part.key for part in locked(variant, pins)}
     found = {component(package).key for package in contents.packages if _must_be_locked(package, pins, contents)}
     missing = [f"{_label(key)}: in the lock but not in the image" for key in sorted(expected - found)]
     extra = [f"{_label(key)}: in the image but not in the lock" for key in sorted(found - expected)]
-    strays = [path for path in contents.unaccounted() if _base_is_locked(pins) or path.startswith(ENVIRONMENT)]
+    everywhere = _base_is_locked(pins) and not any(item.install in ("run", "debs") for item in variant.supplied)
+    strays = [path for path in contents.unaccounted() if everywhere or path.startswith(("opt/drydock/", ENVIRONMENT))]
     return (*missing, *extra, *(f"/{path}: belongs to no package and no build step" for path in strays))
 
 
@@ -127,6 +126,11 @@ def _must_be_locked(package: Package, pins: LockedPlatform, contents: ImageConte
 def _base_is_locked(pins: LockedPlatform) -> bool:
     """Return whether the lock contains every package of the base."""
     return isinstance(pins.base, LockedDebianBase)
+
+
+def base_layers(pins: LockedPlatform) -> int:
+    """Return the number of layers of the base; 0 if the lock does not tell."""
+    return 1 if _base_is_locked(pins) else 0
 
 
 def _debs(pins: LockedPlatform) -> Iterator[Component]:

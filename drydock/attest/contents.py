@@ -7,14 +7,17 @@ the Python packaging specifications for RECORD.
 
 from __future__ import annotations
 
+import base64
 import csv
 import fnmatch
 import functools
 import hashlib
 import posixpath
+import re
 from collections.abc import Callable, Iterator, Mapping
 from email.parser import HeaderParser
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from packaging.utils import canonicalize_name
@@ -29,14 +32,26 @@ KEPT = (
     "*.dist-info/RECORD",
     "usr/share/doc/*/copyright",
     "opt/drydock/profile.json",
+    "etc/passwd",
 )
 """Files whose text is kept in memory."""
+ENVIRONMENT = "opt/venv/"
+"""The Python environment: everything that drydock adds to a base is installed here."""
 LONGEST = 4 << 20
 """Maximum size in bytes of a text that is kept."""
-GENERATED = ("etc/", "var/", "run/", "cache/", "tmp/", "root/", "usr/share/info/", "usr/share/mime/", "usr/local/")
-"""Folders in which maintainer scripts and the build generate files that belong to no package."""
-OWN = ("opt/drydock/", "opt/venv/bin/", "opt/venv/pyvenv.cfg", "opt/venv/lib64")
-"""Files that drydock installs, and files of the environment that Python's venv creates."""
+USERS = "etc/passwd"
+GENERATED = (USERS,)
+"""Files outside the base that the build writes and that belong to no package."""
+OWN = ("opt/drydock/entrypoints/", "opt/drydock/conversions/")
+"""Folders that only drydock writes to."""
+OWN_FILES = frozenset(
+    {f"opt/drydock/{name}" for name in ("profile.json", "vllm-flags.json", "environment.json")}
+    | {f"opt/venv/bin/{name}" for name in ("activate", "activate.csh", "activate.fish", "Activate.ps1")}
+    | {"opt/venv/pyvenv.cfg"}
+)
+"""Files that drydock writes, and files of the environment that Python's venv writes."""
+OWN_LINKS = re.compile(r"opt/venv/(?:bin/python[0-9.]*|lib64)")
+"""Links that Python's venv makes."""
 
 
 class File(NamedTuple):
@@ -78,30 +93,57 @@ class ImageContents(NamedTuple):
     files: Mapping[str, File]
     packages: tuple[Package, ...]
     owners: Mapping[str, str]
-    """File → deb:NAME, pypi:NAME, drydock, generated, or "" if the origin is unknown."""
+    """File → deb:NAME, pypi:NAME, drydock, generated, base, or "" if the origin is unknown."""
     texts: Mapping[str, str]
+    layers: tuple[layers.Uncompressed, ...] = ()
+    replaced: Mapping[str, File] = MappingProxyType({})
+    """Path → the file of a lower layer in whose place another one is."""
 
     def unaccounted(self) -> tuple[str, ...]:
         """Return the files that belong to no package and to no known step of the build."""
         return tuple(path for path, owner in self.owners.items() if not owner)
 
 
-def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> ImageContents:
-    """Return the contents of an image; `blob` returns a blob's file. Reads every layer once."""
+def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base_layers: int = 0) -> ImageContents:
+    """Return the contents of an image; `blob` returns a blob's file. Reads every layer once.
+
+    The lowest `base_layers` layers are known to be those of the base, so that whatever is in them belongs to it.
+    """
     files: dict[str, File] = {}
     texts: dict[str, str] = {}
-    for entry in layers.entries(manifest, blob):
+    replaced: dict[str, File] = {}
+    streams: list[layers.Uncompressed] = []
+    for entry in layers.entries(manifest, blob, streams.append):
         if entry.hides:
             layers.hide(files, entry)
+            if base_layers and not entry.path.startswith(ENVIRONMENT):  # no step of the build removes such files
+                files[entry.path] = File(entry.layer, 0, "", "", entry.info.mode)
         elif not entry.info.isdir():
+            if entry.path in files:
+                replaced[entry.path] = files[entry.path]
             files[entry.path] = _file(files, texts, entry)
     present = {path: text for path, text in texts.items() if path in files}
     packages = tuple(sorted((*debs(present), *_distributions(present)), key=lambda package: package[:5]))
-    return ImageContents(files, packages, owners(files, present), present)
+    owned = owners(files, present, base_layers)
+    return ImageContents(files, packages, owned, present, tuple(streams), replaced)
 
 
-def owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str]:
+def owners(files: Mapping[str, File], texts: Mapping[str, str], base_layers: int = 0) -> dict[str, str]:
     """Return the owner of each file. Pure."""
+    found = _owners(files, texts)
+    if not base_layers:
+        return found
+    return {path: _above_base(path, owner, files[path].layer < base_layers) for path, owner in found.items()}
+
+
+def _above_base(path: str, owner: str, of_base: bool) -> str:
+    """Return the owner of a file if the base is known: no step of the build changes a file of a Debian package."""
+    if of_base:
+        return owner or "base"
+    return "" if owner.startswith("deb:") and not path.endswith(".pyc") else owner
+
+
+def _owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str]:
     resolve = functools.cache(functools.partial(_resolve, {path: file.link for path, file in files.items()}))
     known = {resolve(path): f"deb:{name}" for name, path in _deb_files(texts)}
     known |= {resolve(path): f"pypi:{name}" for name, path in _wheel_files(texts)}
@@ -181,7 +223,7 @@ def _wheel_files(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     for path, text in texts.items():
         info = posixpath.dirname(path)
         if path.endswith(".dist-info/RECORD") and info not in bundled:
-            for listed in _record(info, text):
+            for listed in read_record(info, text):
                 yield _distribution(info), listed
 
 
@@ -192,17 +234,27 @@ def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
         if not record.endswith(".dist-info/RECORD"):
             continue
         owner = posixpath.dirname(record)
-        for path in _record(owner, text):
+        for path in read_record(owner, text):
             info = posixpath.dirname(path)
             if path.endswith(".dist-info/METADATA") and info != owner:
                 found[info] = _distribution(owner)
     return found
 
 
-def _record(info: str, text: str) -> list[str]:
-    """Return the paths that a RECORD lists, relative to the root of the file system."""
+def read_record(info: str, text: str) -> dict[str, str]:
+    """Return the paths that the RECORD in a metadata folder lists, relative to the root, with their sha256 or ""."""
     site = posixpath.dirname(info)
-    return [posixpath.normpath(posixpath.join(site, row[0])) for row in csv.reader(text.splitlines()) if row]
+    rows = (row for row in csv.reader(text.splitlines()) if row)
+    return {posixpath.normpath(posixpath.join(site, row[0])): _hash("".join(row[1:2])) for row in rows}
+
+
+def _hash(text: str) -> str:
+    """Return RECORD's sha256=BASE64 as hexadecimal digits; an invalid one unchanged, and other hashes as none."""
+    kind, _, value = text.partition("=")
+    try:
+        return base64.urlsafe_b64decode(f"{value}==").hex() if kind == "sha256" else ""
+    except ValueError:
+        return text
 
 
 def _distribution(info: str) -> str:
@@ -229,6 +281,6 @@ def _unlisted_owner(path: str, link: str, known: Mapping[str, str]) -> str:
         source = f"{folder.removesuffix('/__pycache__')}/{name.partition('.')[0]}.py"
         if source in known:
             return known[source]
-    if path.startswith(OWN):
+    if path.startswith(OWN) or path in OWN_FILES or (link and OWN_LINKS.fullmatch(path)):
         return "drydock"
-    return "generated" if path.startswith(GENERATED) or link.startswith("/etc/alternatives/") else ""
+    return "generated" if path in GENERATED or link.startswith("/etc/alternatives/") else ""

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from drydock.attest import bom, components, contents, licences, provenance, vex
-from drydock.build.job import Job
+from drydock.attest import bom, brought, components, contents, licences, origins, provenance, vex
+from drydock.build.job import Job, read_loaded
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
 from drydock.lock import lockfile, proof
@@ -16,11 +16,10 @@ from drydock.model.record import dump
 from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
 
-LOCK = "application/vnd.drydock.lock.v1+json"
+LOCK, PROVENANCE = brought.LOCK, brought.PROVENANCE
 RELEASE = "application/vnd.drydock.release.v1+json"
 PROOF = "application/vnd.drydock.proof.v1+json"
 LICENCES = "application/vnd.drydock.licences.v1+json"
-PROVENANCE = "application/vnd.in-toto+json"
 BOM = "application/spdx+json"
 VEX = "application/vnd.openvex+json"
 FILE_NAMES = {
@@ -33,8 +32,6 @@ FILE_NAMES = {
     VEX: "vex.openvex.json",
 }
 """Artifact type → file name."""
-RETIRED = frozenset({"application/vnd.cyclonedx+json"})
-"""Artifact types that earlier versions attached: bundles made then still contain them."""
 FOLDER = "attached"
 """Folder for the documents of a layout that was loaded from a bundle."""
 
@@ -52,37 +49,63 @@ class Attached(NamedTuple):
 
 
 def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
-    """Return the documents about an image; for an image loaded from a bundle, those that came with it.
+    """Return the documents about an image; lock and provenance of one that a vouched bundle brought came with it.
 
-    Raises LicenceError, and UntrustedError if image and lock differ or the bill of materials is not valid SPDX.
+    Raises LicenceError, and UntrustedError if image and lock differ, if no one vouched for the image, or if the bill of
+    materials is not valid SPDX.
     """
     pins = job.pins
-    found = contents.read_contents(manifest.content, partial(oci.blob, layout))
-    _check_lock(job, components.mismatches(job.variant, pins, found))
+    found = contents.read_contents(manifest.content, partial(oci.blob, layout), components.base_layers(pins))
+    _check_lock(
+        job, (*components.mismatches(job.variant, pins, found), *origins.problems(job, found, oci.read_config(layout)))
+    )
     policy = licences.read_policy(job.root)
     inventory = licences.inventory(manifest.digest, found, policy)
     licences.enforce(inventory, policy)
-    loaded = from_bundle(layout)
-    if loaded:
-        return loaded
+    lock, statement = _of_the_build(job, layout, manifest, subject)
     parts = (
         *components.installed(found, components.locked(job.variant, pins), inventory),
         *components.ingredients(pins),
     )
     return (
-        Attached(LOCK, lockfile.path_of(job.root, job.variant.id).read_bytes()),
+        lock,
         Attached(LICENCES, compact(dump(inventory)).encode()),
-        Attached(PROVENANCE, compact(provenance.statement(job, layout, manifest.digest, subject, os.environ)).encode()),
+        statement,
         _bom(job, manifest, parts),
         *statements(job, manifest, subject),
         *_proof(job),
     )
 
 
-def from_bundle(layout: Path) -> tuple[Attached, ...]:
-    """Return the documents of a layout that was loaded from a bundle, in the order in which they are attached."""
-    paths = {media_type: layout / FOLDER / name for media_type, name in FILE_NAMES.items()}
-    return tuple(Attached(media_type, path.read_bytes()) for media_type, path in paths.items() if path.is_file())
+def _of_the_build(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, Attached]:
+    """Return lock and provenance: of this machine's build, or those that a bundle brought, or that one brought none.
+
+    Raises UntrustedError for an image of a bundle that no one vouched for, unless its digest is recorded.
+    """
+    loaded = read_loaded(layout)
+    if loaded and not loaded.vouched and job.recorded_digest != manifest.digest:
+        raise UntrustedError(
+            f"{job.variant.id} ({job.platform}): {manifest.digest} was loaded from bundle {loaded.bundle}, for which"
+            " neither --key nor --digest vouched",
+            hint=f"load it again with --key or --digest, or `invoke build --target {job.variant.id} --no-cache`",
+        )
+    found = _brought(job, layout, manifest) if loaded and loaded.vouched else {}
+    if found:
+        return Attached(LOCK, found[LOCK]), Attached(PROVENANCE, found[PROVENANCE])
+    statement = provenance.statement(job, layout, manifest.digest, subject, os.environ)
+    return (
+        Attached(LOCK, lockfile.path_of(job.root, job.variant.id).read_bytes()),
+        Attached(PROVENANCE, compact(statement).encode()),
+    )
+
+
+def _brought(job: Job, layout: Path, manifest: Manifest) -> dict[str, bytes]:
+    """Return the documents that a bundle brought. Raises UntrustedError if they are about something else."""
+    paths = {media_type: layout / FOLDER / name for media_type, name in brought.TYPES.items()}
+    found = {media_type: path.read_bytes() for media_type, path in paths.items() if path.is_file()}
+    about = brought.About(job.variant.id, job.platform, manifest.digest, job.inputs_sha256)
+    brought.check(found, about, job.pins)
+    return found
 
 
 def release(digest: str, repository: str, tag: str) -> Attached:

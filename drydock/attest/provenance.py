@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from drydock.attest.components import ingredients, locked
 from drydock.build import plan
-from drydock.build.job import Job
+from drydock.build.job import Job, LoadedFrom, read_loaded
 from drydock.config import matrix
 from drydock.config.access import redact
 from drydock.model.locked import LockedDebianBase, LockedPlatform
@@ -25,6 +25,9 @@ STATEMENT = "https://in-toto.io/Statement/v1"
 PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:drydock:build:v1"
 """docs/publish.md describes its parameters."""
+LOADED_TYPE = "urn:drydock:loaded:v1"
+"""Of an image that this machine loaded from a bundle without provenance: it says nothing of the build."""
+UNKNOWN = "urn:drydock:builder:unknown"
 LOCAL = "urn:drydock:builder:local"
 """Builder outside a known CI; does not identify the machine."""
 
@@ -40,7 +43,13 @@ class Checkout(NamedTuple):
 
 
 def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return the statement about an image for one platform; always the same for one build."""
+    """Return the statement about an image for one platform; always the same for one build.
+
+    It says only what this machine did: of an image that it loaded from a bundle, it does not claim a build.
+    """
+    loaded = read_loaded(layout)
+    if loaded:
+        return _loaded_statement(job, loaded, digest, subject)
     origin = read_origin(job.root)
     return {
         "_type": STATEMENT,
@@ -68,6 +77,24 @@ def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[st
     }
 
 
+def _loaded_statement(job: Job, loaded: LoadedFrom, digest: str, subject: str) -> dict[str, Any]:
+    """Return the statement about an image whose digest is recorded here, but which another machine built."""
+    return {
+        "_type": STATEMENT,
+        "subject": [{"name": subject, "digest": {"sha256": digest.removeprefix("sha256:")}}],
+        "predicateType": PREDICATE,
+        "predicate": {
+            "buildDefinition": {
+                "buildType": LOADED_TYPE,
+                "externalParameters": {"variant": job.variant.id, "platform": job.platform},
+                "internalParameters": {"inputsSha256": job.inputs_sha256, "bundle": loaded.bundle},
+                "resolvedDependencies": _file_dependencies(job),
+            },
+            "runDetails": {"builder": {"id": UNKNOWN}, "byproducts": _byproducts(job.pins)},
+        },
+    }
+
+
 def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
     """Return all inputs of the build with their hashes: packages, base, sources, and files of the repository."""
     pins = job.lock.platforms[job.platform]
@@ -81,7 +108,7 @@ def dependencies(job: Job, origin: Checkout) -> list[dict[str, Any]]:
             found.append({"uri": part.purl, "digest": {"sha256": part.sha256}})
     if isinstance(pins.base, LockedDebianBase) and pins.base.digest:
         found.append({"name": "base", "digest": {"sha256": pins.base.digest.removeprefix("sha256:")}})
-    found += [{"uri": f"file:{name}", "digest": {"sha256": sha256}} for name, sha256 in _own_files(job).items()]
+    found += _file_dependencies(job)
     if origin.commit:
         found.append(
             {"uri": f"git+{origin.repository}" if origin.repository else "git", "digest": {"gitCommit": origin.commit}}
@@ -120,6 +147,10 @@ def _byproducts(pins: LockedPlatform) -> list[dict[str, Any]]:
     return [
         {"name": "verified", "digest": {"sha256": pins.image.digest.removeprefix("sha256:")}, "annotations": content}
     ]
+
+
+def _file_dependencies(job: Job) -> list[dict[str, Any]]:
+    return [{"uri": f"file:{name}", "digest": {"sha256": sha256}} for name, sha256 in _own_files(job).items()]
 
 
 def _own_files(job: Job) -> dict[str, str]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from drydock.build import buildx, foundation, plan
-from drydock.build.job import Job, entrypoint_files, image_name, layouts_lock
+from drydock.build.job import Job, entrypoint_files, image_name, layouts_lock, read_loaded
 from drydock.core.console import log
+from drydock.core.errors import UntrustedError
 from drydock.core.paths import cache_home
 from drydock.engine import daemon, loading
 from drydock.inputs import fetch
@@ -49,14 +50,18 @@ def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, 
     return plan.plan(job.variant, job.lock, job.platform, contexts, job.folder, output)
 
 
-def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_engine: bool = True) -> Built:
+def build(
+    job: Job, *, builder: str | None = None, no_cache: bool = False, into_engine: bool = True, hash_kept: bool = False
+) -> Built:
     """Build an image, unless it was built from the same inputs before, and load it, unless the engine has it.
 
-    Raises FetchError, EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
+    A kept layout counts only with the digest that is recorded for its inputs, if any is, and if it is not damaged: by
+    the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
+    EngineError, BuildError or DiskFullError; an interrupted build leaves no partial layout.
     """
     clock = Clock()
-    before = None if no_cache else job.kept_layout
-    if before and into_engine and loading.holds(_image_of(job), oci.read_digest(before)):
+    quick = into_engine and not no_cache and not hash_kept
+    if quick and usable(job, oci.sized) and loading.holds(_image_of(job), oci.read_digest(job.layout)):
         log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
         return _built(job, clock)
     if into_engine or builder is None:
@@ -68,6 +73,21 @@ def build(job: Job, *, builder: str | None = None, no_cache: bool = False, into_
             clock.lap("load")
         _remove_other_layouts(job.layout)
     return _built(job, clock)
+
+
+def usable(job: Job, whole: Callable[[Path], bool]) -> bool:
+    """Tell whether a layout is kept that is `whole` and has the digest recorded for its inputs; log what it lacks."""
+    if job.kept_layout is None:
+        return False
+    if not whole(job.layout):
+        log(f"{job.variant.id}: {job.layout} is damaged: a blob is missing or was changed on the disk")
+        return False
+    try:
+        job.refuse_other(oci.read_digest(job.layout))
+    except UntrustedError as error:
+        log("\n".join(error.problems))
+        return False
+    return True
 
 
 def _image_of(job: Job) -> str:
@@ -115,8 +135,9 @@ class Clock:
 
 
 def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool) -> None:
-    if job.kept_layout and not no_cache:
-        log(f"{job.variant.id}: up to date: already built from the same inputs")
+    if not no_cache and usable(job, oci.sound):
+        origin = "loaded from a bundle of" if read_loaded(job.layout) else "already built from"
+        log(f"{job.variant.id}: up to date: {origin} the same inputs")
         return
     have_foundation = not no_cache and oci.sound(job.foundation)
     unread = foundation.contexts(job.variant) if have_foundation else ()
@@ -135,6 +156,11 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     with whole_folder(job.layout, replace=True) as temporary:
         foundation.complete(bake_file(job, contexts, temporary), temporary, job.foundation, bake)
     clock.lap("build")
+    if job.recorded_digest not in (None, oci.read_digest(job.layout)):
+        log(
+            f"{job.variant.id}: built {oci.read_digest(job.layout)}, but {job.recorded_digest} is recorded for the same"
+            " inputs: `publish` will refuse it, and `verify` shows what differs"
+        )
 
 
 def _remove_other_layouts(layout: Path) -> None:

@@ -18,12 +18,13 @@ from typing import NamedTuple
 
 from drydock.build import foundation, plan, render
 from drydock.config import matrix
-from drydock.core.errors import InputError
+from drydock.core.errors import InputError, StaleError, UntrustedError
 from drydock.core.files import exclusive
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs import overrides
-from drydock.lock import lockfile
+from drydock.lock import lockfile, proof
 from drydock.model.locked import Lock, LockedPlatform
+from drydock.model.record import Digest, Record
 from drydock.model.variant import Variant
 
 ARCHITECTURES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64", "s390x": "linux/s390x", "ppc64le": "linux/ppc64le"}
@@ -40,6 +41,16 @@ class BuildOptions(NamedTuple):
 
 
 DEFAULTS = BuildOptions()
+LOADED = "loaded.json"
+"""File next to a kept layout that this machine did not build: from which bundle it came."""
+
+
+class LoadedFrom(Record):
+    """Content of LOADED."""
+
+    bundle: Digest
+    vouched: bool
+    """Whether `--key` or `--digest` named the bundle. Otherwise anyone may have made it."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +89,23 @@ class Job:
 
     @property
     def kept_layout(self) -> Path | None:
-        """Return the OCI layout of the newest build if it was made from the same inputs, else None."""
+        """Return the OCI layout that is kept for the same inputs, else None. It may be damaged: see `usable`."""
         return self.layout if (self.layout / "index.json").is_file() else None
+
+    @cached_property
+    def recorded_digest(self) -> str | None:
+        """Return the digest that the lock, or else the proof, records for the same inputs."""
+        return recorded_digest(self.root, self.variant.id, self.lock, self.platform, self.inputs_sha256)
+
+    def refuse_other(self, digest: str) -> None:
+        """Raise UntrustedError if another digest is recorded for the same inputs."""
+        if self.recorded_digest not in (None, digest):
+            raise UntrustedError(
+                f"{self.variant.id} ({self.platform}): the kept image is {digest}, expected {self.recorded_digest},"
+                f" which images/{self.variant.id} records for the same inputs",
+                hint=f"`invoke build --target {self.variant.id} --no-cache` builds it again; `invoke verify` shows"
+                " whether this machine's BuildKit gives another digest",
+            )
 
     @cached_property
     def foundation(self) -> Path:
@@ -120,6 +146,31 @@ def choose_platform(variant: Variant, asked: str | None, machine: str = "") -> s
         raise InputError(f"--platform {asked}: {variant.id} is built for {', '.join(variant.platforms)}")
     own = ARCHITECTURES.get(machine or host.machine(), "")
     return asked or (own if own in variant.platforms else variant.platforms[0])
+
+
+def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
+    """Return the lock's digest for these inputs; None if it has none, or one for other inputs."""
+    image = pins.platforms[platform].image if platform in pins.platforms else None
+    return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
+
+
+def recorded_digest(root: Path, variant: str, lock: Lock, platform: str, inputs_sha256: str) -> str | None:
+    """Return the digest that a repository's lock, or else its proof, records for these inputs.
+
+    Raises StaleError for an invalid proof.
+    """
+    shown = proof.read_proof(root, variant)
+    tested = shown.digest if shown and shown.inputs_sha256 == inputs_sha256 else ""
+    return committed_digest(lock, platform, inputs_sha256) or tested or None
+
+
+def read_loaded(layout: Path) -> LoadedFrom | None:
+    """Return from which bundle a kept layout was loaded; None if this machine built it. Raises StaleError."""
+    path = layout / LOADED
+    try:
+        return LoadedFrom.model_validate_json(path.read_bytes()) if path.is_file() else None
+    except ValueError as error:
+        raise StaleError(f"{path}: invalid: {error}", hint=f"remove {layout}, then build or load again") from error
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:

@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from drydock.build import build
-from drydock.build.job import Job
+from drydock.build.job import Job, committed_digest
 from drydock.core.console import log
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.paths import cache_home
 from drydock.engine import daemon
 from drydock.lock import lockfile
-from drydock.model.locked import Lock, LockedImage
+from drydock.model.locked import LockedImage
 from drydock.model.record import Record
 from drydock.oci.diff import LayoutDifference, compare
 
@@ -51,7 +51,7 @@ class Verified(Record):
 
 def verify(job: Job, *, builder: str | None = None) -> Verified:
     """Build twice and compare; return differences by layer, path and field."""
-    first = build.build(job, builder=builder)
+    first = build.build(job, builder=builder, hash_kept=True)
     log(f"{first.digest}: now building again without cache")
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         second = _build_elsewhere(job, Path(folder), builder)
@@ -83,12 +83,6 @@ def settle(job: Job, verified: Verified, *, recording: bool, builder: str | None
             f"{job.variant.id}: both builds gave {verified.first}, the lock has {verified.committed}",
             hint="compare BuildKit with `image.buildkit` in the lock; `verify --record` writes the new digest",
         )
-
-
-def committed_digest(pins: Lock, platform: str, inputs_sha256: str) -> str | None:
-    """Return the lock's digest for these inputs; None if it has none, or one for other inputs."""
-    image = pins.platforms[platform].image
-    return image.digest if image and image.inputs_sha256 == inputs_sha256 else None
 
 
 def record(job: Job, verified: Verified, builder: str | None = None) -> None:

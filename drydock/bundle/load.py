@@ -17,9 +17,18 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from drydock.attest import signing
 from drydock.build import build
-from drydock.build.job import ARCHITECTURES, BuildOptions, image_name, layouts_folder, layouts_lock, prepare
+from drydock.build.job import (
+    ARCHITECTURES,
+    LOADED,
+    BuildOptions,
+    LoadedFrom,
+    image_name,
+    layouts_lock,
+    prepare,
+    read_loaded,
+)
+from drydock.bundle.admit import check_own_build, check_recorded, kept, read_documents, verify_signature
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
 from drydock.bundle.create import not_included
@@ -27,18 +36,19 @@ from drydock.bundle.inputs import write_index
 from drydock.core.console import byte_progress, log
 from drydock.core.errors import (
     DrydockError,
+    FetchError,
     InputError,
-    NotReproducibleError,
     StaleError,
     UntrustedError,
     nearest,
 )
+from drydock.core.files import dumps, write_atomically
 from drydock.core.paths import ROOT, cache_home
 from drydock.engine import daemon
 from drydock.inputs import fetch, packs, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
 from drydock.lock import lockfile
-from drydock.model.record import Record
+from drydock.model.record import Record, dump
 from drydock.oci import layout as oci
 
 
@@ -65,6 +75,8 @@ class Loaded(Record):
     not_included: tuple[str, ...]
     signed: bool
     """Whether the signature was verified with --key."""
+    vouched: bool
+    """Whether --key or --digest vouched for the bundle, so that the attached documents were loaded."""
     seconds: float
 
 
@@ -87,19 +99,21 @@ DEFAULTS = LoadOptions()
 def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> Loaded:
     """Load a bundle.
 
-    Raises InputError, FetchError, UntrustedError, DiskFullError, or NotReproducibleError if this machine built another
-    image from the same inputs.
+    Attached documents are taken only if `--key` or `--digest` vouches for the bundle. Raises InputError, FetchError,
+    DiskFullError, UntrustedError for a bundle that is not the expected one or an image that is not the recorded one,
+    or NotReproducibleError if this machine built another image from the same inputs.
     """
     started = time.monotonic()
     archive = Archive(path)
     if options.digest and archive.digest != options.digest:
         raise UntrustedError(f"{path}: digest is {archive.digest}, expected {options.digest}")
     if options.key:
-        _verify_signature(archive, options.key)
+        verify_signature(archive, options.key)
     bundle = read_bundle(archive)
     for image in bundle.images:
-        _check_own_build(image)
-    loading = _Loading(archive, default_store(), root)
+        check_recorded(image, root)
+        check_own_build(image)
+    loading = _Loading(archive, default_store(), root, vouched=bool(options.key or options.digest))
     loading.check_free_space(bundle)
     _add_supplied(bundle, options.contexts, loading.store)
     platforms = engine_platforms(bundle.images) if options.engine else {}
@@ -111,6 +125,7 @@ def load(path: Path, options: LoadOptions = DEFAULTS, *, root: Path = ROOT) -> L
         files_new=loading.files_new,
         not_included=tuple(line for image in bundle.images for line in not_included(image, loading.store)),
         signed=bool(options.key),
+        vouched=loading.vouched,
         seconds=round(time.monotonic() - started, 1),
     )
 
@@ -128,19 +143,13 @@ def report(loaded: Loaded) -> str:
             f"the bundle was made from commit {loaded.origin.commit or 'unknown'}{changed}, which differs from this"
             " repository: check it out to `build` and `publish` its images"
         )
+    if not loaded.vouched:
+        lines.append(
+            "no one vouched for the bundle: its documents were not loaded, and `publish` takes only images whose digest"
+            " is recorded here; load it again with --key or --digest"
+        )
     lines += [f"not included, supply it to rebuild: {line}" for line in loaded.not_included]
     return "\n".join(lines) + "\n"
-
-
-def _verify_signature(archive: Archive, key: str) -> None:
-    """Raise UntrustedError unless the owner of a public key signed the index, which names every blob by digest."""
-    hint = "nothing was loaded; get the bundle again from its maker"
-    if not archive.signature:
-        raise UntrustedError(f"{archive.path}: not signed, but --key {key} requires a signature", hint=hint)
-    try:
-        signing.check_data(archive.index_bytes, archive.signature, key)
-    except UntrustedError as error:
-        raise UntrustedError(*(f"{archive.path}: {problem}" for problem in error.problems), hint=hint) from error
 
 
 def _add_supplied(bundle: Bundle, folders: Mapping[str, str], store: Store) -> None:
@@ -174,22 +183,6 @@ def _valid_format(archive: Archive) -> Iterator[None]:
         raise InputError(f"{archive.path}: unsupported bundle format: {problem}") from error
 
 
-def _check_own_build(image: BundledImage) -> None:
-    """Raise NotReproducibleError if this machine built another image from the same inputs."""
-    layout = _kept(image)
-    if layout.is_dir() and oci.read_digest(layout) != image.digest:
-        raise NotReproducibleError(
-            f"{image.variant} ({image.platform}): this machine built {oci.read_digest(layout)} from the same inputs,"
-            f" the bundle contains {image.digest}",
-            hint=f"`invoke verify --target {image.variant}` shows which one is reproducible; to use the bundle's image,"
-            f" remove {layout}",
-        )
-
-
-def _kept(image: BundledImage) -> Path:
-    return layouts_folder(image.variant, image.platform) / image.inputs_sha256
-
-
 def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[str, str]:
     """Return for each variant the platform to load into the engine: this machine's if included, else the first."""
     own = ARCHITECTURES.get(machine or platform.machine(), "")
@@ -197,19 +190,6 @@ def engine_platforms(images: Iterable[BundledImage], machine: str = "") -> dict[
     for image in images:
         if image.platform == own or image.variant not in found:
             found[image.variant] = image.platform
-    return found
-
-
-def read_documents(archive: Archive, image: BundledImage) -> dict[str, bytes]:
-    """Return the documents attached to an image, by file name; skip types that only earlier versions attached."""
-    from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
-
-    found = {}
-    for digest in image.documents:
-        manifest = archive.json(digest)
-        media_type = manifest["artifactType"]
-        if media_type not in documents.RETIRED:
-            found[documents.FILE_NAMES[media_type]] = archive.data(manifest["layers"][0]["digest"])
     return found
 
 
@@ -224,7 +204,7 @@ def _load_image(loading: _Loading, image: BundledImage, platforms: Mapping[str, 
     if platforms.get(image.variant) == image.platform:
         reference = image_name(image.variant, image.digest)
         daemon.ensure()
-        build.load_into_engine(_kept(image), reference)
+        build.load_into_engine(kept(image), reference)
     return LoadedImage(
         variant=image.variant,
         platform=image.platform,
@@ -254,8 +234,8 @@ def pinned_commits(image: BundledImage, root: Path) -> frozenset[str]:
 class _Loading:
     """The state of one load."""
 
-    def __init__(self, archive: Archive, store: Store, root: Path) -> None:
-        self.archive, self.store, self.root = archive, store, root
+    def __init__(self, archive: Archive, store: Store, root: Path, *, vouched: bool) -> None:
+        self.archive, self.store, self.root, self.vouched = archive, store, root, vouched
         self._lists: dict[tuple[str, ...], list[dict[str, Any]]] = {}
         self.files_new = 0
 
@@ -282,18 +262,32 @@ class _Loading:
                 self._write_layout(layout, str(image.base), image.platform)
 
     def image(self, image: BundledImage) -> None:
-        """Keep the image as if this machine had built it, with the documents from the original build."""
+        """Keep the image where this machine keeps its own, with the bundle it came from and that one's documents.
+
+        Raises FetchError if the bundle lacks a part of the image.
+        """
+        found = read_documents(self.archive, image) if self.vouched else {}
+        final = kept(image)
+        with layouts_lock(image.variant, image.platform):
+            if oci.sound(final):
+                known = read_loaded(final)
+                if known and self.vouched and not known.vouched:
+                    self._vouch(final, found)
+                return
+            with whole_folder(final, replace=True) as layout:
+                self._write_layout(layout, image.digest, image.platform)
+                if not oci.sound(layout):
+                    raise FetchError(f"{self.archive.path}: {image.digest}: a blob does not match its descriptor")
+                self._vouch(layout, found)
+
+    def _vouch(self, layout: Path, found: Mapping[str, bytes]) -> None:
+        """Write the documents next to a layout, and then from which bundle it came."""
         from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
-        final = _kept(image)
-        with layouts_lock(image.variant, image.platform):
-            if final.is_dir():
-                return
-            with whole_folder(final) as layout:
-                self._write_layout(layout, image.digest, image.platform)
-                (layout / documents.FOLDER).mkdir()
-                for name, data in read_documents(self.archive, image).items():
-                    (layout / documents.FOLDER / name).write_bytes(data)
+        for name, data in found.items():
+            write_atomically(layout / documents.FOLDER / name, data)
+        loaded = LoadedFrom(bundle=self.archive.digest, vouched=self.vouched)
+        write_atomically(layout / LOADED, dumps(dump(loaded)))
 
     # --- missing content --------------------------------------------------------------------------------------------
 
@@ -302,7 +296,7 @@ class _Loading:
         for item in self._inputs(image):
             if not self._has(item):
                 yield item["digest"], self.archive.size(item["digest"])
-        layouts = [] if _kept(image).is_dir() else [image.digest]
+        layouts = [] if oci.sized(kept(image)) else [image.digest]
         if image.base and not fetch.image_folder(image.base, image.platform, self.store).is_dir():
             layouts.append(image.base)
         for digest in layouts:

@@ -31,8 +31,14 @@ API = "v1.47"
 def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
     """Load an OCI layout into the engine under a name; the digest stays. `others` are layouts that it may already have.
 
-    The layout on disk does not change: the name is only in the stream. Raises EngineError.
+    The layout on disk does not change: the name is only in the stream. Raises EngineError, also for a damaged layout
+    and if the engine then lacks a part of the image.
     """
+    if not oci.sound(layout):
+        raise EngineError(
+            f"{layout}: damaged: a blob is missing or does not match its digest; nothing was loaded",
+            hint="`invoke build` makes the image again",
+        )
     present = held(others)
     if present:
         try:
@@ -43,6 +49,11 @@ def load(layout: Path, reference: str, others: Iterable[Path] = ()) -> None:
             if is_whole(oci.read_digest(layout)):
                 return
     send(layout, reference, ())
+    if not is_whole(oci.read_digest(layout)):
+        raise EngineError(
+            f"docker load {reference}: the engine accepted {oci.read_digest(layout)}, but lacks parts of it",
+            hint=f"docker image rm {reference}, then run the same command again",
+        )
 
 
 def is_whole(digest: str) -> bool:
@@ -90,7 +101,8 @@ def held(layouts: Iterable[Path]) -> frozenset[str]:
     complete = _all_complete_manifests() or frozenset()
     blobs: set[str] = set()
     for layout in layouts:
-        with contextlib.suppress(FileNotFoundError):  # another run has removed it
+        # Another run has removed it, or it is damaged: then it tells nothing.
+        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             if oci.read_digest(layout) in complete:
                 blobs |= {item["digest"] for item in oci.descriptors(layout)}
     return frozenset(blobs)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
+from drydock.core.errors import BuildError
 from drydock.oci import layout as oci
 
 
@@ -47,7 +48,16 @@ FIELDS: Mapping[str, Callable[[tarfile.TarInfo], str]] = {
 
 
 def compare(first: Path, second: Path) -> tuple[LayoutDifference, ...]:
-    """Return all differences of two layouts of one image each; empty if and only if the digests are equal."""
+    """Return all differences of two layouts of one image each; empty if and only if the digests are equal.
+
+    Raises BuildError for a damaged layout: what its index says of it would mean nothing.
+    """
+    for layout in (first, second):
+        if not oci.sound(layout):
+            raise BuildError(
+                f"{layout}: damaged: a blob is missing or does not match its digest",
+                hint="run the same command again; `invoke build` makes a damaged layout again",
+            )
     digests = [oci.read_digest(layout) for layout in (first, second)]
     if digests[0] == digests[1]:
         return ()

@@ -5,6 +5,7 @@ Source: OCI image specification 1.1, layer.md ("Whiteouts").
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ from drydock.oci.diff import decompressed
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
+CHUNK = 1 << 20
 
 
 class Entry(NamedTuple):
@@ -34,6 +36,14 @@ class Entry(NamedTuple):
         return posixpath.basename(self.path).startswith(WHITEOUT)
 
 
+class Uncompressed(NamedTuple):
+    """A layer's tar stream."""
+
+    sha256: str
+    size: int
+    """Bytes."""
+
+
 class HasLayer(Protocol):
     """Anything that records which layer it comes from."""
 
@@ -45,17 +55,42 @@ class HasLayer(Protocol):
 Item = TypeVar("Item", bound=HasLayer)
 
 
-def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterator[Entry]:
-    """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest."""
+class _Hashing:
+    """A stream that hashes and counts the bytes that are read."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream, self._hash, self._size = stream, hashlib.sha256(), 0
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._stream.read(size)
+        self._hash.update(data)
+        self._size += len(data)
+        return data
+
+    def finish(self) -> Uncompressed:
+        """Read what follows the end of the archive, and return what was read."""
+        while self.read(CHUNK):
+            pass
+        return Uncompressed(self._hash.hexdigest(), self._size)
+
+
+def entries(
+    manifest: Mapping[str, Any], blob: Callable[[str], Path], finished: Callable[[Uncompressed], object] = bool
+) -> Iterator[Entry]:
+    """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest.
+
+    `finished` is called with each layer's tar stream once all its entries were yielded.
+    """
     for number, descriptor in enumerate(manifest["layers"]):
         with (
             closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
-            tarfile.open(fileobj=stream, mode="r|") as archive,
+            tarfile.open(fileobj=(hashing := _Hashing(stream)), mode="r|") as archive,  # type: ignore[call-overload]
         ):
             for info in archive:
                 path = posixpath.normpath(info.name).lstrip("/")
                 content = archive.extractfile(info) if info.isreg() else None
                 yield Entry(number, "" if path == "." else path, info, content)
+            finished(hashing.finish())
 
 
 def hide(below: dict[str, Item], whiteout: Entry) -> None:

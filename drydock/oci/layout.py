@@ -9,10 +9,12 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from drydock.core.files import file_sha256
+from drydock.oci.reference import DIGEST
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
@@ -27,13 +29,18 @@ def write_layout(folder: Path, layer: Path, platform: str, epoch: int, author: s
     layer_sha256 = file_sha256(layer)
     size = layer.stat().st_size
     layer.rename(blobs / layer_sha256)
-    config = _blob(blobs, CONFIG, _config(platform, epoch, author, f"sha256:{layer_sha256}"))
-    layers = [{"mediaType": LAYER, "digest": f"sha256:{layer_sha256}", "size": size}]
-    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": layers}
-    descriptor = _blob(blobs, MANIFEST, manifest)
+    config, manifest = _one_layer(layer_sha256, size, platform, epoch, author)
+    for data in (config, manifest):
+        (blobs / hashlib.sha256(data).hexdigest()).write_bytes(data)
     (folder / "oci-layout").write_text('{"imageLayoutVersion":"1.0.0"}')
-    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [descriptor]}))
-    return str(descriptor["digest"])
+    (folder / "index.json").write_bytes(_json({"schemaVersion": 2, "manifests": [_descriptor(MANIFEST, manifest)]}))
+    return str(_descriptor(MANIFEST, manifest)["digest"])
+
+
+def one_layer_digest(layer_sha256: str, size: int, platform: str, epoch: int, author: str) -> str:
+    """Return the digest that `write_layout` gives to a layer of this hash and size in bytes. Pure."""
+    _, manifest = _one_layer(layer_sha256, size, platform, epoch, author)
+    return str(_descriptor(MANIFEST, manifest)["digest"])
 
 
 def read_digest(folder: Path) -> str:
@@ -43,12 +50,15 @@ def read_digest(folder: Path) -> str:
 
 def _entry(folder: Path) -> dict[str, Any]:
     """Return the descriptor of a layout's only manifest."""
-    descriptor: dict[str, Any] = json.loads((folder / "index.json").read_text())["manifests"][0]
+    descriptor: dict[str, Any]
+    (descriptor,) = json.loads((folder / "index.json").read_text())["manifests"]
     return descriptor
 
 
 def blob(folder: Path, digest: str) -> Path:
-    """Return the path of a blob."""
+    """Return the path of a blob. Raises ValueError for what is no digest: it could name a file outside the folder."""
+    if not DIGEST.fullmatch(digest):
+        raise ValueError(f"{folder}: invalid digest {digest!r}")
     return folder / "blobs" / digest.replace(":", "/")
 
 
@@ -64,25 +74,63 @@ def read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
+def diff_ids(folder: Path, platform: str) -> list[str]:
+    """Return the digests of the uncompressed layers of a layout's image; of an index, of the image for a platform."""
+    manifest = read_manifest(folder)
+    if "manifests" in manifest:
+        system, _, architecture = platform.partition("/")
+        own = {"os": system, "architecture": architecture}
+        item = next(item for item in manifest["manifests"] if own.items() <= item["platform"].items())
+        manifest = json.loads(blob(folder, item["digest"]).read_bytes())
+    config = json.loads(blob(folder, manifest["config"]["digest"]).read_bytes())
+    return [str(digest) for digest in config["rootfs"]["diff_ids"]]
+
+
 def descriptors(folder: Path) -> list[dict[str, Any]]:
     """Return the descriptors of a layout's manifest, its config and its layers."""
     manifest = read_manifest(folder)
     return [_entry(folder), manifest["config"], *manifest["layers"]]
 
 
+def sized(folder: Path) -> bool:
+    """Tell whether a layout has its manifest, and config and layers of the size that it gives; reads no layer."""
+    return _holds(folder, lambda path, item: path.stat().st_size == item["size"])
+
+
 def sound(folder: Path) -> bool:
     """Tell whether a layout has its manifest, config and layers, and each matches its digest."""
+    return _holds(folder, lambda path, item: file_sha256(path) == item["digest"][7:])
+
+
+def _holds(folder: Path, fits: Callable[[Path, Mapping[str, Any]], bool]) -> bool:
+    """Tell whether the index names one manifest by its true digest, and each of its blobs fits its descriptor."""
     try:
-        return all(file_sha256(blob(folder, item["digest"])) == item["digest"][7:] for item in descriptors(folder))
-    except (OSError, ValueError, LookupError):
+        digest = read_digest(folder)
+        if file_sha256(blob(folder, digest)) != digest[7:]:
+            return False
+        return all(fits(blob(folder, item["digest"]), item) for item in descriptors(folder))
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):  # whatever damaged JSON leads to
         return False
 
 
 def intact(folder: Path) -> bool:
-    """Tell whether a layout has its index, and every blob in it matches its digest."""
-    if not (folder / "index.json").is_file() or not (folder / "oci-layout").is_file():
+    """Tell whether a layout has its index and what that leads to, and every blob in it matches its digest.
+
+    An index of several platforms may name images that the layout lacks, but not all of them.
+    """
+    try:
+        whole = (folder / "oci-layout").is_file() and _leads_to_blobs(folder, read_digest(folder))
+        return whole and all(file_sha256(path) == path.name for path in (folder / "blobs" / "sha256").iterdir())
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
-    return all(file_sha256(blob) == blob.name for blob in (folder / "blobs" / "sha256").iterdir())
+
+
+def _leads_to_blobs(folder: Path, digest: str) -> bool:
+    content = json.loads(blob(folder, digest).read_bytes())
+    if "manifests" not in content:
+        return all(blob(folder, item["digest"]).is_file() for item in (content["config"], *content["layers"]))
+    inner = [item["digest"] for item in content["manifests"] if blob(folder, item["digest"]).is_file()]
+    return bool(inner) and all(_leads_to_blobs(folder, item) for item in inner)
 
 
 def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, Any]:
@@ -98,12 +146,16 @@ def _config(platform: str, epoch: int, author: str, diff_id: str) -> dict[str, A
     }
 
 
-def _blob(blobs: Path, media_type: str, value: dict[str, Any]) -> dict[str, Any]:
-    """Write a JSON blob; return its descriptor."""
-    data = _json(value)
-    sha256 = hashlib.sha256(data).hexdigest()
-    (blobs / sha256).write_bytes(data)
-    return {"mediaType": media_type, "digest": f"sha256:{sha256}", "size": len(data)}
+def _one_layer(layer_sha256: str, size: int, platform: str, epoch: int, author: str) -> tuple[bytes, bytes]:
+    """Return config and manifest of a one-layer image."""
+    config = _json(_config(platform, epoch, author, f"sha256:{layer_sha256}"))
+    layer = {"mediaType": LAYER, "digest": f"sha256:{layer_sha256}", "size": size}
+    manifest = {"schemaVersion": 2, "mediaType": MANIFEST, "config": _descriptor(CONFIG, config), "layers": [layer]}
+    return config, _json(manifest)
+
+
+def _descriptor(media_type: str, data: bytes) -> dict[str, Any]:
+    return {"mediaType": media_type, "digest": f"sha256:{hashlib.sha256(data).hexdigest()}", "size": len(data)}
 
 
 def _json(value: dict[str, Any]) -> bytes:

@@ -14,8 +14,8 @@ from typing import Any
 import docker
 from docker.models.containers import Container
 
-from drydock.build import build, verify
-from drydock.build.job import Job, prepare
+from drydock.build import build
+from drydock.build.job import Job, committed_digest, prepare
 from drydock.core.console import emit, log
 from drydock.core.errors import BuildError, GoneError
 from drydock.core.paths import ROOT
@@ -166,7 +166,7 @@ def _without_build(laps: Mapping[str, float]) -> dict[str, float]:
 
 
 def _report(job: Job, built: build.Built, phases: Mapping[str, float], answer: str) -> str:
-    committed = verify.committed_digest(job.lock, job.platform, built.inputs_sha256)
+    committed = committed_digest(job.lock, job.platform, built.inputs_sha256)
     same = {None: "no committed digest for these inputs", True: "as committed", False: f"committed: {committed}"}
     lines = {
         "question": QUESTION,

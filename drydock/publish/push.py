@@ -259,19 +259,27 @@ def built(variant: Variant, root: Path = ROOT) -> list[Layout]:
 
 
 def read_layout(job: Job, folder: Path) -> Layout:
-    """Return a build's layout. Raises RegistryError if a blob does not match its digest."""
-    digest = oci.read_digest(folder)
-    index = json.loads((folder / "index.json").read_bytes())
-    data = oci.blob(folder, digest).read_bytes()
-    manifest = Manifest(data, index["manifests"][0]["mediaType"])
-    if manifest.digest != digest:
-        raise RegistryError(
-            f"{folder}: the manifest is {manifest.digest}, expected {digest}: the file was changed on the disk",
-            hint=f"invoke build --target {job.variant.id} --no-cache",
-        )
-    layout = Layout(job, folder, manifest)
-    for descriptor in layout.descriptors:
-        check_file(layout.blob(descriptor["digest"]), descriptor["digest"])
+    """Return a build's layout, every blob of it checked.
+
+    Raises RegistryError for a damaged one, and UntrustedError if another digest is recorded for the same inputs.
+    """
+    hint = f"invoke build --target {job.variant.id} --no-cache"
+    try:
+        digest = oci.read_digest(folder)
+        index = json.loads((folder / "index.json").read_bytes())
+        data = oci.blob(folder, digest).read_bytes()
+        manifest = Manifest(data, index["manifests"][0]["mediaType"])
+        if manifest.digest != digest:
+            found = f"the manifest is {manifest.digest}, expected {digest}"
+            raise RegistryError(f"{folder}: {found}: the file was changed on the disk", hint=hint)
+        if (manifest.media_type, "manifests" in manifest.content) != (MANIFEST, False):
+            raise RegistryError(f"{folder}: expected an image's manifest, found {manifest.media_type}", hint=hint)
+        layout = Layout(job, folder, manifest)
+        for descriptor in layout.descriptors:
+            check_file(layout.blob(descriptor["digest"]), descriptor["digest"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise RegistryError(f"{folder}: damaged: {error}", hint=hint) from error
+    job.refuse_other(digest)
     return layout
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from drydock.attest import bom, components, contents, licences
+from drydock.attest import bom, components, contents, licences, origins
 from drydock.build import build, buildx
 from drydock.build.job import Job
 from drydock.build.plan import bake_name
@@ -16,6 +16,7 @@ from drydock.core.paths import ROOT
 from drydock.examine import audit, hardening
 from drydock.lock.lockfile import path_of, read_lock
 from drydock.model.variant import Variant
+from drydock.oci import layout as oci
 from drydock.publish import push
 from tests.support.standin_contexts import PLATFORM, StandIn, bake_file, root_context
 
@@ -31,9 +32,10 @@ def test_nothing_is_in_the_cpu_image_that_should_not_be(job: Job, built: build.B
 
 def test_every_file_and_package_of_the_cpu_image_is_accounted_for_in_a_valid_bill(job: Job, built: build.Built) -> None:
     layout, pins = push.read_layout(job, Path(built.layout)), job.lock.platforms[job.platform]
-    found = contents.read_contents(layout.manifest.content, layout.blob)
+    found = contents.read_contents(layout.manifest.content, layout.blob, components.base_layers(pins))
     assert found.unaccounted() == ()
     assert components.mismatches(job.variant, pins, found) == ()
+    assert origins.problems(job, found, oci.read_config(Path(built.layout))) == ()
     site = [path for path in found.files if "/site-packages/" in path]
     assert len(site) > 10_000
     assert {found.owners[path].partition(":")[0] for path in site} == {"pypi"}

@@ -84,7 +84,7 @@ def test_the_same_bytes_each_time(carried: Carried, tmp_path: Path, monkeypatch:
 
 
 def test_another_machine_has_it_all_and_makes_the_same_bundle_of_it(carried: Carried, there: Path) -> None:
-    loaded = load(carried.file, root=carried.here.root)
+    loaded = load(carried.file, LoadOptions(digest=carried.created.bundle), root=carried.here.root)
     assert loaded.bundle == carried.created.bundle
     assert [image.rebuildable for image in loaded.images] == [True, True]
     assert loaded.files_new == whole(there) == whole(carried.here.cache)
@@ -103,7 +103,7 @@ def test_a_second_load_does_nothing(carried: Carried, there: Path) -> None:
 def test_what_was_loaded_is_published_with_what_was_said_where_it_was_built(
     carried: Carried, registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load(carried.file, root=carried.here.root)
+    load(carried.file, LoadOptions(digest=carried.created.bundle), root=carried.here.root)
     monkeypatch.setenv("DRYDOCK_BUILDER_ID", "https://another.example/builder")
     done = publish(VARIANT, PublishOptions(f"{registry.host}/bundled", release="1.0.0"), root=carried.here.root)
     assert done.platforms == carried.created.images[VARIANT]

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from drydock.inputs.store import Store
 from drydock.model.locked import Lock, LockedDeb, LockedDebianBase, LockedWheel
-from tests.support.local_registry import PLATFORMS, LocalRepository
+from tests.support.local_registry import PLATFORMS, LocalRepository, base_digest
 
 
 class StockedRepository(LocalRepository):
@@ -37,6 +37,7 @@ class StockedRepository(LocalRepository):
             assert isinstance(pins.base, LockedDebianBase)
             update = {name: tuple(map(self._deb, getattr(pins.base, name)[:9])) for name in ("packages", "bootstrap")}
             base = pins.base.model_copy(update=update)
+            base = base.model_copy(update={"digest": base_digest(base, platform, found.source_date_epoch)})
             tools = tuple(map(self._tool, pins.tools))
             platforms[platform] = pins.model_copy(update={"base": base, "tools": tools})
         return found.model_copy(update={"platforms": platforms})

@@ -14,20 +14,22 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import zstandard
 
 from drydock.build import render
-from drydock.build.job import BuildOptions, entrypoint_files, prepare
+from drydock.build.job import BuildOptions, Job, entrypoint_files, prepare
 from drydock.config import matrix
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
+from drydock.inputs import rootfs
 from drydock.lock import lockfile
-from drydock.model.locked import Lock, LockedDebianBase, LockedPlatform, LockedWheel
+from drydock.model.locked import Lock, LockedDebianBase, LockedImage, LockedImageBase, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
+from drydock.oci.layout import PATH
 from tests.support import layouts
 from tests.support.standin_contexts import wheel
 
@@ -37,6 +39,15 @@ EPOCH = 1795219200
 SITE = "opt/venv/lib/python3.11/site-packages"
 FOLDERS = ("bench", "drydock", "entrypoints", "templates")
 FILES = ("matrix.yaml", "tasks.py", "pyproject.toml")
+CONFIG = {
+    "Entrypoint": ["/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints"],
+    "Cmd": ["serve"],
+    "User": "10001:0",
+    "Healthcheck": {"Test": ["CMD", "/usr/bin/python3", "-I", "-S", "/opt/drydock/entrypoints", "health"]},
+    "Env": [f"PATH=/opt/venv/bin:{PATH.removeprefix('PATH=')}", "HOME=/cache/home", "LANG=C.UTF-8"],
+}
+Change = Callable[[list[dict[str, bytes]], dict[str, Any]], None]
+"""What an attacker does to the layers (path → content) and to the settings of an image."""
 COPYRIGHT = "Format: https://www.debian.org/doc/packaging-manuals/copyright-format/1.0/\n\nFiles: *\nLicense: Expat\n"
 
 
@@ -81,11 +92,26 @@ class LocalRepository:
         assert found
         return found
 
-    def write_build(self, platform: str) -> None:
-        """Write an image to the folder in which the build keeps it."""
-        job = prepare(VARIANT, BuildOptions(platform=platform), root=self.root)
+    def job(self, platform: str) -> Job:
+        """Return the job of a platform."""
+        return prepare(VARIANT, BuildOptions(platform=platform), root=self.root)
+
+    def write_build(self, platform: str, change: Change = lambda *_: None) -> Path:
+        """Write an image to the folder in which the build keeps it, with changes by an attacker; return the folder."""
+        job = self.job(platform)
         folder = self.cache / "images" / VARIANT / platform.replace("/", "-") / job.inputs_sha256
-        write_layout(folder, self._layers(job.lock.platforms[platform]), platform, render.labels(self.variant))
+        shutil.rmtree(folder, ignore_errors=True)
+        layers, config = self._layers(job.pins), {**CONFIG, "Labels": render.labels(self.variant)}
+        change(layers, config)
+        write_layout(folder, layers, platform, config)
+        return folder
+
+    def record(self, platform: str, digest: str) -> None:
+        """Write a digest into the lock as that of the current inputs."""
+        job = self.job(platform)
+        image = LockedImage(digest=digest, inputs_sha256=job.inputs_sha256, buildkit="v1", buildx="v1")
+        pins = {**job.lock.platforms, platform: job.pins.model_copy(update={"image": image})}
+        lockfile.write_lock(lockfile.path_of(self.root, VARIANT), job.lock.model_copy(update={"platforms": pins}))
 
     # --- how the repository is made ---------------------------------------------------------------------------------
 
@@ -116,12 +142,12 @@ class LocalRepository:
         assert isinstance(base, LockedDebianBase)
         names = {*self.variant.base.packages, "libc6"}  # type: ignore[union-attr] - a Debian base, asserted above
         packages = tuple(deb for deb in base.packages if deb.name in names)
-        base = base.model_copy(update={"packages": packages, "digest": f"sha256:{'b' * 64}"})
-        small = pins.model_copy(update={"layers": layers, "image": None, "base": base})
-        update = {
-            "inputs_sha256": checksum(lockfile.inputs(self.variant)),
-            "platforms": dict.fromkeys(self.variant.platforms, small),
-        }
+        platforms = {}
+        for platform in self.variant.platforms:
+            small = base.model_copy(update={"packages": packages})
+            small = small.model_copy(update={"digest": base_digest(small, platform, real.source_date_epoch)})
+            platforms[platform] = pins.model_copy(update={"layers": layers, "image": None, "base": small})
+        update = {"inputs_sha256": checksum(lockfile.inputs(self.variant)), "platforms": platforms}
         return real.model_copy(update=update)
 
     def _layers(self, pins: LockedPlatform) -> list[dict[str, bytes]]:
@@ -131,17 +157,17 @@ class LocalRepository:
                 site |= {f"{SITE}/{name}": archive.read(name) for name in archive.namelist()}
         profile = (self.root / "images" / VARIANT / "profile.json").read_bytes()
         own = {f"opt/drydock/entrypoints/{name}": data for name, data in entrypoint_files(self.root).items()}
-        filler = {"var/lib/filler": hashlib.shake_128(self._salt.encode()).digest(self._size)} if self._size else {}
-        return [_debian(pins), site, {**own, "opt/drydock/profile.json": profile, **filler}]
+        filler = hashlib.shake_128(self._salt.encode()).digest(self._size)
+        own |= {"opt/drydock/profile.json": profile, "opt/drydock/vllm-flags.json": filler}
+        return [_debian(pins.base), site, own]
 
 
-def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, labels: Mapping[str, str]) -> None:
+def write_layout(folder: Path, layers: list[dict[str, bytes]], platform: str, settings: Mapping[str, Any]) -> None:
     """Write an OCI layout as BuildKit does; each layer is given as path → content."""
-    fields = {"mtime": EPOCH, "mode": 0o644}
-    tars = [layouts.tar((name, data, fields) for name, data in files.items()) for files in layers]
+    tars = [_tar(files) for files in layers]
     system, _, architecture = platform.partition("/")
     diff_ids = [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in tars]
-    config = {"os": system, "architecture": architecture, "config": {"Labels": dict(labels)}}
+    config: dict[str, Any] = {"os": system, "architecture": architecture, "config": dict(settings)}
     config |= {"rootfs": {"type": "layers", "diff_ids": diff_ids}, "created": "2026-11-21T00:00:00Z"}
     described = [_blob(folder, "layer.v1.tar+zstd", zstandard.ZstdCompressor().compress(tar)) for tar in tars]
     manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": described}
@@ -155,10 +181,20 @@ def _blob(folder: Path, kind: str, data: bytes) -> dict[str, Any]:
     return {"mediaType": f"application/vnd.oci.image.{kind}", **layouts.put(folder, data)}
 
 
-def _debian(pins: LockedPlatform) -> dict[str, bytes]:
-    assert isinstance(pins.base, LockedDebianBase)
+def _tar(files: Mapping[str, bytes]) -> bytes:
+    return layouts.tar((name, data, {"mtime": EPOCH, "mode": 0o644}) for name, data in files.items())
+
+
+def base_digest(base: LockedDebianBase, platform: str, epoch: int) -> str:
+    """Return the digest of the base whose layer the images have."""
+    layer = _tar(_debian(base))
+    return rootfs.digest_of(hashlib.sha256(layer).hexdigest(), len(layer), base.suite, platform, epoch)
+
+
+def _debian(base: LockedDebianBase | LockedImageBase) -> dict[str, bytes]:
+    assert isinstance(base, LockedDebianBase)
     files, status = {}, ""
-    for deb in pins.base.packages:
+    for deb in base.packages:
         status += f"Package: {deb.name}\nStatus: install ok installed\nArchitecture: {deb.architecture}\n"
         status += f"Version: {deb.version}\n\n"
         owned = {

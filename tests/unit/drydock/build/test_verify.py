@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.build import verify
-from drydock.build.job import Job, prepare
+from drydock.build.job import Job, committed_digest, prepare
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.model.locked import LockedImage
 from drydock.oci.diff import LayoutDifference
@@ -28,9 +28,9 @@ def test_a_committed_digest_counts_for_its_own_inputs_only() -> None:
     image = LockedImage(digest=DIGEST, inputs_sha256="b" * 64, buildkit="v1", buildx="v1")
     job = job_with(image)
 
-    assert verify.committed_digest(job.lock, job.platform, "b" * 64) == DIGEST
-    assert verify.committed_digest(job.lock, job.platform, "c" * 64) is None
-    assert verify.committed_digest(job_with(None).lock, job.platform, "b" * 64) is None
+    assert committed_digest(job.lock, job.platform, "b" * 64) == DIGEST
+    assert committed_digest(job.lock, job.platform, "c" * 64) is None
+    assert committed_digest(job_with(None).lock, job.platform, "b" * 64) is None
 
 
 @pytest.mark.parametrize("recording", [False, True])

@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from drydock.attest import documents
+from drydock.bundle.admit import read_documents
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import BundledImage, artifact, blob
-from drydock.bundle.load import engine_platforms, read_documents
+from drydock.bundle.load import engine_platforms
 
 NOTHING = f"sha256:{'0' * 64}"
 
@@ -38,15 +39,15 @@ def test_the_engine_gets_the_first_platform_if_this_machines_is_not_included() -
     }
 
 
-def test_a_bundle_with_both_formats_of_the_bill_of_materials_can_be_loaded(
+def test_documents_that_publish_makes_itself_are_skipped_also_of_retired_types(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     data = blob(b"{}")
-    types = ("application/vnd.cyclonedx+json", documents.BOM, documents.LOCK)
+    types = ("application/vnd.cyclonedx+json", documents.BOM, documents.RELEASE, documents.PROOF)
     manifests = [artifact(media_type, [data.descriptor(media_type)]) for media_type in types]
     write(tmp_path / "a.tar", index_of({}), [data, *(blob(manifest.data) for manifest in manifests)])
     found = read_documents(
         Archive(tmp_path / "a.tar"), image("a", "linux/amd64", tuple(item.digest for item in manifests))
     )
-    assert found == {"sbom.spdx.json": b"{}", "lock.json": b"{}"}
+    assert found == {}

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from drydock.core.errors import BuildError
+from drydock.oci import layout as oci
 from drydock.oci.diff import LayoutDifference, compare
 from tests.support import layouts
 
@@ -70,3 +72,18 @@ def test_a_missing_layer_is_a_difference_of_the_manifest(tmp_path: Path) -> None
     found = compare(layout(tmp_path / "a", SAME, SAME), layout(tmp_path / "b", SAME))
 
     assert ("manifest", "layers[1]", "value") in [difference[:3] for difference in found]
+
+
+@pytest.mark.attack(
+    what="a layout's index.json names the digest of another image than its blobs make",
+    before="two builds compared as equal, because only the two index.json were compared",
+    after="every blob is checked against its digest before two layouts are compared",
+)
+def test_what_an_index_says_is_checked_before_two_layouts_are_equal(tmp_path: Path) -> None:
+    first, second = layout(tmp_path / "a", SAME), layout(tmp_path / "b", SAME)
+    other = layout(tmp_path / "c", {**SAME, "opt/file": (b"other", {"mtime": 1})})
+    manifest = oci.blob(other, oci.read_digest(other)).read_bytes()
+    oci.blob(second, oci.read_digest(second)).write_bytes(manifest)
+
+    with pytest.raises(BuildError, match="b: damaged: a blob is missing or does not match its digest"):
+        compare(first, second)

@@ -3,7 +3,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
+from drydock.oci import layout as oci
 from drydock.oci.layout import read_digest, write_layout
+from tests.support import layouts
 
 EPOCH = 1795219200
 
@@ -33,3 +37,60 @@ def test_a_layout_is_whole_and_every_blob_is_what_its_name_says(tmp_path: Path, 
     assert json.loads((tmp_path / "one" / "oci-layout").read_text()) == {"imageLayoutVersion": "1.0.0"}
     assert read_digest(tmp_path / "one") == digest
     assert not (tmp_path / "one" / "layer.tar").exists()
+
+
+def test_the_digest_of_a_layer_is_known_without_the_layer(tmp_path: Path, sha256: object) -> None:
+    assert callable(sha256)
+    digest = _layout(tmp_path / "one", b"content")
+    assert oci.one_layer_digest(sha256(b"content"), 7, "linux/arm64", EPOCH, "a test") == digest
+    assert oci.one_layer_digest(sha256(b"content"), 8, "linux/arm64", EPOCH, "a test") != digest
+
+
+def _image(folder: Path) -> tuple[Path, Path]:
+    """Return a layout and the blob of its layer."""
+    layout = layouts.write(folder, b"a layer", suffix="")
+    return layout, oci.blob(layout, oci.read_manifest(layout)["layers"][0]["digest"])
+
+
+@pytest.mark.attack(
+    what="a layer of a kept layout is missing",
+    before="oci.intact answered that the layout is whole",
+    after="every blob that the manifest names must be there",
+)
+def test_a_layout_without_a_layer_is_not_whole(tmp_path: Path) -> None:
+    layout, layer = _image(tmp_path)
+    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (True, True, True)
+    layer.unlink()
+    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (False, False, False)
+
+
+def test_a_truncated_layer_is_seen_by_its_size_and_a_changed_one_by_its_hash(tmp_path: Path) -> None:
+    layout, layer = _image(tmp_path)
+    layer.write_bytes(b"A layer")
+    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (True, False, False)
+    layer.write_bytes(b"a la")
+    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (False, False, False)
+
+
+@pytest.mark.parametrize(
+    "index", ["", "[]", '{"manifests": []}', '{"manifests": [{"digest": "sha256:../../x"}]}', '{"manifests": [1]}']
+)
+def test_a_damaged_index_is_no_layout_and_no_traceback(tmp_path: Path, index: str) -> None:
+    layout, _ = _image(tmp_path)
+    (layout / "index.json").write_text(index)
+    assert (oci.sized(layout), oci.sound(layout), oci.intact(layout)) == (False, False, False)
+
+
+def test_a_base_of_several_platforms_is_whole_with_one_of_them(tmp_path: Path) -> None:
+    layout, layer = _image(tmp_path)
+    inner = {"digest": oci.read_digest(layout), "size": 1}
+    absent = {"digest": f"sha256:{'0' * 64}", "size": 1}
+    layouts.name(layout, {"manifests": [absent, inner]})
+    assert oci.intact(layout)
+    layer.unlink()
+    assert not oci.intact(layout)
+
+
+def test_a_digest_that_leads_out_of_a_layout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="invalid digest"):
+        oci.blob(tmp_path, "sha256:../../../etc/passwd")

@@ -196,7 +196,7 @@ def test_a_cache_below_one_sequence_shortens_it_and_one_below_a_conversation_is_
     tight = next(decided_small(limit / 64).values for limit in range(100, 200) if fits(limit / 64))
 
     assert 1024 <= int(str(tight["--max-model-len"].value)) < 8192
-    with pytest.raises(EntrypointError, match="smallest useful KV cache takes 0.0 GiB") as error:
+    with pytest.raises(EntrypointError, match=r"smallest useful KV cache takes 0\.0 GiB") as error:
         decided_small(1.5)
     assert "more memory per rank" in error.value.hint
 
@@ -210,7 +210,7 @@ def fits(limit: float) -> bool:
 
 
 def test_a_vllm_without_a_cache_in_bytes_still_needs_one_gib() -> None:
-    with pytest.raises(EntrypointError, match="smallest useful KV cache takes 1.0 GiB"):
+    with pytest.raises(EntrypointError, match=r"smallest useful KV cache takes 1\.0 GiB"):
         decided_small(2.5, known=("--max-model-len",))
 
 

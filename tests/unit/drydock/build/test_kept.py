@@ -1,0 +1,107 @@
+"""A kept image is used only if it is whole and the one that is recorded; else it is built again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.build import build, foundation
+from drydock.engine import daemon, loading
+from drydock.oci import layout as oci
+from tests.support import layouts
+from tests.support.local_registry import PLATFORMS, LocalRepository
+
+PLATFORM = PLATFORMS[0]
+OTHER = f"sha256:{'0' * 64}"
+
+
+class Kept:
+    """A repository with a kept image, and how often BuildKit was asked to build it."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.local = LocalRepository(folder, platforms=(PLATFORM,))
+        self.job = self.local.job(PLATFORM)
+        self.builds = 0
+        self._true = shutil.copytree(self.job.layout, folder / "true")
+        self.digest = oci.read_digest(self._true)
+        patch.setattr(daemon, "ensure", lambda: None)
+        patch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
+        patch.setattr(build, "bake_file", lambda *_: {})
+        patch.setattr(foundation, "make", lambda _, layout, *__: layouts.write(layout, b""))
+        patch.setattr(foundation, "complete", self._complete)
+
+    def _complete(self, _: Any, layout: Path, *__: Any) -> None:
+        self.builds += 1
+        shutil.copytree(self._true, layout, dirs_exist_ok=True)
+
+    @property
+    def layer(self) -> Path:
+        return oci.blob(self.job.layout, oci.read_manifest(self.job.layout)["layers"][0]["digest"])
+
+    def build(self) -> str:
+        return build.build(self.local.job(PLATFORM), into_engine=False).digest
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kept:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    return Kept(tmp_path, monkeypatch)
+
+
+def test_a_whole_image_is_not_built_again(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (kept.build(), kept.builds) == (kept.digest, 0)
+    assert "up to date" in capsys.readouterr().err
+
+
+@pytest.mark.attack(
+    what="a layer of the kept image is truncated, changed or missing",
+    before="build said that the image is up to date",
+    after="build says that it is damaged, and builds it again",
+)
+@pytest.mark.parametrize("damage", ["truncated", "changed", "missing"])
+def test_a_damaged_image_is_built_again(damage: str, kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    data = kept.layer.read_bytes()
+    kept.layer.unlink()
+    if damage != "missing":
+        kept.layer.write_bytes(data[:-1] if damage == "truncated" else b"x" + data[1:])
+    assert (kept.build(), kept.builds) == (kept.digest, 1)
+    assert "is damaged: a blob is missing or was changed on the disk" in capsys.readouterr().err
+    assert oci.sound(kept.job.layout)
+
+
+@pytest.mark.attack(
+    what="somebody puts another image into the cache where build looks for an earlier one",
+    before="build said that it was already built from the same inputs",
+    after="build compares its digest with the one that the lock records, says so, and builds again",
+)
+def test_a_planted_image_is_built_again(kept: Kept, capsys: pytest.CaptureFixture[str]) -> None:
+    kept.local.record(PLATFORM, kept.digest)
+    kept.local.write_build(PLATFORM, lambda layers, _: layers[2].update({"usr/local/bin/python3": b"evil"}))
+    assert oci.read_digest(kept.job.layout) != kept.digest
+    assert (kept.build(), kept.builds) == (kept.digest, 1)
+    assert f"expected {kept.digest}, which" in capsys.readouterr().err
+
+
+def test_a_build_that_gives_another_digest_than_the_recorded_one_says_so(
+    kept: Kept, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kept.local.record(PLATFORM, OTHER)
+    assert (kept.build(), kept.builds) == (kept.digest, 1)
+    assert f"built {kept.digest}, but {OTHER} is recorded" in capsys.readouterr().err
+
+
+def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr(oci, "sound", lambda layout: bool(hashed.append(layout)))
+    monkeypatch.setattr(loading, "holds", lambda *_: True)
+    assert build.build(kept.job).digest == kept.digest
+    assert hashed == []
+    kept.layer.write_bytes(b"short")
+    monkeypatch.setattr(loading, "has", lambda *_: True)
+    assert build.build(kept.job).digest == kept.digest
+    assert kept.builds == 1
