@@ -17,7 +17,7 @@ from drydock.config.mirrors import git_environment, read_mirrors
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import wheels
 from drydock.inputs.store import Store, whole_folder
-from drydock.inputs.wheels import Environment
+from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource
 from drydock.model.variant import SourceCode
 

@@ -198,6 +198,16 @@ class Elsewhere(Record):
     source: Source
 
 
+class PublicIndex(Record):
+    """A public index that has packages which the default index lacks. Nothing else comes from it."""
+
+    url: Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)*$")]
+    """Address of the index; `indexes` in mirrors.yaml replaces it."""
+    packages: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    """Normalised names of its packages. Requirements or overrides name them too."""
+    source: Source
+
+
 class StackContents(Record):
     """What goes into an image; shared by stacks and variants."""
 
@@ -221,6 +231,8 @@ class StackContents(Record):
     """Files that the operator supplies."""
     elsewhere: tuple[Elsewhere, ...] = ()
     """Packages that the default index does not have; lock records them as unresolved instead of failing."""
+    indexes: tuple[PublicIndex, ...] = ()
+    """Public indexes of such packages, used where the machine's own indexes lack the file."""
     setup: tuple[str, ...] = ()
     """Shell scripts of the base that set the environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
 
