@@ -55,6 +55,8 @@ class ResolveRequest(NamedTuple):
     """Whether to resolve one source distribution, without building it to find its dependencies."""
     public: tuple[PublicIndex, ...] = ()
     """Indexes of packages that the default index lacks."""
+    explicit: tuple[tuple[str, str], ...] = ()
+    """More required packages, each with the address of the one index that it comes from."""
 
 
 class Candidate(NamedTuple):
@@ -78,6 +80,7 @@ def run_uv(
         files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
         for name, lines in files.items():
             Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
+        Path(folder, "pyproject.toml").write_text(_project(request, target.python))
         output = Path(folder, "pylock.toml")
         command = _command(Path(folder), output, target, request)
         command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
@@ -91,14 +94,29 @@ def run_uv(
 def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:
     platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
     return [
-        *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),
+        *(str(uv_binary()), "pip", "compile", "--quiet"),
+        *([str(folder / "pyproject.toml")] if request.explicit else [str(folder / "requirements.in"), "--no-sources"]),
         *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
         *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
         *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
         # Not the best version of any index: an extra index could then replace a package of the main one.
-        *("--index-strategy", "first-index", "--no-sources"),
+        *("--index-strategy", "first-index"),
         *(_without_building(folder, request.requirements[0]) if request.sdist else _WHEELS_ONLY),
     ]
+
+
+def _project(request: ResolveRequest, python: str) -> str:
+    """Return a pyproject.toml with the requirements; only there does uv pin a package to an index (PEP 621, tool.uv).
+
+    Source: https://docs.astral.sh/uv/concepts/indexes/ ("Pinning a package to an index").
+    """
+    required = [*request.requirements, *(name for name, _ in request.explicit)]
+    lines = ["[project]", 'name = "drydock-image"', 'version = "0"', f'requires-python = "=={python}.*"']
+    lines += [f"dependencies = {json.dumps(required)}", "[tool.uv.sources]"]
+    lines += [f'{json.dumps(name)} = {{index = "{name}"}}' for name, _ in request.explicit]
+    for name, url in request.explicit:
+        lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
+    return "".join(f"{line}\n" for line in lines)
 
 
 _WHEELS_ONLY = ("--only-binary", ":all:", "--no-config")

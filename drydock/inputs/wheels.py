@@ -228,46 +228,63 @@ def _batches(
 def _resolve(
     request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> tuple[Candidate, ...]:
-    """Resolve a request, with the packages of public indexes chosen first and pinned to that one file."""
-    chosen = {
-        candidate.name: candidate
-        for index in request.public
-        for name in index.packages
-        for candidate in _from_first_place(name, index, request, target, indexes, env)
-    }
+    """Resolve a request, with the packages of public indexes chosen first and pinned to that one file.
+
+    Those that only other packages ask for come from the place where their index's other packages were found.
+    """
+    chosen: dict[str, Candidate] = {}
+    explicit: list[tuple[str, str]] = []
+    for index in request.public:
+        named = {name: lines for name in index.packages if (lines := _naming(name, request))}
+        place = indexes
+        for name, lines in named.items():
+            found, place = _from_first_place(name, lines, index, target, indexes, env)
+            chosen |= {candidate.name: candidate for candidate in found}
+        if place.main and place.main != indexes.main:
+            explicit += [(name, place.main) for name in index.packages if name not in named]
     pinned = request._replace(
         requirements=tuple(_at(line, chosen) for line in request.requirements),
         overrides=tuple(_at(line, chosen) for line in request.overrides),
+        explicit=tuple(explicit),
     )
     return tuple(chosen.get(found.name, found) for found in run_uv(pinned, target, indexes, env))
 
 
 def _from_first_place(
     name: str,
+    lines: tuple[str, ...],
     index: PublicIndex,
-    request: ResolveRequest,
     target: Environment,
     indexes: Indexes,
     env: Mapping[str, str],
-) -> tuple[Candidate, ...]:
-    """Return the wheel of a package from the first place that has it: the machine's indexes, then the public one.
+) -> tuple[tuple[Candidate, ...], Indexes]:
+    """Return the wheel of a package and the first place that has it: one of the machine's indexes, or the public one.
 
-    Nothing if the request does not name it for this machine. Raises InputError.
+    No wheel if the requirements do not apply to this machine. Raises InputError.
     """
-    lines = _naming(name, request.overrides) or _naming(name, request.requirements)
-    if not lines:
-        return ()
     said = ""
     for place in (*single(indexes), public(indexes, index.url, env)):
         try:
-            return choose(run_uv(ResolveRequest(lines, no_deps=True), target, place, env), target)
+            return choose(run_uv(ResolveRequest(lines, no_deps=True), target, place, env), target), place
         except InputError as error:
             said = error.problems[0]
     raise InputError(f"{', '.join(lines)}: {_nowhere(name, (index,))}\n{said}", hint=_where(name, (index,), env))
 
 
-def _naming(name: str, lines: Iterable[str]) -> tuple[str, ...]:
-    return tuple(line for line in lines if canonicalize_name(Requirement(line).name) == name)
+def named(indexes: Iterable[PublicIndex], requirements: Iterable[str]) -> tuple[PublicIndex, ...]:
+    """Return the indexes with those of their packages that requirements name."""
+    names = {canonicalize_name(Requirement(line).name) for line in requirements}
+    kept = ((index, tuple(name for name in index.packages if name in names)) for index in indexes)
+    return tuple(index.model_copy(update={"packages": packages}) for index, packages in kept if packages)
+
+
+def _naming(name: str, request: ResolveRequest) -> tuple[str, ...]:
+    """Return the overrides, or else the requirements, for a package."""
+    found = (
+        tuple(line for line in lines if canonicalize_name(Requirement(line).name) == name)
+        for lines in (request.overrides, request.requirements)
+    )
+    return next(filter(None, found), ())
 
 
 def _at(line: str, chosen: Mapping[str, Candidate]) -> str:

@@ -91,7 +91,8 @@ def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[tuple[Loc
         exclude=tuple(exclusion.name for exclusion in variant.exclude),
         public=variant.indexes,
     )
-    build = ResolveRequest(variant.build_requirements, public=variant.indexes)
+    own = resolve.named(variant.indexes, variant.build_requirements)
+    build = ResolveRequest(variant.build_requirements, public=own)
     requests = (request, build, tool_request())
     try:
         return tuple(_resolved(place, each) if each.requirements else () for each in requests)

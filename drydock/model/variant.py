@@ -204,7 +204,7 @@ class PublicIndex(Record):
     url: Annotated[str, StringConstraints(pattern=r"^https://[A-Za-z0-9.-]+(/[A-Za-z0-9._~-]+)*$")]
     """Address of the index; `indexes` in mirrors.yaml replaces it."""
     packages: Annotated[tuple[Identifier, ...], Field(min_length=1)]
-    """Normalised names of its packages. Requirements or overrides name them too."""
+    """Normalised names of the image's packages that come from it. A requirement or override names at least one."""
     source: Source
 
 

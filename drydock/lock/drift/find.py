@@ -97,12 +97,13 @@ class _Platform:
             public=variant.indexes,
         )
         locked = tuple(wheel for wheels in self.pins.layers.values() for wheel in wheels)
+        own = resolve.named(variant.indexes, variant.build_requirements)
         if "wheels" in self.pins.unresolved:
             self._unpinned(request)
             return
         for kind, wanted, wheels in (
             ("wheel", request, locked),
-            ("build", ResolveRequest(variant.build_requirements, public=variant.indexes), self.pins.build),
+            ("build", ResolveRequest(variant.build_requirements, public=own), self.pins.build),
         ):
             if wanted.requirements:
                 self._distributions(kind, wanted, wheels)

@@ -266,7 +266,7 @@ def test_all_locked_wheels_that_no_index_has_are_named(
 
 # --- one index for a package ----------------------------------------------------------------------------------------
 
-BUILDS = PublicIndex(url="https://builds.example/whl/cpu", packages=("torch", "missing"), source="its publisher")
+BUILDS = PublicIndex(url="https://builds.example/whl/cpu", packages=("torch",), source="its publisher")
 
 
 @pytest.fixture
@@ -328,6 +328,21 @@ def test_an_override_comes_from_the_public_index_too(
     assert [wheel.version for wheel in resolve_wheels(request, other, store, with_builds)] == ["1.0", "2.0"]
 
 
+def test_what_only_a_package_of_the_public_index_asks_for_comes_from_there_if_the_stack_says_so(
+    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel
+) -> None:
+    publish(make_wheel("app", "1.0", "torch"), make_wheel("torch", "2.0"), make_wheel("kernels", "0.0"))
+    publish(make_wheel("torch", "2.0+cpu", "kernels==1.0"), make_wheel("kernels", "1.0"), index="builds")
+    index = BUILDS.model_copy(update={"packages": ("torch", "kernels")})
+    wheels = resolve_wheels(ResolveRequest(("app", "torch==2.0+cpu"), public=(index,)), TARGET, store, with_builds)
+    assert [(wheel.name, wheel.version) for wheel in wheels] == [
+        ("app", "1.0"),
+        ("kernels", "1.0"),
+        ("torch", "2.0+cpu"),
+    ]
+    assert resolve_wheels(ResolveRequest(("app",), public=(index,)), TARGET, store, with_builds)[1].version == "2.0"
+
+
 @pytest.mark.parametrize("place", ["simple", "extra", "folder"])
 def test_the_machines_own_configuration_is_tried_before_the_public_index(  # noqa: PLR0913, PLR0917 - fixtures
     place: str,
@@ -359,12 +374,12 @@ def test_a_public_index_that_lacks_a_package_is_named_with_the_lines_to_set(
     publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
 ) -> None:
     publish(make_wheel("torch", "2.0"))
-    with pytest.raises(InputError, match=r"missing==1\.0.*https://builds\.example/whl/cpu lacks it") as caught:
-        resolve_wheels(ResolveRequest(("missing==1.0",), public=(BUILDS,)), TARGET, store, with_builds)
+    with pytest.raises(InputError, match=r"torch==3\.0.*https://builds\.example/whl/cpu lacks it") as caught:
+        resolve_wheels(ResolveRequest(("torch==3.0",), public=(BUILDS,)), TARGET, store, with_builds)
     assert with_builds["DRYDOCK_MIRRORS"] in caught.value.hint
     assert '  indexes: {"https://builds.example/whl/cpu": "https://MIRROR"}' in caught.value.hint.splitlines()
     assert "pip config set global.extra-index-url https://MIRROR" in caught.value.hint
-    pin = _locked(make_wheel("missing", "1.0"), sha256)
-    with pytest.raises(FetchError, match=r"missing-1\.0.*https://builds\.example/whl/cpu lacks it") as caught_again:
+    pin = _locked(make_wheel("torch", "3.0"), sha256)
+    with pytest.raises(FetchError, match=r"torch-3\.0.*https://builds\.example/whl/cpu lacks it") as caught_again:
         fetch_wheels([pin], TARGET, store, with_builds, (BUILDS,))
     assert caught_again.value.hint == caught.value.hint
