@@ -17,7 +17,7 @@ class Access(NamedTuple):
     client_certificate: str | None = None
     proxies: Mapping[str, str] = {}
     credentials: Mapping[str, tuple[str, str]] = {}
-    """Host → user and password."""
+    """Origin, such as https://index.example:443 → user and password."""
     insecure_hosts: frozenset[str] = frozenset()
     mirrors: Mapping[str, str] = {}
     """Prefix of a URL → the prefix that replaces it."""

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urlsplit
 from drydock.config.access import Access
 from drydock.config.mirrors import DEFAULT, Mirrors, read_mirrors, rewritten
 from drydock.core.errors import FetchError
+from drydock.core.http import origin
 
 SECTIONS = ("global", "download", "install", ":env:")
 """Sections of pip's configuration; later ones win."""
@@ -123,7 +124,7 @@ def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
         certificates=indexes.certificates or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         client_certificate=indexes.client_certificate,
         proxies={"http": indexes.proxy, "https": indexes.proxy} if indexes.proxy else {},
-        credentials={host: login for host, login in logins if login},
+        credentials={where: login for where, login in logins if login},
         insecure_hosts=frozenset(host.partition(":")[0] for host in indexes.trusted_hosts),
         timeout=indexes.timeout,
         mirrors=read_mirrors(env).indexes,
@@ -147,5 +148,5 @@ def _words(value: str | None) -> tuple[str, ...]:
 def _credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = urlsplit(url)
     if parts.username is None:
-        return parts.hostname or "", None
-    return parts.hostname or "", (unquote(parts.username), unquote(parts.password or ""))
+        return "", None
+    return origin(url), (unquote(parts.username), unquote(parts.password or ""))

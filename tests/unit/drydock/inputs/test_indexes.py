@@ -49,9 +49,9 @@ def test_pips_default_index_comes_before_extra_indexes() -> None:
     assert variables["UV_DEFAULT_INDEX"] == "https://one.example/simple"
 
 
-def test_credentials_are_kept_per_host() -> None:
+def test_credentials_are_kept_per_origin() -> None:
     settings = access(parse_config(CONFIG), {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
-    assert settings.credentials == {"one.example": ("user", "se@cret")}
+    assert settings.credentials == {"https://one.example:443": ("user", "se@cret")}
     assert settings.insecure_hosts == {"one.example"}
     assert settings.certificates == "/bundle.pem"
 
