@@ -86,7 +86,7 @@ def run_uv(
         command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
         result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
         if result.returncode:
-            message = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()  # without passwords
+            message = result.stderr.strip()
             raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
         return parse_pylock(output.read_text())
 

@@ -27,7 +27,9 @@ def main(argv: tuple[str, ...], env: Env) -> int:
         arguments = parse_arguments(argv)
         return _RUN[arguments.verb](arguments, env)
     except EntrypointError as error:
-        say(f"drydock: {error}")
+        from entrypoints.core.redact import redact_text
+
+        say(redact_text(f"drydock: {error}"))
         return error.code
 
 
