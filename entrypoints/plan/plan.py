@@ -88,18 +88,15 @@ def _api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notic
     """
     keys, rest = without(API_KEY, given)
     if given.key and API_KEY in given.flags:
-        raise EntrypointError(
-            USAGE,
-            f"--api-key-file and {given.flags[API_KEY].given.split()[0]}: both give the API key",
-            "give one of them",
-        )
+        other = given.flags[API_KEY].given.partition(" ")[0].partition("=")[0]
+        raise EntrypointError(USAGE, f"--api-key-file and {other}: both give the API key", "give one of them")
     if given.key:
         return given, {API_KEY_VARIABLE: Value(given.key, "read from --api-key-file")}, ()
     if not keys:
         return given, {}, ()
     if len(keys) > 1:
-        return given, {}, (notice("PLAN-071", f"{len(keys)} keys in --api-key", "one key, from a file or a variable"),)
-    exposed = notice("PLAN-070", "--api-key KEY", "--api-key-file FILE, or VLLM_API_KEY in the environment")
+        return given, {}, (notice("PLAN-091", f"{len(keys)} keys in --api-key", "one key, from a file or a variable"),)
+    exposed = notice("PLAN-090", "--api-key KEY", "--api-key-file FILE, or VLLM_API_KEY in the environment")
     if CONFIG_FILE in given.flags:  # a key in that file would win over the variable, but not over the flag
         return given, {}, (exposed,)
     flags = {name: flag for name, flag in given.flags.items() if name != API_KEY}

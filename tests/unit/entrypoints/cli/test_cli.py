@@ -142,7 +142,7 @@ def test_serve_prints_its_reasons_then_becomes_vllm(profile: Path, model: str, t
     assert ran.returncode == errors.OK, ran.stderr
     assert ran.stdout.startswith("-m vllm.entrypoints.openai.api_server")
     assert "sk-1" not in ran.stdout + ran.stderr  # /bin/echo prints the arguments
-    assert "PLAN-070" in ran.stderr
+    assert "PLAN-090" in ran.stderr
     assert "[decision]" in ran.stderr
 
 

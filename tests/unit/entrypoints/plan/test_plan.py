@@ -138,21 +138,21 @@ def test_an_api_key_is_moved_from_the_command_line_to_the_environment(words: tup
     assert made.env["VLLM_API_KEY"] == "sk-1"
     assert made.argv[-6:] == ("--model", SMOLLM2.name, "--dtype", "half", "--port", "9")
     assert reason(made, "VLLM_API_KEY").origin == "command line"
-    assert [finding.id for finding in made.findings if finding.id.startswith("PLAN-07")] == ["PLAN-070"]
+    assert [finding.id for finding in made.findings if finding.id.startswith("PLAN-09")] == ["PLAN-090"]
 
 
 def test_an_api_key_of_the_environment_stays_there() -> None:
     made = plan(VLLM_API_KEY="sk-1")
 
     assert "VLLM_API_KEY" not in made.env
-    assert not [finding for finding in made.findings if finding.id.startswith("PLAN-07")]
+    assert not [finding for finding in made.findings if finding.id.startswith("PLAN-09")]
 
 
 def test_several_api_keys_stay_arguments_with_a_warning() -> None:
     made = plan("--api-key", "sk-1", "sk-2")
 
     assert made.argv[-3:] == ("--api-key", "sk-1", "sk-2")
-    assert [finding.id for finding in made.findings if finding.id.startswith("PLAN-07")] == ["PLAN-071"]
+    assert [finding.id for finding in made.findings if finding.id.startswith("PLAN-09")] == ["PLAN-091"]
     assert "sk-" not in command.as_text(made)
 
 
@@ -162,7 +162,7 @@ def test_an_api_key_beside_a_config_file_stays_an_argument_because_it_wins_over_
     made = plan("--config", str(config), "--api-key", "sk-1")
 
     assert made.argv[-2:] == ("--api-key", "sk-1")
-    assert [finding.id for finding in made.findings if finding.id.startswith("PLAN-07")] == ["PLAN-070"]
+    assert [finding.id for finding in made.findings if finding.id.startswith("PLAN-09")] == ["PLAN-090"]
 
 
 def test_an_api_key_of_a_file_is_set_as_a_variable_without_a_warning() -> None:
@@ -170,7 +170,7 @@ def test_an_api_key_of_a_file_is_set_as_a_variable_without_a_warning() -> None:
     made = command.command(PROFILE, facts(), SMOLLM2, given)
 
     assert made.env["VLLM_API_KEY"] == "sk-1"
-    assert not [finding for finding in made.findings if finding.id.startswith("PLAN-07")]
+    assert not [finding for finding in made.findings if finding.id.startswith("PLAN-09")]
 
 
 @pytest.mark.parametrize("words", [("--api-key", "sk-2"), ("--api-key=sk-2", "--port", "9")])
