@@ -153,6 +153,9 @@ def parse_pylock(text: str) -> tuple[Candidate, ...]:
 
 def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
     url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
+    if "sha256" not in wheel.get("hashes", {}):
+        hint = "download the file, and put it into a folder of pip's find-links: its hash is then computed"
+        raise InputError(f"{package['name']} {package['version']}: its index publishes no sha256", hint=hint)
     return Candidate(
         name=canonicalize_name(package["name"]),
         version=package["version"],

@@ -130,6 +130,12 @@ wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sh
     )
 
 
+def test_a_file_whose_index_publishes_no_hash_is_an_error() -> None:
+    text = '[[packages]]\nname = "a"\nversion = "1"\nwheels = [{ url = "https://x.example/a-1-py3-none-any.whl" }]\n'
+    with pytest.raises(InputError, match="a 1: its index publishes no sha256"):
+        parse_pylock(text)
+
+
 def test_requirements_become_pins_that_can_be_fetched(
     publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
 ) -> None:
