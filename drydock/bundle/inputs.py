@@ -61,7 +61,7 @@ def _fetch(job: Job, pins: LockedPlatform, store: Store) -> None:
     target = wheels.environment(job.variant.python, job.platform, job.variant.base)
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(_debs(pins.base), pins.base.snapshot, store, os.environ)
-    wheels.fetch_wheels(_wheels(pins), target, store, os.environ)
+    wheels.fetch_wheels(_wheels(pins), target, store, os.environ, job.variant.indexes)
     for source in pins.sources:
         sources.fetch(source, target, store)
         if source.commit:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
+from entrypoints.core.redact import redact_text
+
 RETRIED = (408, 425, 429, 500, 502, 503, 504)
 """HTTP status codes after which another attempt may succeed."""
 
@@ -17,7 +19,7 @@ class Access(NamedTuple):
     client_certificate: str | None = None
     proxies: Mapping[str, str] = {}
     credentials: Mapping[str, tuple[str, str]] = {}
-    """Host → user and password."""
+    """Origin, such as https://index.example:443 → user and password."""
     insecure_hosts: frozenset[str] = frozenset()
     mirrors: Mapping[str, str] = {}
     """Prefix of a URL → the prefix that replaces it."""
@@ -29,5 +31,5 @@ class Access(NamedTuple):
 
 def redact(url: str) -> str:
     """Return a URL without user, password, query and fragment, fit for a message."""
-    parts = urlsplit(url)
+    parts = urlsplit(redact_text(url))  # first: a password may contain a slash
     return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))

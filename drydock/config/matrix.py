@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from drydock.config import finding_ids
@@ -290,6 +291,17 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
         missing.append("base")
     for field in missing:
         yield document.problem((), f"missing key {field!r}, here and in the stacks it inherits from"), ""
+    yield from _check_indexes(stack, document)
+
+
+def _check_indexes(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
+    """Check that something of each index is required: otherwise nothing would come from it."""
+    lines = [*(stack.requirements or ()), *(item.requirement for item in stack.overrides), *stack.build_requirements]
+    required = {canonicalize_name(Requirement(line).name) for line in lines}
+    for number, index in enumerate(stack.indexes):
+        if required.isdisjoint(index.packages):
+            text = f"no requirement or override names {' or '.join(index.packages)}"
+            yield document.problem(("indexes", number, "packages"), text), nearest(index.packages[0], required)
 
 
 def _check_vllm(stack: Stack, document: YamlDocument) -> Iterator[Problem]:

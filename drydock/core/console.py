@@ -7,6 +7,8 @@ import io
 import sys
 from typing import TYPE_CHECKING
 
+from entrypoints.core.redact import redact_text
+
 if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
     from rich.console import Console
     from rich.progress import Progress
@@ -21,8 +23,8 @@ def errors() -> Console:
 
 
 def log(text: str) -> None:
-    """Write one line to standard error; an active progress display moves down."""
-    sys.stderr.write(f"{text}\n")
+    """Write one line to standard error, without secrets; an active progress display moves down."""
+    sys.stderr.write(f"{redact_text(text)}\n")
     sys.stderr.flush()
 
 

@@ -5,16 +5,21 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from entrypoints.core.redact import redact_text
+
 
 class DrydockError(Exception):
-    """An error shown to the user: `problems` say what was found, what was expected and where; `hint` what to do."""
+    """An error shown to the user: `problems` say what was found, what was expected and where; `hint` what to do.
+
+    Passwords and tokens are removed from both: errors quote URLs, and what other programs print.
+    """
 
     code = 1
 
     def __init__(self, *problems: str, hint: str = "") -> None:
-        super().__init__(*problems)
-        self.problems = problems
-        self.hint = hint
+        self.problems = tuple(redact_text(problem) for problem in problems)
+        self.hint = redact_text(hint)
+        super().__init__(*self.problems)
 
     def __str__(self) -> str:
         text = "\n".join(self.problems)

@@ -21,6 +21,7 @@ from drydock.inputs import debs as apt
 from drydock.inputs import images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
+from drydock.inputs.uv import Environment
 from drydock.model.locked import (
     Lock,
     LockedDeb,
@@ -63,7 +64,7 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
         _refuse_missing_sources([source for source in needed if not sources.stored(source, store)])
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(debs, pins.base.snapshot, store, env)
-    resolve.fetch_wheels(wheels, target, store, env)
+    resolve.fetch_wheels(wheels, target, store, env, variant.indexes)
     layers = {**pins.layers, "build": pins.build} if pins.build else pins.layers
     makers: dict[str, Callable[[], Path | str]] = {
         "base": lambda: _base(pins, platform, lock.source_date_epoch, store, env),
@@ -111,7 +112,7 @@ def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: M
     if offline:
         _refuse_missing(wheels, store)
     major, minor, _ = host.python_version_tuple()
-    target = resolve.Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
+    target = Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
     resolve.fetch_wheels(wheels, target, store, env)
 
 

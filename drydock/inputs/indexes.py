@@ -1,6 +1,7 @@
 """Turns this machine's pip configuration into settings for uv and for downloads. IO; the parsing is pure.
 
-No index is named here: pip's configuration decides which index serves a file.
+Pip's configuration decides which index serves a file. Unlike pip, drydock takes a package from the first index that
+has any version of it, the main one first: an extra index cannot replace a package of the main index.
 """
 
 from __future__ import annotations
@@ -16,9 +17,14 @@ from urllib.parse import unquote, urlsplit
 from drydock.config.access import Access
 from drydock.config.mirrors import DEFAULT, Mirrors, read_mirrors, rewritten
 from drydock.core.errors import FetchError
+from drydock.core.http import origin
 
 SECTIONS = ("global", "download", "install", ":env:")
 """Sections of pip's configuration; later ones win."""
+
+
+PIPS_DEFAULT = "https://pypi.org/simple"
+"""The index that pip and uv use without configuration."""
 
 
 class Indexes(NamedTuple):
@@ -75,14 +81,16 @@ def mirrored(indexes: Indexes, mirrors: Mirrors) -> Indexes:
 
 
 def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment in which uv uses pip's indexes and ignores its own configuration.
+    """Return an environment in which uv uses pip's indexes, in order, and ignores its own configuration.
 
+    uv asks UV_INDEX in order, then UV_DEFAULT_INDEX, and stops at the first index that has the package.
     The indexes are not arguments because every user of the machine can read the arguments of a process.
     """
     kept = {name: value for name, value in env.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
+    *first, last = (indexes.main or (PIPS_DEFAULT if indexes.extra else None), *indexes.extra)
     chosen = {
-        "UV_DEFAULT_INDEX": indexes.main,
-        "UV_INDEX": " ".join(indexes.extra),
+        "UV_DEFAULT_INDEX": last,
+        "UV_INDEX": " ".join(url for url in first if url),
         "UV_FIND_LINKS": ",".join(indexes.find_links),
         "UV_INSECURE_HOST": " ".join(indexes.trusted_hosts),
         "UV_HTTP_TIMEOUT": str(int(indexes.timeout)),
@@ -103,6 +111,12 @@ def single(indexes: Indexes) -> tuple[Indexes, ...]:
     return (folders, bare, *(bare._replace(main=url) for url in indexes.extra))
 
 
+def public(indexes: Indexes, url: str, env: Mapping[str, str]) -> Indexes:
+    """Return the configuration of one public index alone, or of its mirror; of no index if the machine allows none."""
+    alone = indexes._replace(extra=(), find_links=())
+    return alone if indexes.no_index else alone._replace(main=rewritten(url, read_mirrors(env).indexes))
+
+
 def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
     """Return the access settings for downloading files."""
     logins = (_credentials(url) for url in (indexes.main, *indexes.extra, *indexes.find_links) if url)
@@ -110,7 +124,7 @@ def access(indexes: Indexes, env: Mapping[str, str]) -> Access:
         certificates=indexes.certificates or env.get("REQUESTS_CA_BUNDLE") or env.get("SSL_CERT_FILE"),
         client_certificate=indexes.client_certificate,
         proxies={"http": indexes.proxy, "https": indexes.proxy} if indexes.proxy else {},
-        credentials={host: login for host, login in logins if login},
+        credentials={where: login for where, login in logins if login},
         insecure_hosts=frozenset(host.partition(":")[0] for host in indexes.trusted_hosts),
         timeout=indexes.timeout,
         mirrors=read_mirrors(env).indexes,
@@ -134,5 +148,5 @@ def _words(value: str | None) -> tuple[str, ...]:
 def _credentials(url: str) -> tuple[str, tuple[str, str] | None]:
     parts = urlsplit(url)
     if parts.username is None:
-        return parts.hostname or "", None
-    return parts.hostname or "", (unquote(parts.username), unquote(parts.password or ""))
+        return "", None
+    return origin(url), (unquote(parts.username), unquote(parts.password or ""))

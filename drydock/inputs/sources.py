@@ -17,7 +17,7 @@ from drydock.core.errors import InputError
 from drydock.core.files import below
 from drydock.inputs import git, packs, trees, wheels
 from drydock.inputs.store import Store, whole_folder
-from drydock.inputs.wheels import Environment
+from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource
 from drydock.model.variant import SourceCode
 

@@ -15,9 +15,11 @@ import requests
 
 from drydock.config.access import RETRIED, Access, redact
 from drydock.config.mirrors import rewritten
+from drydock.core import http
 from drydock.core.console import byte_progress
 from drydock.core.errors import FetchError, GoneError
 from drydock.inputs.store import Store
+from drydock.oci.reference import is_loopback
 
 CHUNK = 1 << 16
 """Bytes read at once; an incomplete chunk is lost if the connection breaks."""
@@ -58,7 +60,7 @@ def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
     if not missing:
         return
     total = sum(file.size or 0 for file in missing)
-    with byte_progress() as bar, requests.Session() as session:
+    with byte_progress() as bar, http.Session() as session:
         task = bar.add_task(f"fetching {len(missing)} files", total=total or None)
         transfer = Transfer(store, access, session, lambda count: bar.advance(task, count), threading.Event())
         problems = _download_all(transfer, missing)
@@ -80,7 +82,7 @@ def _ask_size(original: str, access: Access) -> int | None:
         path = Path(url2pathname(urlsplit(url).path))
         return path.stat().st_size if path.is_file() else None
     try:
-        with requests.Session() as session:
+        with http.Session() as session:
             response = session.head(url, allow_redirects=True, **_request_options(access, url))
     except requests.RequestException:
         return None  # the caller then fetches the file, which reports the error
@@ -217,8 +219,20 @@ def _request_options(access: Access, url: str) -> dict[str, Any]:
         "verify": False if host in access.insecure_hosts else access.certificates,
         "cert": access.client_certificate,
         "proxies": dict(access.proxies),
-        "auth": access.credentials.get(host),
+        "auth": _auth(access, url),
     }
+
+
+def _auth(access: Access, url: str) -> Any:
+    """Return the login for a URL: its own, the one configured for its origin, or that of ~/.netrc for its host.
+
+    The last one names no scheme and no port, so it is never sent without TLS, except to this machine.
+    """
+    parts = urlsplit(url)
+    login = requests.utils.get_auth_from_url(url) if parts.username else access.credentials.get(http.origin(url))
+    if not login and (parts.scheme == "https" or is_loopback(parts.hostname or "")):
+        login = requests.utils.get_netrc_auth(url)
+    return login or http.anonymous
 
 
 def _check_response(response: requests.Response, wanted: Wanted, url: str, file: BufferedRandom) -> None:

@@ -5,30 +5,25 @@ The packages installed on this machine do not matter, and no source distribution
 
 from __future__ import annotations
 
-import json
 import os
 import platform as host
-import re
-import subprocess
-import sys
-import tempfile
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import unquote, urlsplit
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 from packaging.tags import Tag, compatible_tags, cpython_tags
 from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.config.access import Access
-from drydock.config.validation import made
+from drydock.config.mirrors import path_of
 from drydock.core.errors import GoneError, InputError
-from drydock.inputs.indexes import Indexes, access, read_indexes, single, uv_environment
+from drydock.inputs.indexes import Indexes, access, public, read_indexes, single
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, ask_sizes, download
+from drydock.inputs.uv import INDEX_HINT, WHEEL_HINT, Candidate, Environment, ResolveRequest, run_uv
 from drydock.model.bases import GLIBC, Base, DebianBase
 from drydock.model.locked import LockedWheel
+from drydock.model.variant import PublicIndex
 
 MACHINES = {
     "linux/amd64": "x86_64",
@@ -40,51 +35,7 @@ MACHINES = {
 OLDEST_GLIBC = {"x86_64": 5}
 """The oldest glibc for manylinux (PEP 600); 17 on other machines."""
 LEGACY_MANYLINUX = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
-UV_NEWEST_GLIBC = 40
-"""The newest glibc that uv's --python-platform accepts."""
-UV_MACHINES = ("x86_64", "aarch64")
-
-INDEX_HINT = (
-    "add an index or a folder that has it to pip's configuration "
-    "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
-)
-WHEEL_HINT = (
-    "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
-    "wheel, or build a wheel and put it into a folder of pip's find-links"
-)
-
-
-class Environment(NamedTuple):
-    """The environment that wheels must fit."""
-
-    python: str
-    """Such as 3.11."""
-    machine: str
-    """Such as x86_64."""
-    glibc: int
-    """Minor version: 36 for glibc 2.36."""
-
-
-class ResolveRequest(NamedTuple):
-    """Input of the resolver."""
-
-    requirements: tuple[str, ...]
-    overrides: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    no_deps: bool = False
-    sdist: bool = False
-    """Whether to resolve one source distribution, without building it to find its dependencies."""
-
-
-class Candidate(NamedTuple):
-    """A wheel or source distribution that an index offers."""
-
-    name: str
-    version: str
-    filename: str
-    url: str
-    sha256: str
-    size: int | None = None
+NOWHERE = "no configured index has it"
 
 
 def environment(python: str, platform: str, base: Base) -> Environment:
@@ -112,7 +63,7 @@ def resolve_wheels(
     Raises InputError if the resolver fails, FetchError if an index does not deliver a file that it lists.
     """
     indexes = read_indexes(env)
-    chosen = choose(_compile(request, target, indexes, env), target)
+    chosen = choose(_resolve(request, target, indexes, env), target)
     return _pinned(chosen, store, access(indexes, env))
 
 
@@ -121,7 +72,7 @@ def offered(request: ResolveRequest, target: Environment, env: Mapping[str, str]
 
     Fetches nothing. Raises InputError.
     """
-    candidates = _compile(request, target, read_indexes(env), env)
+    candidates = _resolve(request, target, read_indexes(env), env)
     if request.sdist:
         return tuple(candidate for candidate in candidates if candidate.filename.endswith(".tar.gz"))
     return choose(candidates, target)
@@ -131,7 +82,7 @@ def resolve_sdist(requirement: str, target: Environment, store: Store, env: Mapp
     """Resolve one source distribution, such as vllm-tpu==0.32.0. Raises InputError or FetchError."""
     indexes = read_indexes(env)
     request = ResolveRequest((requirement,), no_deps=True, sdist=True)
-    sdists = [c for c in _compile(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
+    sdists = [c for c in run_uv(request, target, indexes, env) if c.filename.endswith(".tar.gz")]
     if not sdists:
         raise InputError(f"{requirement}: no configured index has a source distribution of it", hint=INDEX_HINT)
     return _pinned(sdists[:1], store, access(indexes, env))[0]
@@ -144,36 +95,53 @@ def fetch_sdists(sdists: Sequence[LockedWheel], target: Environment, store: Stor
         if store.has(pin.sha256, pin.size):
             continue
         request = ResolveRequest((f"{pin.name}=={pin.version}",), no_deps=True, sdist=True)
-        urls = [c.url for c in _compile(request, target, indexes, env) if c.sha256 == pin.sha256]
+        urls = [c.url for c in run_uv(request, target, indexes, env) if c.sha256 == pin.sha256]
         if not urls:
-            raise GoneError(f"{pin.filename} (sha256 {pin.sha256[:12]}…): no configured index has it", hint=INDEX_HINT)
+            raise GoneError(f"{pin.filename} (sha256 {pin.sha256[:12]}…): {NOWHERE}", hint=INDEX_HINT)
         download(store, [Wanted(pin.filename, pin.sha256, pin.size, tuple(urls))], access(indexes, env))
 
 
-def fetch_wheels(wheels: Sequence[LockedWheel], target: Environment, store: Store, env: Mapping[str, str]) -> None:
+def fetch_wheels(
+    wheels: Sequence[LockedWheel],
+    target: Environment,
+    store: Store,
+    env: Mapping[str, str],
+    publics: Sequence[PublicIndex] = (),
+) -> None:
     """Fetch locked wheels that the store lacks; raise one GoneError that names all that no index has."""
     missing = [wheel for wheel in wheels if not store.has(wheel.sha256, wheel.size)]
     if not missing:
         return
     indexes = read_indexes(env)
-    urls = locate(missing, target, indexes, env)
-    gone = [
-        f"{w.filename} (sha256 {w.sha256[:12]}…): no configured index has it" for w in missing if w.sha256 not in urls
-    ]
+    urls = locate(missing, target, indexes, env, publics)
+    gone = [wheel for wheel in missing if wheel.sha256 not in urls]
     if gone:
-        raise GoneError(*gone, hint=INDEX_HINT)
+        lines = (f"{w.filename} (sha256 {w.sha256[:12]}…): {_nowhere(w.name, publics)}" for w in gone)
+        raise GoneError(*lines, hint=_where(gone[0].name, publics, env))
     wanted = [Wanted(w.filename, w.sha256, w.size, (urls[w.sha256],)) for w in missing]
     download(store, wanted, access(indexes, env))
 
 
 def locate(
-    wheels: Iterable[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
+    wheels: Iterable[LockedWheel],
+    target: Environment,
+    indexes: Indexes,
+    env: Mapping[str, str],
+    publics: Sequence[PublicIndex] = (),
 ) -> dict[str, str]:
-    """Return sha256 → URL of every wheel that an index has. Asks all indexes together, then each one alone."""
+    """Return sha256 → URL of every wheel that an index has.
+
+    Asks the machine's indexes together, then each one alone, then each public index for its own packages.
+    """
     missing = {wheel.sha256: wheel for wheel in wheels}
+    special = {name for index in publics for name in index.packages}
+    usual = {wheel.name for wheel in missing.values()} - special
+    rounds = [(indexes, usual), *((place, usual | special) for place in single(indexes))]
+    rounds += [(public(indexes, index.url, env), set(index.packages)) for index in publics]
     urls: dict[str, str] = {}
-    for configuration in (indexes, *single(indexes)):
-        for batch in _batches(tuple(missing.values()), target, configuration, env):
+    for configuration, names in rounds:
+        wanted = tuple(wheel for wheel in missing.values() if wheel.name in names)
+        for batch in _batches(wanted, target, configuration, env):
             urls |= {c.sha256: c.url for c in batch if c.sha256 in missing}
         missing = {sha256: wheel for sha256, wheel in missing.items() if sha256 not in urls}
         if not missing:
@@ -204,18 +172,6 @@ def tags(target: Environment) -> Iterator[Tag]:
     yield from compatible_tags((major, minor), interpreter=f"cp{major}{minor}", platforms=platforms)
 
 
-def parse_pylock(text: str) -> tuple[Candidate, ...]:
-    """Return the wheels and source distributions of a pylock.toml (PEP 751)."""
-    packages = tomllib.loads(text).get("packages", [])
-    candidates = []
-    for package in packages:
-        files = [*package.get("wheels", ())]
-        if "sdist" in package:
-            files.append(package["sdist"])
-        candidates += [_candidate(package, file) for file in files]
-    return tuple(candidates)
-
-
 def _pinned(candidates: Sequence[Candidate], store: Store, server_access: Access) -> tuple[LockedWheel, ...]:
     """Return pins with sizes: from the index, from the store or the server, or else by fetching the file."""
     sizes = {c.sha256: c.size or _stored_size(c, store) for c in candidates}
@@ -242,20 +198,6 @@ def _locked(candidate: Candidate, size: int) -> LockedWheel:
     )
 
 
-def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
-    """Return a file that an index offers. Raises InputError for a name, version or hash that cannot be one."""
-    url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
-    values = {
-        "name": canonicalize_name(package["name"]),
-        "version": package.get("version"),
-        "filename": wheel.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]),
-        "sha256": wheel.get("hashes", {}).get("sha256"),
-        "size": wheel.get("size", 0),
-    }
-    pin = made(LockedWheel, f"the index's answer for {values['name']}", values)
-    return Candidate(pin.name, pin.version, pin.filename, url, pin.sha256, wheel.get("size"))
-
-
 def _platforms(target: Environment) -> Iterator[str]:
     for minor in range(target.glibc, OLDEST_GLIBC.get(target.machine, 17) - 1, -1):
         yield f"manylinux_2_{minor}_{target.machine}"
@@ -268,9 +210,11 @@ def _batches(
     wheels: Sequence[LockedWheel], target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> Iterator[tuple[Candidate, ...]]:
     """Resolve all pins at once. One unknown pin makes that fail, so then resolve each half separately."""
+    if not wheels:
+        return
     pins = tuple(f"{wheel.name}=={wheel.version}" for wheel in wheels)
     try:
-        yield _compile(ResolveRequest(pins, no_deps=True), target, indexes, env)
+        yield run_uv(ResolveRequest(pins, no_deps=True), target, indexes, env)
     except InputError:
         if len(wheels) > 1:
             middle = len(wheels) // 2
@@ -278,56 +222,97 @@ def _batches(
             yield from _batches(wheels[middle:], target, indexes, env)
 
 
-def _compile(
+# --- one index for a package ----------------------------------------------------------------------------------------
+
+
+def _resolve(
     request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
 ) -> tuple[Candidate, ...]:
-    """Run uv; raise InputError with its message."""
-    if target.machine not in UV_MACHINES:
-        raise InputError(f"{target.machine}: uv cannot resolve for this machine, only for {', '.join(UV_MACHINES)}")
-    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
-        files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
-        for name, lines in files.items():
-            Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
-        output = Path(folder, "pylock.toml")
-        command = _command(Path(folder), output, target, request)
-        command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
-        result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
-        if result.returncode:
-            message = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()  # without passwords
-            raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
-        return parse_pylock(output.read_text())
+    """Resolve a request, with the packages of public indexes chosen first and pinned to that one file.
+
+    Those that only other packages ask for come from the place where their index's other packages were found.
+    """
+    chosen: dict[str, Candidate] = {}
+    explicit: list[tuple[str, str]] = []
+    for index in request.public:
+        named = {name: lines for name in index.packages if (lines := _naming(name, request))}
+        place = indexes
+        for name, lines in named.items():
+            found, place = _from_first_place(name, lines, index, target, indexes, env)
+            chosen |= {candidate.name: candidate for candidate in found}
+        if place.main and place.main != indexes.main:
+            explicit += [(name, place.main) for name in index.packages if name not in named]
+    pinned = request._replace(
+        requirements=tuple(_at(line, chosen) for line in request.requirements),
+        overrides=tuple(_at(line, chosen) for line in request.overrides),
+        explicit=tuple(explicit),
+    )
+    return tuple(chosen.get(found.name, found) for found in run_uv(pinned, target, indexes, env))
 
 
-def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:
-    platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
-    return [
-        *(str(uv_binary()), "pip", "compile", str(folder / "requirements.in"), "--quiet"),
-        *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
-        *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
-        *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
-        # Like pip: the best version of any index. Every file is pinned by hash afterwards.
-        *("--index-strategy", "unsafe-best-match", "--no-sources"),
-        *(_without_building(folder, request.requirements[0]) if request.sdist else _WHEELS_ONLY),
-    ]
+def _from_first_place(
+    name: str,
+    lines: tuple[str, ...],
+    index: PublicIndex,
+    target: Environment,
+    indexes: Indexes,
+    env: Mapping[str, str],
+) -> tuple[tuple[Candidate, ...], Indexes]:
+    """Return the wheel of a package and the first place that has it: one of the machine's indexes, or the public one.
+
+    No wheel if the requirements do not apply to this machine. Raises InputError.
+    """
+    said = ""
+    for place in (*single(indexes), public(indexes, index.url, env)):
+        try:
+            return choose(run_uv(ResolveRequest(lines, no_deps=True), target, place, env), target), place
+        except InputError as error:
+            said = error.problems[0]
+    raise InputError(f"{', '.join(lines)}: {_nowhere(name, (index,))}\n{said}", hint=_where(name, (index,), env))
 
 
-_WHEELS_ONLY = ("--only-binary", ":all:", "--no-config")
+def named(indexes: Iterable[PublicIndex], requirements: Iterable[str]) -> tuple[PublicIndex, ...]:
+    """Return the indexes with those of their packages that requirements name."""
+    names = {canonicalize_name(Requirement(line).name) for line in requirements}
+    kept = ((index, tuple(name for name in index.packages if name in names)) for index in indexes)
+    return tuple(index.model_copy(update={"packages": packages}) for index, packages in kept if packages)
 
 
-def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
-    """Return options that declare a source distribution without dependencies, so that uv does not build it."""
-    name, _, version = requirement.partition("==")
-    fields = {"name": name, "version": version} if version else {"name": name}
-    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
-    (folder / "uv.toml").write_text(f"[[dependency-metadata]]\n{lines}requires-dist = []\n")
-    return "--no-binary", name, "--config-file", str(folder / "uv.toml")
+def _naming(name: str, request: ResolveRequest) -> tuple[str, ...]:
+    """Return the overrides, or else the requirements, for a package."""
+    found = (
+        tuple(line for line in lines if canonicalize_name(Requirement(line).name) == name)
+        for lines in (request.overrides, request.requirements)
+    )
+    return next(filter(None, found), ())
 
 
-def uv_binary() -> Path:
-    """Return the path of uv in drydock's own environment."""
-    return Path(sys.executable).parent / "uv"
+def _at(line: str, chosen: Mapping[str, Candidate]) -> str:
+    """Return a requirement for the one file that was chosen for its package, if there is one."""
+    requirement = Requirement(line)
+    candidate = chosen.get(canonicalize_name(requirement.name))
+    if candidate is None:
+        return line
+    requirement.specifier = SpecifierSet()
+    requirement.url = f"{candidate.url}#sha256={candidate.sha256}"
+    return str(requirement)
 
 
-def _hint(message: str) -> str:
-    """Return the hint for a distribution without a fitting wheel, or for one that no index has."""
-    return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", message) else INDEX_HINT
+def _nowhere(name: str, publics: Iterable[PublicIndex]) -> str:
+    urls = [index.url for index in publics if name in index.packages]
+    return f"no configured index has it, and {urls[0]} lacks it or does not answer" if urls else NOWHERE
+
+
+def _where(name: str, publics: Iterable[PublicIndex], env: Mapping[str, str]) -> str:
+    """Return what to set so that a package is found."""
+    url = next((index.url for index in publics if name in index.packages), "")
+    if not url:
+        return INDEX_HINT
+    return (
+        f"if {url} cannot be reached from here, name a mirror of it: in {path_of(env)}\n"
+        f'  indexes: {{"{url}": "https://MIRROR"}}\n'
+        "or in pip's configuration\n"
+        "  pip config set global.extra-index-url https://MIRROR    (or PIP_EXTRA_INDEX_URL=https://MIRROR)\n"
+        "or put the wheel into a folder\n"
+        "  pip config set global.find-links FOLDER    (or PIP_FIND_LINKS=FOLDER)"
+    )

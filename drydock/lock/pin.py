@@ -12,7 +12,7 @@ from drydock.core.errors import DrydockError, FetchError, InputError
 from drydock.inputs import debs, fetch, images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
-from drydock.inputs.wheels import Environment
+from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
 from drydock.model.bases import DebianBase
 from drydock.model.locked import (
     Brought,
@@ -85,12 +85,15 @@ def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[Lo
 def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
     """Return the wheels of the image, those needed to compile, and the build tools."""
     variant = place.variant
-    request = resolve.ResolveRequest(
+    request = ResolveRequest(
         requirements=variant.requirements,
         overrides=tuple(override.requirement for override in variant.overrides),
         exclude=tuple(exclusion.name for exclusion in variant.exclude),
+        public=variant.indexes,
     )
-    requests = (request, resolve.ResolveRequest(variant.build_requirements), tool_request())
+    own = resolve.named(variant.indexes, variant.build_requirements)
+    build = ResolveRequest(variant.build_requirements, public=own)
+    requests = (request, build, tool_request())
     try:
         return tuple(_resolved(place, each) if each.requirements else () for each in requests)
     except InputError:
@@ -101,18 +104,18 @@ def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[tuple[Loc
 
 
 def _tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
-    if place.target.machine in resolve.UV_MACHINES:
+    if place.target.machine in UV_MACHINES:
         return _resolved(place, tool_request())
-    unresolved["tools"] = f"uv resolves for {' and '.join(resolve.UV_MACHINES)} only"
+    unresolved["tools"] = f"uv resolves for {' and '.join(UV_MACHINES)} only"
     return ()
 
 
-def tool_request() -> resolve.ResolveRequest:
+def tool_request() -> ResolveRequest:
     """Return the request for the build tools: the version of uv that runs here."""
-    return resolve.ResolveRequest((f"uv=={importlib.metadata.version('uv')}",))
+    return ResolveRequest((f"uv=={importlib.metadata.version('uv')}",))
 
 
-def _resolved(place: ResolveTarget, request: resolve.ResolveRequest) -> tuple[LockedWheel, ...]:
+def _resolved(place: ResolveTarget, request: ResolveRequest) -> tuple[LockedWheel, ...]:
     return resolve.resolve_wheels(request, place.target, place.store, place.env)
 
 

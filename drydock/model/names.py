@@ -87,6 +87,9 @@ Suite = Annotated[str, _text(r"^[a-z][a-z0-9.-]*$", "a release by code name, suc
 Release = Annotated[str, _text(r"^[a-z][a-z0-9.:-]*$", "a distribution's release, such as ubuntu:22.04")]
 Architecture = Annotated[str, _text(r"^[a-z0-9][a-z0-9-]*$", "a Debian architecture, such as amd64")]
 Snapshot = Annotated[str, _text(r"^[0-9]{8}T[0-9]{6}Z$", "a time such as 20261121T041500Z")]
+IndexUrl = Annotated[
+    str, _text(r"^https://[A-Za-z0-9.-]+(?:/[A-Za-z0-9._~-]+)*$", "an https address without user, port or query")
+]
 ImageReference = Annotated[
     str,
     _text(

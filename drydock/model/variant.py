@@ -19,6 +19,7 @@ from drydock.model.names import (
     Commit,
     Distribution,
     FilenameGlob,
+    IndexUrl,
     Module,
     OneLine,
     PinnedSdist,
@@ -223,6 +224,16 @@ class Elsewhere(Record):
     source: Source
 
 
+class PublicIndex(Record):
+    """A public index that has packages which the default index lacks. Nothing else comes from it."""
+
+    url: IndexUrl
+    """Address of the index; `indexes` in mirrors.yaml replaces it."""
+    packages: Annotated[tuple[Identifier, ...], Field(min_length=1)]
+    """Normalised names of the image's packages that come from it. A requirement or override names at least one."""
+    source: Source
+
+
 class StackContents(Record):
     """What goes into an image; shared by stacks and variants."""
 
@@ -246,6 +257,8 @@ class StackContents(Record):
     """Files that the operator supplies."""
     elsewhere: tuple[Elsewhere, ...] = ()
     """Packages that the default index does not have; lock records them as unresolved instead of failing."""
+    indexes: tuple[PublicIndex, ...] = ()
+    """Public indexes of such packages, used where the machine's own indexes lack the file."""
     setup: tuple[AbsolutePath, ...] = ()
     """Shell scripts of the base that set the environment vLLM needs, such as /usr/local/Ascend/nnal/atb/set_env.sh."""
 

@@ -24,6 +24,7 @@ import requests
 import requests.auth
 
 from drydock.config.access import RETRIED, Access, redact
+from drydock.core import http
 from drydock.core.console import log
 from drydock.core.errors import CredentialsError, InputError, RegistryError
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
@@ -195,7 +196,7 @@ class Client:
     def _session(self) -> requests.Session:
         """Return this thread's session; sessions are not thread-safe."""
         if not hasattr(self._local, "session"):
-            self._local.session = requests.Session()
+            self._local.session = http.Session()
             self._local.session.trust_env = not is_loopback(self.where.host)
         session: requests.Session = self._local.session
         return session

@@ -14,7 +14,7 @@ from drydock.core.console import log
 from drydock.core.errors import BuildError, InputError
 from drydock.core.files import write_atomically
 from drydock.inputs.indexes import read_indexes, uv_environment
-from drydock.inputs.wheels import uv_binary
+from drydock.inputs.uv import uv_binary
 from drydock.repo.ci import workflow
 
 KINDS = {

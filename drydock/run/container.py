@@ -20,6 +20,8 @@ from drydock.run.machine import Machine, assumed, is_pattern, pick
 API_PORT, STATUS_PORT, LAST_PORT = 8000, 8001, 65535
 LOOPBACK = "127.0.0.1"
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
+API_KEY = "VLLM_API_KEY"
+"""The key that clients must send. As an argument (--api-key), every user of the machine could read it."""
 """Variables for downloads from the hub, passed by name, so that no secret is printed or stored."""
 MODELS = "/models"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from drydock.core.errors import InputError
-from drydock.run.container import API_PORT, FROM_THE_SHELL, LOOPBACK, STATUS_PORT, Bind, Container
+from drydock.run.container import API_KEY, API_PORT, FROM_THE_SHELL, LOOPBACK, STATUS_PORT, Bind, Container
 
 STOP_SECONDS = 30
 """Between SIGTERM and SIGKILL. The entrypoint drains for 25 s; docker's default is 10 s."""
@@ -53,11 +53,16 @@ def docker_options(container: Container) -> list[tuple[str, ...]]:
     options: list[tuple[str, ...]] = [("--read-only",)]
     options += [("--privileged",)] if container.privileged else []
     options += [(flag, value) for flag, values in flags.items() for value in values]
-    options += [("--env", name) for name in FROM_THE_SHELL if container.hub]
+    options += [("--env", name) for name in _from_the_shell(container)]
     binds = [*container.mounts, *([container.model] if container.model else [])]
     options += [("--mount", _csv("type=bind", f"source={b.source}", f"target={b.target}", "readonly")) for b in binds]
     cache = (f"type={_cache_kind(container)}", f"source={container.cache}", f"target={CACHE}")
     return [*options, ("--mount", _csv(*cache))]
+
+
+def _from_the_shell(container: Container) -> tuple[str, ...]:
+    """Return the variables that docker passes on by name, if the shell has them, so that no text shows their values."""
+    return (*(FROM_THE_SHELL if container.hub else ()), API_KEY)
 
 
 def docker_argv(container: Container, *, lifetime: Sequence[str] = ("--rm",), command: Sequence[str] = ()) -> list[str]:
@@ -138,7 +143,7 @@ def _service(container: Container) -> dict[str, Any]:
         "network_mode": container.network,
         "ports": list(_published(container)),
         "ulimits": dict(map(_ulimit, container.ulimits)),
-        "environment": {**_environment(container), **(dict.fromkeys(FROM_THE_SHELL) if container.hub else {})},
+        "environment": {**_environment(container), **dict.fromkeys(_from_the_shell(container))},
         "volumes": [*(_compose_bind(bind) for bind in binds), cache],
         "deploy": _reservation(container),
     }

@@ -6,6 +6,7 @@ remarks to standard error.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,10 +20,11 @@ from drydock.core.errors import EngineError, HostError, InputError, nearest
 from drydock.core.paths import ROOT
 from drydock.run import docker as manifests
 from drydock.run import kubernetes
-from drydock.run.container import DIGEST, Container, RunRequest, container
+from drydock.run.container import API_KEY, DIGEST, Container, RunRequest, container
 from drydock.run.machine import Machine
 from entrypoints.core.redact import redact_argv
 
+FLAG = "--api-key"
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.docker_text,
     "compose": manifests.compose_text,
@@ -75,7 +77,7 @@ def run(
         emit(WRITERS[form](wanted))
         return
     _say(wanted.notes)
-    wanted = require(wanted, target, here)
+    wanted = _with_hidden_key(require(wanted, target, here))
     log(manifests.docker_text(wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})))
     here.become(manifests.docker_argv(wanted))
 
@@ -93,6 +95,31 @@ def require(wanted: Container, target: str, here: Here) -> Container:
         raise HostError(f"{wanted.image}: image not found", hint=f"run `./inv build --target {target}`")
     known = {DIGEST: digest} if digest else {}
     return wanted.model_copy(update={"env": {**known, **wanted.env}})
+
+
+def _with_hidden_key(wanted: Container) -> Container:
+    """Move the key of --api-key into the environment, from which docker passes it on by name.
+
+    Several keys stay arguments: vLLM takes them in no other way.
+    """
+    words = [word for argument in wanted.arguments for word in _split(argument)]
+    if words.count(FLAG) != 1:
+        return wanted
+    start = words.index(FLAG)
+    values = list(itertools.takewhile(lambda word: not word.startswith("-"), words[start + 1 :]))
+    if len(values) != 1:
+        return wanted
+    os.environ[API_KEY] = values[0]
+    log(f"the key of {FLAG} is passed as {API_KEY}; set that variable, or your shell's history keeps the key")
+    return wanted.model_copy(update={"arguments": (*words[:start], *words[start + 2 :])})
+
+
+def _split(argument: str) -> tuple[str, ...]:
+    """Return --api-key=KEY, in any spelling, as two words, and any other argument as it is."""
+    name, equals, value = argument.partition("=")
+    if name.replace("_", "-") != FLAG:
+        return (argument,)
+    return (FLAG, value) if equals else (FLAG,)
 
 
 def _say(lines: Sequence[str]) -> None:

@@ -17,6 +17,8 @@ from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
 
+_KEY_AT_MOST = 1 << 16
+"""Characters of an --api-key-file."""
 _WORKLOAD_AT_MOST = 64 << 20
 """Characters of a --workload file: about two million requests."""
 
@@ -27,7 +29,9 @@ def main(argv: tuple[str, ...], env: Env) -> int:
         arguments = parse_arguments(argv)
         return _RUN[arguments.verb](arguments, env)
     except EntrypointError as error:
-        say(f"drydock: {error}")
+        from entrypoints.core.redact import redact_text
+
+        say(redact_text(f"drydock: {error}"))
         return error.code
 
 
@@ -141,6 +145,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.request.vllm_flags import parse_given
 
     given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.intents))
+    given = given._replace(key=_read_key(arguments.key_file))
     name = given.flag(MODEL_NAME)
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")
@@ -149,6 +154,23 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"])
     model = model._replace(revision=read_revision(name, hub))
     return facts, model, command(profile, facts, model, given, arguments.options.drain_timeout)
+
+
+def _read_key(path: str) -> str:
+    """Return the one key in a file; empty without a file. Raises USAGE."""
+    if not path:
+        return ""
+    try:
+        with open(path, encoding="utf-8") as file:
+            keys = file.read(_KEY_AT_MOST).split()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise EntrypointError(
+            USAGE, f"--api-key-file {path}: {reason}", "mount a file that contains the key"
+        ) from error
+    if len(keys) != 1:
+        raise EntrypointError(USAGE, f"--api-key-file {path}: found {len(keys)} keys, expected one", "vLLM reads one")
+    return keys[0]
 
 
 def _hub_environment(env: Env, facts: Any, profile: Mapping[str, Any]) -> dict[str, str]:

@@ -1,6 +1,7 @@
-"""Hides secrets in printed text: values of flags, variables and JSON keys by their name, and passwords in URLs. Pure.
+"""Hides secrets in printed text: passwords in URLs, and values by the name of their flag, variable or key. Pure.
 
-The command that is executed is not changed.
+Also Bearer and Basic credentials, and signatures of URLs. The command that is executed is not changed. The build side
+uses this module too.
 """
 
 from __future__ import annotations
@@ -15,20 +16,36 @@ _WORDS = frozenset(
         *("password", "passwd", "passphrase", "credential", "credentials"),
     )
 )
-_STEMS = ("key", "token", "bearer", "secret", "auth", "passw", "passphrase", "credential")
+_STEMS = ("key", "token", "bearer", "secret", "auth", "pass", "credential")
 """Each of _WORDS contains one of these."""
-_COUNTS = frozenset(("bucket", "buckets", "padding", "paddings"))
-"""Words of names in which TOKEN means a token of text: NEURON_TOKEN_GEN_BUCKETS."""
+_LAST = "pass"
+"""Names a secret only at the end: DB_PASS, but not pass_config."""
+_COUNTS = frozenset(("bucket", "buckets", "padding", "paddings", "threshold", "thresholds"))
+"""Words of names in which TOKEN means a token of text: NEURON_TOKEN_GEN_BUCKETS, PROFILER_TOKEN_THRESHOLD."""
+_PLACES = frozenset(("file", "path", "dir", "folder"))
+"""Last words of names whose value says where a secret is: --api-key-file."""
+_SIGNED = frozenset(("sig", "signature"))
+_SIGNED_TERMS = frozenset(("se", "sp"))
+"""Parameters of presigned URLs that no other rule finds. Source: AWS Signature Version 4 and 2, Google Cloud Storage
+signed URLs, Azure shared access signatures."""
+_TOO_COMMON = frozenset(("key", "keys", "auth"))
+"""Names that mean a secret as a flag or in JSON, but not before an equals sign in a sentence."""
 _JSON_KEY = r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
-_URL = r"(\w+://)[^/@\s]+@"
+_URL = r"""(\w://)(?:[^/\s:@"'<>]*:(?!\d+/)(?:(?!://)[^\s"'<>])*|[^/\s"'<>]*)@"""
+"""A URL's user and password, which may contain @ and /. HOST:PORT/ is not a user: docker-image://host:5000/a@sha256:…"""
+_PARAMETER = r"""([?&;#])([\w.%-]+)=([^&;#\s"'<>]+)"""
+_ASSIGNMENT = r"""(?<![\w.?&;#-])(-{0,2}[A-Za-z_][\w.-]*)=([^\s"'&;#<>]+)"""
+_SCHEME = r"""(?i)(authorization\s*[:=]\s*)?\b(bearer|basic)(\s+)([\w.~+/=-]+)"""
 
 
 def is_secret(name: str) -> bool:
     """Tell whether a flag, variable or key names a secret: HF_TOKEN, --api-key, clientSecret, but not --tokenizer."""
     if not _has_stem(name):
         return False
-    words = set(_words(name))
-    return not words.isdisjoint(_WORDS) and words.isdisjoint(_COUNTS)
+    words = _words(name)
+    if not words or words[-1] in _PLACES or not _COUNTS.isdisjoint(words):
+        return False
+    return words[-1] == _LAST or not _WORDS.isdisjoint(words)
 
 
 def _has_stem(text: str) -> bool:
@@ -77,16 +94,42 @@ def redact_value(name: str, value: str) -> str:
 
 
 def redact_text(text: str) -> str:
-    """Hide credentials in URLs and the values of secret keys in JSON."""
-    has_url = "://" in text and "@" in text
-    has_quotes = '"' in text or "'" in text
-    if not has_url and not (has_quotes and _has_stem(text)):
+    """Hide passwords and signatures in URLs, values of secret names (A=B, and in JSON), and Bearer and Basic values."""
+    has_url = "://" in text and ("@" in text or "=" in text)
+    if not has_url and not ("=" in text or '"' in text or "'" in text or " " in text):
+        return text
+    lower = text.lower()
+    if not has_url and not any(stem in lower for stem in (*_STEMS, "basic")):
         return text
     import re  # only here, because a usual start does not need it
+
+    signed = "sig=" in lower
 
     def hide_value(match: re.Match[str]) -> str:
         if not is_secret(match[2]):
             return match[0]
         return f"{match[1]}{match[2]}{match[1]}{match[3]}{match[4]}{HIDDEN}{match[4]}"
 
-    return re.sub(_JSON_KEY, hide_value, re.sub(_URL, rf"\1{HIDDEN}@", text))
+    def hide_parameter(match: re.Match[str]) -> str:
+        name = match[2].lower().rpartition("-")[2]
+        hidden = is_secret(match[2]) or name in _SIGNED or (signed and name in _SIGNED_TERMS)
+        return f"{match[1]}{match[2]}={HIDDEN}" if hidden else match[0]
+
+    def hide_assigned(match: re.Match[str]) -> str:
+        return f"{match[1]}={HIDDEN}" if is_secret(match[1]) and match[1] not in _TOO_COMMON else match[0]
+
+    def hide_scheme(match: re.Match[str]) -> str:
+        word = match[4].rstrip(".")
+        if not match[1] and (word.islower() or word.istitle()) and word.isalpha():
+            return match[0]  # a word of a sentence: Basic authentication
+        return f"{match[1] or ''}{match[2]}{match[3]}{HIDDEN}"
+
+    for pattern, hide in (
+        (_URL, lambda match: f"{match[1]}{HIDDEN}@"),
+        (_SCHEME, hide_scheme),
+        (_PARAMETER, hide_parameter),
+        (_JSON_KEY, hide_value),
+        (_ASSIGNMENT, hide_assigned),
+    ):
+        text = re.sub(pattern, hide, text)
+    return text

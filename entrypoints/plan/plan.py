@@ -19,8 +19,17 @@ from entrypoints.decide.spread.demand import check_length
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import ADDRESS, PORT, REMOTE_CODE, SERVED_NAME, SHUTDOWN
-from entrypoints.request.vllm_flags import UserFlags, parse_count
+from entrypoints.request.flags import (
+    ADDRESS,
+    API_KEY,
+    API_KEY_VARIABLE,
+    CONFIG_FILE,
+    PORT,
+    REMOTE_CODE,
+    SERVED_NAME,
+    SHUTDOWN,
+)
+from entrypoints.request.vllm_flags import UserFlags, parse_count, without
 
 _HIGHEST_PORT = 65535
 
@@ -32,6 +41,7 @@ def command(
     profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, drain_timeout: float = 0
 ) -> ServePlan:
     """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors."""
+    given, secret, exposed = _api_key(given)
     nothing = none_here(profile, facts, given.env)
     if nothing:
         raise nothing
@@ -44,11 +54,12 @@ def command(
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
     listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
-    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given))]
+    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret)]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    noticed = (tell(profile.get("findings") or {}, each) for each in (*decision.findings, *download, *_hub(model)))
+    notices = (*decision.findings, *download, *_hub(model), *exposed)
+    noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
@@ -72,6 +83,29 @@ def _caches(
         return CachePlan(), {}
     plan = cache_plan(profile, facts, model, given.env, chosen)
     return plan, cache_settings(profile, plan, facts.mounts["cache"], given.env)
+
+
+def _api_key(given: UserFlags) -> tuple[UserFlags, dict[str, Value], tuple[Notice, ...]]:
+    """Move the API key from vLLM's command line to its environment, which other users of the host cannot read.
+
+    vLLM takes several keys on its command line only. Raises USAGE for a key from two places.
+    """
+    keys, rest = without(API_KEY, given)
+    if given.key and API_KEY in given.flags:
+        other = given.flags[API_KEY].given.partition(" ")[0].partition("=")[0]
+        raise EntrypointError(USAGE, f"--api-key-file and {other}: both give the API key", "give one of them")
+    if given.key:
+        return given, {API_KEY_VARIABLE: Value(given.key, "read from --api-key-file")}, ()
+    if not keys:
+        return given, {}, ()
+    if len(keys) > 1:
+        return given, {}, (notice("PLAN-091", f"{len(keys)} keys in --api-key", "one key, from a file or a variable"),)
+    exposed = notice("PLAN-090", "--api-key KEY", "--api-key-file FILE, or VLLM_API_KEY in the environment")
+    if CONFIG_FILE in given.flags:  # a key in that file would win over the variable, but not over the flag
+        return given, {}, (exposed,)
+    flags = {name: flag for name, flag in given.flags.items() if name != API_KEY}
+    because = "given as --api-key; vLLM's process gets it as a variable, which the process list does not show"
+    return given._replace(flags=flags, tokens=rest), {API_KEY_VARIABLE: Value(keys[0], because)}, (exposed,)
 
 
 def _port(text: str) -> int:

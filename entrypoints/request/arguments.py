@@ -52,6 +52,7 @@ FLAGS: Mapping[str, Option] = {
     "--strict": Option("", ("serve",), "Do not start if a check is FAIL"),
     "--exec": Option("", ("serve",), "Replace the entrypoint by vLLM, without supervision"),
     "--status-port": Option("N", _PLANNING, "Port of /livez, /readyz, /startupz and /metrics (default: 8001)"),
+    "--api-key-file": Option("FILE", _PLANNING, "Read the API key that clients must send from a file"),
     "--drain-timeout": Option("SECONDS", _PLANNING, "Time for running requests after SIGTERM (default: 25)"),
     **{name: Option(value, _PLANNING, text) for name, (value, text) in INTENTS.items()},
 }
@@ -87,6 +88,8 @@ class Arguments(NamedTuple):
     intents: Intents = NONE
     diff: tuple[str, ...] = ()
     """Two files that `plan --json` wrote."""
+    key_file: str = ""
+    """The file with the API key."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -123,6 +126,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         vllm=rest,
         intents=parse_intents(values),
         diff=flags.get("--diff", ()),
+        key_file=values.get("--api-key-file", ""),
     )
 
 

@@ -43,6 +43,8 @@ class UserFlags(NamedTuple):
     """All option strings of this image's vLLM; empty if the image did not record them."""
     intents: Intents = NONE
     """Goals that the user set instead of vLLM's flags."""
+    key: str = ""
+    """The API key of --api-key-file."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text; None if the user did not set it."""
@@ -102,6 +104,19 @@ def _decimal(text: str) -> float:
         return float(text)
     except ValueError:
         return nan
+
+
+def without(name: str, given: UserFlags) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return a flag's values, as its last occurrence gives them, and the command line for vLLM without the flag."""
+    values: tuple[str, ...] = ()
+    rest: list[str] = []
+    for words in _groups(given.tokens):
+        if _flag(words, given.known).name == name:
+            _, equals, value = words[0].partition("=")
+            values = (*((value,) if equals else ()), *words[1:])
+        else:
+            rest += words
+    return values, tuple(rest)
 
 
 def _is_value(word: str) -> bool:

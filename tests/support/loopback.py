@@ -8,13 +8,15 @@ from typing import Any
 
 
 class Loopback(ThreadingHTTPServer):
-    """Serves `files`. Each request for a path consumes one of its `faults`."""
+    """Serves `files` and `redirects`. Each request for a path consumes one of its `faults`."""
 
     daemon_threads = True
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
         self.faults: dict[str, list[str]] = {}
+        self.redirects: dict[str, str] = {}
+        """Path → the URL that it redirects to."""
         self.requests: list[tuple[str, str | None, str | None]] = []
         """Path, Range and Authorization of each request."""
         super().__init__(("127.0.0.1", 0), Handler)
@@ -38,7 +40,12 @@ class Handler(BaseHTTPRequestHandler):
         faults = self.server.faults.get(self.path, [])
         fault = faults.pop(0) if faults else ""
         data = self.server.files.get(self.path)
-        if data is None or fault.isdigit():
+        if self.path in self.server.redirects:
+            self.send_response(302)
+            self.send_header("Location", self.server.redirects[self.path])
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        elif data is None or fault.isdigit():
             self.send_error(int(fault or 404))
         elif fault == "wrong":
             self._send(bytes(len(data)), 0)

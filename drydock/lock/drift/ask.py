@@ -19,7 +19,7 @@ from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
 from drydock.inputs.images import at_mirror
 from drydock.inputs.indexes import Indexes
-from drydock.inputs.wheels import Candidate, Environment, ResolveRequest
+from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
 from drydock.oci.reference import Reference, parse

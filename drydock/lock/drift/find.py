@@ -13,7 +13,7 @@ from drydock.core.console import emit, log
 from drydock.core.errors import DriftError, DrydockError, GoneError, NotAskedError
 from drydock.core.files import dumps
 from drydock.inputs import wheels as resolve
-from drydock.inputs.wheels import Environment, ResolveRequest
+from drydock.inputs.uv import Environment, ResolveRequest
 from drydock.lock import lockfile
 from drydock.lock.drift.ask import LiveUpstream, Offer, Upstream
 from drydock.lock.drift.record import Drift, DriftedPin, NotAsked, text
@@ -94,14 +94,16 @@ class _Platform:
             variant.requirements,
             tuple(override.requirement for override in variant.overrides),
             tuple(exclusion.name for exclusion in variant.exclude),
+            public=variant.indexes,
         )
         locked = tuple(wheel for wheels in self.pins.layers.values() for wheel in wheels)
+        own = resolve.named(variant.indexes, variant.build_requirements)
         if "wheels" in self.pins.unresolved:
             self._unpinned(request)
             return
         for kind, wanted, wheels in (
             ("wheel", request, locked),
-            ("build", ResolveRequest(variant.build_requirements), self.pins.build),
+            ("build", ResolveRequest(variant.build_requirements, public=own), self.pins.build),
         ):
             if wanted.requirements:
                 self._distributions(kind, wanted, wheels)

@@ -17,6 +17,7 @@ from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DriftError, FetchError, InputError, nearest
 from drydock.core.files import write_atomically
+from drydock.core.http import Session
 from drydock.examine.advisories import find as known
 from drydock.examine.advisories.record import Advisories, changes
 from drydock.examine.advisories.record import text as summary
@@ -227,7 +228,7 @@ def _ask(to: Server, method: str, path: str, content: Mapping[str, str] | None =
 
     access, host = indexes.access(indexes.read_indexes(), os.environ), urlsplit(to.api).hostname
     try:
-        answer = requests.request(
+        answer = Session().request(
             method,
             f"{to.api}{path}",
             json=content,

@@ -54,7 +54,7 @@ def load(weights: Weights | None, size: int, shards: int, ranks: int, activation
 def activations(geometry: Geometry, tokens: int, sequences: int, size: int, shards: int) -> int:
     """Return the bytes of one step: what one layer reads and writes for each token, and each sequence's logits.
 
-    `shards` ranks divide heads and feed-forward parts. Logits are float32. A token passes through at most eight experts,
+    `shards` ranks divide heads and feed-forward parts. Logits are float32. A token uses at most eight experts,
     as in the families that vLLM serves on CPUs.
     """
     attention = 2 * (geometry.heads + geometry.kv_heads) * geometry.head_size

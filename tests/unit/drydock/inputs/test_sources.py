@@ -16,7 +16,7 @@ import pytest
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs import commits, packs, sources, trees
 from drydock.inputs.store import Store
-from drydock.inputs.wheels import Environment
+from drydock.inputs.uv import Environment
 from drydock.model.locked import LockedSource, LockedWheel
 from drydock.model.variant import SourceCode
 

@@ -13,9 +13,10 @@ import pytest
 
 from drydock.config.access import Access, redact
 from drydock.core.errors import DiskFullError, FetchError
+from drydock.core.http import anonymous, origin
 from drydock.core.paths import ROOT
 from drydock.inputs.store import Store
-from drydock.inputs.transfer import ATTEMPTS, Wanted, download
+from drydock.inputs.transfer import ATTEMPTS, Wanted, _auth, download
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -129,9 +130,66 @@ def test_an_error_message_contains_no_password(store: Store, wanted: Wanted) -> 
 
 
 def test_a_password_is_sent_only_to_its_host(server: Loopback, store: Store, wanted: Wanted) -> None:
-    access = QUICK._replace(credentials={"127.0.0.1": ("user", "secret"), "elsewhere": ("other", "other")})
-    download(store, [wanted], access)
+    credentials = {origin(server.url): ("user", "secret"), "http://elsewhere:80": ("other", "other")}
+    download(store, [wanted], QUICK._replace(credentials=credentials))
     assert server.requests == [("/a.whl", None, "Basic dXNlcjpzZWNyZXQ=")]
+
+
+@pytest.mark.attack(
+    what="An index links to the same host on another port, without TLS",
+    before="the password of the index was sent there in clear text",
+    after="a password is sent only to the scheme, host and port it was configured for",
+)
+@pytest.mark.parametrize("configured", ["http://127.0.0.1:1/simple", "https://127.0.0.1/simple"])
+def test_a_password_is_not_sent_to_another_port_or_scheme(
+    server: Loopback, store: Store, wanted: Wanted, configured: str
+) -> None:
+    download(store, [wanted], QUICK._replace(credentials={origin(configured): ("user", "secret")}))
+    assert server.requests == [("/a.whl", None, None)]
+
+
+@pytest.fixture
+def netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Write a ~/.netrc with a password for localhost."""
+    (tmp_path / "netrc").write_text("machine localhost login user password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+
+
+@pytest.mark.attack(
+    what="A server redirects a download to a host that has a line in ~/.netrc",
+    before="the redirect carried that host's password",
+    after="a redirect to another origin carries no password",
+)
+@pytest.mark.usefixtures("netrc")
+@pytest.mark.parametrize("login", [None, ("own", "own")])
+def test_a_redirect_gets_no_password_of_another_host(
+    server: Loopback, store: Store, wanted: Wanted, login: tuple[str, str] | None
+) -> None:
+    there = server.url.replace("127.0.0.1", "localhost")
+    server.redirects["/moved"] = f"{there}/a.whl"
+    access = QUICK._replace(credentials={origin(server.url): login} if login else {})
+    download(store, [wanted._replace(urls=(f"{server.url}/moved",))], access)
+    assert [(path, bool(password)) for path, _, password in server.requests] == [
+        ("/moved", login is not None),
+        ("/a.whl", False),
+    ]
+
+
+@pytest.mark.usefixtures("netrc")
+def test_the_password_of_netrc_is_sent_to_its_own_host_and_kept_by_its_redirects(
+    server: Loopback, store: Store, wanted: Wanted
+) -> None:
+    server.redirects["/moved"] = "/a.whl"
+    there = server.url.replace("127.0.0.1", "localhost")
+    download(store, [wanted._replace(urls=(f"{there}/moved",))], QUICK)
+    assert [password for _, _, password in server.requests] == ["Basic dXNlcjpzZWNyZXQ="] * 2
+
+
+@pytest.mark.usefixtures("netrc")
+def test_the_password_of_netrc_is_not_sent_without_tls_to_another_machine(tmp_path: Path) -> None:
+    (tmp_path / "netrc").write_text("machine index.example login user password secret\n")
+    assert _auth(QUICK, "https://index.example/a.whl") == ("user", "secret")
+    assert _auth(QUICK, "http://index.example/a.whl") is anonymous
 
 
 def test_a_file_url_is_copied(tmp_path: Path, store: Store, sha256: Sha256) -> None:

@@ -10,21 +10,19 @@ import pytest
 
 from drydock.core.errors import FetchError, InputError
 from drydock.inputs.store import Store
+from drydock.inputs.uv import Candidate, Environment, ResolveRequest, parse_pylock
 from drydock.inputs.wheels import (
-    Candidate,
-    Environment,
-    ResolveRequest,
     choose,
     environment,
     fetch_sdists,
     fetch_wheels,
-    parse_pylock,
     resolve_sdist,
     resolve_wheels,
     tags,
 )
 from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedWheel
+from drydock.model.variant import PublicIndex
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -130,6 +128,12 @@ wheels = [{ url = "file:///x/my_torch-2.0%2Bcpu-py3-none-any.whl", hashes = { sh
             "ab" * 32,
         ),
     )
+
+
+def test_a_file_whose_index_publishes_no_hash_is_an_error() -> None:
+    text = '[[packages]]\nname = "a"\nversion = "1"\nwheels = [{ url = "https://x.example/a-1-py3-none-any.whl" }]\n'
+    with pytest.raises(InputError, match="a 1: its index publishes no sha256"):
+        parse_pylock(text)
 
 
 def test_requirements_become_pins_that_can_be_fetched(
@@ -264,3 +268,124 @@ def test_all_locked_wheels_that_no_index_has_are_named(
         fetch_wheels([_locked(wheel, sha256) for wheel in (present, gone, changed)], TARGET, store, env)
     assert [problem.partition(" ")[0] for problem in caught.value.problems] == [gone[0], changed[0]]
     assert "PIP_EXTRA_INDEX_URL" in caught.value.hint
+
+
+# --- one index for a package ----------------------------------------------------------------------------------------
+
+BUILDS = PublicIndex(url="https://builds.example/whl/cpu", packages=("torch",), source="its publisher")
+
+
+@pytest.fixture
+def with_builds(env: dict[str, str], server: Loopback, tmp_path: Path) -> dict[str, str]:
+    """Return an environment in which a folder of the loopback server stands for the index of BUILDS."""
+    (tmp_path / "mirrors.yaml").write_text(f'schema: 1\nindexes: {{"{BUILDS.url}": "{server.url}/builds"}}\n')
+    return {**env, "DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")}
+
+
+def _asked(server: Loopback, index: str) -> set[str]:
+    """Return the projects that somebody asked an index for."""
+    paths = (path for path, *_ in server.requests)
+    return {path.split("/")[2] for path in paths if path.startswith(f"/{index}/") and path.endswith("/")}
+
+
+@pytest.mark.attack(
+    what="An extra index offers a higher version of a package that the main index has",
+    before="lock pinned the extra index's version",
+    after="lock pins the main index's version: a package comes from the first index that has it",
+)
+def test_an_extra_index_cannot_replace_a_package_of_the_main_index(
+    publish: Publish, env: dict[str, str], store: Store, make_wheel: Wheel, server: Loopback
+) -> None:
+    publish(make_wheel("app", "1.0", "lib"), make_wheel("lib", "1.0"))
+    publish(make_wheel("lib", "99.0"), make_wheel("more", "1.0"), index="hostile")
+    both = {**env, "PIP_EXTRA_INDEX_URL": f"{server.url}/hostile"}
+    wheels = resolve_wheels(ResolveRequest(("app", "more")), TARGET, store, both)
+    assert [(wheel.name, wheel.version) for wheel in wheels] == [("app", "1.0"), ("lib", "1.0"), ("more", "1.0")]
+
+
+@pytest.mark.attack(
+    what="The public index of a package also offers other packages, in higher versions",
+    before="with that index as an extra index, lock pinned its versions of all packages",
+    after="lock and fetch ask it for the packages that the stack names, and for nothing else",
+)
+def test_only_its_own_packages_come_from_a_public_index(
+    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel, server: Loopback
+) -> None:
+    built = make_wheel("torch", "2.0+cpu", "lib")
+    publish(make_wheel("app", "1.0", "torch"), make_wheel("lib", "1.0"), make_wheel("torch", "2.0"))
+    publish(built, make_wheel("lib", "99.0"), index="builds")
+    request = ResolveRequest(("app", "torch==2.0+cpu"), public=(BUILDS,))
+    wheels = resolve_wheels(request, TARGET, store, with_builds)
+    assert [(wheel.name, wheel.version) for wheel in wheels] == [("app", "1.0"), ("lib", "1.0"), ("torch", "2.0+cpu")]
+    fetch_wheels(wheels, TARGET, store, with_builds, (BUILDS,))
+    assert store.path(wheels[2].sha256).read_bytes() == built[1]
+    assert _asked(server, "builds") == {"torch"}
+
+
+def test_an_override_comes_from_the_public_index_too(
+    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel
+) -> None:
+    publish(make_wheel("app", "1.0", "torch==1.0"), make_wheel("torch", "2.0"))
+    publish(make_wheel("torch", "2.0+cpu"), make_wheel("torch", "9.0+cpu"), index="builds")
+    overrides = ("torch==2.0+cpu; platform_machine == 'x86_64'", "torch==2.0; platform_machine != 'x86_64'")
+    request = ResolveRequest(("app",), overrides, public=(BUILDS,))
+    assert [wheel.version for wheel in resolve_wheels(request, TARGET, store, with_builds)] == ["1.0", "2.0+cpu"]
+    other = Environment("3.11", "aarch64", 36)
+    assert [wheel.version for wheel in resolve_wheels(request, other, store, with_builds)] == ["1.0", "2.0"]
+
+
+def test_what_only_a_package_of_the_public_index_asks_for_comes_from_there_if_the_stack_says_so(
+    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel
+) -> None:
+    publish(make_wheel("app", "1.0", "torch"), make_wheel("torch", "2.0"), make_wheel("kernels", "0.0"))
+    publish(make_wheel("torch", "2.0+cpu", "kernels==1.0"), make_wheel("kernels", "1.0"), index="builds")
+    index = BUILDS.model_copy(update={"packages": ("torch", "kernels")})
+    wheels = resolve_wheels(ResolveRequest(("app", "torch==2.0+cpu"), public=(index,)), TARGET, store, with_builds)
+    assert [(wheel.name, wheel.version) for wheel in wheels] == [
+        ("app", "1.0"),
+        ("kernels", "1.0"),
+        ("torch", "2.0+cpu"),
+    ]
+    assert resolve_wheels(ResolveRequest(("app",), public=(index,)), TARGET, store, with_builds)[1].version == "2.0"
+
+
+@pytest.mark.parametrize("place", ["simple", "extra", "folder"])
+def test_the_machines_own_configuration_is_tried_before_the_public_index(  # noqa: PLR0913, PLR0917 - fixtures
+    place: str,
+    publish: Publish,
+    with_builds: dict[str, str],
+    store: Store,
+    make_wheel: Wheel,
+    server: Loopback,
+    tmp_path: Path,
+) -> None:
+    own, name = make_wheel("torch", "2.0+cpu", content="own"), "torch==2.0+cpu"
+    publish(make_wheel("torch", "2.0"))
+    publish(make_wheel("torch", "2.0+cpu"), index="builds")
+    if place == "folder":
+        (tmp_path / "wheels").mkdir()
+        (tmp_path / "wheels" / own[0]).write_bytes(own[1])
+    else:
+        publish(own, index=place)
+    configured = {"PIP_FIND_LINKS": str(tmp_path / "wheels")} if place == "folder" else {}
+    configured |= {"PIP_EXTRA_INDEX_URL": f"{server.url}/extra"} if place == "extra" else {}
+    env = {**with_builds, **configured}
+    wheels = resolve_wheels(ResolveRequest((name,), public=(BUILDS,)), TARGET, store, env)
+    fetch_wheels(wheels, TARGET, store, env, (BUILDS,))
+    assert store.path(wheels[0].sha256).read_bytes() == own[1]
+    assert not _asked(server, "builds")
+
+
+def test_a_public_index_that_lacks_a_package_is_named_with_the_lines_to_set(
+    publish: Publish, with_builds: dict[str, str], store: Store, make_wheel: Wheel, sha256: Callable[[bytes], str]
+) -> None:
+    publish(make_wheel("torch", "2.0"))
+    with pytest.raises(InputError, match=r"torch==3\.0.*https://builds\.example/whl/cpu lacks it") as caught:
+        resolve_wheels(ResolveRequest(("torch==3.0",), public=(BUILDS,)), TARGET, store, with_builds)
+    assert with_builds["DRYDOCK_MIRRORS"] in caught.value.hint
+    assert '  indexes: {"https://builds.example/whl/cpu": "https://MIRROR"}' in caught.value.hint.splitlines()
+    assert "pip config set global.extra-index-url https://MIRROR" in caught.value.hint
+    pin = _locked(make_wheel("torch", "3.0"), sha256)
+    with pytest.raises(FetchError, match=r"torch-3\.0.*https://builds\.example/whl/cpu lacks it") as caught_again:
+        fetch_wheels([pin], TARGET, store, with_builds, (BUILDS,))
+    assert caught_again.value.hint == caught.value.hint

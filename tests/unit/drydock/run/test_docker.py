@@ -70,7 +70,7 @@ def test_docker_gets_devices_groups_files_and_limits(tmp_path: Path) -> None:
     assert found["--ulimit"] == ["memlock=-1:-1"]
     assert found["--shm-size"] == ["16g"]
     assert found["--publish"] == ["9000:8000", "127.0.0.1:9001:8001"]
-    assert found["--env"] == ["HCCL_OP=1"]  # a folder needs no token of the hub
+    assert found["--env"] == ["HCCL_OP=1", "VLLM_API_KEY"]  # a folder needs no token of the hub
     driver = "/usr/local/Ascend/driver"
     assert f"type=bind,source={driver},target={driver},readonly" in found["--mount"]
     assert f"type=bind,source={tmp_path},target=/models/{tmp_path.name},readonly" in found["--mount"]
@@ -79,10 +79,11 @@ def test_docker_gets_devices_groups_files_and_limits(tmp_path: Path) -> None:
 
 def test_a_token_is_passed_by_name_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    monkeypatch.setenv("VLLM_API_KEY", "hf_secret")
     container = made(Run(), machine(tmp_path))
 
-    assert options(container)["--env"] == ["HF_TOKEN", "HF_ENDPOINT"]
-    assert service(container)["environment"] == {"HF_TOKEN": None, "HF_ENDPOINT": None}
+    assert options(container)["--env"] == ["HF_TOKEN", "HF_ENDPOINT", "VLLM_API_KEY"]
+    assert service(container)["environment"] == {"HF_TOKEN": None, "HF_ENDPOINT": None, "VLLM_API_KEY": None}
     assert "hf_secret" not in docker.docker_text(container) + docker.compose_text(container)
 
 

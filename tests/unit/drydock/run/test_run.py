@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -94,11 +95,29 @@ def test_the_digest_is_set_for_a_pinned_reference_and_not_for_a_tag(
     assert "DRYDOCK_IMAGE_DIGEST" not in capsys.readouterr().out
 
 
-def test_a_secret_is_passed_but_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.attack(
+    what="A user of the machine runs ps while `invoke run` serves with --api-key",
+    before="the command line of docker contained the key",
+    after="docker passes the key on by name, from its own environment",
+)
+@pytest.mark.parametrize("words", [("--api-key", "s3cret"), ("--api_key=s3cret",)])
+def test_an_api_key_is_passed_by_name_and_not_printed(
+    words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VLLM_API_KEY", "weaker")
     here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
-    run.run("cpu", RunRequest(model="org/model", arguments=("--api-key", "s3cret")), here=here)
-    assert "s3cret" not in "".join(capsys.readouterr())
-    assert here.became[-1] == "s3cret"
+    run.run("cpu", RunRequest(model="org/model", arguments=(*words, "--port", "9")), here=here)
+    assert "s3cret" not in "".join((*capsys.readouterr(), *here.became))
+    assert here.became[-2:] == ["--port", "9"]
+    assert here.became[here.became.index("VLLM_API_KEY") - 1] == "--env"
+    assert os.environ["VLLM_API_KEY"] == "s3cret"
+
+
+def test_several_api_keys_are_passed_but_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    run.run("cpu", RunRequest(model="org/model", arguments=("--api-key", "s3cret", "s4cret")), here=here)
+    assert "cret" not in "".join(capsys.readouterr()).replace("secret", "")
+    assert here.became[-3:] == ["--api-key", "s3cret", "s4cret"]
 
 
 def test_a_missing_image_has_the_build_command_as_hint(tmp_path: Path) -> None:

@@ -167,9 +167,34 @@ def test_serve_prints_its_reasons_then_becomes_vllm(profile: Path, model: str, t
 
     assert ran.returncode == errors.OK, ran.stderr
     assert ran.stdout.startswith("-m vllm.entrypoints.openai.api_server")
-    assert "sk-1" in ran.stdout
-    assert "sk-1" not in ran.stderr
+    assert "sk-1" not in ran.stdout + ran.stderr  # /bin/echo prints the arguments
+    assert "PLAN-090" in ran.stderr
     assert "[decision]" in ran.stderr
+
+
+def test_an_api_key_is_read_from_a_file(profile: Path, model: str, tmp_path: Path) -> None:
+    profile.write_text(json.dumps({**PROFILE, "python": "/usr/bin/env"}))
+    (tmp_path / "key").write_text("sk-1\n")
+    ran = run(profile, "plan", model, "--api-key-file", str(tmp_path / "key"))
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert "VLLM_API_KEY='<redacted>'" in ran.stdout
+    assert "sk-1" not in ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(None, "No such file"), ("", "found 0 keys"), ("a b", "found 2 keys"), (b"\xff", "not UTF-8")]
+)
+def test_a_file_without_one_api_key_is_refused(
+    profile: Path, model: str, tmp_path: Path, content: str | bytes | None, said: str
+) -> None:
+    path = tmp_path / "key"
+    if content is not None:
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    ran = run(profile, "plan", model, "--api-key-file", str(path))
+
+    assert ran.returncode == errors.USAGE
+    assert said in ran.stderr
 
 
 def test_a_misspelt_flag_is_refused_before_vllm_starts(profile: Path, model: str) -> None:

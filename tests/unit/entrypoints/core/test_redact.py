@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import re
+import string
+
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from entrypoints.core.redact import _WORDS, HIDDEN, is_secret, redact_argv, redact_env, redact_text
 
@@ -18,6 +24,9 @@ from entrypoints.core.redact import _WORDS, HIDDEN, is_secret, redact_argv, reda
         "clientSecret",
         "--hf_token",
         "hf.token",
+        "DB_PASS",
+        "X-Amz-Security-Token",
+        "AWSAccessKeyId",
     ],
 )
 def test_names_of_secrets_are_recognised(name: str) -> None:
@@ -33,6 +42,10 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
         "NEURON_TOKEN_GEN_BUCKETS",
         "--model",
         "KEYBOARD",
+        "PROFILER_TOKEN_THRESHOLD",
+        "--api-key-file",
+        "--compilation-config.pass_config.fuse_norm_quant",
+        "COMPASS",
         "VLLM_CACHE_ROOT",
     ],
 )
@@ -60,3 +73,86 @@ def test_variables_are_hidden_by_name() -> None:
 def test_every_word_of_a_secret_is_noticed_in_a_name_and_in_json(word: str) -> None:
     assert is_secret(f"MY_{word.upper()}")
     assert redact_text(f'{{"{word}": "x"}}') == f'{{"{word}": "{HIDDEN}"}}'
+
+
+# --- URLs, headers, assignments -------------------------------------------------------------------------------------
+
+SECRETS = st.text(string.ascii_letters + string.digits + "@/:?#!$*+-._~%=", min_size=6)
+"""Passwords as people write them into a URL, with what should have been encoded."""
+
+
+@pytest.mark.attack(
+    what="A password in a URL contains @ or /",
+    before="a part of it, or all of it, was printed",
+    after="it is hidden up to the host",
+)
+@given(SECRETS, st.sampled_from(("", " and more", '", "b": "c@d"}', ",https://other.example/x")))
+def test_a_password_in_a_url_is_hidden(password: str, after: str) -> None:
+    assume(not re.match(r"\d+/", password))  # reads as HOST:PORT/
+    assume("://" not in password)
+    shown = redact_text(f"cannot read https://me:{password}@host.example/simple{after}")
+    assert shown == f"cannot read https://{HIDDEN}@host.example/simple{after}"
+
+
+@pytest.mark.attack(
+    what="An error message quotes a presigned URL, or one with a token",
+    before="the signature or the token was printed",
+    after="the values are hidden; names and other parameters stay",
+)
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("token", "access_token", "sig", "Signature", "AWSAccessKeyId", "X-Amz-Signature", "X-Amz-Credential"),
+        *("X-Amz-Security-Token", "X-Goog-Signature", "X-Goog-Credential", "api_key"),
+    ],
+)
+@given(value=st.text(string.ascii_letters + string.digits + "%-._~/+=", min_size=1))
+def test_secret_parameters_of_a_url_are_hidden(name: str, value: str) -> None:
+    url = "https://bucket.example/a.whl"
+    assert redact_text(f"{url}?x=1&{name}={value}&page=2") == f"{url}?x=1&{name}={HIDDEN}&page=2"
+    assert redact_text(f"{url}?{name}={value}") == f"{url}?{name}={HIDDEN}"
+
+
+def test_the_terms_of_a_shared_access_signature_are_hidden_with_it() -> None:
+    url = "https://account.example/a?sv=2024&se=2026-01-01&sp=rw&sig=abc"
+    assert redact_text(url) == f"https://account.example/a?sv=2024&se={HIDDEN}&sp={HIDDEN}&sig={HIDDEN}"
+    assert redact_text("https://account.example/a?se=1&sp=2") == "https://account.example/a?se=1&sp=2"
+
+
+@given(SECRETS)
+def test_basic_and_bearer_credentials_are_hidden(secret: str) -> None:
+    encoded = base64.b64encode(f"me:{secret}".encode()).decode()
+    assert redact_text(f"sent Authorization: Basic {encoded} to it") == f"sent Authorization: Basic {HIDDEN} to it"
+    assert redact_text(f"curl -H 'Bearer {encoded}1'") == f"curl -H 'Bearer {HIDDEN}'"
+
+
+@given(st.sampled_from(("DB_PASS", "DB_PASSWORD", "HF_TOKEN", "VLLM_API_KEY", "CLIENT_SECRET", "--hf-token")), SECRETS)
+def test_assignments_to_secret_names_are_hidden(name: str, value: str) -> None:
+    value = value.replace("#", "").replace("?", "")
+    assume(value)
+    assert redact_text(f"docker run -e {name}={value} image") == f"docker run -e {name}={HIDDEN} image"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "docker-image://mirror.example:5000/installer@sha256:0123",
+        "git+https://host.example/repository@v1.0",
+        "https://host.example/@scope/package",
+        "https://host.example/a.whl#sha256=0123",
+        "--max-num-batched-tokens=8192 PROFILER_TOKEN_THRESHOLD=9",
+        "Basic authentication is required; the bearer of this",
+        "sorted by key=name",
+        "serve --api-key-file /run/secrets/key",
+        "give the key in VLLM_API_KEY or --api-key, not in a file",
+        "/cache/a=b/c",
+    ],
+)
+def test_harmless_texts_stay(text: str) -> None:
+    assert redact_text(text) == text
+
+
+@given(st.text())
+def test_any_text_can_be_redacted_and_only_once(text: str) -> None:
+    shown = redact_text(text)
+    assert redact_text(shown) == shown

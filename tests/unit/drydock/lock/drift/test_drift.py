@@ -15,7 +15,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.errors import DriftError, FetchError, GoneError, InputError, NotAskedError
 from drydock.core.paths import ROOT
 from drydock.inputs.indexes import Indexes
-from drydock.inputs.wheels import Candidate, Environment, ResolveRequest
+from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, absent, origin
 from drydock.lock.drift.find import find, settle
 from drydock.lock.drift.record import Drift, text

@@ -1,0 +1,170 @@
+"""Runs uv to resolve requirements to files, and reads its answer. IO; reading is pure."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from packaging.utils import canonicalize_name
+
+from drydock.config.validation import made
+from drydock.core.errors import InputError
+from drydock.inputs.indexes import Indexes, uv_environment
+from drydock.model.locked import LockedWheel
+from drydock.model.variant import PublicIndex
+
+UV_NEWEST_GLIBC = 40
+"""The newest glibc that uv's --python-platform accepts."""
+UV_MACHINES = ("x86_64", "aarch64")
+
+INDEX_HINT = (
+    "add an index or a folder that has it to pip's configuration "
+    "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
+)
+WHEEL_HINT = (
+    "source distributions are not built: exclude it (the stack's `exclude`), override it with a version that has a "
+    "wheel, or build a wheel and put it into a folder of pip's find-links"
+)
+
+
+class Environment(NamedTuple):
+    """The environment that wheels must fit."""
+
+    python: str
+    """Such as 3.11."""
+    machine: str
+    """Such as x86_64."""
+    glibc: int
+    """Minor version: 36 for glibc 2.36."""
+
+
+class ResolveRequest(NamedTuple):
+    """Input of the resolver."""
+
+    requirements: tuple[str, ...]
+    overrides: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    no_deps: bool = False
+    sdist: bool = False
+    """Whether to resolve one source distribution, without building it to find its dependencies."""
+    public: tuple[PublicIndex, ...] = ()
+    """Indexes of packages that the default index lacks."""
+    explicit: tuple[tuple[str, str], ...] = ()
+    """More required packages, each with the address of the one index that it comes from."""
+
+
+class Candidate(NamedTuple):
+    """A wheel or source distribution that an index offers."""
+
+    name: str
+    version: str
+    filename: str
+    url: str
+    sha256: str
+    size: int | None = None
+
+
+def run_uv(
+    request: ResolveRequest, target: Environment, indexes: Indexes, env: Mapping[str, str]
+) -> tuple[Candidate, ...]:
+    """Run uv; raise InputError with its message."""
+    if target.machine not in UV_MACHINES:
+        raise InputError(f"{target.machine}: uv cannot resolve for this machine, only for {', '.join(UV_MACHINES)}")
+    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
+        files = {"requirements": request.requirements, "overrides": request.overrides, "excludes": request.exclude}
+        for name, lines in files.items():
+            Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
+        Path(folder, "pyproject.toml").write_text(_project(request, target.python))
+        output = Path(folder, "pylock.toml")
+        command = _command(Path(folder), output, target, request)
+        command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
+        result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
+        if result.returncode:
+            message = result.stderr.strip()
+            raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
+        return parse_pylock(output.read_text())
+
+
+def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:
+    platform = f"{target.machine}-manylinux_2_{min(target.glibc, UV_NEWEST_GLIBC)}"
+    return [
+        *(str(uv_binary()), "pip", "compile", "--quiet"),
+        *([str(folder / "pyproject.toml")] if request.explicit else [str(folder / "requirements.in"), "--no-sources"]),
+        *("--overrides", str(folder / "overrides.in"), "--excludes", str(folder / "excludes.in")),
+        *("--format", "pylock.toml", "--output-file", str(output), "--no-header", "--no-annotate"),
+        *("--python", sys.executable, "--python-version", target.python, "--python-platform", platform),
+        # Not the best version of any index: an extra index could then replace a package of the main one.
+        *("--index-strategy", "first-index"),
+        *(_without_building(folder, request.requirements[0]) if request.sdist else _WHEELS_ONLY),
+    ]
+
+
+def _project(request: ResolveRequest, python: str) -> str:
+    """Return a pyproject.toml with the requirements; only there does uv pin a package to an index (PEP 621, tool.uv).
+
+    Source: https://docs.astral.sh/uv/concepts/indexes/ ("Pinning a package to an index").
+    """
+    required = [*request.requirements, *(name for name, _ in request.explicit)]
+    lines = ["[project]", 'name = "drydock-image"', 'version = "0"', f'requires-python = "=={python}.*"']
+    lines += [f"dependencies = {json.dumps(required)}", "[tool.uv.sources]"]
+    lines += [f'{json.dumps(name)} = {{index = "{name}"}}' for name, _ in request.explicit]
+    for name, url in request.explicit:
+        lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+_WHEELS_ONLY = ("--only-binary", ":all:", "--no-config")
+
+
+def _without_building(folder: Path, requirement: str) -> tuple[str, ...]:
+    """Return options that declare a source distribution without dependencies, so that uv does not build it."""
+    name, _, version = requirement.partition("==")
+    fields = {"name": name, "version": version} if version else {"name": name}
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())
+    (folder / "uv.toml").write_text(f"[[dependency-metadata]]\n{lines}requires-dist = []\n")
+    return "--no-binary", name, "--config-file", str(folder / "uv.toml")
+
+
+def uv_binary() -> Path:
+    """Return the path of uv in drydock's own environment."""
+    return Path(sys.executable).parent / "uv"
+
+
+def _hint(message: str) -> str:
+    """Return the hint for a distribution without a fitting wheel, or for one that no index has."""
+    return WHEEL_HINT if re.search(r"no (usable )?wheels|no wheels with a matching", message) else INDEX_HINT
+
+
+def parse_pylock(text: str) -> tuple[Candidate, ...]:
+    """Return the wheels and source distributions of a pylock.toml (PEP 751)."""
+    packages = tomllib.loads(text).get("packages", [])
+    candidates = []
+    for package in packages:
+        files = [*package.get("wheels", ()), *(package[kind] for kind in ("sdist", "archive") if kind in package)]
+        candidates += [_candidate(package, file) for file in files]
+    return tuple(candidates)
+
+
+def _candidate(package: Mapping[str, Any], wheel: Mapping[str, Any]) -> Candidate:
+    """Return a file that an index offers. Raises InputError for a name, version or hash that cannot be one."""
+    url = wheel.get("url") or Path(wheel["path"]).resolve().as_uri()
+    if "sha256" not in wheel.get("hashes", {}):
+        hint = "download the file, and put it into a folder of pip's find-links: its hash is then computed"
+        raise InputError(f"{package['name']} {package.get('version')}: its index publishes no sha256", hint=hint)
+    values = {
+        "name": canonicalize_name(package["name"]),
+        "version": package.get("version"),
+        "filename": wheel.get("name") or unquote(urlsplit(url).path.rpartition("/")[2]),
+        "sha256": wheel["hashes"]["sha256"],
+        "size": wheel.get("size", 0),
+    }
+    pin = made(LockedWheel, f"the index's answer for {values['name']}", values)
+    return Candidate(pin.name, pin.version, pin.filename, url, pin.sha256, wheel.get("size"))
