@@ -283,6 +283,8 @@ class ServePlan(NamedTuple):
     cache: CachePlan = CachePlan()
     files: Mapping[str, str] = MappingProxyType({})
     """Path → text of files that the environment refers to. They are written before vLLM starts."""
+    stall: float = 0.0
+    """Seconds without progress until a server is not ready; 0 does not look."""
 
 
 def to_json(value: Any) -> Any:

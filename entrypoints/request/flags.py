@@ -51,6 +51,7 @@ SOCKET = "--uds"
 CERTIFICATE = "--ssl-certfile"
 API_KEY = "--api-key"
 SHUTDOWN = "--shutdown-timeout"
+MIDDLEWARE = "--middleware"
 
 SHORT: Mapping[str, str] = {
     "-tp": TENSOR,

@@ -148,7 +148,7 @@ def test_a_vllm_that_exits_unasked_while_serving_is_not_a_success(run: Run) -> N
     server = run()
     server.until_ready()
     os.kill(server.leader(), signal.SIGTERM)
-    assert server.exit_code() == errors.NOT_READY
+    assert server.exit_code() == errors.DIED
     assert "without being asked to stop" in server.said()
 
 

@@ -90,7 +90,7 @@ def test_metrics_are_prometheus_text() -> None:
     assert "drydock_startup_seconds 9.000\n" in text
     assert "drydock_ready 1\n" in text
     assert 'drydock_info{variant="a\\"b\\\\c\\nd",digest=""} 1\n' in text
-    assert text.count("# TYPE ") == 5
+    assert text.count("# TYPE ") == 7
 
 
 def test_a_request_is_answered_over_ipv4_and_ipv6(port: int) -> None:

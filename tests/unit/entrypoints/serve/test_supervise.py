@@ -7,9 +7,9 @@ import signal
 import pytest
 
 from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
-from entrypoints.serve.supervise import KILLED, Stop, exit_code
+from entrypoints.serve.ending import KILLED, Stop, exit_code
 
-DRAIN = Stop(code=OK, drains=True, term_at=10.0, cut_at=20.0, kill_at=24.0)
+DRAIN = Stop(code=OK, drains=True, refuse_at=9.0, term_at=10.0, cut_at=20.0, kill_at=24.0)
 PLAIN = DRAIN._replace(drains=False)
 
 
