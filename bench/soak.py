@@ -22,8 +22,10 @@ from urllib.parse import urlsplit
 
 from docker.models.containers import Container
 
+from drydock.build import build
+from drydock.build.job import prepare
 from drydock.core.console import emit, log
-from drydock.prove import demo
+from drydock.prove import demo, smollm2
 
 SECONDS = 600.0
 CLIENTS = 8
@@ -184,10 +186,6 @@ class _Clients:
 
 def main(argv: Sequence[str]) -> int:
     """Build the CPU image if needed, soak it, and print what was seen."""
-    from drydock.build import build
-    from drydock.build.job import prepare
-    from drydock.prove import smollm2
-
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     seconds = parser.parse_args(argv).seconds

@@ -42,7 +42,7 @@ def explain(before: LimitEvents, after: LimitEvents) -> str:
         )
     if refused > 0:
         return (
-            f"the container's limit of processes refused {refused} process{'es' if refused > 1 else ''} or threads "
+            f"the container's limit of processes and threads was reached, {refused} refused "
             "(max in pids.events): raise docker's --pids-limit, or Kubernetes' podPidsLimit"
         )
     return ""

@@ -41,6 +41,8 @@ class Board:
         self._wake = wake
         self._lock = threading.Lock()
         self._state = State()
+        self.processes: Mapping[int, str] = {}
+        """vLLM's engine cores and workers, by pid, with their titles."""
 
     @property
     def state(self) -> State:
@@ -50,6 +52,10 @@ class Board:
     def now(self) -> float:
         """Return seconds since the process began."""
         return time.monotonic() - self._began
+
+    def count(self, leader: int) -> None:
+        """Take in vLLM's engine cores and workers that are there now."""
+        self.processes = {**self.processes, **titled(leader)}
 
     def enter(self, name: str, at: float | None = None) -> None:
         """Enter a phase, now or `at` a time in seconds, unless it has passed already."""
@@ -86,6 +92,7 @@ def watch_start(board: Board, watched: Watched, profile: Mapping[str, Any]) -> N
         loaded = loaded or maps_weights(processes)
         time.sleep(LOOK_EVERY)
     board.enter(KNOWN_ANSWER)
+    board.count(leader)  # all of them are there: from now on, none can end unnoticed
     _compare(board, endpoint, profile, watched.model)
     if watched.patience and not board.state.wrong:
         progress = (board, endpoint, watched.patience, served_model(endpoint))
@@ -100,15 +107,14 @@ def watch_processes(board: Board, leader: int) -> None:
 
     vLLM itself looks every five seconds, serves 200 on /health for a part of that time, and exits with 0.
     """
-    known: dict[int, str] = {}
     checks = 0
     while not board.state.stopping:
-        ended = next((pid for pid in known if not is_running(pid)), None)
+        ended = next((pid for pid in board.processes if not is_running(pid)), None)
         if ended is not None:
-            board.note(lost=f"{known[ended]} (process {ended}) ended without being asked to")
+            board.note(lost=f"{board.processes[ended]} (process {ended}) ended without being asked to")
             return
         if checks % CENSUS_EVERY == 0:
-            known |= titled(leader)
+            board.count(leader)
         checks += 1
         time.sleep(ALIVE_EVERY)
 

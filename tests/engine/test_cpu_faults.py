@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,6 +27,8 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
 
+Serve = Callable[..., Container]
+
 SIGNAL = """
 import os, sys
 for name in os.listdir('/proc'):
@@ -35,12 +38,12 @@ for name in os.listdir('/proc'):
 
 
 @pytest.fixture
-def serving(built: build.Built, model: Path) -> Iterator[Callable[..., Container]]:
+def serving(built: build.Built, model: Path) -> Iterator[Serve]:
     """Start a server with flags and wait until it is ready."""
     started = []
 
-    def serve(*flags: str) -> Container:
-        context = demo.serving(built.image, model, *flags)
+    def serve(*flags: str, **options: Any) -> Container:
+        context = demo.serving(built.image, model, *flags, **options)
         container = context.__enter__()
         started.append(context)
         demo.wait_until_ready(container)
@@ -49,6 +52,22 @@ def serving(built: build.Built, model: Path) -> Iterator[Callable[..., Container
     yield serve
     for context in started:
         context.__exit__(None, None, None)
+
+
+HOG = """
+import os
+for name in os.listdir('/proc'):
+    if name.isdigit() and open(f'/proc/{name}/cmdline').read().startswith('VLLM::EngineCore'):
+        open(f'/proc/{name}/oom_score_adj', 'w').write('1000')
+held = []
+while True:
+    held.append(bytearray(b'x') * (64 << 20))
+"""
+"""Makes the engine core the first choice of the OOM killer, then takes all memory."""
+
+
+def last_line(container: Container) -> str:
+    return said(container).rstrip().splitlines()[-1]
 
 
 def signal_engine(container: Container, number: int) -> None:
@@ -70,17 +89,16 @@ def status(container: Container, path: str) -> int:
     before="exit code 0, and ready for up to five seconds more",
     after="not ready within a second, exit code 9, and the last line names the process",
 )
-def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Callable[..., Container]) -> None:
+def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:
     container = serving()
     signal_engine(container, 9)
     killed = time.monotonic()
     wait_until(lambda: status(container, "/readyz") != 200, "not ready", within=10)
     unready = time.monotonic() - killed
     code = container.wait(timeout=60)["StatusCode"]
-    last = said(container).rstrip().splitlines()[-1]
 
     assert code == errors.DIED, said(container)
-    assert last.startswith("drydock: ended with exit code 9: VLLM::EngineCore (process ")
+    assert last_line(container).startswith("drydock: ended with exit code 9: VLLM::EngineCore (process ")
     assert unready < 5  # a quarter of a second here; a busy machine needs longer
 
 
@@ -89,7 +107,7 @@ def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Callable[..., Co
     before="health, readiness and liveness stay 200 while every request times out",
     after="not ready, then not alive; ready again as soon as it makes progress",
 )
-def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Callable[..., Container]) -> None:
+def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Serve) -> None:
     container = serving("--stall-seconds", "6")
     signal_engine(container, 19)
     wait_until(lambda: status(container, "/readyz") != 200, "not ready")
@@ -108,7 +126,7 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Ca
     before="after half of the time, hundreds of answers are 500 cannot schedule new futures",
     after="503 with Retry-After and Connection: close; running requests finish",
 )
-def test_a_drain_under_load_answers_503_and_never_500(serving: Callable[..., Container]) -> None:
+def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:
     container = serving("--drain-timeout", "20", "--drain-pause", "2")
     port = urlsplit(demo.address(container, demo.API_PORT, "/")).port
     answers: Counter[str] = Counter()
@@ -155,10 +173,10 @@ def test_a_drain_under_load_answers_503_and_never_500(serving: Callable[..., Con
 def test_a_pids_limit_that_ends_vllm_is_named(built: build.Built, model: Path) -> None:
     with demo.serving(built.image, model, pids_limit=12) as container:
         code = container.wait(timeout=120)["StatusCode"]
-        last = said(container).rstrip().splitlines()[-1]
+        logs = said(container)
 
-    assert code in (errors.LIMITED, errors.HOST), said(container)
-    assert "--pids-limit" in last
+    assert code in (errors.LIMITED, errors.HOST), logs
+    assert "--pids-limit" in logs.rstrip().splitlines()[-1]
 
 
 @pytest.mark.attack(
@@ -166,13 +184,13 @@ def test_a_pids_limit_that_ends_vllm_is_named(built: build.Built, model: Path) -
     before="exit code 0 or 137 without a reason",
     after="exit code 10, and the last line names the OOM killer and the limit",
 )
-def test_the_oom_killer_is_named(built: build.Built, model: Path) -> None:
-    with demo.serving(built.image, model, mem_limit="700m", memswap_limit="700m") as container:
-        code = container.wait(timeout=180)["StatusCode"]
-        last = said(container).rstrip().splitlines()[-1]
+def test_the_oom_killer_is_named(serving: Serve) -> None:
+    container = serving(mem_limit="6g", memswap_limit="6g")
+    container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", HOG], detach=True)
+    code = container.wait(timeout=180)["StatusCode"]
 
     assert code == errors.LIMITED, said(container)
-    assert "OOM killer" in last
+    assert "OOM killer" in last_line(container)
 
 
 @pytest.mark.attack(
@@ -180,7 +198,7 @@ def test_the_oom_killer_is_named(built: build.Built, model: Path) -> None:
     before="not measured",
     after="no request is lost before SIGTERM, the memory of each process is flat, exit code 0",
 )
-def test_a_minute_of_rude_clients_loses_nothing_and_leaks_nothing(serving: Callable[..., Container]) -> None:
+def test_a_minute_of_rude_clients_loses_nothing_and_leaks_nothing(serving: Serve) -> None:
     container = serving()
     found = soak.soak(container, 60)
 

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -123,6 +123,10 @@ class Running:
         """A supervisor that was killed leaves its session's leader."""
         told = re.findall(r"vLLM is process (\d+)", self.said())
         return [int(pid) for pid in told if is_running(int(pid))]
+
+
+Run = Callable[..., Running]
+"""Starts a supervisor: keywords are fields of Start, `stub` its misbehaviour, `env` more environment."""
 
 
 def get(port: int, path: str) -> tuple[int, Any]:

@@ -175,8 +175,8 @@ class Handler(BaseHTTPRequestHandler):
 
 def refuses() -> bool:
     """Tell whether the supervisor asked the middleware to refuse requests."""
-    path = os.environ.get("DRYDOCK_DRAINING", "")
-    return "--middleware" in sys.argv and os.path.exists(path) and os.path.getsize(path) > 0
+    path = Path(os.environ.get("DRYDOCK_DRAINING") or "/no/such/file")
+    return "--middleware" in sys.argv and path.exists() and path.stat().st_size > 0
 
 
 def state_of(pid: int) -> str:
