@@ -121,7 +121,7 @@ class Progress:
         if self._answered >= now - patience:
             engines = ((name, since) for name, (_, since) in self._engines.items())
             waits += [(f"requests wait at engine {name} without progress", now - since) for name, since in engines]
-            waits += [("vLLM has not generated the token asked for", now - (self._asked or now))]
+            waits += [("vLLM has not generated a token that it was asked for", now - (self._asked or now))]
         text, longest = max(waits, key=lambda wait: wait[1])
         return (f"{text} for {longest:.0f} s", longest) if longest >= patience else ("", 0.0)
 

@@ -55,7 +55,9 @@ class Board:
 
     def count(self, leader: int) -> None:
         """Take in vLLM's engine cores and workers that are there now."""
-        self.processes = {**self.processes, **titled(leader)}
+        found = titled(leader)
+        with self._lock:
+            self.processes = {**self.processes, **found}
 
     def enter(self, name: str, at: float | None = None) -> None:
         """Enter a phase, now or `at` a time in seconds, unless it has passed already."""
