@@ -16,12 +16,13 @@ MIDDLEWARE_NAME = "drydock_plugin.draining.Refusals"
 STALL = "--stall-seconds"
 ONE_STEP = 60
 """Seconds that a step may take beside its prompt: compiling a graph for a shape that was not warmed, for example."""
-SLOWEST = {"cpu": 30}
+SLOWEST = {"cpu": 30, "openvino": 30}
 SLOWEST_DEVICE = 500
 """Tokens of a prompt per second below which a server counts as not working. A 7B model prefills about 100 per second
 on 16 cores of a CPU, and more than 5,000 on the oldest device."""
-MOST_TOKENS = 8192
-"""Tokens of a step, if neither the plan nor the model tells them."""
+CHUNK = 8192
+"""Most tokens of a prompt that vLLM computes in one step, if --max-num-batched-tokens is not set (arg_utils.py). A
+device that computes whole prompts is fast enough for the longest one in ONE_STEP."""
 
 
 def draining(given: UserFlags, timeout: float, exported: Mapping[str, Value]) -> dict[str, Value]:
@@ -62,9 +63,14 @@ def stall_reason(
 
 
 def _longest_step(model: ModelFacts, chosen: Mapping[str, Chosen]) -> tuple[int, str]:
-    for name in (BATCHED, LENGTH):
-        text = str(chosen[name].value.value) if name in chosen else ""
-        if text and text not in ("auto", "-1"):
-            return parse_count(text, name), name
-    length = model.geometry.max_length if model.geometry else None
-    return (length, "the model's length") if length else (MOST_TOKENS, "assumed")
+    """Return the most tokens of one step, and what tells them."""
+    batched = _number(BATCHED, chosen)
+    if batched:
+        return batched, BATCHED
+    length = _number(LENGTH, chosen) or (model.geometry.max_length if model.geometry else None) or CHUNK
+    return (CHUNK, "vLLM's largest default") if length > CHUNK else (length, "the longest prompt")
+
+
+def _number(name: str, chosen: Mapping[str, Chosen]) -> int | None:
+    text = str(chosen[name].value.value) if name in chosen else ""
+    return None if text in ("", "auto", "-1") else parse_count(text, name)

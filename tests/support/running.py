@@ -48,6 +48,7 @@ class Start(NamedTuple):
     """Of the plan, beside its model."""
     profile: Mapping[str, Any] = {}
     stall: float = 0.0
+    """Of the plan, in seconds; 0 does not look for progress."""
 
 
 def free_port() -> int:

@@ -49,7 +49,9 @@ def test_what_the_user_sets_is_left_alone(words: tuple[str, ...], env: dict[str,
     [
         ("cuda", {"--max-num-batched-tokens": "8192"}, "77"),
         ("cpu", {"--max-num-batched-tokens": "8192"}, "334"),
-        ("cuda", {"--max-model-len": "128k"}, "316"),
+        ("cuda", {"--max-model-len": "128k"}, "77"),
+        ("cuda", {"--max-model-len": "2048"}, "65"),
+        ("openvino", {"--max-num-batched-tokens": "256"}, "69"),
         ("cuda", {"--max-model-len": "auto"}, "77"),
     ],
 )

@@ -124,10 +124,10 @@ def test_without_a_stall_time_nothing_is_asked(run: Run) -> None:
 
 
 def test_an_idle_server_is_asked_for_a_token(run: Run) -> None:
-    server = run(stub={"engine": True}, stall=0.4)
+    server = run(stub={"engine": True}, stall=3.0)
     server.until_ready()
     before = _tokens(server)
-    server.until(lambda: _tokens(server) > before + 2, "tokens that nobody else asked for")
+    server.until(lambda: _tokens(server) > before, "a token that nobody else asked for")
     assert server.status("/readyz")[0] == 200
 
 
@@ -172,7 +172,7 @@ def test_new_requests_are_refused_well_while_the_running_one_ends(run: Run) -> N
 
 def test_during_the_pause_the_server_is_not_ready_and_still_serves(run: Run) -> None:
     flags = ("--middleware", MIDDLEWARE_NAME)
-    server = run(flags=flags, options={"drain_pause": 3.0, "drain_timeout": 20.0})
+    server = run(flags=flags, options={"drain_pause": 6.0, "drain_timeout": 20.0})
     server.until_ready()
     server.signal()
     server.until(lambda: server.status("/readyz")[0] == 503, "not ready")
