@@ -84,7 +84,7 @@ def asked_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) 
 
 
 def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, ready: bool) -> End:
-    """Return the end of a vLLM that nobody asked to stop. `limits`: which limit of the container was enforced."""
+    """Return the end of a vLLM that no one asked to stop. `limits`: which limit of the container was enforced."""
     began = phase(state) not in (PLAN, SPAWN, IMPORT)
     exited = f"vLLM exited with {passed} in phase {phase(state)}, without being asked to stop"
     cause = state.lost or exited
