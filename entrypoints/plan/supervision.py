@@ -15,7 +15,7 @@ MIDDLEWARE_NAME = "drydock_plugin.draining.Refusals"
 """drydock's middleware for vLLM's server (plugin/drydock_plugin/draining.py)."""
 STALL = "--stall-seconds"
 ONE_STEP = 60
-"""Seconds that a step may take in addition to its prompt: compiling a graph for a shape that was not warmed, for example."""
+"""Seconds of a step in addition to its prompt: compiling a graph for a shape that was not warmed, for example."""
 SLOWEST = {"cpu": 30, "openvino": 30}
 SLOWEST_DEVICE = 500
 """Tokens of a prompt per second below which a server counts as not working. A 7B model prefills about 100 per second
