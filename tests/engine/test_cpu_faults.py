@@ -86,7 +86,7 @@ def status(container: Container, path: str) -> int:
 
 @pytest.mark.attack(
     what="the engine core is killed with SIGKILL while the server is ready",
-    before="exit code 0, and ready for up to five seconds more",
+    before="exit code 0 or 7 by chance, and ready for up to five seconds more",
     after="not ready within a second, exit code 9, and the last line names the process",
 )
 def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:

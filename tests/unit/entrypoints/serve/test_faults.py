@@ -30,7 +30,7 @@ def last_line(server: Running) -> str:
 
 @pytest.mark.attack(
     what="an engine core is killed with SIGKILL, and vLLM exits with 0 five seconds later",
-    before="the server is ready for five seconds more, and its exit code is 0",
+    before="the server is ready for five seconds more, and its exit code is 0 or 7 by chance",
     after="the server is not ready at once, and its exit code is 9",
 )
 def test_a_killed_engine_core_ends_the_server_and_is_named(run: Run) -> None:
