@@ -12,7 +12,8 @@ from drydock.core.errors import InputError
 from drydock.run.container import API_KEY, API_PORT, FROM_THE_SHELL, LOOPBACK, STATUS_PORT, Bind, Container
 
 STOP_SECONDS = 30
-"""Between SIGTERM and SIGKILL. The entrypoint drains for 25 s; docker's default is 10 s."""
+"""Between SIGTERM and SIGKILL. The entrypoint drains for 25 s, of which new requests are served for 5 s, and vLLM then
+has 4 s to exit; docker's default is 10 s."""
 START_SECONDS = 3600
 """Until Kubernetes considers a start failed. A first start downloads weights and compiles."""
 ASK_EVERY = 10

@@ -17,6 +17,10 @@ from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TM
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
 SECRET, TOKEN = "huggingface", "HF_TOKEN"
+PRESTOP_SECONDS = 5
+"""Between a pod's deletion and SIGTERM: kube-proxy and balancers learn that the pod gets no new request."""
+PAUSE = ("/usr/bin/python3", "-I", "-S", "-c")
+"""The interpreter that each image has. Not each has a `sleep`, nor has Kubernetes before 1.30."""
 _ESCALATES = "SYS_ADMIN"
 """The API rejects allowPrivilegeEscalation: false together with this capability or privileged: true."""
 
@@ -82,7 +86,7 @@ def _pod(container: Container) -> dict[str, Any]:
     }
     return {
         **{key: value for key, value in host.items() if value},
-        "terminationGracePeriodSeconds": STOP_SECONDS,
+        "terminationGracePeriodSeconds": PRESTOP_SECONDS + STOP_SECONDS,  # both begin with the pod's deletion
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # else a service named vllm sets VLLM_PORT, which vLLM reads
         "securityContext": _pod_security(container),
@@ -123,6 +127,7 @@ def _container(container: Container) -> dict[str, Any]:
         "startupProbe": _probe("/startupz", START_SECONDS // ASK_EVERY),
         "readinessProbe": _probe("/readyz", 1),
         "livenessProbe": _probe("/livez", 3),
+        "lifecycle": {"preStop": {"exec": {"command": [*PAUSE, f"import time; time.sleep({PRESTOP_SECONDS})"]}}},
         "volumeMounts": list(_volume_mounts(container)),
     }
 

@@ -22,11 +22,16 @@ _KEY_AT_MOST = 1 << 16
 _WORKLOAD_AT_MOST = 64 << 20
 """Characters of a --workload file: about two million requests."""
 
+_SUPERVISING = ("serve", "warm")
+"""Verbs whose supervisor takes the signals that __main__.py has blocked."""
+
 
 def main(argv: tuple[str, ...], env: Env) -> int:
     """Run one command line and return its exit code."""
     try:
         arguments = parse_arguments(argv)
+        if arguments.verb not in _SUPERVISING:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM, signal.SIGINT))
         return _RUN[arguments.verb](arguments, env)
     except EntrypointError as error:
         from entrypoints.core.redact import redact_text
@@ -78,8 +83,6 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     from entrypoints.checks.findings import as_text, failed
     from entrypoints.plan.plan import reasons_text, wrong
 
-    # PID 1 loses signals without a handler. A blocked signal waits until the supervisor handles it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))
     profile = read_profile(env)
     _check_files(profile, arguments, env)
     facts, model, plan = _plan_for(arguments, env, profile)
@@ -153,7 +156,8 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     hub = parse_hub(_hub_environment(env, facts, profile), given.flag(REVISION), given.flag(DOWNLOAD_DIR))
     model = read_model(name, given.flag(LOAD_FORMAT) or "auto", hub, profile["converted_name"])
     model = model._replace(revision=read_revision(name, hub))
-    return facts, model, command(profile, facts, model, given, arguments.options.drain_timeout)
+    options = arguments.options
+    return facts, model, command(profile, facts, model, given, options.drain_timeout, options.stall)
 
 
 def _read_key(path: str) -> str:

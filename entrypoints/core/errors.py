@@ -19,6 +19,12 @@ NOT_READY = 7
 """`health`: the server is not ready. `warm`: the server did not become ready."""
 WRONG_ANSWER = 8
 """The server gives wrong tokens: they differ from the known answer, or between prefill and decode."""
+DIED = 9
+"""vLLM, or one of its processes, ended without being asked to."""
+LIMITED = 10
+"""The container's limit of memory or of processes ended vLLM."""
+STALLED = 11
+"""vLLM was stopped while it made no progress, so requests were lost."""
 
 EXIT_CODES = {
     OK: "success; check passed or only warned",
@@ -30,6 +36,9 @@ EXIT_CODES = {
     HOST: "the host or container lacks what serving needs",
     NOT_READY: "the server is not ready, or never became ready",
     WRONG_ANSWER: "the server answers wrongly",
+    DIED: "vLLM or one of its processes ended without being asked to",
+    LIMITED: "the container's limit of memory or of processes ended vLLM",
+    STALLED: "stopped while vLLM made no progress",
 }
 """Any other code is vLLM's own, passed on. 128 + n means that signal n ended it."""
 

@@ -300,6 +300,8 @@ class ServePlan(NamedTuple):
     """Path → text of files that the environment refers to. They are written before vLLM starts."""
     uses: tuple[Use, ...] = ()
     """The devices that serve, in the order of vLLM's ranks; empty if only vLLM knows them."""
+    stall: float = 0.0
+    """Seconds without progress until a server is not ready; 0 does not look."""
 
 
 def to_json(value: Any) -> Any:

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 WEIGHTS = (".safetensors", ".gguf", ".bin", ".pt", ".pth")
 """File name extensions of weights."""
+TITLE = "VLLM::"
+"""How the titles of vLLM's engine cores and workers begin, on every rank."""
 _LISTEN = "0A"
 """TCP_LISTEN as /proc/net/tcp writes it."""
 
@@ -36,6 +38,19 @@ def session(leader: int, root: str = "/") -> tuple[Process, ...]:
     pids = [pid for pid, fields in _stats(root) if fields[_SESSION] == str(leader)]
     titles = {pid: " ".join(command_line(pid, root)) for pid in pids}
     return tuple(Process(title, _mapped_weights(pid, root) if "::" in title else ()) for pid, title in titles.items())
+
+
+def titled(leader: int, root: str = "/") -> dict[int, str]:
+    """Return the running processes of a session that vLLM has given a title, such as `VLLM::EngineCore`."""
+    pids = [pid for pid, fields in _stats(root) if fields[_SESSION] == str(leader) and fields[_STATE] not in _ENDED]
+    titles = {pid: " ".join(command_line(pid, root)) for pid in pids}
+    return {pid: title for pid, title in titles.items() if title.startswith(TITLE)}
+
+
+def is_running(pid: int, root: str = "/") -> bool:
+    """Tell whether a process exists and has not ended. A stopped process (SIGSTOP) is running."""
+    fields = _fields(_text(f"{root}/proc/{pid}/stat"))
+    return bool(fields) and fields[_STATE] not in _ENDED
 
 
 def children(parent: int, root: str = "/") -> tuple[int, ...]:
@@ -70,6 +85,8 @@ def _listens(fields: list[str], port: int) -> bool:
 
 # Fields of /proc/PID/stat after the name of the command, which is in parentheses and may hold any character; proc(5).
 _STATE, _PARENT, _SESSION, _START = 0, 1, 3, 19
+_ENDED = ("Z", "X")
+"""States of a process that has ended: zombie, dead."""
 
 
 def _stats(root: str) -> Iterator[tuple[int, list[str]]]:

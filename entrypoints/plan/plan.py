@@ -19,6 +19,7 @@ from entrypoints.decide.spread.demand import check_length
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
+from entrypoints.plan.supervision import draining, stall_reason
 from entrypoints.request.flags import (
     ADDRESS,
     API_KEY,
@@ -27,7 +28,6 @@ from entrypoints.request.flags import (
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
-    SHUTDOWN,
 )
 from entrypoints.request.vllm_flags import UserFlags, parse_count, without
 
@@ -38,7 +38,12 @@ _CACHED = {"USER", "VLLM_NO_USAGE_STATS", "DO_NOT_TRACK", "HF_HUB_OFFLINE", "TRA
 
 
 def command(
-    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags, drain_timeout: float = 0
+    profile: Mapping[str, Any],
+    facts: Facts,
+    model: ModelFacts,
+    given: UserFlags,
+    drain_timeout: float = 0,
+    stall: float | None = None,
 ) -> ServePlan:
     """Make the plan. Raises HOST if the image needs a device and there is none, and the decisions' errors."""
     given, secret, exposed = _api_key(given)
@@ -49,7 +54,7 @@ def command(
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     decision = decide(profile, facts, model, given)
     exported = _exported(profile, given.env)
-    defaults = exported | _defaults(model, given) | _drain(given, drain_timeout)
+    defaults = exported | _defaults(model, given) | draining(given, drain_timeout, exported)
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
@@ -57,13 +62,14 @@ def command(
     user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret)]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
+    patience = stall_reason(profile["accelerator"], model, chosen, stall)
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     notices = (*decision.findings, *download, *_hub(model), *exposed)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
         env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
-        reasons=(*(_reason(name, item) for name, item in sorted(chosen.items())), *limit_reasons(facts.limits)),
+        reasons=(*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience),
         findings=(*examine(profile, facts), *noticed),
         model=model.name,
         host=str(chosen[ADDRESS].value.value),
@@ -72,6 +78,7 @@ def command(
         cache=cache,
         files=decision.files,
         uses=decision.uses,
+        stall=float(patience.value),
     )
 
 
@@ -159,18 +166,6 @@ def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, V
     because = f"as {' and '.join(saved.get('scripts', ()))} of the base image exports it"
     variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
     return {name: Value(after, because) for name, (before, after) in variables.items() if env.get(name, "") == before}
-
-
-def _drain(given: UserFlags, timeout: float) -> dict[str, Value]:
-    """Let vLLM finish running requests when it is stopped, if it supports that; by default it aborts them."""
-    if not timeout or SHUTDOWN not in given.known:
-        return {}
-    because = "vLLM finishes running requests after SIGTERM, for as long as --drain-timeout"
-    return {SHUTDOWN: Value(str(_rounded_up(timeout)), because, ("0: vLLM's default, aborts them all",))}
-
-
-def _rounded_up(seconds: float) -> int:
-    return int(seconds) + (seconds > int(seconds))
 
 
 def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:

@@ -54,6 +54,8 @@ FLAGS: Mapping[str, Option] = {
     "--status-port": Option("N", _PLANNING, "Port of /livez, /readyz, /startupz and /metrics (default: 8001)"),
     "--api-key-file": Option("FILE", _PLANNING, "Read the API key that clients must send from a file"),
     "--drain-timeout": Option("SECONDS", _PLANNING, "Time for running requests after SIGTERM (default: 25)"),
+    "--drain-pause": Option("SECONDS", _PLANNING, "Time for balancers to notice that it stops (default: 5)"),
+    "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, _PLANNING, text) for name, (value, text) in INTENTS.items()},
 }
 
@@ -64,6 +66,10 @@ class Options(NamedTuple):
     status_port: int = 8001
     drain_timeout: float = 25.0
     """Seconds; less than Kubernetes' grace period of 30 s, so that vLLM can exit by itself."""
+    drain_pause: float = 5.0
+    """Seconds, of the drain timeout's, in which new requests are still served."""
+    stall: float | None = None
+    """Seconds without progress; None for the plan's choice."""
     exec_: bool = False
     strict: bool = False
     json: bool = False
@@ -109,7 +115,9 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     values = {name: words[0] if words else "" for name, words in flags.items()}
     options = Options(
         status_port=_port(values.get("--status-port", str(Options().status_port))),
-        drain_timeout=_seconds(values.get("--drain-timeout", str(Options().drain_timeout))),
+        drain_timeout=_seconds("--drain-timeout", values.get("--drain-timeout", str(Options().drain_timeout))),
+        drain_pause=_seconds("--drain-pause", values.get("--drain-pause", str(Options().drain_pause))),
+        stall=_seconds("--stall-seconds", values["--stall-seconds"]) if "--stall-seconds" in values else None,
         exec_="--exec" in flags,
         strict="--strict" in flags,
         json="--json" in flags,
@@ -190,11 +198,11 @@ def _port(text: str) -> int:
     return int(text)
 
 
-def _seconds(text: str) -> float:
+def _seconds(flag: str, text: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise EntrypointError(USAGE, f"--drain-timeout {text}: expected seconds, such as 25 or 0.5")
+        raise EntrypointError(USAGE, f"{flag} {text}: expected seconds, such as 25 or 0.5")
     return seconds

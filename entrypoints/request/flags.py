@@ -55,6 +55,7 @@ API_KEY_VARIABLE = "VLLM_API_KEY"
 Source: vllm/entrypoints/openai/api_server.py of 0.6 to 0.9, `envs.VLLM_API_KEY or args.api_key`; later versions,
 `args.api_key or [envs.VLLM_API_KEY]`."""
 SHUTDOWN = "--shutdown-timeout"
+MIDDLEWARE = "--middleware"
 
 SHORT: Mapping[str, str] = {
     "-tp": TENSOR,

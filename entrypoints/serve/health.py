@@ -104,6 +104,14 @@ def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str) -
     return compare(lambda path, question: ask(endpoint, path, question, PATIENCE), profile, config_sha256(model))
 
 
+def served_model(endpoint: Endpoint) -> str:
+    """Return the name of the served model; empty if the server does not tell it."""
+    try:
+        return _model_name(lambda path, question: ask(endpoint, path, question))
+    except (Unreachable, Refused, Forbidden, AttributeError, LookupError, TypeError, ValueError):
+        return ""
+
+
 def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
     """Run each comparison until one is wrong. `config` is the sha256 of the model's config.json."""
     notes: list[str] = []

@@ -140,7 +140,12 @@ def say(text: str) -> None:
 
 
 def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
-    return EntrypointError(HOST, f"{plan.argv[0]}: cannot be run: {error.strerror}", "this image lacks its interpreter")
+    from errno import EAGAIN
+
+    from entrypoints.serve.supervise import MORE_PROCESSES
+
+    hint = MORE_PROCESSES if error.errno == EAGAIN else "this image lacks its interpreter"
+    return EntrypointError(HOST, f"{plan.argv[0]}: cannot be run: {error.strerror}", hint)
 
 
 def _supervised(
@@ -154,10 +159,13 @@ def _supervised(
 ) -> int:
     import time
 
+    from entrypoints.host.events import explain, limit_events
+    from entrypoints.plan.supervision import MIDDLEWARE_NAME
+    from entrypoints.serve.draining import VARIABLE, DrainFile
     from entrypoints.serve.supervise import ServeJob, supervise
 
-    failures: list[str] = []
-    start = spawner(plan, env)
+    before, drain_file = limit_events(), DrainFile(env)
+    start = spawner(plan, {**env, VARIABLE: drain_file.path})
 
     def spawn() -> int:
         leader = start()
@@ -171,20 +179,25 @@ def _supervised(
         began=time.monotonic() - age(),
         status_port=options.status_port,
         drain_timeout=options.drain_timeout,
+        drain_pause=options.drain_pause,
+        stall=plan.stall,
+        refuses=MIDDLEWARE_NAME in plan.argv,
+        drain_file=drain_file,
         drains_itself=flag(plan.argv, SHUTDOWN) not in ("", "0"),
         until_ready=until_ready,
         keep_wrong=env.get("DRYDOCK_KEEP_WRONG") == "1",
         digest=env.get("DRYDOCK_IMAGE_DIGEST", ""),
         cache="hit" if caches.hit else "miss",
         on_ready=caches.keep_behind,
-        on_failure=failures.append,
+        limits=lambda: explain(before, limit_events()),
     )
-    code = supervise(job, profile, say)
-    suspects = caches.suspects() if failures else ""
+    end = supervise(job, profile, say)
+    suspects = caches.suspects() if end.failed else ""
     caches.close(patient=until_ready)
     if suspects:
-        _repeat(failures[0], suspects)
-    return code
+        _repeat(end.cause, suspects)
+    say(f"ended with exit code {end.code}: {end.cause}")
+    return end.code
 
 
 def _repeat(failure: str, suspects: str) -> NoReturn:

@@ -44,6 +44,12 @@ class State(NamedTuple):
     """The last problem before the server became ready."""
     notes: tuple[str, ...] = ()
     """What was compared, and what could not be compared and why."""
+    lost: str = ""
+    """Which of vLLM's processes ended without being asked to."""
+    stalled: str = ""
+    """What makes no progress for too long now."""
+    dead: bool = False
+    """Whether it has made none for so long that it will not recover by itself."""
     idle: bool = False
     """While stopping: whether the last running request has ended."""
     unseen: bool = False
@@ -64,7 +70,8 @@ def enter(state: State, name: str, at: float) -> State:
 
 def is_ready(state: State) -> bool:
     """Tell whether the server is ready for requests."""
-    return state.healthy and state.verified and not state.wrong and not state.stopping
+    hindered = state.wrong or state.stopping or state.lost or state.stalled
+    return state.healthy and state.verified and not hindered
 
 
 def why_not(state: State) -> str:
@@ -72,7 +79,12 @@ def why_not(state: State) -> str:
     if is_ready(state):
         return ""
     fallback = "vLLM no longer answers" if phase(state) == READY else f"starting: {phase(state)}"
-    return state.stopping or state.wrong or state.trouble or fallback
+    return state.stopping or state.wrong or state.lost or state.stalled or state.trouble or fallback
+
+
+def is_alive(state: State) -> bool:
+    """Tell whether a restart could not help. A server that stops, or that is still starting, is alive."""
+    return bool(state.stopping) or not state.dead
 
 
 def seconds(state: State, now: float) -> dict[str, float]:

@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.serve.phases import READY, State, is_ready, phase, seconds, startup_seconds, why_not
+from entrypoints.serve.phases import READY, State, is_alive, is_ready, phase, seconds, startup_seconds, why_not
 from entrypoints.serve.ports import CLIENTS_AT_MOST
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Response(NamedTuple):
 
 def respond(path: str, state: State, info: Mapping[str, str], now: float) -> Response:
     """Answer one path. `now` is in seconds since the process began; `info` holds the labels of drydock_info."""
-    if path == "/livez":  # this process ends with vLLM, so it is alive if it answers
-        return Response(200, _object(alive=True))
+    if path == "/livez":  # this process ends with vLLM, so it answers only while vLLM runs
+        return Response(200 if is_alive(state) else 503, _object(alive=is_alive(state), reason=state.stalled))
     if path == "/readyz":
         return _readiness(state)
     if path == "/startupz":
@@ -63,6 +63,8 @@ def metrics(state: State, info: Mapping[str, str], now: float) -> str:
             [("", f"{startup_seconds(state, now):.3f}")],
         ),
         ("ready", "1 if the server is ready for requests.", [("", str(int(is_ready(state))))]),
+        ("alive", "0 if vLLM makes no progress and should be restarted.", [("", str(int(is_alive(state))))]),
+        ("stalled", "1 if vLLM makes no progress now.", [("", str(int(bool(state.stalled))))]),
         ("wrong_answer", "1 if the known answer was wrong.", [("", str(int(bool(state.wrong))))]),
         ("info", "Labels of this image.", [(f"{{{labels}}}", "1")]),
     )

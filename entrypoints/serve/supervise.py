@@ -1,12 +1,16 @@
-"""PID 1: starts vLLM, forwards signals, reaps children, drains, and exits with vLLM's exit code. IO.
+"""PID 1: starts vLLM, forwards signals, reaps children, drains, and tells why the server ended. IO.
 
 Signals are blocked and received one at a time with sigtimedwait. So there are no signal handlers and no signal is lost,
 also not for PID 1, for which the kernel drops signals without a handler. Other threads wake this one with SIGCHLD.
 
-A stop after SIGTERM or SIGINT: the server is not ready at once, but vLLM goes on serving until no request runs, because
-requests can still be on their way. Then vLLM's main process gets SIGTERM. If requests keep coming for half of the drain
-timeout and vLLM drains by itself (--shutdown-timeout, since 0.32), it gets SIGTERM at that time: it finishes running
-requests and refuses new ones. A second signal, or the end of the drain timeout, kills the whole session.
+A stop after SIGTERM: the server is not ready at once, but vLLM goes on serving for the drain pause, until balancers
+have noticed. Then drydock's middleware in vLLM refuses new requests with 503, and when no request runs, vLLM's main
+process gets SIGTERM. Without the middleware, a vLLM that drains by itself (--shutdown-timeout, since 0.32) gets it
+after half of the drain timeout at the latest. A second signal, or the end of the drain timeout, kills all processes.
+SIGINT is a person's, for whom no balancer needs time: it has no pause.
+
+Nothing is restarted here. A server that makes no progress becomes not ready, then not alive, and the container's
+runtime decides (serve/progress.py). When one of vLLM's processes is lost, the server ends.
 """
 
 from __future__ import annotations
@@ -18,24 +22,24 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.core.errors import HOST, NOT_READY, OK, STALLED, WRONG_ANSWER, EntrypointError
 from entrypoints.host.processes import children
+from entrypoints.serve.ending import TEARDOWN, End, Stop, asked_end, lost_stop, stop_at, unasked_end
 from entrypoints.serve.phases import IMPORT, READY, SPAWN, is_ready, phase, seconds
 
 if TYPE_CHECKING:
     from socket import socket
 
     from entrypoints.serve.client import Endpoint
+    from entrypoints.serve.draining import DrainFile
     from entrypoints.serve.watch import Board
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
 TAKEN = (*STOPS, *FORWARDED, signal.SIGCHLD)
 
-TEARDOWN = 4.0
-"""Seconds for vLLM to exit after its last request; at most the drain timeout. Measured on CPUs: 2 to 3."""
+MORE_PROCESSES = "raise docker's --pids-limit, or Kubernetes' podPidsLimit; vLLM needs some hundred threads"
 FOREVER = 3600.0
-KILLED = 128 + signal.SIGKILL
 _SET_CHILD_SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER of prctl(2)."""
 
@@ -51,8 +55,15 @@ class ServeJob(NamedTuple):
     """When this process began, on the monotonic clock."""
     status_port: int
     drain_timeout: float
+    drain_pause: float
+    """How long new requests are served after SIGTERM; at most half of the drain timeout."""
+    stall: float
+    """How long nothing may make progress until the server is not ready; 0 does not look."""
     drains_itself: bool
     """vLLM finishes running requests after SIGTERM."""
+    refuses: bool
+    """drydock's middleware is loaded."""
+    drain_file: DrainFile
     until_ready: bool
     """Stop as soon as vLLM is ready (the verb `warm`)."""
     keep_wrong: bool
@@ -62,15 +73,15 @@ class ServeJob(NamedTuple):
     """Whether the compile cache had this plan: hit or miss."""
     on_ready: Callable[[], None] = lambda: None
     """Called once, when the server becomes ready."""
-    on_failure: Callable[[str], None] = lambda _: None
-    """Called with the reason if vLLM exited before it was ready, or gave a wrong answer."""
+    limits: Callable[[], str] = lambda: ""
+    """Tells which limit of the container was enforced since the start; empty if none was."""
 
 
 Say = Callable[[str], None]
 
 
-def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> int:
-    """Run vLLM until it exits and return the exit code. Raises HOST before vLLM is started."""
+def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
+    """Run vLLM until it exits and return why. Raises HOST if there is no port, process or thread for it."""
     from entrypoints.serve.ports import listen
 
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -91,7 +102,11 @@ def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> int:
     board = Board(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
     board.enter(SPAWN, planned - job.began)
     board.enter(IMPORT, spawned - job.began)
-    _start_watching(job, board, leader, profile, listener)
+    try:
+        _start_watching(job, board, leader, profile, listener)
+    except EntrypointError:
+        _signal(-leader, signal.SIGKILL)
+        raise
     say(f"status on port {port}, vLLM is process {leader}")
     return Supervisor(job, board, leader, say).run()
 
@@ -119,20 +134,6 @@ def reap(leader: int) -> int | None:
             return ended
 
 
-class Stop(NamedTuple):
-    """A stop in progress. Times are on the monotonic clock."""
-
-    code: int
-    """The exit code if no request is lost."""
-    drains: bool
-    """Whether requests may be running."""
-    term_at: float
-    """When vLLM gets SIGTERM, unless it is idle earlier."""
-    cut_at: float
-    """When the drain timeout ends."""
-    kill_at: float
-
-
 class Supervisor:
     """Supervises one vLLM process from start to exit."""
 
@@ -143,17 +144,20 @@ class Supervisor:
         self._say = say
         self._stop: Stop | None = None
         self._announced = False
+        self._stalled = False
+        self._refusing = False
         self._terminated_at: float | None = None
         self._killed = False
 
-    def run(self) -> int:
-        """Handle signals and changes of the state until vLLM has exited; return the exit code."""
+    def run(self) -> End:
+        """Handle signals and changes of the state until vLLM has exited; return why it did."""
         while True:
             received = signal.sigtimedwait(TAKEN, self._timeout())
             ended = reap(self._leader)
             if ended is not None:
                 self._kill_leftovers()
-                return self._exit_code(os.waitstatus_to_exitcode(ended))
+                self._job.drain_file.remove()
+                return self._end(os.waitstatus_to_exitcode(ended))
             if received and received.si_signo != signal.SIGCHLD:
                 self._handle(received.si_signo)
             self._update(time.monotonic())
@@ -162,6 +166,7 @@ class Supervisor:
         if self._stop is None or self._killed:
             return FOREVER
         due = self._stop.kill_at if self._terminated_at is not None else self._stop.term_at
+        due = min(due, self._stop.refuse_at) if self._stop.drains and not self._refusing else due
         return max(0.0, due - time.monotonic())
 
     def _handle(self, number: int) -> None:
@@ -171,25 +176,50 @@ class Supervisor:
         if number not in STOPS:
             _signal(self._leader, number)
         elif self._stop is None:
-            self._begin_stop(name)
+            self._begin_stop(name, pauses=number == signal.SIGTERM)
         else:
-            self._say(f"{name} again: killing vLLM")
+            self._say(f"{name} during a stop: killing vLLM")
             self._kill()
 
-    def _begin_stop(self, name: str) -> None:
+    def _begin_stop(self, name: str, *, pauses: bool) -> None:
         """Begin a stop because of a signal; running requests get the drain timeout."""
-        serving, timeout, now = phase(self._board.state) == READY, self._job.drain_timeout, time.monotonic()
-        drain = timeout if serving else 0.0
-        cut_at = now + drain
-        term_at = now + drain / 2 if self._job.drains_itself else cut_at
-        code = NOT_READY if self._job.until_ready else OK
-        self._stop = Stop(code, serving, term_at, cut_at, cut_at + min(TEARDOWN, timeout))
-        self._board.note(stopping=f"stopping: {name} received")
-        self._say(f"{name}: " + (f"draining, at most {timeout:g} s" if serving else "stopping before it was ready"))
-        if serving:
-            from entrypoints.serve.watch import watch_drain
+        state, now, cause = self._board.state, time.monotonic(), f"{name} received"
+        if phase(state) == READY and not state.stalled:
+            self._stop = self._drain(now, cause, self._job.drain_pause if pauses else 0.0)
+            self._mark(self._job.drain_file.leave)
+            told = f"draining, at most {self._job.drain_timeout:g} s"
+        else:  # a server that makes no progress would not finish a request either
+            code = NOT_READY if self._job.until_ready else STALLED if state.stalled else OK
+            self._stop = stop_at(now, code, cause)
+            told = "stopping a server without progress" if state.stalled else "stopping before it was ready"
+        self._board.note(stopping=f"stopping: {cause}")
+        self._say(f"{name}: {told}")
 
+    def _drain(self, now: float, cause: str, pause: float) -> Stop:
+        timeout = self._job.drain_timeout
+        refuse_at, cut_at = now + min(pause, timeout / 2), now + timeout
+        half = self._job.drains_itself and not self._job.refuses
+        code = NOT_READY if self._job.until_ready else OK
+        term_at = max(refuse_at, now + timeout / 2) if half else cut_at
+        return Stop(code, True, refuse_at, term_at, cut_at, cut_at + min(TEARDOWN, timeout), cause)
+
+    def _refuse(self) -> None:
+        """Refuse new requests, and look for the end of the running ones."""
+        from entrypoints.serve.watch import watch_drain
+
+        self._refusing = True
+        self._mark(self._job.drain_file.refuse)
+        try:
             _in_background(watch_drain, self._board, self._job.endpoint)
+        except EntrypointError as error:
+            self._say(f"WARN running requests are not counted: {error.message}")
+
+    def _mark(self, change: Callable[[], None]) -> None:
+        """Tell the middleware of a change."""
+        try:
+            change()
+        except OSError as error:
+            self._say(f"WARN {self._job.drain_file.path}: {error.strerror}; vLLM does not refuse new requests")
 
     def _update(self, now: float) -> None:
         """Do what the state and the time require."""
@@ -197,6 +227,8 @@ class Supervisor:
             self._check_readiness(now)
         if self._stop is None or self._killed:
             return
+        if self._stop.drains and not self._refusing and now >= self._stop.refuse_at:
+            self._refuse()
         state = self._board.state
         early = state.idle or (state.unseen and self._job.drains_itself)
         if self._terminated_at is None and (early or now >= self._stop.term_at):
@@ -207,8 +239,13 @@ class Supervisor:
             self._kill()
 
     def _check_readiness(self, now: float) -> None:
-        """Log once that vLLM is ready or wrong, and begin a stop if the job says so."""
+        """Log once that vLLM is ready or wrong, and begin a stop if the job says so, or a process is lost."""
         state = self._board.state
+        if state.lost:
+            self._say(f"{state.lost}: stopping")
+            self._stop = lost_stop(now, state, ready=phase(state) == READY)
+            return
+        self._tell_progress(state.stalled)
         if self._announced or not (state.wrong or is_ready(state)):
             return
         self._announced = True
@@ -217,9 +254,15 @@ class Supervisor:
         if not state.wrong:
             self._job.on_ready()
         if state.wrong and not self._job.keep_wrong:
-            self._stop = Stop(WRONG_ANSWER, drains=False, term_at=now, cut_at=now, kill_at=now + TEARDOWN)
+            self._stop = stop_at(now, WRONG_ANSWER, "wrong answer")
         elif self._job.until_ready and not state.wrong:
-            self._stop = Stop(OK, drains=False, term_at=now, cut_at=now, kill_at=now + TEARDOWN)
+            self._stop = stop_at(now, OK, "ready, as asked for")
+
+    def _tell_progress(self, stalled: str) -> None:
+        """Log once that vLLM makes no progress, or makes it again."""
+        if bool(stalled) != self._stalled:
+            self._stalled = bool(stalled)
+            self._say(f"not ready: {stalled}" if stalled else "ready again: vLLM makes progress")
 
     def _ready_lines(self) -> tuple[str, ...]:
         state, now = self._board.state, self._board.now()
@@ -239,37 +282,21 @@ class Supervisor:
             time.sleep(0.01)
             reap(self._leader)
 
-    def _exit_code(self, code: int) -> int:
-        """Return the exit code, given vLLM's own (negative for a signal)."""
+    def _end(self, code: int) -> End:
+        """Return the end, given vLLM's own exit code (negative for a signal)."""
         passed = 128 - code if code < 0 else code
-        stop, state = self._stop, self._board.state
-        if stop is None:
-            unasked = ", without being asked to stop" if state.healthy and not passed else ""
-            self._say(f"vLLM exited with {passed} after {self._board.now():.1f} s, phase {phase(state)}{unasked}")
-            if passed and not self._announced:
-                self._job.on_failure(f"vLLM exited with {passed}")
-            return passed or (NOT_READY if self._job.until_ready or state.healthy else OK)
-        if stop.code == WRONG_ANSWER:
-            self._job.on_failure("vLLM gave a wrong answer")
+        stop, state, limits = self._stop, self._board.state, self._job.limits()
+        asked = self._killed or self._terminated_at is not None
+        lost_requests = stop is not None and stop.drains and not state.idle and not asked
+        if stop is None or lost_requests or (state.lost and stop.cause == state.lost):
+            until_ready, ready = self._job.until_ready, self._announced
+            return unasked_end(passed, state, limits, until_ready=until_ready, ready=ready)
         cut = self._killed or (self._terminated_at is not None and stop.cut_at <= self._terminated_at)
-        return exit_code(stop, passed, idle=state.idle, cut=cut)
-
-
-def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
-    """Return the exit code after a requested stop, given vLLM's own code. Pure.
-
-    `idle`: every request had ended. `cut`: requests were still running at the end of the drain timeout or at a second
-    signal.
-    """
-    if not stop.drains or idle:
-        return stop.code
-    if cut:
-        return KILLED
-    return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
+        return asked_end(stop, passed, state, limits, cut=cut)
 
 
 def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[str, Any], listener: socket) -> None:
-    from entrypoints.serve.watch import watch_start
+    from entrypoints.serve.watch import Watched, watch_processes, watch_start
 
     info = {
         **{name: str(profile[name]) for name in ("variant", "stack", "vllm")},
@@ -277,7 +304,8 @@ def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[s
         "cache": job.cache,
     }
     _in_background(_serve_status, listener, board, info)
-    _in_background(watch_start, board, job.endpoint, leader, profile, job.model)
+    _in_background(watch_start, board, Watched(job.endpoint, leader, job.model, job.stall), profile)
+    _in_background(watch_processes, board, leader)
 
 
 def _serve_status(listener: socket, board: Board, info: Mapping[str, str]) -> None:
@@ -288,9 +316,15 @@ def _serve_status(listener: socket, board: Board, info: Mapping[str, str]) -> No
 
 
 def _in_background(target: Callable[..., None], *arguments: Any) -> None:
+    """Run a function in a daemon thread. Raises HOST."""
     from threading import Thread
 
-    Thread(target=target, args=arguments, daemon=True).start()
+    try:
+        Thread(target=target, args=arguments, daemon=True).start()
+    except RuntimeError as error:  # the kernel refused it
+        raise EntrypointError(
+            HOST, f"{error}: the container's limit of processes is too low", MORE_PROCESSES
+        ) from error
 
 
 def _signal(pid: int, number: int) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
-from entrypoints.host.processes import session
+from entrypoints.host.processes import is_running, session, titled
 from entrypoints.serve.client import Endpoint, Unreachable, ask
-from entrypoints.serve.health import HTTP_OK, UNANSWERED, WRONG, verify_answers
+from entrypoints.serve.health import HTTP_OK, UNANSWERED, WRONG, served_model, verify_answers
 from entrypoints.serve.phases import KNOWN_ANSWER, READY, State, enter, maps_weights, observed_phase, phase
+from entrypoints.serve.progress import WAITING, watch_progress
 
 LOOK_EVERY = 0.1
 """Seconds between two checks of a starting server; a small model's weights are mapped for only 0.15 s."""
@@ -25,9 +26,10 @@ HEARTBEAT = 5.0
 COUNT_EVERY = 0.15
 """Seconds between two counts of running requests. Two in a row must be zero, because a request ends shortly before its
 last bytes are sent, and a new request is counted only when it is scheduled."""
-
-RUNNING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
-"""vLLM's gauges of unfinished requests."""
+ALIVE_EVERY = 0.25
+"""Seconds between two checks that vLLM's processes run."""
+CENSUS_EVERY = 4
+"""Checks between two searches for new processes: a search reads every process of the container."""
 
 
 class Board:
@@ -39,6 +41,8 @@ class Board:
         self._wake = wake
         self._lock = threading.Lock()
         self._state = State()
+        self.processes: Mapping[int, str] = {}
+        """vLLM's engine cores and workers, by pid, with their titles."""
 
     @property
     def state(self) -> State:
@@ -48,6 +52,12 @@ class Board:
     def now(self) -> float:
         """Return seconds since the process began."""
         return time.monotonic() - self._began
+
+    def count(self, leader: int) -> None:
+        """Take in vLLM's engine cores and workers that are there now."""
+        found = titled(leader)
+        with self._lock:
+            self.processes = {**self.processes, **found}
 
     def enter(self, name: str, at: float | None = None) -> None:
         """Enter a phase, now or `at` a time in seconds, unless it has passed already."""
@@ -62,8 +72,21 @@ class Board:
         self._wake()
 
 
-def watch_start(board: Board, endpoint: Endpoint, leader: int, profile: Mapping[str, Any], model: str) -> None:
-    """Watch vLLM (the session of `leader`) until it is ready, then check its health periodically."""
+class Watched(NamedTuple):
+    """What is watched of a server."""
+
+    endpoint: Endpoint
+    leader: int
+    """vLLM's main process, and its session."""
+    model: str
+    """The model's name or folder."""
+    patience: float = 0.0
+    """Seconds without progress until a server is not ready; 0 does not look."""
+
+
+def watch_start(board: Board, watched: Watched, profile: Mapping[str, Any]) -> None:
+    """Watch vLLM until it is ready, then check its health and progress periodically."""
+    endpoint, leader = watched.endpoint, watched.leader
     loaded = False
     while not _answers(board, endpoint):
         processes = session(leader)
@@ -71,10 +94,31 @@ def watch_start(board: Board, endpoint: Endpoint, leader: int, profile: Mapping[
         loaded = loaded or maps_weights(processes)
         time.sleep(LOOK_EVERY)
     board.enter(KNOWN_ANSWER)
-    _compare(board, endpoint, profile, model)
+    board.count(leader)  # all of them are there: from now on, none can end unnoticed
+    _compare(board, endpoint, profile, watched.model)
+    if watched.patience and not board.state.wrong:
+        progress = (board, endpoint, watched.patience, served_model(endpoint))
+        threading.Thread(target=watch_progress, args=progress, daemon=True).start()
     while not board.state.wrong:
         _answers(board, endpoint)
         time.sleep(HEARTBEAT)
+
+
+def watch_processes(board: Board, leader: int) -> None:
+    """Note the first of vLLM's engine cores and workers, of any rank, that ends without being asked to.
+
+    vLLM itself looks every five seconds, serves 200 on /health for a part of that time, and exits with 0.
+    """
+    checks = 0
+    while not board.state.stopping:
+        ended = next((pid for pid in board.processes if not is_running(pid)), None)
+        if ended is not None:
+            board.note(lost=f"{board.processes[ended]} (process {ended}) ended without being asked to")
+            return
+        if checks % CENSUS_EVERY == 0:
+            board.count(leader)
+        checks += 1
+        time.sleep(ALIVE_EVERY)
 
 
 def watch_drain(board: Board, endpoint: Endpoint) -> None:
@@ -95,7 +139,7 @@ def watch_drain(board: Board, endpoint: Endpoint) -> None:
 
 def parse_running(text: str) -> float | None:
     """Sum vLLM's gauges of unfinished requests over all engines; None if there are none (--disable-log-stats). Pure."""
-    values = [line.rpartition(" ")[2] for line in text.splitlines() if line.partition("{")[0] in RUNNING]
+    values = [line.rpartition(" ")[2] for line in text.splitlines() if line.partition("{")[0] in WAITING]
     try:
         return sum(float(value) for value in values) if values else None
     except ValueError:

@@ -14,7 +14,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from drydock.core.paths import ROOT
 from entrypoints.cache.plan import private_root
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import CachePlan, Entry, Mount, ServePlan
+from entrypoints.host.processes import titled
 from entrypoints.request.arguments import Options
 from entrypoints.serve.launch import serve, warm
 from tests.support.records import facts
@@ -46,6 +47,8 @@ class Start(NamedTuple):
     factors: Mapping[str, str] = {}
     """Of the plan, beside its model."""
     profile: Mapping[str, Any] = {}
+    stall: float = 0.0
+    """Of the plan, in seconds; 0 does not look for progress."""
 
 
 def free_port() -> int:
@@ -75,6 +78,10 @@ class Running:
     def leader(self) -> int:
         told = self.until(lambda: re.search(r"vLLM is process (\d+)", self.said()), "vLLM's pid")
         return int(told[1])
+
+    def engine(self) -> int:
+        """Return the pid of the stub's engine core."""
+        return int(self.until(lambda: next(iter(titled(self.leader())), 0), "the engine core"))
 
     def status(self, path: str) -> tuple[int, Any]:
         return get(self.status_port(), path)
@@ -117,6 +124,10 @@ class Running:
         """A supervisor that was killed leaves its session's leader."""
         told = re.findall(r"vLLM is process (\d+)", self.said())
         return [int(pid) for pid in told if is_running(int(pid))]
+
+
+Run = Callable[..., Running]
+"""Starts a supervisor: keywords are fields of Start, `stub` its misbehaviour, `env` more environment."""
 
 
 def get(port: int, path: str) -> tuple[int, Any]:
@@ -162,8 +173,8 @@ def _main() -> int:
     argv = (start.program, str(STUB), "--port", str(start.port), *start.flags)
     cache = _cache(start)
     env = {"VLLM_CACHE_ROOT": cache.folders["VLLM_CACHE_ROOT"], **start.plan_env}
-    plan = ServePlan(argv, env, (), (), "/no/such/model", "127.0.0.1", start.port, cache=cache)
-    options = Options(**{"status_port": 0, **start.options})
+    plan = ServePlan(argv, env, (), (), "/no/such/model", "127.0.0.1", start.port, cache=cache, stall=start.stall)
+    options = Options(**{"status_port": 0, "drain_pause": 0.0, **start.options})
     variables = {"compiling": ["VLLM_"]}
     profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", "variables": variables, **start.profile}
     verb = {"serve": serve, "warm": warm}[start.verb]

@@ -44,6 +44,12 @@ class Behaviour(NamedTuple):
     """/metrics tells running requests."""
     fails_first: int = 0
     """So many completions are answered with 500 before they work."""
+    engine: bool = False
+    """Has an engine core: a process whose title is VLLM::EngineCore, without which nothing is generated."""
+    looks_every: float = 5.0
+    """Seconds from the end of the engine core to this process's own, with 0 (VLLM_WATCHDOG_TIME_S)."""
+    reports: bool = True
+    """Its gauges tell of requests while the engine core hangs; vLLM's do only if it hung after they had begun."""
     compiles: bool = False
     """Keep a compiled graph below VLLM_CACHE_ROOT; die of one that is poisoned, as vLLM does of a broken pickle."""
 
@@ -54,10 +60,25 @@ BEHAVIOUR = Behaviour(**json.loads(os.environ.get("STUB", "{}")))
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     running = 0
+    tokens = 0
+    reported = 0
+    engine: subprocess.Popen[bytes] | None = None
     draining = False
     aborting = False
     failures_left = BEHAVIOUR.fails_first
     key = ""
+
+    def generate_token(self, number: int = 1) -> None:
+        """Count tokens, as soon as the engine core runs."""
+        while self.engine and state_of(self.engine.pid) in ("T", "Z", ""):
+            time.sleep(0.01)
+        self.tokens += number
+
+    def report(self) -> int:
+        """Return the running requests as the engine core last told them."""
+        if BEHAVIOUR.reports or not self.engine or state_of(self.engine.pid) != "T":
+            self.reported = self.running
+        return self.reported
 
     def server_bind(self) -> None:
         if self.address_family == socket.AF_UNIX:
@@ -95,6 +116,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(404, {"detail": "Not Found"})
         elif question["model"] != MODEL:
             self.answer(404, {"error": {"message": f"The model `{question['model']}` does not exist."}})
+        elif refuses():
+            self.refuse()
         elif self.server.draining or self.server.failures_left:
             self.server.failures_left -= 1
             self.answer(500, {"error": {"message": "cannot schedule new futures after shutdown"}})
@@ -114,6 +137,7 @@ class Handler(BaseHTTPRequestHandler):
         elif question.get("prompt_logprobs"):
             self.answer(200, {"choices": [{"prompt_logprobs": prefill(question["prompt"])}]})
         else:
+            self.server.generate_token(question["max_tokens"])
             tokens = list(range(4, 4 + question["max_tokens"]))
             likely = {"token_logprobs": [-0.1 - BEHAVIOUR.disagree_by] * len(tokens)}
             ids = {"prompt_token_ids": PROMPT_IDS, "token_ids": tokens}
@@ -126,9 +150,17 @@ class Handler(BaseHTTPRequestHandler):
         for token in range(tokens):
             if self.server.aborting:
                 return
+            self.server.generate_token()
             self.wfile.write(f"data: {token}\n\n".encode())
             time.sleep(BEHAVIOUR.token_delay)
         self.wfile.write(b"data: [DONE]\n\n")
+
+    def refuse(self) -> None:
+        """Answer as drydock's middleware does, for which this stub has no place."""
+        self.send_response(503)
+        for name, value in (("Retry-After", "1"), ("Connection", "close"), ("Content-Length", "0")):
+            self.send_header(name, value)
+        self.end_headers()
 
     def answer(self, status: int, body: Any) -> None:
         data = (body if isinstance(body, str) else json.dumps(body)).encode()
@@ -141,11 +173,38 @@ class Handler(BaseHTTPRequestHandler):
         return not self.server.key or self.headers["Authorization"] == f"Bearer {self.server.key}"
 
 
+def refuses() -> bool:
+    """Tell whether the supervisor asked the middleware to refuse requests."""
+    path = Path(os.environ.get("DRYDOCK_DRAINING") or "/no/such/file")
+    return "--middleware" in sys.argv and path.exists() and path.stat().st_size > 0
+
+
+def state_of(pid: int) -> str:
+    """Return a process's state: T is stopped, Z is a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def start_engine(server: Server) -> None:
+    """Start the engine core; vLLM shuts down, with 0, some time after it is gone."""
+    server.engine = engine = subprocess.Popen(["VLLM::EngineCore", "600"], executable="/bin/sleep")
+
+    def look() -> None:
+        engine.wait()
+        time.sleep(BEHAVIOUR.looks_every)
+        server.shutdown()
+
+    threading.Thread(target=look, daemon=True).start()
+
+
 def metrics(server: Server) -> str:
     labels = f'{{engine="0",model_name="{MODEL}"}}'
     return (
         "# TYPE vllm:num_requests_running gauge\n"
-        f"vllm:num_requests_running{labels} {server.running:.1f}\n"
+        f"vllm:num_requests_running{labels} {server.report():.1f}\n"
+        f"vllm:generation_tokens_total{labels} {server.tokens:.1f}\n"
         f"vllm:num_requests_waiting{labels} 0.0\n"
         f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="{MODEL}",reason="capacity"}} 7.0\n'
     )
@@ -226,6 +285,8 @@ def main() -> int:
         leave_an_orphan(BEHAVIOUR.orphan)
     time.sleep(BEHAVIOUR.delay)
     server = listen(arguments)
+    if BEHAVIOUR.engine:
+        start_engine(server)
     if not BEHAVIOUR.ignores_sigterm:
         stopping = threading.Thread(target=end, args=(server, arguments.shutdown_timeout), daemon=True)
         signal.signal(signal.SIGTERM, lambda *_: stopping.start())

@@ -1,4 +1,4 @@
-"""A vLLM plugin: all processes of a server share one import of PyTorch and vLLM.
+"""A vLLM plugin: all processes of a server share one import of PyTorch and vLLM; and a middleware (draining.py).
 
 vLLM finds it by its entry points. A plan that uses it adds the parent folder to PYTHONPATH
 (decide/spread/executor.py); otherwise vLLM does not see it. It runs in vLLM's own Python process. If vLLM differs from
@@ -42,13 +42,14 @@ def imported() -> None:
 
     Objects that exist now are frozen: the collector does not write to them, so forked processes share their memory.
     """
+    if os.environ.get(METHOD) != "fork":
+        return
     gc.freeze()
     gc.enable()
-    if os.environ.get(METHOD) == "fork":
-        from vllm.model_executor.models import registry
+    from vllm.model_executor.models import registry
 
-        if hasattr(registry, "_run_in_subprocess"):
-            registry._run_in_subprocess = call  # noqa: SLF001 - vLLM has no setting for it
+    if hasattr(registry, "_run_in_subprocess"):
+        registry._run_in_subprocess = call  # noqa: SLF001 - vLLM has no setting for it
 
 
 def call(inspect: Callable[[], _T]) -> _T:

@@ -11,6 +11,8 @@ import yaml
 
 from drydock.model.running import Run
 from drydock.run import kubernetes
+from entrypoints.request.arguments import Options
+from entrypoints.serve.ending import TEARDOWN
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, made, node, word
 
 RECORDS = {"nodes": NODES, "runtime": RUNTIME, "gpus": GPUS, "privileged": PRIVILEGED, "nothing": Run()}
@@ -62,6 +64,18 @@ class TestAny:
         }
         assert {probe["httpGet"]["port"] for probe in probes.values()} == {"status"}
         assert probes["startup"]["failureThreshold"] * probes["startup"]["periodSeconds"] == 3600
+
+    def test_balancers_notice_before_sigterm_and_the_grace_period_holds_the_whole_drain(
+        self, tmp_path: Path, record: Run
+    ) -> None:
+        spec, container = pod(record, tmp_path)
+        pause = container["lifecycle"]["preStop"]["exec"]["command"]
+        options = Options()
+
+        assert pause[:2] == ["/usr/bin/python3", "-I"]
+        assert pause[-1] == f"import time; time.sleep({kubernetes.PRESTOP_SECONDS})"
+        needed = kubernetes.PRESTOP_SECONDS + options.drain_timeout + TEARDOWN
+        assert spec["terminationGracePeriodSeconds"] >= needed
 
     def test_the_root_file_system_is_read_only_and_the_api_accepts_escalation(
         self, tmp_path: Path, record: Run

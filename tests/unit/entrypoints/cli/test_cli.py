@@ -323,3 +323,41 @@ def test_the_digest_of_packages_covers_names_and_versions(tmp_path: Path) -> Non
     (packages / "vllm-0.32.0.dist-info").mkdir()
     assert cli.read_packages(python) not in ("", before)
     assert not cli.read_packages("/no/such/bin/python3")
+
+
+EARLY = """
+import os, runpy, signal, sys
+
+class Early:
+    def find_spec(self, name, *_):
+        if name == "entrypoints.cli.cli":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+sys.meta_path.insert(0, Early())
+sys.argv = [sys.argv[1], *sys.argv[2:]]
+sys.path.insert(0, sys.argv[0])
+runpy.run_path(os.path.join(sys.argv[0], "__main__.py"), run_name="__main__")
+"""
+"""Runs the entrypoint, and sends it SIGTERM when it begins to import its command line."""
+
+
+@pytest.mark.attack(
+    what="SIGTERM arrives in the first milliseconds, before the entrypoint has imported its modules",
+    before="process 1 ignored it, and the container ran on until it was killed",
+    after="the signal waits until the supervisor takes it",
+)
+def test_sigterm_in_the_first_milliseconds_is_not_lost(profile: Path) -> None:
+    command = [sys.executable, "-I", "-S", "-c", EARLY, str(PACKAGE), "serve", "/no/such/model"]
+    env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile)}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+
+    assert ran.returncode == errors.MODEL, ran.stderr  # it went on as far as it could; -15 is a lost signal elsewhere
+
+
+def test_a_verb_without_a_supervisor_ends_at_once(profile: Path) -> None:
+    command = [sys.executable, "-I", "-S", "-c", EARLY, str(PACKAGE), "version"]
+    env = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile)}
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=env)
+
+    assert ran.returncode == -signal.SIGTERM
+    assert ran.stdout == ""

@@ -38,6 +38,13 @@ def test_drydocks_flags_are_accepted_anywhere_and_in_both_forms() -> None:
     assert arguments.vllm == ("/m", "-tp", "2")
 
 
+@pytest.mark.parametrize(
+    ("words", "stall"), [((), None), (("--stall-seconds", "0"), 0.0), (("--stall-seconds=90",), 90.0)]
+)
+def test_no_stall_time_is_the_plans_and_0_is_none(words: tuple[str, ...], stall: float | None) -> None:
+    assert parse_arguments(("serve", "/m", *words)).options.stall == stall
+
+
 def test_vllms_flags_that_begin_like_ours_pass() -> None:
     assert parse_arguments(("serve", "/m", "--root-path", "/x")).vllm == ("/m", "--root-path", "/x")
 
@@ -60,7 +67,9 @@ def test_health_keeps_its_words() -> None:
         (("serve", "--status-port", "70000"), "65535"),
         (("serve", "--status-port", "x"), "65535"),
         (("serve", "--drain-timeout", "nan"), "seconds"),
-        (("serve", "--drain-timeout", "-1"), "seconds"),
+        (("serve", "--drain-timeout", "-1"), "--drain-timeout -1: expected seconds"),
+        (("serve", "--drain-pause", "soon"), "--drain-pause soon: expected seconds"),
+        (("serve", "--stall-seconds", "inf"), "--stall-seconds inf: expected seconds"),
         (("plan", "--record", "x"), "--record cannot be used with plan"),
         (("plan", "--junit", "x"), "--junit cannot be used with plan"),
         (("plan", "--strict"), "--strict cannot be used with plan"),

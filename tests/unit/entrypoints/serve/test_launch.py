@@ -9,9 +9,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,25 +18,7 @@ from entrypoints.core import errors
 from entrypoints.core.records import ServePlan
 from entrypoints.serve.health import PROMPT
 from entrypoints.serve.launch import bind, environment
-from tests.support.running import Running, Start, free_port, is_running
-
-Run = Callable[..., Running]
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    """Start a supervisor; keywords are fields of Start, `stub` its misbehaviour, `env` more environment."""
-    started: list[Running] = []
-
-    def begin(stub: Mapping[str, Any] | None = None, env: Mapping[str, str] | None = None, **fields: Any) -> Running:
-        start = Start(**{"cache": str(tmp_path / "cache"), "port": free_port(), **fields})
-        (tmp_path / "cache").mkdir(exist_ok=True)
-        started.append(Running(start, stub or {}, env or {}, tmp_path / f"stderr{len(started)}"))
-        return started[-1]
-
-    yield begin
-    for running in started:
-        running.end()
+from tests.support.running import Run, free_port, is_running
 
 
 def test_it_is_alive_before_ready_and_ready_only_after_the_known_answer(run: Run) -> None:
@@ -148,7 +129,7 @@ def test_a_vllm_that_exits_unasked_while_serving_is_not_a_success(run: Run) -> N
     server = run()
     server.until_ready()
     os.kill(server.leader(), signal.SIGTERM)
-    assert server.exit_code() == errors.NOT_READY
+    assert server.exit_code() == errors.DIED
     assert "without being asked to stop" in server.said()
 
 

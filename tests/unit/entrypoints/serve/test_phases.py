@@ -81,6 +81,14 @@ def test_ready_needs_health_and_right_answers_and_no_stop() -> None:
     assert not is_ready(READY_STATE._replace(stopping="x"))
 
 
+@pytest.mark.parametrize("field", ["lost", "stalled"])
+def test_a_lost_process_or_a_stall_is_not_ready_and_says_so(field: str) -> None:
+    state = READY_STATE._replace(**{field: "what happened"})
+    assert is_ready(READY_STATE)
+    assert not is_ready(state)
+    assert why_not(state) == "what happened"
+
+
 def test_the_most_important_reason_is_shown() -> None:
     assert why_not(READY_STATE) == ""
     assert why_not(READY_STATE._replace(healthy=False)) == "vLLM no longer answers"

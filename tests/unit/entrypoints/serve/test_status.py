@@ -41,8 +41,15 @@ def exchange(port: int, sent: bytes) -> bytes:
         return b"".join(iter(lambda: client.recv(65536), b""))
 
 
-def test_livez_is_always_200() -> None:
-    assert respond("/livez", State(wrong="x"), {}, 1.0).status == 200
+@pytest.mark.parametrize("state", [State(), State(wrong="x"), State(stalled="x"), State(dead=True, stopping="x")])
+def test_livez_is_200_as_long_as_a_restart_could_not_help(state: State) -> None:
+    assert respond("/livez", state, {}, 1.0).status == 200
+
+
+def test_livez_is_503_after_a_long_time_without_progress() -> None:
+    response = respond("/livez", READY_STATE._replace(stalled="no token for 9 s", dead=True), {}, 1.0)
+    assert response.status == 503
+    assert json.loads(response.body) == {"alive": False, "reason": "no token for 9 s"}
 
 
 def test_readyz_says_why_not() -> None:
@@ -90,7 +97,7 @@ def test_metrics_are_prometheus_text() -> None:
     assert "drydock_startup_seconds 9.000\n" in text
     assert "drydock_ready 1\n" in text
     assert 'drydock_info{variant="a\\"b\\\\c\\nd",digest=""} 1\n' in text
-    assert text.count("# TYPE ") == 5
+    assert text.count("# TYPE ") == 7
 
 
 def test_a_request_is_answered_over_ipv4_and_ipv6(port: int) -> None:

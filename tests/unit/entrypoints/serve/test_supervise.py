@@ -6,10 +6,11 @@ import signal
 
 import pytest
 
-from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
-from entrypoints.serve.supervise import KILLED, Stop, exit_code
+from entrypoints.core.errors import DIED, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
+from entrypoints.serve.ending import KILLED, End, Stop, asked_end, exit_code, stop_at, unasked_end
+from entrypoints.serve.phases import IMPORT, LOAD, READY, State
 
-DRAIN = Stop(code=OK, drains=True, term_at=10.0, cut_at=20.0, kill_at=24.0)
+DRAIN = Stop(code=OK, drains=True, refuse_at=9.0, term_at=10.0, cut_at=20.0, kill_at=24.0)
 PLAIN = DRAIN._replace(drains=False)
 
 
@@ -34,3 +35,60 @@ def test_once_the_last_request_has_ended_nothing_can_be_lost(passed: int) -> Non
 @pytest.mark.parametrize("code", [OK, WRONG_ANSWER, NOT_READY])
 def test_a_stop_without_requests_ends_with_its_own_code(code: int) -> None:
     assert exit_code(PLAIN._replace(code=code), 1, idle=False, cut=True) == code
+
+
+# --- why a server ended ---------------------------------------------------------------------------------------------
+
+SERVED = State(entered=(("plan", 0.0), (READY, 9.0)), healthy=True, verified=True)
+STARTED = State(entered=(("plan", 0.0), (IMPORT, 0.1)))
+OOM = "the kernel's OOM killer ended 1 process"
+
+
+def unasked(passed: int, state: State = SERVED, limits: str = "", *, until_ready: bool = False) -> End:
+    return unasked_end(passed, state, limits, until_ready=until_ready, ready=state is SERVED)
+
+
+@pytest.mark.parametrize(
+    ("end", "code"),
+    [
+        (unasked(0), DIED),
+        (unasked(0, STARTED), OK),
+        (unasked(0, STARTED, "the pids limit, for a thread that nobody needed"), OK),
+        (unasked(0, State(entered=(("plan", 0.0), (LOAD, 1.0)))), DIED),
+        (unasked(0, STARTED, until_ready=True), NOT_READY),
+        (unasked(139), 139),
+        (unasked(0, SERVED._replace(lost="VLLM::EngineCore (process 7)")), DIED),
+        (unasked(137, limits=OOM), LIMITED),
+        (unasked(0, SERVED._replace(lost="VLLM::EngineCore (process 7)"), OOM), LIMITED),
+    ],
+)
+def test_a_0_counts_only_before_a_model_was_loaded(end: End, code: int) -> None:
+    assert end.code == code
+
+
+def test_the_cause_names_the_process_and_the_limit() -> None:
+    end = unasked(0, SERVED._replace(lost="VLLM::EngineCore (process 7) ended"), OOM)
+    assert end.cause == f"VLLM::EngineCore (process 7) ended; {OOM}"
+
+
+@pytest.mark.parametrize(
+    ("end", "failed"),
+    [
+        (unasked(1, STARTED), True),
+        (unasked(1), False),
+        (unasked(137, STARTED, OOM), False),
+        (unasked(0, STARTED), False),
+        (asked_end(stop_at(0.0, WRONG_ANSWER, "wrong answer"), 0, State(wrong="x"), "", cut=False), True),
+    ],
+)
+def test_caches_are_suspected_of_failed_starts_that_no_limit_explains(end: End, failed: bool) -> None:
+    assert end.failed == failed
+
+
+def test_a_stop_that_was_asked_for_says_so() -> None:
+    drained = asked_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED._replace(idle=True), "", cut=False)
+    cut = asked_end(DRAIN._replace(cause="SIGTERM received"), 0, SERVED, OOM, cut=True)
+    stalled = asked_end(stop_at(0.0, STALLED, "SIGTERM received"), 0, State(stalled="no token"), "", cut=False)
+    assert drained == End(OK, "SIGTERM received: every request had ended")
+    assert cut == End(KILLED, f"SIGTERM received: requests were cut off; {OOM}")
+    assert stalled == End(STALLED, "SIGTERM received: requests were lost, because no token")

@@ -1,0 +1,112 @@
+"""A middleware of vLLM's server that refuses requests in a way that clients and balancers understand, once it stops.
+
+vLLM 0.32 stops its renderer first and goes on accepting requests, which then fail with 500 "cannot schedule new
+futures after shutdown" (v1/engine/async_llm.py). vLLM loads this class by --middleware; the supervisor creates the file
+that DRYDOCK_DRAINING names (serve/draining.py). Without that variable, nothing changes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+VARIABLE = "DRYDOCK_DRAINING"
+SERVING, LEAVING, REFUSING = 0, 1, 2
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+
+READING = ("GET", "HEAD", "OPTIONS")
+"""Methods that start no work: health, metrics and the list of models are answered until the end."""
+BODY_AT_MOST = 1 << 20
+"""Bytes of a refused request that are read, so that its sender gets the answer instead of a reset connection."""
+FAILED, TRY_AGAIN_LATER = 500, 1013
+REFUSAL = json.dumps(
+    {"error": {"message": "the server is stopping: send the request again", "type": "ServiceUnavailable", "code": 503}}
+).encode()
+HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"content-length", str(len(REFUSAL)).encode()),
+    (b"retry-after", b"1"),
+    (b"connection", b"close"),
+)
+
+
+class Refusals:
+    """ASGI middleware: 503 for new requests while the server stops, and for those that fail because it stops."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._path = os.environ.get(VARIABLE, "")
+
+    async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        """Answer one request, or pass it on."""
+        if scope["type"] == "websocket" and self._stage() == REFUSING:
+            await send({"type": "websocket.close", "code": TRY_AGAIN_LATER})
+        elif scope["type"] != "http":
+            await self._app(scope, receive, send)
+        elif scope["method"] not in READING and self._stage() == REFUSING:
+            await _read(receive)
+            await refuse(send)
+        else:
+            await self._pass_on(scope, receive, send)
+
+    async def _pass_on(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        answer = Answer(send, self._stage)
+        try:
+            await self._app(scope, receive, answer.send)
+        except Exception:
+            if answer.begun or self._stage() != REFUSING:
+                raise
+            await refuse(send)
+
+    def _stage(self) -> int:
+        if not self._path:
+            return SERVING
+        try:
+            return REFUSING if os.stat(self._path).st_size else LEAVING
+        except OSError:
+            return SERVING
+
+
+class Answer:
+    """Passes an answer on, with `Connection: close` while the server stops. A failure then becomes a refusal."""
+
+    def __init__(self, send: Send, stage: Callable[[], int]) -> None:
+        self._send = send
+        self._stage = stage
+        self._refused = False
+        self.begun = False
+        """Whether the client got a part of the answer."""
+
+    async def send(self, message: Message) -> None:
+        """Send one part."""
+        if message["type"] == "http.response.start":
+            stage = self._stage()
+            self._refused = stage == REFUSING and message["status"] == FAILED
+            self.begun = True
+            if stage != SERVING:
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            if self._refused:
+                await refuse(self._send)
+        if not self._refused:
+            await self._send(message)
+
+
+async def refuse(send: Send) -> None:
+    """Answer 503: whoever asks again soon reaches another server."""
+    await send({"type": "http.response.start", "status": 503, "headers": list(HEADERS)})
+    await send({"type": "http.response.body", "body": REFUSAL})
+
+
+async def _read(receive: Receive) -> None:
+    left = BODY_AT_MOST
+    while left > 0:
+        message = await receive()
+        left -= len(message.get("body", b"")) + 1
+        if message["type"] != "http.request" or not message.get("more_body"):
+            return

@@ -1,0 +1,100 @@
+"""Why a server ends, as one sentence and as exit code. Pure.
+
+vLLM exits with 0 after its engine core was killed. So its 0 counts only if it was asked to stop, or if it never began
+to load a model (`serve --help`).
+"""
+
+from __future__ import annotations
+
+import signal
+from typing import NamedTuple
+
+from entrypoints.core.errors import DIED, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
+from entrypoints.serve.phases import IMPORT, PLAN, SPAWN, State, phase
+
+KILLED = 128 + signal.SIGKILL
+TEARDOWN = 4.0
+"""Seconds for vLLM to exit after its last request; at most the drain timeout. Measured on CPUs: 2 to 3."""
+TELL, TELL_STARTING = 1.0, 10.0
+"""Seconds for vLLM to report to its clients and in its log that a process is lost: when ready, and while it starts."""
+
+
+class Stop(NamedTuple):
+    """A stop in progress. Times are on the monotonic clock."""
+
+    code: int
+    """The exit code if no request is lost."""
+    drains: bool
+    """Whether requests may be running."""
+    refuse_at: float
+    """When new requests are refused; until then balancers notice that the server is not ready."""
+    term_at: float
+    """When vLLM gets SIGTERM, unless it is idle earlier."""
+    cut_at: float
+    """When the drain timeout ends."""
+    kill_at: float
+    cause: str = ""
+
+
+class End(NamedTuple):
+    """The end of a server."""
+
+    code: int
+    cause: str
+    failed: bool = False
+    """Whether vLLM failed before it was ready or answered wrongly, for which its caches may be the reason."""
+
+
+def stop_at(now: float, code: int, cause: str, grace: float = 0.0) -> Stop:
+    """Return a stop that waits for no request; vLLM gets SIGTERM after `grace` seconds."""
+    term = now + grace
+    return Stop(code, drains=False, refuse_at=now, term_at=term, cut_at=term, kill_at=term + TEARDOWN, cause=cause)
+
+
+def lost_stop(now: float, state: State, *, ready: bool) -> Stop:
+    """Return the stop after one of vLLM's processes is lost."""
+    return stop_at(now, DIED, state.lost, TELL if ready else TELL_STARTING)
+
+
+def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
+    """Return the exit code after a requested stop, given vLLM's own code. Pure.
+
+    `idle`: every request had ended. `cut`: requests were still running at the end of the drain timeout or at a second
+    signal.
+    """
+    if not stop.drains or idle:
+        return stop.code
+    if cut:
+        return KILLED
+    return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
+
+
+def asked_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) -> End:
+    """Return the end after a stop that a signal asked for, or that became necessary."""
+    code = exit_code(stop, passed, idle=state.idle, cut=cut)
+    how = {
+        OK: "every request had ended" if stop.drains else "no request was running",
+        KILLED: "requests were cut off",
+        STALLED: f"requests were lost, because {state.stalled}",
+        NOT_READY: "the server was not ready",
+    }
+    told = f"{stop.cause}: {how.get(code, f'vLLM exited with {passed}')}"
+    told += f"; {limits}" if limits and code != OK else ""
+    return End(code, state.wrong if code == WRONG_ANSWER else told, failed=code == WRONG_ANSWER)
+
+
+def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, ready: bool) -> End:
+    """Return the end of a vLLM that no one asked to stop. `limits`: which limit of the container was enforced."""
+    began = phase(state) not in (PLAN, SPAWN, IMPORT)
+    exited = f"vLLM exited with {passed} in phase {phase(state)}, without being asked to stop"
+    cause = state.lost or exited
+    failed = not ready and bool(passed or state.lost)
+    if limits and (passed or state.lost or began):
+        return End(LIMITED, f"{cause}; {limits}")
+    if state.lost:
+        return End(DIED, cause, failed)
+    if passed:
+        return End(passed, cause, failed)
+    if until_ready:
+        return End(NOT_READY, exited)
+    return End(DIED, exited) if began else End(OK, "vLLM exited with 0 before it loaded a model")

@@ -1,0 +1,193 @@
+"""Whether a server that is ready makes progress: tokens, answers, and one token that is asked for when it is idle. IO.
+
+vLLM's /health stays 200 while an engine core hangs, and its gauges of requests change only when the engine reports. So
+an engine that hangs while it is idle is noticed by a request of our own, for one token.
+
+A prefill in chunks makes no token for a long time, but takes a part of the KV cache with each chunk. Therefore any
+change of an engine's counters is progress, and `patience` must cover only the longest step.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from entrypoints.serve.client import Endpoint, Unreachable, ask
+from entrypoints.serve.health import GREEDY, HTTP_OK
+
+if TYPE_CHECKING:
+    from entrypoints.serve.watch import Board
+
+WAITING = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+"""vLLM's gauges of unfinished requests."""
+MOVING = (
+    *WAITING,
+    "vllm:generation_tokens_total",
+    "vllm:prompt_tokens_total",
+    "vllm:prefix_cache_queries_total",
+    "vllm:kv_cache_usage_perc",
+    "vllm:gpu_cache_usage_perc",
+)
+"""Numbers that only a working engine changes."""
+ASLEEP = "vllm:engine_sleep_state"
+DEAD_AFTER = 2
+"""A server without progress for this many times its patience is not alive."""
+LOOKS = 5
+"""Looks at the server during its patience."""
+ANSWER_WITHIN = 5.0
+"""Seconds for vLLM's counters; a busy server answers later, and is looked at again."""
+_REFUSED = (400, 500)
+"""From and below: the server does not support the request for a token."""
+
+
+class Engine(NamedTuple):
+    """What vLLM reports about one engine."""
+
+    unfinished: float = 0.0
+    """Requests running and waiting."""
+    numbers: tuple[str, ...] = ()
+    """The values of MOVING."""
+
+
+class Look(NamedTuple):
+    """One look at vLLM's counters."""
+
+    engines: Mapping[str, Engine]
+    """By their numbers as text; none with --disable-log-stats."""
+    asleep: bool = False
+    """Whether an engine was put to sleep, so that no token can be expected."""
+
+
+def parse_look(text: str) -> Look:
+    """Read vLLM's counters, by engine. Pure. Raises ValueError if a gauge is not a number."""
+    engines: dict[str, Engine] = {}
+    asleep = False
+    for line in text.splitlines():
+        name, brace, rest = line.partition("{")
+        labels, _, value = rest.rpartition("} ")
+        if name == ASLEEP and 'sleep_state="awake"' in labels:
+            asleep = asleep or float(value) == 0
+        if brace and name in MOVING:
+            number = labels.partition('engine="')[2].partition('"')[0]
+            before = engines.get(number, Engine())
+            count = float(value) if name in WAITING else 0.0
+            engines[number] = Engine(before.unfinished + count, (*before.numbers, value))
+    return Look(engines, asleep)
+
+
+class Progress:
+    """Since when what has made no progress. Times are in seconds, on any one clock. Pure."""
+
+    def __init__(self, now: float) -> None:
+        self.moved = now
+        """The last change of any engine's numbers."""
+        self._answered = now
+        self._engines: dict[str, tuple[Engine, float]] = {}
+        self._asked: float | None = None
+
+    @property
+    def asked(self) -> bool:
+        """Whether the token that was asked for is still to come."""
+        return self._asked is not None
+
+    def see(self, look: Look, now: float) -> None:
+        """Take in what vLLM reported."""
+        self._answered = now
+        seen = {}
+        for name, engine in look.engines.items():
+            before, since = self._engines.get(name, (None, now))
+            moved = before is None or engine.numbers != before.numbers
+            if moved:
+                self.moved = now
+            free = moved or not engine.unfinished or look.asleep
+            seen[name] = (engine, now if free else since)
+        self._engines = seen
+        if look.asleep:
+            self.moved, self._asked = now, None
+
+    def ask(self, now: float) -> None:
+        """Note that a token was asked for; a repeated request changes nothing."""
+        self._asked = now if self._asked is None else self._asked
+
+    def answer(self, now: float) -> None:
+        """Note that the token came, or that it cannot be asked for."""
+        self._asked = None
+        self.moved = now
+
+    def stalled(self, now: float, patience: float) -> tuple[str, float]:
+        """Return what makes no progress for at least `patience`, and for how long; nothing if all do."""
+        waits = [("vLLM's server has not answered", now - self._answered)]
+        if self._answered >= now - patience:
+            engines = ((name, since) for name, (_, since) in self._engines.items())
+            waits += [(f"requests wait at engine {name} without progress", now - since) for name, since in engines]
+            waits += [("vLLM has not generated a token that it was asked for", now - (self._asked or now))]
+        text, longest = max(waits, key=lambda wait: wait[1])
+        return (f"{text} for {longest:.0f} s", longest) if longest >= patience else ("", 0.0)
+
+
+def watch_progress(board: Board, endpoint: Endpoint, patience: float, name: str) -> None:
+    """Keep `stalled` and `dead` of the state, until the server stops.
+
+    `name` is the model to ask for a token; with an empty name nothing is asked for.
+    """
+    progress, asking = Progress(board.now()), _Asking(endpoint, name, patience)
+    while not (board.state.stopping or board.state.lost):
+        look = _look(endpoint, min(ANSWER_WITHIN, patience))
+        now = board.now()
+        if look:
+            progress.see(look, now)
+        asking.update(progress, look, now)
+        reason, waited = progress.stalled(now, patience)
+        dead = waited >= DEAD_AFTER * patience
+        if (bool(reason), dead) != (bool(board.state.stalled), board.state.dead):
+            board.note(stalled=reason, dead=dead)
+        time.sleep(min(1.0, patience / LOOKS))
+
+
+def _look(endpoint: Endpoint, timeout: float) -> Look | None:
+    try:
+        return parse_look(ask(endpoint, "/metrics", timeout=timeout).body.decode(errors="replace"))
+    except (Unreachable, ValueError):
+        return None
+
+
+class _Asking:
+    """Asks an idle engine for a token, in a thread, one request at a time."""
+
+    def __init__(self, endpoint: Endpoint, name: str, patience: float) -> None:
+        self._endpoint = endpoint
+        self._question = {"model": name, "prompt": "The", **GREEDY, "max_tokens": 1}
+        self._patience = patience
+        self._possible = bool(name)
+        self._running = False
+        self._came = False
+
+    def update(self, progress: Progress, look: Look | None, now: float) -> None:
+        """Take in an answer, and ask if nothing has moved for half of the patience."""
+        if self._came:
+            self._came = False
+            progress.answer(now)
+        counted = look is not None and look.engines and not look.asleep
+        busy = look is not None and any(engine.unfinished for engine in look.engines.values())
+        due = progress.asked or (not busy and now - progress.moved >= self._patience / 2)
+        if self._possible and counted and due and not self._running:
+            progress.ask(now)
+            self._running = True
+            _in_background(self._ask)
+
+    def _ask(self) -> None:
+        try:
+            status = ask(self._endpoint, "/v1/completions", self._question, DEAD_AFTER * self._patience).status
+        except Unreachable:
+            status = 0
+        refused = _REFUSED[0] <= status < _REFUSED[1]
+        self._possible = not refused
+        self._came = refused or status == HTTP_OK
+        self._running = False
+
+
+def _in_background(target: Callable[[], None]) -> None:
+    from threading import Thread
+
+    Thread(target=target, daemon=True).start()

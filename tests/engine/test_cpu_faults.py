@@ -1,0 +1,213 @@
+"""The CPU image when its engine core is killed or hangs, when it stops under load, and within its limits."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from docker.models.containers import Container
+
+from bench import soak
+from drydock.build import build
+from drydock.core.paths import ROOT
+from drydock.prove import demo
+from entrypoints.core import errors
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
+
+
+Serve = Callable[..., Container]
+
+SIGNAL = """
+import os, sys
+for name in os.listdir('/proc'):
+    if name.isdigit() and open(f'/proc/{name}/cmdline').read().startswith('VLLM::EngineCore'):
+        os.kill(int(name), int(sys.argv[1]))
+"""
+
+
+@pytest.fixture
+def serving(built: build.Built, model: Path) -> Iterator[Serve]:
+    """Start a server with flags and wait until it is ready."""
+    started = []
+
+    def serve(*flags: str, **options: Any) -> Container:
+        context = demo.serving(built.image, model, *flags, **options)
+        container = context.__enter__()
+        started.append(context)
+        demo.wait_until_ready(container)
+        return container
+
+    yield serve
+    for context in started:
+        context.__exit__(None, None, None)
+
+
+HOG = """
+import os
+for name in os.listdir('/proc'):
+    if name.isdigit() and open(f'/proc/{name}/cmdline').read().startswith('VLLM::EngineCore'):
+        open(f'/proc/{name}/oom_score_adj', 'w').write('1000')
+held = []
+while True:
+    held.append(bytearray(b'x') * (64 << 20))
+"""
+"""Makes the engine core the first choice of the OOM killer, then takes all memory."""
+
+
+def last_line(container: Container) -> str:
+    return said(container).rstrip().splitlines()[-1]
+
+
+def signal_engine(container: Container, number: int) -> None:
+    """Send a signal to the engine core."""
+    code, output = container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", SIGNAL, str(number)])
+    assert code == 0, output
+
+
+def said(container: Container) -> str:
+    return str(container.logs().decode(errors="replace"))
+
+
+def status(container: Container, path: str) -> int:
+    return int(demo.status(demo.address(container, demo.STATUS_PORT, path))[0])
+
+
+@pytest.mark.attack(
+    what="the engine core is killed with SIGKILL while the server is ready",
+    before="exit code 0 or 7 by chance, and ready for up to five seconds more",
+    after="not ready within a second, exit code 9, and the last line names the process",
+)
+def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:
+    container = serving()
+    signal_engine(container, 9)
+    killed = time.monotonic()
+    wait_until(lambda: status(container, "/readyz") != 200, "not ready", within=10)
+    unready = time.monotonic() - killed
+    code = container.wait(timeout=60)["StatusCode"]
+
+    assert code == errors.DIED, said(container)
+    assert last_line(container).startswith("drydock: ended with exit code 9: VLLM::EngineCore (process ")
+    assert unready < 5  # a quarter of a second here; a busy machine needs longer
+
+
+@pytest.mark.attack(
+    what="the engine core hangs for some seconds while the server is ready",
+    before="health, readiness and liveness stay 200 while every request times out",
+    after="not ready, then not alive; ready again as soon as it makes progress",
+)
+def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Serve) -> None:
+    container = serving("--stall-seconds", "6")
+    signal_engine(container, 19)
+    wait_until(lambda: status(container, "/readyz") != 200, "not ready")
+    assert status(container, "/livez") == 200
+    wait_until(lambda: status(container, "/livez") != 200, "not alive")
+    signal_engine(container, 18)
+    wait_until(lambda: status(container, "/readyz") == 200, "ready again")
+
+    assert status(container, "/livez") == 200
+    assert "not ready: vLLM has not generated a token that it was asked for" in said(container)
+    assert "ready again: vLLM makes progress" in said(container)
+
+
+@pytest.mark.attack(
+    what="clients go on sending requests while the server drains",
+    before="after half of the time, hundreds of answers are 500 cannot schedule new futures",
+    after="503 with Retry-After and Connection: close; running requests finish",
+)
+def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:
+    container = serving("--drain-timeout", "20", "--drain-pause", "2")
+    port = urlsplit(demo.address(container, demo.API_PORT, "/")).port
+    answers: Counter[str] = Counter()
+    refused: list[http.client.HTTPResponse] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        body = {"model": "smollm2", "prompt": "one, two,", "max_tokens": 40, "ignore_eos": True}
+        while not over.is_set():
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+            try:
+                connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                response.read()
+            except (OSError, http.client.HTTPException) as error:
+                answers[type(error).__name__] += 1
+                time.sleep(0.02)
+                continue
+            answers[str(response.status)] += 1
+            if response.status == 503:
+                refused.append(response)
+
+    clients = [threading.Thread(target=ask) for _ in range(6)]
+    for client in clients:
+        client.start()
+    wait_until(lambda: answers["200"] >= 6, "the first answers")
+    container.kill(signal="SIGTERM")
+    code = container.wait(timeout=60)["StatusCode"]
+    over.set()
+    for client in clients:
+        client.join()
+
+    assert code == 0, said(container)
+    assert answers["500"] == 0, answers
+    assert answers["503"] > 0, answers
+    assert {(each.getheader("Retry-After"), each.getheader("Connection")) for each in refused} == {("1", "close")}
+
+
+@pytest.mark.attack(
+    what="the container's pids limit is too low for vLLM",
+    before="vLLM ends with a traceback that does not name the limit",
+    after="the last line names the limit and how to raise it",
+)
+def test_a_pids_limit_that_ends_vllm_is_named(built: build.Built, model: Path) -> None:
+    with demo.serving(built.image, model, pids_limit=12) as container:
+        code = container.wait(timeout=120)["StatusCode"]
+        logs = said(container)
+
+    assert code in (errors.LIMITED, errors.HOST), logs
+    assert "--pids-limit" in logs.rstrip().splitlines()[-1]
+
+
+@pytest.mark.attack(
+    what="the kernel's OOM killer ends vLLM's engine core",
+    before="exit code 0 or 137 without a reason",
+    after="exit code 10, and the last line names the OOM killer and the limit",
+)
+def test_the_oom_killer_is_named(serving: Serve) -> None:
+    container = serving(mem_limit="6g", memswap_limit="6g")
+    container.exec_run(["/usr/bin/python3", "-I", "-S", "-c", HOG], detach=True)
+    code = container.wait(timeout=180)["StatusCode"]
+
+    assert code == errors.LIMITED, said(container)
+    assert "OOM killer" in last_line(container)
+
+
+@pytest.mark.attack(
+    what="clients come, go, cancel and send garbage for a minute, then the server is stopped under load",
+    before="not measured",
+    after="no request is lost before SIGTERM, the memory of each process is flat, exit code 0",
+)
+def test_a_minute_of_rude_clients_loses_nothing_and_leaks_nothing(serving: Serve) -> None:
+    container = serving()
+    found = soak.soak(container, 60)
+
+    assert soak.problems(found) == [], found.stopping
+
+
+def test_the_soak_names_its_options() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.soak", "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+
+    assert "--seconds" in done.stdout

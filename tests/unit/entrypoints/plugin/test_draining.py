@@ -1,0 +1,134 @@
+"""The middleware in vLLM's server: what it answers while the server serves, leaves and refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from drydock.core.paths import ROOT
+from entrypoints.plan.supervision import MIDDLEWARE_NAME
+from entrypoints.serve.draining import VARIABLE, DrainFile
+
+PATH = ROOT / "entrypoints" / "plugin" / "drydock_plugin" / "draining.py"
+
+Messages = list[dict[str, Any]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("draining", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def drain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DrainFile:
+    file = DrainFile({"TMPDIR": str(tmp_path)})
+    monkeypatch.setenv(VARIABLE, file.path)
+    return file
+
+
+def answering(status: int, before: Callable[[], None] = lambda: None) -> App:
+    async def app(_scope: Any, _receive: Any, send: Any) -> None:
+        before()
+        await send({"type": "http.response.start", "status": status, "headers": [(b"x", b"y")]})
+        await send({"type": "http.response.body", "body": b"own"})
+
+    return app
+
+
+def call(app: App, method: str = "POST", kind: str = "http", parts: int = 1) -> Messages:
+    """Return what a client gets from an application behind the middleware."""
+    sent: Messages = []
+    body = [{"type": "http.request", "body": b"x" * 1000, "more_body": n < parts - 1} for n in range(parts)]
+
+    async def receive() -> dict[str, Any]:
+        return body.pop(0)
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    asyncio.run(load().Refusals(app)({"type": kind, "method": method}, receive, send))
+    return sent
+
+
+def status(messages: Messages) -> int:
+    return int(messages[0]["status"])
+
+
+def test_the_name_that_vllm_gets_is_that_of_the_class() -> None:
+    package, module, name = MIDDLEWARE_NAME.split(".")
+    assert (PATH.parent.name, PATH.stem) == (package, module)
+    assert isinstance(getattr(load(), name), type)
+    assert load().VARIABLE == VARIABLE
+
+
+def test_nothing_changes_while_the_server_serves(drain: DrainFile) -> None:
+    sent = call(answering(200))
+    assert (status(sent), sent[0]["headers"], sent[1]["body"]) == (200, [(b"x", b"y")], b"own")
+    assert not Path(drain.path).exists()
+
+
+def test_without_a_supervisor_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert call(answering(500))[0] == {"type": "http.response.start", "status": 500, "headers": [(b"x", b"y")]}
+
+
+def test_a_server_that_leaves_answers_and_closes_the_connection(drain: DrainFile) -> None:
+    drain.leave()
+    sent = call(answering(200))
+    assert (status(sent), sent[1]["body"]) == (200, b"own")
+    assert (b"connection", b"close") in sent[0]["headers"]
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_a_new_request_is_refused_after_its_body_was_read(drain: DrainFile, parts: int) -> None:
+    drain.refuse()
+    sent = call(answering(200), parts=parts)
+    headers = dict(sent[0]["headers"])
+    assert status(sent) == 503
+    assert (headers[b"retry-after"], headers[b"connection"]) == (b"1", b"close")
+    assert int(headers[b"content-length"]) == len(sent[1]["body"])
+    assert len(sent) == 2
+
+
+def test_health_and_metrics_are_answered_until_the_end(drain: DrainFile) -> None:
+    drain.refuse()
+    assert status(call(answering(200), method="GET")) == 200
+
+
+def test_a_request_that_fails_because_the_server_stops_is_refused(drain: DrainFile) -> None:
+    sent = call(answering(500, before=drain.refuse))
+    assert (status(sent), len(sent)) == (503, 2)
+
+
+def test_a_request_that_raises_because_the_server_stops_is_refused(drain: DrainFile) -> None:
+    async def app(*_: Any) -> None:
+        drain.refuse()
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    assert status(call(app)) == 503
+
+
+def test_a_failure_that_is_the_servers_own_stays_one(drain: DrainFile) -> None:
+    async def app(*_: Any) -> None:
+        raise RuntimeError("a defect")
+
+    assert status(call(answering(500))) == 500
+    with pytest.raises(RuntimeError, match="a defect"):
+        call(app)
+    assert not Path(drain.path).exists()
+
+
+def test_a_websocket_is_told_to_come_back(drain: DrainFile) -> None:
+    drain.refuse()
+    assert call(answering(200), kind="websocket") == [{"type": "websocket.close", "code": 1013}]
