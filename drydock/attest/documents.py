@@ -17,13 +17,18 @@ from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
 
 LOCK = "application/vnd.drydock.lock.v1+json"
+TAG = "application/vnd.drydock.tag.v1+json"
 RELEASE = "application/vnd.drydock.release.v1+json"
+"""What earlier versions attached instead of TAG, for release tags only."""
+BINDINGS = frozenset({TAG, RELEASE})
+"""Artifact types that bind a tag to an image: `publish` makes them, they never come from elsewhere."""
 PROOF = "application/vnd.drydock.proof.v1+json"
 LICENCES = "application/vnd.drydock.licences.v1+json"
 PROVENANCE = "application/vnd.in-toto+json"
 BOM = "application/spdx+json"
 FILE_NAMES = {
     LOCK: "lock.json",
+    TAG: "tag.json",
     RELEASE: "release.json",
     PROOF: "proof.json",
     LICENCES: "licences.json",
@@ -77,14 +82,13 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
 
 
 def from_bundle(layout: Path) -> tuple[Attached, ...]:
-    """Return the documents of a layout that was loaded from a bundle, in the order in which they are attached."""
-    paths = {media_type: layout / FOLDER / name for media_type, name in FILE_NAMES.items()}
+    """Return the documents of a layout that was loaded from a bundle, in the order in which they are attached.
+
+    Bindings of tags are left out: whoever made the bundle would decide what our tags name.
+    """
+    names = {media_type: name for media_type, name in FILE_NAMES.items() if media_type not in BINDINGS}
+    paths = {media_type: layout / FOLDER / name for media_type, name in names.items()}
     return tuple(Attached(media_type, path.read_bytes()) for media_type, path in paths.items() if path.is_file())
-
-
-def release(digest: str, repository: str, tag: str) -> Attached:
-    """Return the document that binds a release tag to its digest: once signed, it shows whether the tag was moved."""
-    return Attached(RELEASE, dumps({"schema": 1, "image": digest, "repository": repository, "tag": tag}).encode())
 
 
 def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> Attached:

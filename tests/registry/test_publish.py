@@ -17,7 +17,8 @@ import pytest
 from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.oci.reference import parse
-from drydock.publish.push import Published, PublishOptions, Repository, built, publish, push_blobs
+from drydock.publish.push import Published, PublishOptions, built, publish, push_blobs
+from drydock.publish.repository import Repository
 from drydock.registry import client
 from drydock.registry.manifests import INDEX
 from tests.support.local_registry import VARIANT, LocalRepository
