@@ -6,7 +6,6 @@ this machine remembers the highest counter of each channel, in the cache folder.
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
@@ -88,16 +87,19 @@ def read(item: Referrer, name: Named) -> Binding:
     if item.media_type == documents.TAG:
         return bindings.parse(item.data, f"{name.where}: {item.manifest}")
     try:
-        found = EarlierRelease.model_validate_json(item.data, strict=True)
-    except ValidationError as error:
+        return _earlier(EarlierRelease.model_validate_json(item.data, strict=True), name)
+    except ValueError as error:
         raise UntrustedError(f"{name.where}: {item.manifest}: invalid release.json: {error}") from error
-    parts = re.fullmatch(tags.RELEASE, found.tag)
+
+
+def _earlier(found: EarlierRelease, name: Named) -> Binding:
+    """Return what release.json binds. Raises ValueError if that is not a release tag."""
+    parts = tags.RELEASE.fullmatch(found.tag)
     if not parts:
-        raise UntrustedError(f"{name.where}: {item.manifest}: release.json names {found.tag!r}, not a release tag")
-    host = name.repository.partition("/")[0]
+        raise ValueError(f"{found.tag!r} is not a release tag")
     return Binding(
         schema_=1,
-        repository=f"{host}/{found.repository}",
+        repository=f"{name.repository.partition('/')[0]}/{found.repository}",
         tag=found.tag,
         variant=parts["variant"],
         image=found.image,

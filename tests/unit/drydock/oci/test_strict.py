@@ -14,6 +14,8 @@ from tests.support.damage import fuzz, survives_damage
 
 LAYER = "application/vnd.oci.image.layer.v1.tar+zstd"
 
+WINDOWS = {"os": "windows", "architecture": "amd64"}
+
 
 def descriptor(media_type: str = LAYER, letter: str = "a", **more: Any) -> dict[str, Any]:
     return {"mediaType": media_type, "digest": f"sha256:{letter * 64}", "size": 12, **more}
@@ -135,7 +137,7 @@ def test_what_is_not_json_is_refused(text: bytes) -> None:
         ((descriptor(MANIFEST, "e"), entry("a", "amd64")), "has no platform"),
         (
             (descriptor(INDEX, "e", platform={"os": "linux", "architecture": "amd64"}),),
-            "expected an image, found .*ind",
+            "expected an image, found",
         ),
     ],
 )
