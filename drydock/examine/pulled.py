@@ -74,17 +74,8 @@ def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Ma
     """Return the images of an index, or the only one. Raises RegistryError if they are not what the index says."""
     if not manifest.is_index:
         return [(_config_platform(repository, manifest), manifest)]
-    where = f"{repository.where}: {manifest.digest}"
-    found = []
-    for platform, item in strict.entries(manifest.content, where):
-        part = repository.manifests.find(item["digest"])
-        if part is None:
-            raise RegistryError(f"{where}: the index lists {item['digest']} ({platform}), which the registry lacks")
-        if part.descriptor() != {name: item[name] for name in part.descriptor()}:
-            raise RegistryError(f"{where}: {item['digest']}: the index states another type or size than the image has")
-        if platform != strict.UNKNOWN:
-            found.append((platform, part))
-    return found
+    found = strict.entries(manifest.content, f"{repository.where}: {manifest.digest}")
+    return [(name, repository.manifests.listed(entry)) for name, entry in found if name != strict.UNKNOWN]
 
 
 def _config_platform(repository: Repository, manifest: Manifest) -> str:

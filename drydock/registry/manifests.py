@@ -89,6 +89,16 @@ class Manifests:
         _, media_type = strict.read(response.content, media_type, f"{self.client.where}: {name}")
         return manifest._replace(media_type=media_type)
 
+    def listed(self, entry: Mapping[str, Any]) -> Manifest:
+        """Return the image that an entry of an index names. Raises RegistryError if it is missing, or not as listed."""
+        found = self.find(entry["digest"])
+        where = f"{self.client.where}: {entry['digest']}"
+        if found is None:
+            raise RegistryError(f"{where}: listed in the index, but the registry does not have it")
+        if found.descriptor() != {name: entry[name] for name in found.descriptor()}:
+            raise RegistryError(f"{where}: the index states another type or size than the image has")
+        return found
+
     def digest(self, tag: str) -> str | None:
         """Return the digest that a tag names now, or None. It is computed from the bytes, not read from a header."""
         manifest = self.find(tag)
