@@ -134,7 +134,12 @@ def choose(found: Iterable[tuple[str, Binding]], name: Named) -> tuple[str, Bind
             f"{name.where}: the image was published to {origin}, found in {name.repository}. "
             f"If that is a mirror, verify with --mirror-of {origin}"
         )
-    return max(here, key=lambda pair: (pair[1].counter, pair[1].expires is None, pair[1].expires or 0))
+    return max(here, key=lambda pair: _order(pair[1], moving=bool(name.tag)))
+
+
+def _order(binding: Binding, *, moving: bool) -> tuple[int, bool, int]:
+    """Return a key that sorts by counter, then by expiry; only by expiry if the reference has no tag that moves."""
+    return binding.counter if moving else 0, binding.expires is None, binding.expires or 0
 
 
 def problems(binding: Binding, name: Named, variant: str) -> list[str]:
@@ -185,7 +190,7 @@ def remember(binding: Binding, name: Named, home: Path | None = None) -> None:
 
 
 def parse_seen(text: str, where: str) -> Seen:
-    """Parse the memory of a channel. Raises InputError: without it, nobody would notice that a channel goes back."""
+    """Parse the memory of a channel. Raises InputError: without it, no one would notice that a channel goes back."""
     try:
         return Seen.model_validate_json(text, strict=True)
     except ValidationError as error:

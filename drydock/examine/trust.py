@@ -173,8 +173,9 @@ class _Check:
         self._say_tag(binding)
 
     def _say_tag(self, binding: Binding) -> None:
-        self.shown.append(f"tag {binding.tag} was published with this digest, in {binding.repository}")
-        if binding.channel and binding.expires is None and not self._name.max_age:
+        self.shown.append(f"tag {binding.tag} was published with this digest")
+        self.shown.append(f"repository {binding.repository} is where it was published")
+        if self._name.tag and binding.channel and binding.expires is None and not self._name.max_age:
             self.not_shown.append(f"age: tag {binding.tag} never expires; --max-age DAYS limits its age")
 
     # --- attached documents -----------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from drydock.core.errors import RegistryError
 from drydock.model.record import Digest
@@ -27,6 +27,8 @@ UNKNOWN = "unknown/unknown"
 DEFAULT_VARIANTS = {"arm64": "v8", "amd64": "v1"}
 """Architecture → the variant that clients take a missing one for (containerd's platforms.Normalize)."""
 
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=64)]
+"""A word of a platform: messages show it."""
 Size = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -37,9 +39,9 @@ class _Part(BaseModel):
 
 
 class _Platform(_Part):
-    os: str = Field(min_length=1)
-    architecture: str = Field(min_length=1)
-    variant: str = ""
+    os: Word
+    architecture: Word
+    variant: Word | Literal[""] = ""
     os_version: str = Field(default="", alias="os.version")
 
 
@@ -99,7 +101,7 @@ def entries(content: Mapping[str, Any], where: str) -> list[tuple[str, dict[str,
     seen: set[tuple[str, str]] = set()
     for item in content["manifests"]:
         if item["mediaType"] not in MANIFESTS:
-            raise RegistryError(f"{where}: {item['digest']}: expected an image, found {item['mediaType']}")
+            raise RegistryError(f"{where}: {item['digest']}: expected an image, found {item['mediaType']!r}")
         if not item.get("platform"):
             raise RegistryError(f"{where}: {item['digest']}: the entry has no platform, so clients may choose it")
         key = (_platform(item["platform"]), _windows_version(item["platform"]))

@@ -45,7 +45,7 @@ class Binding(Record):
     """A tag and what it names. `release` is empty if the image was published to a channel only."""
 
     schema_: Literal[1] = Field(alias="schema")
-    repository: str
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9.:_/\[\]-]*$", max_length=512)]
     """HOST/REPOSITORY."""
     tag: Annotated[str, StringConstraints(pattern=rf"^{TAG.pattern}$")]
     variant: Identifier
@@ -135,7 +135,7 @@ def channels(
 ) -> dict[str, Binding]:
     """Return what the channels among these tags name now, by tag, as this signer's key has signed it.
 
-    Without a key nobody can tell who signed: then the document with the highest counter that a clock explains counts.
+    Without a key no one can tell who signed: then the document with the highest counter that a clock explains counts.
     Raises RegistryError or UntrustedError.
     """
     moving = [item for item in planned if item.was and not tags.is_release(item.tag)]

@@ -25,7 +25,8 @@ from tests.support.signed_image import Signed
 def test_a_channel_is_what_was_published_to_it(signed: Signed, tmp_path: Path, key: Path) -> None:
     for tag in ("stable", f"{VARIANT}-stable"):
         found = signed.verify(f"{signed.where}:{tag}")
-        assert f"tag {tag} was published with this digest, in {signed.where}" in found.shown
+        assert f"tag {tag} was published with this digest" in found.shown
+        assert f"repository {signed.where} is where it was published" in found.shown
         assert f"age: tag {tag} never expires; --max-age DAYS limits its age" in found.not_shown
     later = signed.next_release(tmp_path, key)
     assert signed.verify(f"{signed.where}:stable").digest == later.digest

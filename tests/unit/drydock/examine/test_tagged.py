@@ -9,7 +9,7 @@ import pytest
 
 from drydock.attest import documents
 from drydock.core.errors import InputError, UntrustedError
-from drydock.examine import tagged
+from drydock.examine import tagged, verbs
 from drydock.examine.tagged import Named
 from drydock.oci.reference import parse
 from drydock.publish import bindings
@@ -125,6 +125,17 @@ def test_a_channel_that_is_too_old_is_a_problem() -> None:
     for reference in (f"{REPOSITORY}:{VARIANT}-1.0.0", f"{REPOSITORY}@{A}"):
         with pytest.raises(InputError, match="only a channel has an age"):
             name(reference, max_age=2)
+
+
+def test_a_digest_is_valid_as_long_as_one_of_its_tags() -> None:
+    brief, lasting = bind(expires=1), bind(f"{VARIANT}-1.0.0")
+    assert choose(name(f"{REPOSITORY}@{A}"), brief, lasting) == lasting
+    assert choose(name(), brief, lasting) == brief
+
+
+def test_the_age_is_a_number_of_days() -> None:
+    with pytest.raises(InputError, match="--max-age -1: expected a number of days"):
+        verbs.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, max_age=-1)
 
 
 def test_a_time_in_the_future_is_a_problem() -> None:

@@ -94,6 +94,8 @@ def test_an_image_that_is_also_an_index_is_refused(declared: str, extra: str) ->
         (image(layers=[descriptor(size=-1)]), "", "layers.0.size"),
         (image(layers=[descriptor(size="12")]), "", "layers.0.size"),
         (image(layers=[descriptor(letter="../../x")]), "", "layers.0.digest"),
+        (index(entry("a", "\x1b[2J")), "", "manifests.0.platform.architecture"),
+        (index(entry("a", "")), "", "manifests.0.platform.architecture"),
         (image(mediaType=7), MANIFEST, "the content says 7"),
         ([], MANIFEST, "expected an object, found list"),
     ],

@@ -83,6 +83,7 @@ def changed(**changes: Any) -> str:
         ({"more": 1}, "more"),
         ({"tag": "latest"}, "the tag is 'latest', expected"),
         ({"variant": "cuda12.8", "tag": "cpu-vllm0.32-stable"}, "expected cuda12.8-stable or stable"),
+        ({"repository": "r.example/\x1b[2J"}, "repository"),
         ({"image": "sha256:a"}, "image"),
         ({"platforms": {}}, "platforms"),
         ({"platforms": {"linux/amd64": "x"}}, "platforms"),
