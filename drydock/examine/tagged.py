@@ -35,7 +35,7 @@ class EarlierRelease(Record):
     image: Digest
 
 
-class Seen(Record):
+class Remembered(Record):
     """The newest state of a channel that this machine has verified."""
 
     schema_: Literal[1] = Field(default=1, alias="schema")
@@ -88,15 +88,15 @@ def read(item: Referrer, name: Named) -> Binding:
         return bindings.parse(item.data, f"{name.where}: {item.manifest}")
     try:
         return _earlier(EarlierRelease.model_validate_json(item.data, strict=True), name)
-    except ValueError as error:
-        raise UntrustedError(f"{name.where}: {item.manifest}: invalid release.json: {error}") from error
+    except ValidationError as error:
+        raise UntrustedError(*bindings.sentences(error, f"{name.where}: {item.manifest}: release.json")) from error
 
 
 def _earlier(found: EarlierRelease, name: Named) -> Binding:
-    """Return what release.json binds. Raises ValueError if that is not a release tag."""
+    """Return what release.json binds. Raises UntrustedError if that is not a release tag."""
     parts = tags.RELEASE.fullmatch(found.tag)
     if not parts:
-        raise ValueError(f"{found.tag!r} is not a release tag")
+        raise UntrustedError(f"{name.where}: release.json names {found.tag!r}, expected a release tag")
     return Binding(
         schema_=1,
         repository=f"{name.repository.partition('/')[0]}/{found.repository}",
@@ -185,14 +185,14 @@ def remember(binding: Binding, name: Named, home: Path | None = None) -> None:
                 f"machine has verified {seen.counter} ({seen.image}). A mirror may lag behind; to accept an older "
                 f"image, name it by its digest"
             )
-        state = Seen(repository=binding.repository, tag=binding.tag, counter=binding.counter, image=binding.image)
+        state = Remembered(repository=binding.repository, tag=binding.tag, counter=binding.counter, image=binding.image)
         write_atomically(path, dumps(dump(state)))
 
 
-def parse_seen(text: str, where: str) -> Seen:
+def parse_remembered(text: str, where: str) -> Remembered:
     """Parse the memory of a channel. Raises InputError: without it, no one would notice that a channel goes back."""
     try:
-        return Seen.model_validate_json(text, strict=True)
+        return Remembered.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise InputError(
             f"{where}: invalid memory of a channel: {error.errors()[0]['msg']}",
@@ -200,12 +200,12 @@ def parse_seen(text: str, where: str) -> Seen:
         ) from error
 
 
-def _seen(path: Path) -> Seen | None:
+def _seen(path: Path) -> Remembered | None:
     try:
         text = path.read_text(errors="replace")
     except FileNotFoundError:
         return None
-    return parse_seen(text, str(path))
+    return parse_remembered(text, str(path))
 
 
 def _memory(binding: Binding, home: Path) -> Path:

@@ -38,7 +38,7 @@ class _Part(BaseModel):
     model_config = ConfigDict(strict=True, extra="allow")
 
 
-class _Platform(_Part):
+class _RunsOn(_Part):
     os: Word
     architecture: Word
     variant: Word | Literal[""] = ""
@@ -49,7 +49,7 @@ class _Descriptor(_Part):
     mediaType: str = Field(min_length=1)  # noqa: N815 - the specification's names, which errors show
     digest: Digest
     size: Size
-    platform: _Platform | None = None
+    platform: _RunsOn | None = None
 
 
 class _Document(_Part):
@@ -68,9 +68,7 @@ class _Index(_Document):
 
 
 _NAMES = frozenset(
-    field.alias or name
-    for kind in (_Image, _Index, _Descriptor, _Platform)
-    for name, field in kind.model_fields.items()
+    field.alias or name for kind in (_Image, _Index, _Descriptor, _RunsOn) for name, field in kind.model_fields.items()
 )
 
 

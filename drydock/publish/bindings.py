@@ -27,6 +27,8 @@ DAY = 86400
 """Seconds."""
 CLOCK_SKEW = 3600
 """Seconds by which the clocks of two machines may differ."""
+CANDIDATES = 20
+"""Documents about one tag whose signature is checked before a publish: anyone may attach more."""
 
 Seconds = Annotated[int, Field(ge=0, lt=1 << 53)]
 
@@ -101,8 +103,13 @@ def parse(data: bytes | str, where: str) -> Binding:
     try:
         return Binding.model_validate_json(data, strict=True)
     except ValidationError as error:
-        problems = (f"{'.'.join(map(str, item['loc'])) or 'tag.json'}: {item['msg']}" for item in error.errors())
-        raise UntrustedError(*(f"{where}: {problem}" for problem in problems)) from error
+        raise UntrustedError(*sentences(error, f"{where}: tag.json")) from error
+
+
+def sentences(error: ValidationError, where: str) -> list[str]:
+    """Return what is wrong with a document, key by key; keys that somebody else chose are shown escaped."""
+    paths = (ascii(".".join(map(str, item["loc"])))[1:-1] for item in error.errors())
+    return [f"{where}: {path}: {item['msg']}" for path, item in zip(paths, error.errors(), strict=True)]
 
 
 def bind(subject: Subject, tag: str, terms: Terms, earlier: Mapping[str, Binding], now: float | None = None) -> Binding:
@@ -156,7 +163,9 @@ def _current(repository: Repository, item: PublishedTag, signer: signing.Signer 
             candidates.append((binding, repository.where.at(document.manifest)))
     candidates.sort(key=lambda pair: pair[0].counter, reverse=True)
     key = signer if signer and signer.key else None
-    return next((found for found, where in candidates if key is None or signing.signed_by([where], key)), None)
+    return next(
+        (found for found, where in candidates[:CANDIDATES] if key is None or signing.signed_by([where], key)), None
+    )
 
 
 def _refuse_older(tag: str, terms: Terms, last: Binding | None) -> None:

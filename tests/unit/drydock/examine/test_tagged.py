@@ -176,7 +176,7 @@ def test_a_damaged_memory_is_an_error(tmp_path: Path) -> None:
 def test_memories_survive_damage(tmp_path: Path) -> None:
     def quiet(text: str) -> None:
         try:
-            tagged.parse_seen(text, "here")
+            tagged.parse_remembered(text, "here")
         except InputError as error:
             raise ValueError(str(error)) from error
 

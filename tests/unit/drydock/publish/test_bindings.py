@@ -81,6 +81,7 @@ def changed(**changes: Any) -> str:
     [
         ({"schema": 2}, "schema"),
         ({"more": 1}, "more"),
+        ({"\x1b[2J": 1}, r"tag\.json: \\x1b\[2J: Extra"),
         ({"tag": "latest"}, "the tag is 'latest', expected"),
         ({"variant": "cuda12.8", "tag": "cpu-vllm0.32-stable"}, "expected cuda12.8-stable or stable"),
         ({"repository": "r.example/\x1b[2J"}, "repository"),
