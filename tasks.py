@@ -233,6 +233,8 @@ def build(
         "record": "if both builds have the same digest, write it into the lock",
         "reference": "registry image to verify instead: its blobs, signatures and attestations, and a rebuild",
         "registry_only": "with --reference: do not rebuild the image",
+        "mirror_of": "with --reference: HOST/REPOSITORY that the image was published to, if this is a mirror of it",
+        "max_age": "with --reference: refuse a channel that was last published more than this many days ago",
     }
     | TRUST
 )
@@ -249,6 +251,8 @@ def verify(
     issuer: str = "",
     trusted_root: str = "",
     insecure: bool = False,
+    mirror_of: str = "",
+    max_age: int = 0,
 ) -> None:
     """Build again without cache or network and compare the digests, or verify an image in a registry."""
     from drydock.build import verify as verify_module
@@ -257,7 +261,8 @@ def verify(
 
     if reference:
         whose = (key, identity, issuer, trusted_root)
-        options = verbs.verify_options(whose, builder, rebuild=not registry_only, insecure=insecure)
+        how = {"rebuild": not registry_only, "insecure": insecure}
+        options = verbs.verify_options(whose, builder, **how, mirror_of=mirror_of, max_age=max_age)
         emit(verbs.verify(reference, options, json=json))
         return
     job = prepare(target)
@@ -318,6 +323,8 @@ def diff(_: Context, old: str, new: str, platform: str = "", json: bool = False,
         "key": "sign with this cosign key: a file, env://NAME or a KMS URI",
         "keyless": "sign with your OIDC identity instead of a key",
         "signing_config": "signing config file for --keyless (cosign signing-config create)",
+        "expires": "number of days after which verify refuses the tags [default: never]",
+        "allow_rollback": "let a channel move to an older release",
     }
 )
 def publish(
@@ -331,13 +338,15 @@ def publish(
     key: str = "",
     keyless: bool = False,
     signing_config: str = "",
+    expires: int = 0,
+    allow_rollback: bool = False,
     json: bool = False,
 ) -> None:
     """Push the built images and their attestations by digest, then the tags."""
     from drydock.publish import push
 
-    options = push.PublishOptions(registry, release, channel, dry_run, insecure, key, keyless, signing_config)
-    published = push.publish(target, options)
+    signing = (key, keyless, signing_config, expires, allow_rollback)
+    published = push.publish(target, push.PublishOptions(registry, release, channel, dry_run, insecure, *signing))
     emit(dumps(dump(published)) if json else push.report(published))
 
 

@@ -20,6 +20,7 @@ from drydock.engine import debian
 from drydock.inputs import indexes
 from drydock.oci.reference import Reference
 from drydock.publish import push
+from drydock.publish.repository import Repository
 
 COMMAND = "./inv bench ship"
 EDIT = Goal(compares="ours", sense="at most", limit=1_000_000)
@@ -88,7 +89,7 @@ def _edit_plain(inputs: dict[str, str], folder: Path, host: str, number: int) ->
 def push_ours(job: Job, layout: Path, host: str, state: Path) -> None:
     """Push a layout as `publish` does."""
     access = indexes.access(indexes.read_indexes(), os.environ)
-    repository = push.Repository(Reference(host, "ours"), access, insecure=True, state=state)
+    repository = Repository(Reference(host, "ours"), access, insecure=True, state=state)
     one = push.read_layout(job, layout)
     push.push_blobs(repository, [one])
     push.push_manifests(repository, [one], one.manifest)

@@ -17,13 +17,18 @@ from drydock.oci import layout as oci
 from drydock.registry.manifests import Manifest
 
 LOCK, PROVENANCE = brought.LOCK, brought.PROVENANCE
+TAG = "application/vnd.drydock.tag.v1+json"
 RELEASE = "application/vnd.drydock.release.v1+json"
+"""What earlier versions attached instead of TAG, for release tags only."""
+BINDINGS = frozenset({TAG, RELEASE})
+"""Artifact types that bind a tag to an image: `publish` makes them, they never come from elsewhere."""
 PROOF = "application/vnd.drydock.proof.v1+json"
 LICENCES = "application/vnd.drydock.licences.v1+json"
 BOM = "application/spdx+json"
 VEX = "application/vnd.openvex+json"
 FILE_NAMES = {
     LOCK: "lock.json",
+    TAG: "tag.json",
     RELEASE: "release.json",
     PROOF: "proof.json",
     LICENCES: "licences.json",
@@ -106,11 +111,6 @@ def _brought(job: Job, layout: Path, manifest: Manifest) -> dict[str, bytes]:
     about = brought.About(job.variant.id, job.platform, manifest.digest, job.inputs_sha256)
     brought.check(found, about, job.pins)
     return found
-
-
-def release(digest: str, repository: str, tag: str) -> Attached:
-    """Return the document that binds a release tag to its digest: once signed, it shows whether the tag was moved."""
-    return Attached(RELEASE, dumps({"schema": 1, "image": digest, "repository": repository, "tag": tag}).encode())
 
 
 def _bom(job: Job, manifest: Manifest, parts: tuple[components.Component, ...]) -> Attached:

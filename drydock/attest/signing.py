@@ -56,7 +56,8 @@ def sign(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = 
 
     cosign is called once, so that keyless signing needs one login. Raises RegistryError with cosign's error.
     """
-    missing = _unsigned(digests, signer, env) if signer.key else tuple(digests)
+    done_before = signed_by(digests, signer, env) if signer.key else ()
+    missing = [where for where in digests if where not in done_before]
     if not missing:
         return
     options: tuple[str, ...] = ()
@@ -142,8 +143,10 @@ def _root_options(file: str) -> tuple[str, ...]:
     return tuple(options)
 
 
-def _unsigned(digests: Sequence[Reference], signer: Signer, env: Mapping[str, str]) -> tuple[Reference, ...]:
-    """Return the digests that the key has not signed.
+def signed_by(
+    digests: Sequence[Reference], signer: Signer, env: Mapping[str, str] = os.environ
+) -> tuple[Reference, ...]:
+    """Return the digests that a key has signed.
 
     Raises InputError if the key cannot be read, or not with this password.
     """
@@ -154,7 +157,7 @@ def _unsigned(digests: Sequence[Reference], signer: Signer, env: Mapping[str, st
         file.write(public.stdout)
         file.flush()
         trust = Trust(key=file.name, insecure=signer.insecure)
-        return tuple(where for where in digests if not _is_signed(where, trust, env))
+        return tuple(where for where in digests if _is_signed(where, trust, env))
 
 
 def _is_signed(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:

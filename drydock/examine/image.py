@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from drydock.attest import documents
-from drydock.examine.pulled import Image, Referrer, open_image
+from drydock.examine.pulled import Image, open_image
 from drydock.lock import lockfile
 from drydock.lock.proof import Proof
 from drydock.model.locked import LockedDebianBase
 from drydock.model.record import Record
+from drydock.publish.repository import Referrer
 
 
 class InspectedPlatform(Record):

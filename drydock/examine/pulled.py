@@ -8,28 +8,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from drydock.core.errors import RegistryError, UntrustedError
+from drydock.core.errors import RegistryError
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
+from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
-from drydock.publish.push import Repository
-from drydock.registry.manifests import EMPTY, Manifest
-
-
-class Referrer(NamedTuple):
-    """A document attached to an image."""
-
-    media_type: str
-    data: bytes
-    manifest: str
-    """Digest of the artifact that contains the document: signatures sign this digest."""
-
-    def json(self) -> Any:
-        """Return the parsed document. Raises UntrustedError if it is not JSON."""
-        try:
-            return json.loads(self.data)
-        except ValueError as error:
-            raise UntrustedError(f"{self.manifest} ({self.media_type}): invalid JSON: {error}") from error
+from drydock.publish.repository import Referrer, Repository
+from drydock.registry.manifests import Manifest
 
 
 class Image(NamedTuple):
@@ -68,35 +53,12 @@ class Image(NamedTuple):
 
     def documents(self, digest: str, types: Collection[str]) -> tuple[Referrer, ...]:
         """Return the documents of these artifact types attached to a digest. Raises RegistryError or UntrustedError."""
-        found = [item for item in self.repository.manifests.referrers(digest) if self._artifact_type(item) in types]
-        return tuple(self._document(digest, str(item["digest"])) for item in found)
+        return self.repository.documents(digest, types)
 
     def signatures(self, digest: str) -> int:
         """Return the number of signatures of a digest, by anyone."""
         found = self.repository.manifests.referrers(digest)
-        return sum("sigstore" in self._artifact_type(item) for item in found)
-
-    def _artifact_type(self, item: Mapping[str, Any]) -> str:
-        """Return the artifact type of an entry in the list of referrers.
-
-        For registries without the referrers API, cosign writes the type of the empty config into the list. The type is
-        then read from the artifact itself.
-        """
-        listed = str(item.get("artifactType") or EMPTY)
-        if listed != EMPTY:
-            return listed
-        manifest = self.repository.manifests.find(str(item["digest"]))
-        return str(manifest.content.get("artifactType", "")) if manifest else ""
-
-    def _document(self, subject: str, digest: str) -> Referrer:
-        manifest = self.repository.manifests.find(digest)
-        if manifest is None:
-            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but the registry does not have it")
-        content = manifest.content
-        if content.get("subject", {}).get("digest") != subject:
-            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but its subject is another digest")
-        layer = content["layers"][0]
-        return Referrer(str(content["artifactType"]), self.bytes(layer["digest"]), digest)
+        return sum("sigstore" in self.repository.artifact_type(item) for item in found)
 
 
 def open_image(text: str, *, insecure: bool = False) -> Image:
@@ -111,25 +73,16 @@ def open_image(text: str, *, insecure: bool = False) -> Image:
 
 
 def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Manifest]]:
-    content = manifest.content
-    if "manifests" not in content and "config" not in content:
-        raise RegistryError(
-            f"{repository.where}: {manifest.digest}: expected an image or an index, found {manifest.media_type}"
-        )
-    if "manifests" not in content:
-        config = json.loads(b"".join(repository.blobs.pull(content["config"]["digest"])))
-        return [(f"{config['os']}/{config['architecture']}", manifest)]
-    found = []
-    for item in content["manifests"]:
-        platform = "{os}/{architecture}".format(**item.get("platform", {"os": "unknown", "architecture": "unknown"}))
-        part = repository.manifests.find(item["digest"])
-        if part is None:
-            raise RegistryError(
-                f"{repository.where}: the index lists {item['digest']} ({platform}), but the registry does not have it"
-            )
-        if not platform.startswith("unknown"):  # BuildKit's attestations have the platform unknown/unknown
-            found.append((platform, part))
-    return found
+    """Return the images of an index, or the only one. Raises RegistryError if they are not what the index says."""
+    if not manifest.is_index:
+        return [(_config_platform(repository, manifest), manifest)]
+    found = strict.entries(manifest.content, f"{repository.where}: {manifest.digest}")
+    return [(name, repository.manifests.listed(entry)) for name, entry in found if name != strict.UNKNOWN]
+
+
+def _config_platform(repository: Repository, manifest: Manifest) -> str:
+    config = json.loads(b"".join(repository.blobs.pull(manifest.content["config"]["digest"])))
+    return f"{config['os']}/{config['architecture']}"
 
 
 def _tags(repository: Repository) -> str:

@@ -24,14 +24,16 @@ from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError, NotReproducibleError, UntrustedError
 from drydock.core.files import checksum
 from drydock.core.paths import ROOT
+from drydock.examine import tagged
 from drydock.examine.image import of_type
-from drydock.examine.pulled import Image, Referrer, open_image
+from drydock.examine.pulled import Image, open_image
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
 from drydock.oci.diff import compare
-from drydock.publish import tags
+from drydock.publish.bindings import Binding
+from drydock.publish.repository import Referrer
 
 
 class VerifyOptions(NamedTuple):
@@ -40,6 +42,10 @@ class VerifyOptions(NamedTuple):
     trust: signing.Trust = signing.Trust()
     rebuild: bool = True
     builder: str = ""
+    mirror_of: str = ""
+    """HOST/REPOSITORY that the image was copied from, if it is verified in a mirror."""
+    max_age: int = 0
+    """Days since the publish of a channel that are accepted; 0 for any."""
 
 
 class Trusted(Record):
@@ -63,7 +69,7 @@ def verify_reference(reference: str, options: VerifyOptions, *, root: Path = ROO
     the errors of a build.
     """
     image = open_image(reference, insecure=options.trust.insecure)
-    check = _Check(image, options.trust)
+    check = _Check(image, options)
     check.all()
     if check.problems:
         raise UntrustedError(*check.problems, hint="do not run this image; contact its publisher")
@@ -94,8 +100,10 @@ def report(found: Trusted) -> str:
 class _Check:
     """The checks of one image, and their results."""
 
-    def __init__(self, image: Image, trust: signing.Trust) -> None:
-        self.image, self._trust = image, trust
+    def __init__(self, image: Image, options: VerifyOptions) -> None:
+        self.image, self._trust = image, options.trust
+        platforms = {platform: manifest.digest for platform, manifest in image.platforms.items()}
+        self._name = tagged.named(image.where, options.mirror_of, image.digest, platforms, options.max_age)
         self.problems: list[str] = []
         self.shown: list[str] = []
         self.not_shown: list[str] = []
@@ -105,6 +113,7 @@ class _Check:
     def all(self) -> None:
         """Run every check."""
         self._try(self._signature, self.image.digest, "the image")
+        self._try(self._platforms)
         for platform, manifest in self.image.platforms.items():
             if manifest.digest != self.image.digest:
                 self._try(self._signature, manifest.digest, platform)
@@ -137,23 +146,39 @@ class _Check:
                 raise UntrustedError(f"{descriptor['digest']}: {size} bytes, expected {descriptor['size']}")
         self.shown.append(f"{platform}: all {1 + len(content['layers'])} blobs match their digests")
 
+    def _platforms(self) -> None:
+        """Check that each image is for the platform that the index says, and that the index has nothing else."""
+        for platform in self.image.platforms:
+            config = self.image.config(platform)
+            found = f"{config['os']}/{config['architecture']}"
+            if found != platform:
+                raise UntrustedError(f"{self.image.where}: the index says {platform}, the image is for {found}")
+        entries = self.image.manifest.content.get("manifests", ())
+        if self.image.manifest.is_index and len(entries) != len(self.image.platforms):
+            raise UntrustedError(f"{self.image.where}: the index has entries for no platform: a client may choose them")
+
     def _tag(self) -> None:
-        """Check that a release.json binds a release tag to this digest; signed if signatures are required."""
-        tag = self.image.where.tag
-        if not tag:
+        """Check that a tag.json, signed if signatures are required, gives the image this name."""
+        name = self._name
+        found = self.image.documents(self.image.digest, documents.BINDINGS)
+        chosen = tagged.choose([(item.manifest, tagged.read(item, name)) for item in found], name)
+        if chosen is None:
+            self.not_shown.append(f"repository: no tag was published with the digest {name.image}")
             return
-        if not tags.is_release(tag):
-            self.not_shown.append(f"tag {tag}: not a release tag, so it may move")
-            return
-        for item in self.image.documents(self.image.digest, [documents.RELEASE]):
-            found = item.json()
-            if (found["tag"], found["image"]) == (tag, self.image.digest):
-                self._signature(item.manifest, f"release {tag}")
-                self.shown.append(f"tag {tag} was published with this digest")
-                return
-        raise UntrustedError(
-            f"{self.image.where}: no release.json binds this tag to {self.image.digest}: the tag was moved"
-        )
+        artifact, binding = chosen
+        self._signature(artifact, f"tag {binding.tag}")
+        problems = tagged.problems(binding, name, self.variant)
+        if problems:
+            raise UntrustedError(*problems)
+        if self._trust.required:
+            tagged.remember(binding, name)
+        self._say_tag(binding)
+
+    def _say_tag(self, binding: Binding) -> None:
+        self.shown.append(f"tag {binding.tag} was published with this digest")
+        self.shown.append(f"repository {binding.repository} is where it was published")
+        if self._name.tag and binding.channel and binding.expires is None and not self._name.max_age:
+            self.not_shown.append(f"age: tag {binding.tag} never expires; --max-age DAYS limits its age")
 
     # --- attached documents -----------------------------------------------------------------------------------------
 
@@ -161,7 +186,7 @@ class _Check:
         digest = self.image.platforms[platform].digest
         found = self.image.documents(digest, documents.FILE_NAMES)
         for item in found:
-            if item.media_type != documents.RELEASE:
+            if item.media_type not in documents.BINDINGS:
                 self._signature(item.manifest, f"{platform}: {documents.FILE_NAMES[item.media_type]}")
         self._lock(found, platform)
         locks = of_type(found, documents.LOCK)
@@ -182,6 +207,10 @@ class _Check:
             lockfile.parse_lock(item.data.decode(), f"{platform}: lock {item.manifest}")
             for item in _required(found, documents.LOCK, platform)
         ]
+        if platform not in locks[0].platforms:
+            raise UntrustedError(f"{platform}: the attached lock is for {', '.join(locks[0].platforms)}")
+        if self.variant not in ("", locks[0].variant):
+            raise UntrustedError(f"{platform}: the image is {locks[0].variant}, the index also has {self.variant}")
         if len({pinned(item, platform) for item in locks}) > 1:
             raise UntrustedError(f"{platform}: the attached locks pin different inputs")
         self.lock, self.variant = locks[0], locks[0].variant

@@ -41,7 +41,9 @@ def diff(old: str, new: str, platform: str = "", *, json: bool = False, insecure
     return dumps(dump(found)) if json else imagediff.report(found)
 
 
-def verify_options(trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool) -> VerifyOptions:
+def verify_options(
+    trust_in: Sequence[str], builder: str, *, rebuild: bool, insecure: bool, mirror_of: str = "", max_age: int = 0
+) -> VerifyOptions:
     """Return the options of a verification; `trust_in` is key, identity, issuer and trusted root.
 
     Raises InputError if options that require each other are incomplete.
@@ -54,7 +56,9 @@ def verify_options(trust_in: Sequence[str], builder: str, *, rebuild: bool, inse
         raise InputError("--identity and --issuer require each other")
     if root and not identity:
         raise InputError("--trusted-root requires --identity and --issuer")
-    return trust.VerifyOptions(Trust(key, identity, issuer, insecure, root), rebuild, builder)
+    if max_age < 0:
+        raise InputError(f"--max-age {max_age}: expected a number of days, 1 or more")
+    return trust.VerifyOptions(Trust(key, identity, issuer, insecure, root), rebuild, builder, mirror_of, max_age)
 
 
 def verify(reference: str, options: VerifyOptions, *, json: bool = False) -> str:

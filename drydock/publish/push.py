@@ -6,39 +6,38 @@ again: an interrupted publish resumes when it is run again, and a completed one 
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from drydock.attest import signing
 from drydock.build.job import BuildOptions, Job, prepare
 from drydock.config import matrix
-from drydock.config.access import Access
 from drydock.core.console import byte_progress, log
-from drydock.core.errors import InputError, RegistryError, TagError
-from drydock.core.files import disk_full, exclusive, write_atomically
-from drydock.core.paths import ROOT, cache_home
+from drydock.core.errors import InputError, RegistryError
+from drydock.core.paths import ROOT
 from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 from drydock.oci.reference import Reference, parse
-from drydock.publish import tags
-from drydock.registry.blobs import Blobs, Pushed, check_file
-from drydock.registry.client import Client
-from drydock.registry.manifests import EMPTY, INDEX, MANIFEST, Manifest, Manifests, to_manifest
+from drydock.publish import bindings, tags
+from drydock.publish.repository import PublishedTag, Repository
+from drydock.registry.blobs import Pushed, check_file
+from drydock.registry.manifests import INDEX, Manifest, to_manifest
 
 if TYPE_CHECKING:
     from drydock.attest.documents import Attached
 
 WORKERS = 4
 """Number of blobs that are pushed at the same time."""
+LONGEST = 36500
+"""Days after which a tag may expire."""
 Documents = Mapping[str, "tuple[Attached, ...]"]
 """Digest → documents to attach to it."""
 
@@ -58,16 +57,10 @@ class PublishOptions(NamedTuple):
     """Sign with an identity instead of a key."""
     signing_config: str = ""
     """File that names the services for keyless signing; cosign's defaults if empty."""
-
-
-class PublishedTag(Record):
-    """The result for one tag."""
-
-    tag: str
-    was: str | None
-    """The digest that the tag named before; null if the tag is new."""
-    moves: bool
-    """Whether the tag is set or moved; false if it already names the image."""
+    expires: int = 0
+    """Days after which `verify` refuses the tags; 0 for never."""
+    allow_rollback: bool = False
+    """Whether a channel may move to an older release."""
 
 
 class Published(Record):
@@ -108,76 +101,6 @@ class Layout(NamedTuple):
         return oci.blob(self.folder, digest)
 
 
-class Repository:
-    """A repository in a registry, and the local state of pushes to that registry."""
-
-    def __init__(self, where: Reference, access: Access, *, insecure: bool = False, state: Path | None = None) -> None:
-        folder = (state or cache_home()) / "uploads"
-        self.where = where
-        self.client = Client(where, access, insecure=insecure)
-        self.blobs = Blobs(self.client, folder)
-        self.manifests = Manifests(self.client, folder)
-        self._known = folder / where.host.replace(":", "_") / "blobs"
-        self._lock = folder / where.host.replace(":", "_") / where.repository / "tags.lock"
-
-    def push_blob(self, path: Path, digest: str) -> Pushed:
-        """Push a blob; mount it if another repository of the registry is known to have it."""
-        known = self._known / digest.replace(":", "-")
-        mount_from = known.read_text() if known.is_file() else ""
-        pushed = self.blobs.push(path, digest, mount_from)
-        write_atomically(known, self.where.repository)
-        return pushed
-
-    def refer(self, subject: Manifest, media_type: str, data: bytes, name: str) -> Manifest:
-        """Attach a document to a manifest, as an OCI artifact, and return the artifact's manifest."""
-        contents = {blob: self._push_bytes(blob) for blob in (b"{}", data)}
-        layer = {"mediaType": media_type, "annotations": {"org.opencontainers.image.title": name}, **contents[data]}
-        artifact = to_manifest(
-            {
-                "schemaVersion": 2,
-                "mediaType": MANIFEST,
-                "artifactType": media_type,
-                "config": {"mediaType": EMPTY, **contents[b"{}"]},
-                "layers": [layer],
-                "subject": subject.descriptor(),
-                "annotations": {"org.opencontainers.image.title": name},
-            }
-        )
-        self.manifests.refer(artifact)
-        return artifact
-
-    def _push_bytes(self, data: bytes) -> dict[str, Any]:
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        folder = Path(tempfile.gettempdir())
-        with disk_full(folder), tempfile.NamedTemporaryFile(prefix="drydock-blob-", dir=folder) as file:
-            file.write(data)
-            file.flush()
-            self.blobs.push(Path(file.name), digest)
-        return {"digest": digest, "size": len(data)}
-
-    def tag(self, manifest: Manifest, tag: str) -> PublishedTag:
-        """Set a tag, and return the result; runs on one machine take turns.
-
-        Raises TagError if it is a release tag that names another digest, before or after it is set: another machine may
-        publish at the same time.
-        """
-        with exclusive(self._lock):
-            planned = self.plan_tag(manifest.digest, tag)
-            if planned.moves:
-                self.manifests.push(manifest, tag)
-                found = self.manifests.digest(tag)
-                if found != manifest.digest and tags.is_release(tag):
-                    raise _release_exists(self.where.tagged(tag), found, manifest.digest)
-        return planned
-
-    def plan_tag(self, digest: str, tag: str) -> PublishedTag:
-        """Return what setting a tag would do. Raises TagError if it is a release tag that names another digest."""
-        was = self.manifests.digest(tag)
-        if was and was != digest and tags.is_release(tag):
-            raise _release_exists(self.where.tagged(tag), was, digest)
-        return PublishedTag(tag=tag, was=was, moves=was != digest)
-
-
 def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Published:
     """Push the built images of a variant, and tag them.
 
@@ -187,12 +110,15 @@ def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Publi
     started = time.monotonic()
     if options.signing_config and not options.keyless:
         raise InputError("--signing-config requires --keyless")
+    if not 0 <= options.expires <= LONGEST:
+        raise InputError(f"--expires {options.expires}: expected a number of days, from 1 to {LONGEST}")
     variant = matrix.find(matrix.read_matrix(root), target)
     layouts = built(variant, root)
     image = combined(layouts)
     repository = repository_of(variant, options)
     planned = [repository.plan_tag(image.digest, tag) for tag in tags_of(variant, options)]
-    documents = documents_of(repository.where, layouts, image, options)
+    earlier = bindings.channels(repository, planned, signer_of(options))
+    documents = documents_of(repository.where, layouts, image, options, earlier)
     if options.dry_run:
         pushed = _plan_blobs(repository, layouts)
     else:
@@ -318,11 +244,15 @@ def push_manifests(repository: Repository, layouts: Iterable[Layout], image: Man
 
 
 def documents_of(
-    where: Reference, layouts: Sequence[Layout], image: Manifest, options: PublishOptions
+    where: Reference,
+    layouts: Sequence[Layout],
+    image: Manifest,
+    options: PublishOptions,
+    earlier: Mapping[str, bindings.Binding] = MappingProxyType({}),
 ) -> dict[str, tuple[Attached, ...]]:
-    """Return the documents to attach to each digest.
+    """Return the documents to attach to each digest; `earlier` is what the registry's channels name now, by tag.
 
-    Raises LicenceError or UntrustedError if an image may not be published.
+    Raises LicenceError or UntrustedError if an image may not be published, TagError if a channel would go back.
     """
     from drydock.attest import documents  # noqa: PLC0415 - slow to import, needed by few verbs
 
@@ -330,9 +260,11 @@ def documents_of(
         layout.manifest.digest: documents.documents(layout.job, layout.folder, layout.manifest, str(where))
         for layout in layouts
     }
-    if options.release:
-        tag = tags.release(layouts[0].job.variant.id, options.release)
-        found[image.digest] = (*found.get(image.digest, ()), documents.release(image.digest, where.repository, tag))
+    platforms = {layout.job.platform: layout.manifest.digest for layout in layouts}
+    subject = bindings.Subject(str(where), layouts[0].job.variant.id, image.digest, platforms)
+    terms = bindings.Terms(options.release, options.expires, options.allow_rollback)
+    bound = [bindings.bind(subject, tag, terms, earlier) for tag in tags_of(layouts[0].job.variant, options)]
+    found[image.digest] = (*found.get(image.digest, ()), *(item.attached() for item in bound))
     return found
 
 
@@ -348,9 +280,16 @@ def attach(
         ]
         digests += [manifest.digest, *(artifact.digest for artifact in artifacts)]
         _restore_referrers(repository, manifest, artifacts)
-    if options.key or options.keyless:
-        signer = signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
+    signer = signer_of(options)
+    if signer:
         signing.sign([repository.where.at(digest) for digest in dict.fromkeys(digests)], signer)
+
+
+def signer_of(options: PublishOptions) -> signing.Signer | None:
+    """Return who signs, or None if nothing is signed."""
+    if not (options.key or options.keyless):
+        return None
+    return signing.Signer("" if options.keyless else options.key, options.insecure, options.signing_config)
 
 
 def _restore_referrers(repository: Repository, manifest: Manifest, artifacts: Sequence[Manifest]) -> None:
@@ -390,10 +329,3 @@ def _plan_blobs(repository: Repository, layouts: Iterable[Layout]) -> list[Pushe
         Pushed(digest, size, "present" if repository.blobs.has(digest) else "uploaded")
         for digest, (_, size) in _blobs(layouts).items()
     ]
-
-
-def _release_exists(tag: Reference, was: str | None, digest: str) -> TagError:
-    return TagError(
-        f"{tag}: the release tag already names {was}, cannot move it to {digest}",
-        hint="publish under another --release, or under a --channel, which can move",
-    )

@@ -18,13 +18,12 @@ import requests
 
 from drydock.core.errors import RegistryError
 from drydock.core.files import compact, exclusive
+from drydock.oci import strict
 from drydock.registry.client import Client, HttpRequest, RefusedError, TransientRequestError
 
-MANIFEST = "application/vnd.oci.image.manifest.v1+json"
-INDEX = "application/vnd.oci.image.index.v1+json"
+MANIFEST, INDEX = strict.MANIFEST, strict.INDEX
 EMPTY = "application/vnd.oci.empty.v1+json"
-DOCKER = "application/vnd.docker.distribution.manifest"
-ACCEPTED = f"{MANIFEST}, {INDEX}, {DOCKER}.v2+json, {DOCKER}.list.v2+json"
+ACCEPTED = ", ".join((*strict.MANIFESTS, *strict.INDEXES))
 LARGEST = 4 << 20
 """Bytes: the manifest size that the specification requires every registry to accept."""
 PUT_ATTEMPTS = 4
@@ -50,6 +49,11 @@ class Manifest(NamedTuple):
         value: dict[str, Any] = json.loads(self.data)
         return value
 
+    @property
+    def is_index(self) -> bool:
+        """Tell whether it is an index, not an image."""
+        return self.media_type in strict.INDEXES
+
     def descriptor(self) -> dict[str, Any]:
         """Return the descriptor with which another manifest refers to it."""
         return {"mediaType": self.media_type, "digest": self.digest, "size": len(self.data)}
@@ -68,7 +72,10 @@ class Manifests:
         self._state = state / client.where.host.replace(":", "_") / client.where.repository
 
     def find(self, name: str) -> Manifest | None:
-        """Return the manifest of a tag or digest, or None. Raises RegistryError if it does not match the digest."""
+        """Return the manifest of a tag or digest, or None.
+
+        Raises RegistryError if it does not match the digest, or if other clients could read it in another way.
+        """
         request = HttpRequest("GET", self.client.path(f"manifests/{name}"), headers={"Accept": ACCEPTED})
         response = self.client.request(request, (200, 404))
         if response.status_code == requests.codes.not_found:
@@ -76,11 +83,21 @@ class Manifests:
         if len(response.content) > LARGEST:
             raise RegistryError(f"{self.client.where}: {name}: the manifest is larger than {LARGEST} bytes")
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
-        manifest = Manifest(response.content, media_type or MANIFEST)
+        manifest = Manifest(response.content, media_type)
         if name.startswith("sha256:") and manifest.digest != name:
             raise RegistryError(f"{self.client.where}: {name}: the registry sent {manifest.digest} instead")
-        _check_json(manifest, f"{self.client.where}: {name}")
-        return manifest
+        _, media_type = strict.read(response.content, media_type, f"{self.client.where}: {name}")
+        return manifest._replace(media_type=media_type)
+
+    def listed(self, entry: Mapping[str, Any]) -> Manifest:
+        """Return the image that an entry of an index names. Raises RegistryError if it is missing, or not as listed."""
+        found = self.find(entry["digest"])
+        where = f"{self.client.where}: {entry['digest']}"
+        if found is None:
+            raise RegistryError(f"{where}: listed in the index, but the registry does not have it")
+        if found.descriptor() != {name: entry[name] for name in found.descriptor()}:
+            raise RegistryError(f"{where}: the index states another type or size than the image has")
+        return found
 
     def digest(self, tag: str) -> str | None:
         """Return the digest that a tag names now, or None. It is computed from the bytes, not read from a header."""
@@ -149,7 +166,7 @@ class Manifests:
 
     def _listed(self, tag: str) -> list[dict[str, Any]]:
         index = self.find(tag)
-        return _items(index.content) if index and index.media_type == INDEX else []
+        return _items(index.content) if index and index.is_index else []
 
     def _pages(self, rest: str) -> list[dict[str, Any]]:
         """Return all pages of a list; none if the registry does not have it."""
@@ -184,12 +201,3 @@ def _items(page: Mapping[str, Any]) -> list[dict[str, Any]]:
     if not isinstance(items, list):
         return []
     return [item for item in items if isinstance(item, dict) and "digest" in item]
-
-
-def _check_json(manifest: Manifest, where: str) -> None:
-    try:
-        value = json.loads(manifest.data)
-    except ValueError as error:
-        raise RegistryError(f"{where}: invalid manifest: {error}") from error
-    if not isinstance(value, dict):
-        raise RegistryError(f"{where}: invalid manifest: expected an object, found {type(value).__name__}")

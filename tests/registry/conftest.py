@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from tests.support.keys import key_pair
 from tests.support.local_registry import LocalRepository
 from tests.support.servers import Registry
+from tests.support.signed_image import AMD64, Signed
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -48,3 +50,34 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalRepository:
 def key(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A key pair of cosign's, which is installed where it is missing."""
     return key_pair(tmp_path_factory.mktemp("keys"))
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Iterator[Signed]:
+    """Published and signed, in a registry of its own; beside it a copy of everything as it was then."""
+    folder = tmp_path_factory.mktemp("published")
+    registry = Registry(folder / "now" / "registry")
+    registry.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRYDOCK_CACHE", str(folder / "now" / "cache"))
+        local = LocalRepository(folder / "now", platforms=(AMD64,), salt="signed")
+        found = Signed(registry, local, key, "published")
+    for name in CHANGED:
+        shutil.copytree(folder / "now" / name, folder / "then" / name)
+    yield found
+    registry.stop()
+
+
+CHANGED = ("registry/data", "repository/images", "cache")
+"""What tests change, and what is put back before the next one."""
+
+
+@pytest.fixture
+def signed(once: Signed, monkeypatch: pytest.MonkeyPatch) -> Signed:
+    now = once.registry.folder.parent
+    for name in CHANGED:
+        shutil.rmtree(now / name)
+        shutil.copytree(now.parent / "then" / name, now / name)
+    monkeypatch.setenv("DRYDOCK_CACHE", str(once.local.cache))
+    monkeypatch.setattr(once, "public", once.public)
+    return once

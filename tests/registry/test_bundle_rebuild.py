@@ -22,7 +22,7 @@ from drydock.model.bases import ImageBase
 from drydock.model.locked import Lock, LockedDebianBase, LockedImageBase
 from drydock.oci import layout as oci
 from drydock.oci.reference import parse
-from drydock.publish.push import Repository
+from drydock.publish.repository import Repository
 from drydock.registry.manifests import MANIFEST, Manifest
 from tests.support.cut_off import PROBE, CutOff
 from tests.support.servers import Registry

@@ -14,10 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from drydock.attest import documents, signing
 from drydock.config.access import Access
 from drydock.core.errors import InputError, RegistryError, TagError
 from drydock.oci.reference import parse
-from drydock.publish.push import Published, PublishOptions, Repository, built, publish, push_blobs
+from drydock.publish import bindings
+from drydock.publish.push import Published, PublishOptions, built, publish, push_blobs
+from drydock.publish.repository import Repository
 from drydock.registry import client
 from drydock.registry.manifests import INDEX
 from tests.support.local_registry import VARIANT, LocalRepository
@@ -90,6 +93,75 @@ def test_a_release_never_moves_and_a_channel_does(registry: Registry, local: Loc
     }
     assert there.digest("edge") == second.digest
     assert there.digest(f"{VARIANT}-1.0.0") == first.digest
+
+
+def channel_of(registry: Registry, state: Path, tag: str = "stable") -> bindings.Binding:
+    """Return what the newest document about a channel says."""
+    there = repository(registry, "channels/cpu", state)
+    digest = there.manifests.digest(tag)
+    assert digest
+    found = (bindings.parse(item.data, item.manifest) for item in there.documents(digest, (documents.TAG,)))
+    return max((item for item in found if item.tag == tag), key=lambda item: item.counter)
+
+
+@pytest.mark.attack(
+    what="somebody without our key attaches a document with a larger counter to a channel",
+    before="channels had no counter",
+    after="publish counts on from the document that our key signed",
+)
+def test_a_channel_counts_on_from_what_our_key_signed(
+    registry: Registry, local: LocalRepository, key: Path, tmp_path: Path
+) -> None:
+    where = f"{registry.host}/channels"
+    options = PublishOptions(where, release="1.4.0", channel="stable", key=str(key))
+    first = publish(VARIANT, options, root=local.root)
+    mine = channel_of(registry, tmp_path)
+    assert (mine.repository, mine.image, dict(mine.platforms)) == (f"{where}/cpu", first.digest, first.platforms)
+    assert (mine.release, mine.variant) == ("1.4.0", VARIANT)
+    there = repository(registry, "channels/cpu", tmp_path)
+    manifest = there.manifests.find(first.digest)
+    assert manifest
+    assert mine.channel
+    planted = mine.model_copy(
+        update={"release": "9.0.0", "channel": mine.channel.model_copy(update={"counter": mine.counter + 600})}
+    ).attached()
+    for data in (planted.data, b"{}"):
+        there.refer(manifest, planted.media_type, data, planted.name)
+    publish(VARIANT, options._replace(release="1.4.0"), root=local.root)
+    signed = signing.signed_by(
+        [there.where.at(item.manifest) for item in there.documents(first.digest, (documents.TAG,))],
+        signing.Signer(str(key)),
+    )
+    found = [
+        bindings.parse(item.data, "here")
+        for item in there.documents(first.digest, (documents.TAG,))
+        if there.where.at(item.manifest) in signed
+    ]
+    counters = [item.counter for item in found if item.tag == "stable"]
+    assert len(set(counters)) == 2
+    assert mine.counter < max(counters) < mine.counter + 600
+
+
+def test_an_older_release_does_not_take_a_channel_back(
+    registry: Registry, local: LocalRepository, key: Path, tmp_path: Path
+) -> None:
+    options = PublishOptions(f"{registry.host}/channels/old", release="1.4.0", channel="stable", key=str(key))
+    publish(VARIANT, options, root=local.root)
+    other = LocalRepository(tmp_path / "other", salt="older")
+    os.environ["DRYDOCK_CACHE"] = str(other.cache)
+    older = options._replace(release="1.3.1")
+    with pytest.raises(TagError, match=r"names release 1\.4\.0, cannot move it back to 1\.3\.1"):
+        publish(VARIANT, older, root=other.root)
+    assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest(f"{VARIANT}-1.3.1") is None
+    publish(VARIANT, older._replace(channel=""), root=other.root)
+    back = publish(VARIANT, older._replace(allow_rollback=True), root=other.root)
+    assert repository(registry, "channels/old/cpu", tmp_path).manifests.digest("stable") == back.digest
+
+
+@pytest.mark.parametrize("days", [-1, 36501])
+def test_a_tag_expires_in_a_number_of_days(registry: Registry, local: LocalRepository, days: int) -> None:
+    with pytest.raises(InputError, match=f"--expires {days}: expected a number of days, from 1"):
+        publish(VARIANT, PublishOptions(registry.host, expires=days), root=local.root)
 
 
 def test_what_was_not_built_is_not_published(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:

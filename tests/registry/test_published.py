@@ -2,90 +2,25 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from drydock.attest import bom, documents
 from drydock.attest.signing import Trust
-from drydock.config.access import Access
 from drydock.core.errors import UntrustedError
 from drydock.examine import diff, trust
 from drydock.examine import image as inspection
 from drydock.examine.pulled import open_image
 from drydock.lock import lockfile
 from drydock.model.locked import LockedImage
-from drydock.oci.reference import parse
-from drydock.publish.push import Published, PublishOptions, Repository, publish
-from drydock.registry.manifests import INDEX, fallback_tag, to_manifest
+from drydock.publish.push import PublishOptions, publish
 from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.servers import Registry
+from tests.support.signed_image import AMD64, Signed
 from tests.support.sigstore import ISSUER, Sigstore, token
-
-AMD64 = "linux/amd64"
-
-
-class Signed:
-    """A published, signed image, and the public key."""
-
-    def __init__(self, registry: Registry, local: LocalRepository, key: Path, path: str) -> None:
-        self.registry, self.local, self.public = registry, local, str(key.with_suffix(".pub"))
-        self.where = f"{registry.host}/{path}/cpu"
-        options = PublishOptions(f"{registry.host}/{path}", release="1.0.0", channel="stable", key=str(key))
-        self.done: Published = publish(VARIANT, options, root=local.root)
-        self.repository = Repository(parse(self.where), Access(), state=local.cache / "tests")
-
-    @property
-    def image(self) -> str:
-        return f"{self.where}:{VARIANT}-1.0.0"
-
-    @property
-    def digest(self) -> str:
-        """The one platform's."""
-        return self.done.platforms[AMD64]
-
-    def verify(self, reference: str = "") -> trust.Trusted:
-        options = trust.VerifyOptions(Trust(key=self.public), rebuild=False)
-        return trust.verify_reference(reference or self.image, options, root=self.local.root)
-
-    def documents(self) -> dict[str, Any]:
-        image = open_image(self.image)
-        return {item.media_type: item for item in image.documents(self.digest, documents.FILE_NAMES)}
-
-
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory, key: Path) -> Iterator[Signed]:
-    """Published and signed, in a registry of its own; beside it a copy of everything as it was then."""
-    folder = tmp_path_factory.mktemp("published")
-    registry = Registry(folder / "now" / "registry")
-    registry.start()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("DRYDOCK_CACHE", str(folder / "now" / "cache"))
-        local = LocalRepository(folder / "now", platforms=(AMD64,), salt="signed")
-        found = Signed(registry, local, key, "published")
-    for name in CHANGED:
-        shutil.copytree(folder / "now" / name, folder / "then" / name)
-    yield found
-    registry.stop()
-
-
-CHANGED = ("registry/data", "repository/images", "cache")
-"""What tests change, and what is put back before the next one."""
-
-
-@pytest.fixture
-def signed(once: Signed, monkeypatch: pytest.MonkeyPatch) -> Signed:
-    now = once.registry.folder.parent
-    for name in CHANGED:
-        shutil.rmtree(now / name)
-        shutil.copytree(now.parent / "then" / name, now / name)
-    monkeypatch.setenv("DRYDOCK_CACHE", str(once.local.cache))
-    monkeypatch.setattr(once, "public", once.public)
-    return once
 
 
 def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
@@ -97,11 +32,9 @@ def test_a_signed_image_is_what_it_is_said_to_be(signed: Signed) -> None:
 
 
 def test_publishing_again_attaches_nothing_new_but_signatures(signed: Signed) -> None:
-    before = {item.manifest for item in signed.documents().values()}
+    before = open_image(signed.image).documents(signed.digest, documents.FILE_NAMES)
     publish(VARIANT, PublishOptions(signed.where.rpartition("/")[0], release="1.0.0"), root=signed.local.root)
-    image = open_image(signed.image)
-    assert {item.manifest for item in image.documents(signed.digest, documents.FILE_NAMES)} >= before
-    assert len(image.documents(signed.digest, documents.FILE_NAMES)) == len(before)
+    assert open_image(signed.image).documents(signed.digest, documents.FILE_NAMES) == before
     signed.verify()
 
 
@@ -134,41 +67,32 @@ def test_the_bill_of_materials_is_valid_and_matches_the_lock(signed: Signed) -> 
 # --- what is refused, and why ---------------------------------------------------------------------------------------
 
 
-def refused(signed: Signed, reference: str = "") -> str:
-    with pytest.raises(UntrustedError) as caught:
-        signed.verify(reference)
-    assert caught.value.code == 13
-    return str(caught.value)
-
-
 def test_a_changed_byte_in_a_layer_is_refused(signed: Signed) -> None:
     layer = open_image(signed.image).platforms[AMD64].content["layers"][1]["digest"]
     file = signed.registry.blob_file(layer)
     data = file.read_bytes()
     file.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
-    assert f"{layer}: the registry sent sha256:" in refused(signed)
+    assert f"{layer}: the registry sent sha256:" in signed.refused()
 
 
 def test_a_swapped_tag_is_refused(signed: Signed, tmp_path: Path, key: Path) -> None:
-    other = LocalRepository(tmp_path / "other", platforms=(AMD64,), salt="another")
-    os.environ["DRYDOCK_CACHE"] = str(other.cache)
-    options = PublishOptions(signed.where.rpartition("/")[0], release="1.0.1", key=str(key))
-    later = publish(VARIANT, options, root=other.root)
-    manifest = signed.repository.manifests.find(later.digest)
-    assert manifest
-    signed.repository.manifests.push(manifest, f"{VARIANT}-1.0.0")
-    assert "no release.json binds this tag" in refused(signed)
+    later = signed.next_release(tmp_path, key)
+    signed.move(f"{VARIANT}-1.0.0", later.digest)
+    assert "no tag.json binds the tag cpu-vllm0.32-1.0.0" in signed.refused()
     assert signed.verify(f"{signed.where}:{VARIANT}-1.0.1").digest == later.digest
 
 
+# --- documents and signatures ---------------------------------------------------------------------------------------
+
+
 def test_a_stripped_signature_is_refused(signed: Signed) -> None:
-    _rewrite(signed, lambda item: item.get("artifactType") in documents.FILE_NAMES)
-    assert "no valid signature" in refused(signed)
+    signed.rewrite_referrers(lambda item: item.get("artifactType") in documents.FILE_NAMES)
+    assert "no valid signature" in signed.refused()
 
 
 def test_a_stripped_document_is_refused(signed: Signed) -> None:
-    _rewrite(signed, lambda item: item.get("artifactType") != documents.PROVENANCE)
-    assert "no provenance.json is attached" in refused(signed)
+    signed.rewrite_referrers(lambda item: item.get("artifactType") != documents.PROVENANCE)
+    assert "no provenance.json is attached" in signed.refused()
 
 
 def test_a_forged_provenance_is_refused(signed: Signed) -> None:
@@ -177,7 +101,7 @@ def test_a_forged_provenance_is_refused(signed: Signed) -> None:
     manifest = signed.repository.manifests.find(signed.digest)
     assert manifest
     forged = signed.repository.refer(manifest, documents.PROVENANCE, json.dumps(statement).encode(), "p.json")
-    found = refused(signed)
+    found = signed.refused()
     assert forged.digest in found
     assert "no valid signature" in found
 
@@ -186,7 +110,7 @@ def test_another_key_is_refused(signed: Signed, tmp_path: Path) -> None:
     environment = {**os.environ, "COSIGN_PASSWORD": ""}
     subprocess.run(["cosign", "generate-key-pair"], cwd=tmp_path, env=environment, check=True, capture_output=True)
     signed.public = str(tmp_path / "cosign.pub")
-    assert "no valid signature" in refused(signed)
+    assert "no valid signature" in signed.refused()
 
 
 # --- with an identity -----------------------------------------------------------------------------------------------
@@ -230,14 +154,6 @@ def test_an_identity_signs_and_is_verified_without_the_services(
 def test_without_a_key_it_says_what_was_not_shown(signed: Signed) -> None:
     found = trust.verify_reference(signed.image, trust.VerifyOptions(rebuild=False), root=signed.local.root)
     assert any("signatures: no --key" in line for line in found.not_shown)
-
-
-def _rewrite(signed: Signed, keep: Callable[[dict[str, Any]], bool]) -> None:
-    """Write the list of what refers to the image anew, as somebody with the registry's password could."""
-    there = signed.repository.manifests
-    listed = [item for item in there.referrers(signed.digest) if keep(item)]
-    index = to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
-    there.push(index, fallback_tag(signed.digest))
 
 
 # --- what people read -----------------------------------------------------------------------------------------------

@@ -25,6 +25,7 @@ from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, download
 from drydock.oci.reference import parse
 from drydock.publish import push
+from drydock.publish.repository import Repository
 from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import VARIANT
 from tests.support.loopback import Loopback
@@ -112,10 +113,10 @@ class Publishing:
         self.faults, self.journal = self._proxy.faults, self._proxy.journal
         self._path = f"trial/{number}"
         there = parse(f"{registry.host}/{self._path}")
-        self._there = push.Repository(there, QUICK, state=made.local.cache / "look")
+        self._there = Repository(there, QUICK, state=made.local.cache / "look")
 
     def work(self) -> None:
-        there = push.Repository(parse(f"{self._proxy.host}/{self._path}"), QUICK)
+        there = Repository(parse(f"{self._proxy.host}/{self._path}"), QUICK)
         options = push.PublishOptions("", release="1.0.0")
         push.push(there, self._made.layouts, self._made.image, self._made.documents, options)
 

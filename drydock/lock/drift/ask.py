@@ -22,6 +22,7 @@ from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
+from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
 from drydock.registry.client import Client
 from drydock.registry.manifests import Manifest, Manifests
@@ -158,11 +159,12 @@ class LiveUpstream:
         return Tag(found.digest, tuple(layer["digest"] for layer in self._of(platform, found, manifests)))
 
     def _of(self, platform: str, found: Manifest, manifests: Manifests) -> list[dict[str, Any]]:
-        for item in found.content.get("manifests", ()):
-            if "{os}/{architecture}".format(**item.get("platform", {"os": "", "architecture": ""})) == platform:
-                inner = manifests.find(item["digest"])
-                return list(inner.content.get("layers", ())) if inner else []
-        return list(found.content.get("layers", ()))
+        if not found.is_index:
+            return list(found.content["layers"])
+        for name, item in strict.entries(found.content, f"{manifests.client.where}: {found.digest}"):
+            if name == platform:
+                return list(manifests.listed(item).content["layers"])
+        return []
 
     def _manifests(self, where: Reference) -> Manifests:
         access = indexes.access(indexes.read_indexes(self._env), self._env)

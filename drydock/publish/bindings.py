@@ -1,0 +1,179 @@
+"""tag.json: the document that binds a tag to an image. Signed, it shows who set the tag, where, and when. IO.
+
+It names all that could be mixed up: repository, tag, variant, image and platforms. For a channel it also carries a
+counter, which only grows, and a time: so `verify` notices a channel that was moved back, or that no longer moves. These
+are the promises of The Update Framework (specification 1.0, "timestamp role") for one file.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Literal, NamedTuple, Self
+
+from packaging.version import Version
+from pydantic import Field, StringConstraints, ValidationError, model_validator
+
+from drydock.attest import documents, signing
+from drydock.core.console import log
+from drydock.core.errors import TagError, UntrustedError
+from drydock.core.files import dumps
+from drydock.model.record import Digest, Identifier, Platform, Record, dump
+from drydock.oci.reference import TAG
+from drydock.publish import tags
+from drydock.publish.repository import PublishedTag, Repository
+
+DAY = 86400
+"""Seconds."""
+CLOCK_SKEW = 3600
+"""Seconds by which the clocks of two machines may differ."""
+CANDIDATES = 20
+"""Documents about one tag whose signature is checked before a publish: anyone may attach more."""
+
+Seconds = Annotated[int, Field(ge=0, lt=1 << 53)]
+
+
+class Channel(Record):
+    """What a binding says about a tag that moves."""
+
+    name: Annotated[str, StringConstraints(pattern=rf"^{tags.CHANNEL.pattern}$")]
+    counter: Seconds
+    """Larger than any before: the one before plus 1, and at least the time, so that it needs no other memory."""
+    signed: Seconds
+    """Time of the publish, Unix seconds."""
+
+
+class Binding(Record):
+    """A tag and what it names. `release` is empty if the image was published to a channel only."""
+
+    schema_: Literal[1] = Field(alias="schema")
+    repository: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9\[][A-Za-z0-9.:_/\[\]-]*$", max_length=512)]
+    """HOST/REPOSITORY."""
+    tag: Annotated[str, StringConstraints(pattern=rf"^{TAG.pattern}$")]
+    variant: Identifier
+    image: Digest
+    """The digest that the tag names: an index, or the only platform's manifest."""
+    platforms: Annotated[Mapping[Platform, Digest], Field(min_length=1)]
+    release: Annotated[str, StringConstraints(pattern=rf"^(?:{tags.VERSION.pattern})?$")]
+    channel: Channel | None
+    expires: Seconds | None
+    """Time after which `verify` refuses the tag, Unix seconds; null for never."""
+
+    @model_validator(mode="after")
+    def _tag_agrees(self) -> Self:
+        """Refuse a tag that is not the variant's: the grammar of tags.py says which tags it can have."""
+        if self.channel:
+            expected = {f"{self.variant}-{self.channel.name}", self.channel.name}
+        else:
+            expected = {f"{self.variant}-{self.release}"}
+        if self.tag not in expected:
+            raise ValueError(f"the tag is {self.tag!r}, expected {' or '.join(sorted(expected))}")
+        return self
+
+    @property
+    def counter(self) -> int:
+        """Return the channel's counter; 0 for a release, whose tag never moves."""
+        return self.channel.counter if self.channel else 0
+
+    def attached(self) -> documents.Attached:
+        """Return it as a document to attach."""
+        return documents.Attached(documents.TAG, dumps(dump(self)).encode())
+
+
+class Subject(NamedTuple):
+    """What a tag is bound to."""
+
+    repository: str
+    variant: str
+    image: str
+    platforms: Mapping[str, str]
+
+
+class Terms(NamedTuple):
+    """How it is bound, as the options of `publish` say."""
+
+    release: str = ""
+    expires: int = 0
+    """Days; 0 for never."""
+    allow_rollback: bool = False
+
+
+def parse(data: bytes | str, where: str) -> Binding:
+    """Parse tag.json. Raises UntrustedError with every wrong field."""
+    try:
+        return Binding.model_validate_json(data, strict=True)
+    except ValidationError as error:
+        raise UntrustedError(*sentences(error, f"{where}: tag.json")) from error
+
+
+def sentences(error: ValidationError, where: str) -> list[str]:
+    """Return what is wrong with a document, key by key; keys that someone else chose are shown escaped."""
+    paths = (ascii(".".join(map(str, item["loc"])))[1:-1] for item in error.errors())
+    return [f"{where}: {path}: {item['msg']}" for path, item in zip(paths, error.errors(), strict=True)]
+
+
+def bind(subject: Subject, tag: str, terms: Terms, earlier: Mapping[str, Binding], now: float | None = None) -> Binding:
+    """Return the document that binds a tag; `earlier` is what channels name now, by tag.
+
+    Raises TagError if the channel would go back to an older release and this is not allowed.
+    """
+    seconds = int(time.time() if now is None else now)
+    channel = None
+    if not tags.is_release(tag):
+        last = earlier.get(tag)
+        _refuse_older(tag, terms, last)
+        counter = max(seconds, last.counter + 1 if last else 0)
+        channel = Channel(name=tag.removeprefix(f"{subject.variant}-"), counter=counter, signed=seconds)
+    return Binding(
+        schema_=1,
+        repository=subject.repository,
+        tag=tag,
+        variant=subject.variant,
+        image=subject.image,
+        platforms=subject.platforms,
+        release=terms.release,
+        channel=channel,
+        expires=seconds + terms.expires * DAY if terms.expires else None,
+    )
+
+
+def channels(
+    repository: Repository, planned: Iterable[PublishedTag], signer: signing.Signer | None
+) -> dict[str, Binding]:
+    """Return what the channels among these tags name now, by tag, as this signer's key has signed it.
+
+    Without a key no one can tell who signed: then the document with the highest counter that a clock explains counts.
+    Raises RegistryError or UntrustedError.
+    """
+    moving = [item for item in planned if item.was and not tags.is_release(item.tag)]
+    found = ((item.tag, _current(repository, item, signer)) for item in moving)
+    return {tag: binding for tag, binding in found if binding}
+
+
+def _current(repository: Repository, item: PublishedTag, signer: signing.Signer | None) -> Binding | None:
+    candidates = []
+    for document in repository.documents(item.was or "", (documents.TAG,)):
+        try:
+            binding = parse(document.data, f"{repository.where}: {document.manifest}")
+        except UntrustedError as error:
+            log(f"ignoring a document that is not valid: {error.problems[0]}")
+            continue
+        right = (binding.tag, binding.repository, binding.image) == (item.tag, str(repository.where), item.was)
+        if right and binding.counter <= time.time() + CLOCK_SKEW:
+            candidates.append((binding, repository.where.at(document.manifest)))
+    candidates.sort(key=lambda pair: pair[0].counter, reverse=True)
+    key = signer if signer and signer.key else None
+    return next(
+        (found for found, where in candidates[:CANDIDATES] if key is None or signing.signed_by([where], key)), None
+    )
+
+
+def _refuse_older(tag: str, terms: Terms, last: Binding | None) -> None:
+    """Raise TagError if a channel would go back to an older release."""
+    if terms.allow_rollback or not (last and last.release and terms.release):
+        return
+    if Version(terms.release) < Version(last.release):
+        raise TagError(
+            f"{tag}: the channel names release {last.release}, cannot move it back to {terms.release}",
+            hint="publish without --channel; or with --allow-rollback, to take the newer release back",
+        )

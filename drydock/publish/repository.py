@@ -1,0 +1,153 @@
+"""A repository in a registry: what is pushed to it, its tags, and the documents attached to its images. IO."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from drydock.config.access import Access
+from drydock.core.errors import TagError, UntrustedError
+from drydock.core.files import disk_full, exclusive, write_atomically
+from drydock.core.paths import cache_home
+from drydock.model.record import Record
+from drydock.oci.reference import Reference
+from drydock.publish import tags
+from drydock.registry.blobs import Blobs, Pushed
+from drydock.registry.client import Client
+from drydock.registry.manifests import EMPTY, MANIFEST, Manifest, Manifests, to_manifest
+
+
+class PublishedTag(Record):
+    """The result for one tag."""
+
+    tag: str
+    was: str | None
+    """The digest that the tag named before; null if the tag is new."""
+    moves: bool
+    """Whether the tag is set or moved; false if it already names the image."""
+
+
+class Referrer(NamedTuple):
+    """A document attached to an image."""
+
+    media_type: str
+    data: bytes
+    manifest: str
+    """Digest of the artifact that contains the document: signatures sign this digest."""
+
+    def json(self) -> Any:
+        """Return the parsed document. Raises UntrustedError if it is not JSON."""
+        try:
+            return json.loads(self.data)
+        except ValueError as error:
+            raise UntrustedError(f"{self.manifest} ({self.media_type}): invalid JSON: {error}") from error
+
+
+class Repository:
+    """A repository in a registry, and the local state of pushes to that registry."""
+
+    def __init__(self, where: Reference, access: Access, *, insecure: bool = False, state: Path | None = None) -> None:
+        folder = (state or cache_home()) / "uploads"
+        self.where = where
+        self.client = Client(where, access, insecure=insecure)
+        self.blobs = Blobs(self.client, folder)
+        self.manifests = Manifests(self.client, folder)
+        self._known = folder / where.host.replace(":", "_") / "blobs"
+        self._lock = folder / where.host.replace(":", "_") / where.repository / "tags.lock"
+
+    def push_blob(self, path: Path, digest: str) -> Pushed:
+        """Push a blob; mount it if another repository of the registry is known to have it."""
+        known = self._known / digest.replace(":", "-")
+        mount_from = known.read_text() if known.is_file() else ""
+        pushed = self.blobs.push(path, digest, mount_from)
+        write_atomically(known, self.where.repository)
+        return pushed
+
+    def refer(self, subject: Manifest, media_type: str, data: bytes, name: str) -> Manifest:
+        """Attach a document to a manifest, as an OCI artifact, and return the artifact's manifest."""
+        contents = {blob: self._push_bytes(blob) for blob in (b"{}", data)}
+        layer = {"mediaType": media_type, "annotations": {"org.opencontainers.image.title": name}, **contents[data]}
+        artifact = to_manifest(
+            {
+                "schemaVersion": 2,
+                "mediaType": MANIFEST,
+                "artifactType": media_type,
+                "config": {"mediaType": EMPTY, **contents[b"{}"]},
+                "layers": [layer],
+                "subject": subject.descriptor(),
+                "annotations": {"org.opencontainers.image.title": name},
+            }
+        )
+        self.manifests.refer(artifact)
+        return artifact
+
+    def _push_bytes(self, data: bytes) -> dict[str, Any]:
+        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        folder = Path(tempfile.gettempdir())
+        with disk_full(folder), tempfile.NamedTemporaryFile(prefix="drydock-blob-", dir=folder) as file:
+            file.write(data)
+            file.flush()
+            self.blobs.push(Path(file.name), digest)
+        return {"digest": digest, "size": len(data)}
+
+    def tag(self, manifest: Manifest, tag: str) -> PublishedTag:
+        """Set a tag, and return the result; runs on one machine take turns.
+
+        Raises TagError if it is a release tag that names another digest, before or after it is set: another machine may
+        publish at the same time.
+        """
+        with exclusive(self._lock):
+            planned = self.plan_tag(manifest.digest, tag)
+            if planned.moves:
+                self.manifests.push(manifest, tag)
+                found = self.manifests.digest(tag)
+                if found != manifest.digest and tags.is_release(tag):
+                    raise _release_exists(self.where.tagged(tag), found, manifest.digest)
+        return planned
+
+    def plan_tag(self, digest: str, tag: str) -> PublishedTag:
+        """Return what setting a tag would do. Raises TagError if it is a release tag that names another digest."""
+        was = self.manifests.digest(tag)
+        if was and was != digest and tags.is_release(tag):
+            raise _release_exists(self.where.tagged(tag), was, digest)
+        return PublishedTag(tag=tag, was=was, moves=was != digest)
+
+    def documents(self, digest: str, types: Collection[str]) -> tuple[Referrer, ...]:
+        """Return the documents of these artifact types attached to a digest. Raises RegistryError or UntrustedError."""
+        found = [item for item in self.manifests.referrers(digest) if self.artifact_type(item) in types]
+        return tuple(self._document(digest, str(item["digest"])) for item in found)
+
+    def artifact_type(self, item: Mapping[str, Any]) -> str:
+        """Return the artifact type of an entry in the list of referrers.
+
+        For registries without the referrers API, cosign writes the type of the empty config into the list. The type is
+        then read from the artifact itself.
+        """
+        listed = str(item.get("artifactType") or EMPTY)
+        if listed != EMPTY:
+            return listed
+        manifest = self.manifests.find(str(item["digest"]))
+        return str(manifest.content.get("artifactType", "")) if manifest else ""
+
+    def _document(self, subject: str, digest: str) -> Referrer:
+        manifest = self.manifests.find(digest)
+        if manifest is None:
+            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but the registry does not have it")
+        content = manifest.content
+        if content.get("subject", {}).get("digest") != subject:
+            raise UntrustedError(f"{self.where}: {digest} is listed as a referrer, but its subject is another digest")
+        if manifest.is_index or len(content["layers"]) != 1:
+            raise UntrustedError(f"{self.where}: {digest}: expected an artifact with one document")
+        data = b"".join(self.blobs.pull(content["layers"][0]["digest"]))
+        return Referrer(str(content.get("artifactType", "")), data, digest)
+
+
+def _release_exists(tag: Reference, was: str | None, digest: str) -> TagError:
+    return TagError(
+        f"{tag}: the release tag already names {was}, cannot move it to {digest}",
+        hint="publish under another --release, or under a --channel, which can move",
+    )

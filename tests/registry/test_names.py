@@ -1,0 +1,177 @@
+"""Images of ours under names that they were not published under."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+
+from drydock.attest import documents, signing
+from drydock.attest.signing import Trust
+from drydock.core.errors import RegistryError, UntrustedError
+from drydock.examine import trust
+from drydock.oci.reference import parse
+from drydock.publish import bindings
+from drydock.publish.bindings import DAY
+from drydock.publish.push import PublishOptions, publish
+from drydock.registry.manifests import INDEX, to_manifest
+from tests.support.local_registry import VARIANT
+from tests.support.signed_image import Signed
+
+
+def test_a_channel_is_what_was_published_to_it(signed: Signed, tmp_path: Path, key: Path) -> None:
+    for tag in ("stable", f"{VARIANT}-stable"):
+        found = signed.verify(f"{signed.where}:{tag}")
+        assert f"tag {tag} was published with this digest" in found.shown
+        assert f"repository {signed.where} is where it was published" in found.shown
+        assert f"age: tag {tag} never expires; --max-age DAYS limits its age" in found.not_shown
+    later = signed.next_release(tmp_path, key)
+    assert signed.verify(f"{signed.where}:stable").digest == later.digest
+
+
+@pytest.mark.attack(
+    what="the CPU image is put under a channel of a CUDA variant",
+    before="verified: a channel may move",
+    after="refused: a signed document names the tags of each image",
+)
+def test_an_image_under_another_variants_tag_is_refused(signed: Signed) -> None:
+    for tag in ("cuda12.8-vllm0.32-stable", "cuda12.8-vllm0.32-1.0.0"):
+        signed.move(tag, signed.done.digest)
+        assert f"no tag.json binds the tag {tag}" in signed.refused(f"{signed.where}:{tag}")
+
+
+@pytest.mark.attack(
+    what="a tag that nobody published is set to a signed image, such as latest, which a name without a tag means",
+    before="verified: it is not a release tag, so it may move",
+    after="refused",
+)
+def test_a_tag_that_was_never_published_is_refused(signed: Signed) -> None:
+    signed.move("latest", signed.done.digest)
+    for reference in (f"{signed.where}:latest", signed.where):
+        assert "no tag.json binds the tag latest" in signed.refused(reference)
+    with pytest.raises(UntrustedError, match=r"no tag\.json binds the tag latest"):
+        trust.verify_reference(signed.where, trust.VerifyOptions(rebuild=False), root=signed.local.root)
+    assert signed.verify(f"{signed.where}@{signed.done.digest}").digest == signed.done.digest
+
+
+@pytest.mark.attack(
+    what="a signed image is copied to another repository with its tags and signatures",
+    before="verified there too",
+    after="refused, unless --mirror-of names the repository it was published to",
+)
+def test_a_copy_in_another_repository_is_refused(signed: Signed) -> None:
+    repositories = signed.registry.folder / "data" / "docker" / "registry" / "v2" / "repositories"
+    shutil.copytree(repositories / "published" / "cpu", repositories / "elsewhere" / "cpu")
+    copy = f"{signed.registry.host}/elsewhere/cpu"
+    for name in (f":{VARIANT}-1.0.0", ":stable", f"@{signed.done.digest}"):
+        assert f"verify with --mirror-of {signed.where}" in signed.refused(f"{copy}{name}")
+        options = trust.VerifyOptions(Trust(key=signed.public), rebuild=False, mirror_of=signed.where)
+        found = trust.verify_reference(f"{copy}{name}", options, root=signed.local.root)
+        assert found.digest == signed.done.digest
+
+
+@pytest.mark.attack(
+    what="a channel is moved back to an older release of ours, which is signed",
+    before="verified: a channel may move",
+    after="refused by each machine that has verified the newer one",
+)
+def test_a_channel_that_was_moved_back_is_refused(
+    signed: Signed, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = signed.next_release(tmp_path, key)
+    channel = f"{signed.where}:stable"
+    assert signed.verify(channel).digest == later.digest
+    signed.move("stable", signed.done.digest)
+    assert "the channel was moved back" in signed.refused(channel)
+    assert signed.verify(f"{signed.where}@{signed.done.digest}").digest == signed.done.digest
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "a machine that has verified nothing"))
+    assert signed.verify(channel).digest == signed.done.digest
+
+
+@pytest.mark.attack(
+    what="a registry hides that a channel or a release was replaced, and serves the old one for ever",
+    before="verified for ever",
+    after="refused when it expires (publish --expires) or is too old (verify --max-age)",
+)
+def test_a_frozen_channel_and_an_expired_release_are_refused(
+    signed: Signed, tmp_path: Path, key: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    signed.next_release(tmp_path, key, expires=30)
+    options = trust.VerifyOptions(Trust(key=signed.public), rebuild=False, max_age=10)
+    channel, release = f"{signed.where}:stable", f"{signed.where}:{VARIANT}-1.0.1"
+    assert not trust.verify_reference(channel, options, root=signed.local.root).not_shown[1:]
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 11 * DAY)
+    with pytest.raises(UntrustedError, match="more than 10 days ago"):
+        trust.verify_reference(channel, options, root=signed.local.root)
+    signed.verify(channel)
+    signed.verify(release)
+    monkeypatch.setattr(time, "time", lambda: real() + 31 * DAY)
+    for reference in (channel, release):
+        assert "expired on" in signed.refused(reference)
+    signed.verify()
+
+
+def test_a_tag_document_of_somebody_else_is_refused(signed: Signed) -> None:
+    manifest = signed.repository.manifests.find(signed.done.digest)
+    assert manifest
+    subject = bindings.Subject(signed.where, VARIANT, signed.done.digest, signed.done.platforms)
+    forged = bindings.bind(subject, "latest", bindings.Terms(), {}).attached()
+    artifact = signed.repository.refer(manifest, forged.media_type, forged.data, forged.name)
+    signed.move("latest", signed.done.digest)
+    found = signed.refused(f"{signed.where}:latest")
+    assert artifact.digest in found
+    assert "no valid signature" in found
+
+
+def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(signed: Signed, key: Path) -> None:
+    signed.rewrite_referrers(lambda item: item.get("artifactType") != documents.TAG)
+    manifest = signed.repository.manifests.find(signed.done.digest)
+    assert manifest
+    fields = {"schema": 1, "image": signed.done.digest, "repository": "published/cpu", "tag": f"{VARIANT}-1.0.0"}
+    artifact = signed.repository.refer(manifest, documents.RELEASE, json.dumps(fields).encode(), "release.json")
+    signing.sign([parse(signed.where).at(artifact.digest)], signing.Signer(str(key)))
+    assert signed.verify().digest == signed.done.digest
+    assert "published before channels were signed" in signed.refused(f"{signed.where}:stable")
+    publish(
+        VARIANT, PublishOptions(signed.where.rpartition("/")[0], channel="stable", key=str(key)), root=signed.local.root
+    )
+    assert signed.verify(f"{signed.where}:stable").digest == signed.done.digest
+
+
+@pytest.mark.attack(
+    what="an index lists another image before ours for the same platform",
+    before="verified without a key: the last image of a platform was checked, clients pull the first",
+    after="refused",
+)
+def test_an_index_with_two_images_for_a_platform_is_refused(signed: Signed, tmp_path: Path, key: Path) -> None:
+    other = signed.next_release(tmp_path, key)
+    first, second = (signed.repository.manifests.find(digest) for digest in (other.digest, signed.done.digest))
+    assert first
+    assert second
+    amd64 = {"os": "linux", "architecture": "amd64"}
+
+    def pushed(*platforms: dict[str, str]) -> str:
+        entries = [
+            {**item.descriptor(), "platform": platform}
+            for item, platform in zip((first, second), platforms, strict=True)
+        ]
+        index = to_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": entries})
+        signed.repository.manifests.push(index, "index")
+        return f"{signed.where}@{index.digest}"
+
+    options = trust.VerifyOptions(rebuild=False)
+    for platforms, error, problem in (
+        ((amd64, amd64), RegistryError, "several entries for linux/amd64"),
+        (
+            (amd64 | {"architecture": "arm64"}, amd64),
+            UntrustedError,
+            "the index says linux/arm64, the image is for lin",
+        ),
+        ((dict.fromkeys(amd64, "unknown"), amd64), UntrustedError, "the index has entries for no platform"),
+    ):
+        with pytest.raises(error, match=problem):
+            trust.verify_reference(pushed(*platforms), options, root=signed.local.root)
