@@ -33,6 +33,8 @@ KEPT = (
 """Files whose text is kept in memory."""
 LONGEST = 4 << 20
 """Maximum size in bytes of a text that is kept."""
+LONGEST_LINE = 8192
+"""Characters of a line of RECORD; a longer one names no path that Linux can have."""
 GENERATED = ("etc/", "var/", "run/", "cache/", "tmp/", "root/", "usr/share/info/", "usr/share/mime/", "usr/local/")
 """Folders in which maintainer scripts and the build generate files that belong to no package."""
 OWN = ("opt/drydock/", "opt/venv/bin/", "opt/venv/pyvenv.cfg", "opt/venv/lib64")
@@ -202,7 +204,8 @@ def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
 def _record(info: str, text: str) -> list[str]:
     """Return the paths that a RECORD lists, relative to the root of the file system."""
     site = posixpath.dirname(info)
-    return [posixpath.normpath(posixpath.join(site, row[0])) for row in csv.reader(text.splitlines()) if row]
+    rows = csv.reader(line for line in text.splitlines() if len(line) <= LONGEST_LINE)
+    return [posixpath.normpath(posixpath.join(site, row[0])) for row in rows if row]
 
 
 def _distribution(info: str) -> str:

@@ -29,7 +29,7 @@ from drydock.bundle.contents import (
 from drydock.bundle.inputs import Gathered, gather
 from drydock.config import matrix
 from drydock.core.errors import InputError
-from drydock.core.files import disk_full, dumps
+from drydock.core.files import disk_full, dumps, make_folder
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs.store import Store, default_store
 from drydock.model.locked import LockedImageBase
@@ -81,7 +81,7 @@ def create(targets: Sequence[str], output: Path, *, key: str = "", root: Path = 
     chosen = {variant.id: variant for variant in (matrix.find(variants, target) for target in targets)}
     layouts = {name: push.built(variant, root) for name, variant in sorted(chosen.items())}
     temporary = default_store().home / "tmp"  # gigabytes: /tmp may be in memory
-    temporary.mkdir(parents=True, exist_ok=True)
+    make_folder(temporary)
     with disk_full(cache_home()), tempfile.TemporaryDirectory(prefix="drydock-bundle-", dir=temporary) as folder:
         parts = [_part(layout, Path(folder)) for found in layouts.values() for layout in found]
         entries, blobs = _assemble(parts, layouts, root)

@@ -35,6 +35,7 @@ from drydock.core.errors import (
     nearest,
 )
 from drydock.core.paths import ROOT, cache_home
+from drydock.core.tar import members, open_tar
 from drydock.engine import daemon
 from drydock.inputs import fetch, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
@@ -327,8 +328,8 @@ class _Loading:
         stream = _Stream(self.archive.chunks(item["digest"]))
         with whole_folder(self._tree(item)) as folder:
             try:
-                with tarfile.open(fileobj=cast("IO[bytes]", stream), mode="r|") as tar:
-                    tar.extractall(folder, filter="data")
+                with open_tar(cast("IO[bytes]", stream), "r|") as tar:
+                    tar.extractall(folder, members=members(tar), filter="data")
             except tarfile.TarError as error:
                 raise FetchError(f"{self.archive.path}: {item['annotations'][TITLE]}: {error}") from error
             stream.drain()  # the digest is checked when the last byte is read

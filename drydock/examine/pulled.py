@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.errors import RegistryError, UntrustedError
+from drydock.core.files import loads, parse_json
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci.reference import Reference, parse
@@ -27,7 +27,7 @@ class Referrer(NamedTuple):
     def json(self) -> Any:
         """Return the parsed document. Raises UntrustedError if it is not JSON."""
         try:
-            return json.loads(self.data)
+            return loads(self.data)
         except ValueError as error:
             raise UntrustedError(f"{self.manifest} ({self.media_type}): invalid JSON: {error}") from error
 
@@ -49,8 +49,8 @@ class Image(NamedTuple):
 
     def config(self, platform: str) -> dict[str, Any]:
         """Return a platform's image configuration."""
-        value: dict[str, Any] = json.loads(self.bytes(self.platforms[platform].content["config"]["digest"]))
-        return value
+        digest = self.platforms[platform].content["config"]["digest"]
+        return parse_json(self.bytes(digest), f"{self.where}: {digest}", RegistryError)
 
     def bytes(self, digest: str) -> bytes:
         """Return a small blob's bytes."""
@@ -61,8 +61,16 @@ class Image(NamedTuple):
         sha256 = digest.removeprefix("sha256:")
         store = default_store()
         if not store.has(sha256):
-            store.add(self.repository.blobs.pull(digest), sha256, digest)
+            store.add(self.repository.blobs.pull(digest, self._size(digest)), sha256, digest)
         return store.path(sha256)
+
+    def _size(self, digest: str) -> int:
+        """Return a layer's size as a manifest of the image names it. Raises RegistryError."""
+        layers = (layer for manifest in self.platforms.values() for layer in manifest.content.get("layers", ()))
+        size = next((layer.get("size") for layer in layers if layer["digest"] == digest), None)
+        if not isinstance(size, int):
+            raise RegistryError(f"{self.where}: {digest}: no manifest names the size of this layer")
+        return size
 
     def documents(self, digest: str, types: Collection[str]) -> tuple[Referrer, ...]:
         """Return the documents of these artifact types attached to a digest. Raises RegistryError or UntrustedError."""
@@ -115,7 +123,8 @@ def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Ma
             f"{repository.where}: {manifest.digest}: expected an image or an index, found {manifest.media_type}"
         )
     if "manifests" not in content:
-        config = json.loads(b"".join(repository.blobs.pull(content["config"]["digest"])))
+        digest = content["config"]["digest"]
+        config = parse_json(b"".join(repository.blobs.pull(digest)), f"{repository.where}: {digest}", RegistryError)
         return [(f"{config['os']}/{config['architecture']}", manifest)]
     found = []
     for item in content["manifests"]:

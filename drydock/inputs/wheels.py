@@ -23,6 +23,7 @@ from packaging.utils import canonicalize_name, parse_wheel_filename
 
 from drydock.config.access import Access
 from drydock.core.errors import GoneError, InputError
+from drydock.core.files import read_bounded
 from drydock.inputs.indexes import Indexes, access, read_indexes, single, uv_environment
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, ask_sizes, download
@@ -43,6 +44,8 @@ UV_NEWEST_GLIBC = 40
 """The newest glibc that uv's --python-platform accepts."""
 UV_MACHINES = ("x86_64", "aarch64")
 
+LARGEST_PYLOCK = 64 << 20
+"""Bytes of what uv resolved: names and links of every file of an index are in it."""
 INDEX_HINT = (
     "add an index or a folder that has it to pip's configuration "
     "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
@@ -292,7 +295,7 @@ def _compile(
         if result.returncode:
             message = re.sub(r"//[^/\s@]+@", "//", result.stderr).strip()  # without passwords
             raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
-        return parse_pylock(output.read_text())
+        return parse_pylock(read_bounded(output, LARGEST_PYLOCK).decode())
 
 
 def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:

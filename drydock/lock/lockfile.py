@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from drydock.core.console import log
 from drydock.core.errors import StaleError
-from drydock.core.files import checksum, dumps, exclusive, write_atomically
+from drydock.core.files import checksum, dumps, exclusive, loads, write_atomically
 from drydock.core.paths import cache_home
 from drydock.inputs import supplied
 from drydock.lock import pin as pinning
@@ -50,12 +50,12 @@ def read_lock(path: Path) -> Lock:
 def parse_lock(text: str, name: str) -> Lock:
     """Parse a lock's text; errors refer to it as `name`. Raises StaleError."""
     try:
-        data = json.loads(text, object_pairs_hook=_unique)
+        data = loads(text, object_pairs_hook=_unique)
     except json.JSONDecodeError as error:
         raise StaleError(
             f"{name}:{error.lineno}:{error.colno}: invalid JSON: {error.msg}", hint=_restore(name)
         ) from error
-    except (KeyError, RecursionError) as error:
+    except (KeyError, ValueError) as error:
         raise StaleError(f"{name}: invalid lock: {error}", hint=_restore(name)) from error
     try:
         lock = Lock.model_validate(data)

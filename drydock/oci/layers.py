@@ -12,6 +12,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from drydock.core.errors import UntrustedError
+from drydock.core.tar import members, open_tar
 from drydock.oci.diff import decompressed
 
 WHITEOUT = ".wh."
@@ -46,16 +48,22 @@ Item = TypeVar("Item", bound=HasLayer)
 
 
 def entries(manifest: Mapping[str, Any], blob: Callable[[str], Path]) -> Iterator[Entry]:
-    """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest."""
+    """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest.
+
+    Raises UntrustedError for a layer that is damaged, or larger than any image.
+    """
     for number, descriptor in enumerate(manifest["layers"]):
-        with (
-            closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
-            tarfile.open(fileobj=stream, mode="r|") as archive,
-        ):
-            for info in archive:
-                path = posixpath.normpath(info.name).lstrip("/")
-                content = archive.extractfile(info) if info.isreg() else None
-                yield Entry(number, "" if path == "." else path, info, content)
+        try:
+            with (
+                closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
+                open_tar(stream, "r|") as archive,
+            ):
+                for info in members(archive):
+                    path = posixpath.normpath(info.name).lstrip("/")
+                    content = archive.extractfile(info) if info.isreg() else None
+                    yield Entry(number, "" if path == "." else path, info, content)
+        except tarfile.TarError as error:
+            raise UntrustedError(f"layer {descriptor['digest']}: invalid: {error}") from error
 
 
 def hide(below: dict[str, Item], whiteout: Entry) -> None:

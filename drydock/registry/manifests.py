@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +17,8 @@ from urllib.parse import urljoin
 import requests
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import compact, exclusive
+from drydock.core.files import compact, exclusive, loads
+from drydock.oci.reference import DIGEST
 from drydock.registry.client import Client, HttpRequest, RefusedError, TransientRequestError
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -25,8 +26,10 @@ INDEX = "application/vnd.oci.image.index.v1+json"
 EMPTY = "application/vnd.oci.empty.v1+json"
 DOCKER = "application/vnd.docker.distribution.manifest"
 ACCEPTED = f"{MANIFEST}, {INDEX}, {DOCKER}.v2+json, {DOCKER}.list.v2+json"
-LARGEST = 4 << 20
-"""Bytes: the manifest size that the specification requires every registry to accept."""
+LARGEST_LIST = 64 << 20
+"""Bytes of all pages of a list."""
+MOST_PAGES = 1000
+"""Pages of a list; each has up to a thousand tags or referrers."""
 PUT_ATTEMPTS = 4
 """Attempts to put a manifest before a refusal is final."""
 REFERRER_ATTEMPTS = 6
@@ -47,7 +50,7 @@ class Manifest(NamedTuple):
     @property
     def content(self) -> dict[str, Any]:
         """Return the parsed content."""
-        value: dict[str, Any] = json.loads(self.data)
+        value: dict[str, Any] = loads(self.data)
         return value
 
     def descriptor(self) -> dict[str, Any]:
@@ -73,8 +76,6 @@ class Manifests:
         response = self.client.request(request, (200, 404))
         if response.status_code == requests.codes.not_found:
             return None
-        if len(response.content) > LARGEST:
-            raise RegistryError(f"{self.client.where}: {name}: the manifest is larger than {LARGEST} bytes")
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
         manifest = Manifest(response.content, media_type or MANIFEST)
         if name.startswith("sha256:") and manifest.digest != name:
@@ -118,7 +119,8 @@ class Manifests:
 
     def tags(self) -> tuple[str, ...]:
         """Return the repository's tags, sorted; none if the repository does not exist."""
-        return tuple(sorted(str(tag) for page in self._pages("tags/list?n=1000") for tag in page.get("tags") or ()))
+        lists = (page.get("tags") for page in self._pages("tags/list?n=1000"))
+        return tuple(sorted(str(tag) for tags in lists if isinstance(tags, list) for tag in tags))
 
     # --- referrers --------------------------------------------------------------------------------------------------
 
@@ -152,20 +154,26 @@ class Manifests:
         return _items(index.content) if index and index.media_type == INDEX else []
 
     def _pages(self, rest: str) -> list[dict[str, Any]]:
-        """Return all pages of a list; none if the registry does not have it."""
+        """Return all pages of a list; none if the registry does not have it. Raises RegistryError for endless lists."""
         pages: list[dict[str, Any]] = []
-        url = self.client.path(rest)
-        while url:
+        url, size, end = self.client.path(rest), 0, time.monotonic() + self.client.access.patience
+        for _ in range(MOST_PAGES):
             response = self.client.request(
                 HttpRequest("GET", url, headers={"Accept": f"{INDEX}, application/json"}), (200, 404)
             )
             if response.status_code == requests.codes.not_found:
                 return pages
             with contextlib.suppress(ValueError):
-                pages.append(response.json())
+                page = loads(response.content)
+                pages += [page] if isinstance(page, dict) else []
+            size += len(response.content)
             following = response.links.get("next", {}).get("url", "")
-            url = self.client.absolute(urljoin(url, following), url) if following else ""
-        return pages
+            if not following:
+                return pages
+            url = self.client.absolute(urljoin(url, following), url)
+            if size > LARGEST_LIST or time.monotonic() > end:
+                break
+        raise RegistryError(f"{self.client.where}: the list {rest.partition('?')[0]} does not end")
 
 
 def fallback_tag(digest: str) -> str:
@@ -183,12 +191,12 @@ def _items(page: Mapping[str, Any]) -> list[dict[str, Any]]:
     items = page.get("manifests")
     if not isinstance(items, list):
         return []
-    return [item for item in items if isinstance(item, dict) and "digest" in item]
+    return [item for item in items if isinstance(item, dict) and DIGEST.fullmatch(str(item.get("digest")))]
 
 
 def _check_json(manifest: Manifest, where: str) -> None:
     try:
-        value = json.loads(manifest.data)
+        value = loads(manifest.data)
     except ValueError as error:
         raise RegistryError(f"{where}: invalid manifest: {error}") from error
     if not isinstance(value, dict):
