@@ -124,7 +124,7 @@ def read_bounded(path: Path, limit: int) -> bytes:
     with open_regular(path) as file:
         data = file.read(limit + 1)
     if len(data) > limit:
-        raise OSError(errno.EFBIG, f"larger than {limit} bytes", str(path))
+        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
     return data
 
 

@@ -11,7 +11,7 @@ and leaves no cycles worth collecting: with Python's default of 700, the collect
 
 
 NOT_FOR_OTHERS = 0o002
-"""Bits that no file or folder gets, whatever the umask: also git and buildx, which drydock starts, write to its cache."""
+"""Bits that no file or folder gets, whatever the umask. git and buildx, which drydock starts, inherit that."""
 
 
 def short_lived() -> None:

@@ -138,10 +138,10 @@ def test_the_root_of_this_system_is_the_live_host() -> None:
 HOSTILE: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "Expecting property name"),
     "a list": ([], "found list, expected an object"),
-    "deep": ("[" * 200_000, "recursion"),
+    "deep": ("[" * 200_000, "nested deeper than 64 levels"),
     "deep inside": (
         json.dumps(SMALL).replace('"x86_64"', '{"a":' * 500 + "1" + "}" * 500),
-        "machine: found dict, expected text",
+        "nested deeper than 64 levels",
     ),
     "an unknown key": ({**SMALL, "variant": "x"}, "unknown key 'variant', expected origin, machine, mounts, files"),
     "a key less": ({key: SMALL[key] for key in SMALL if key != "files"}, "key 'files' is missing, expected"),
@@ -176,7 +176,8 @@ HOSTILE: dict[str, tuple[Any, str]] = {
         "mounts: 'cache': expected path, exists",
     ),
     "a mount of no size": ({**SMALL, "mounts": {"cache": {**MOUNT, "free": -1}}}, "mounts: 'cache': expected free"),
-    "a mount beyond numbers": ({**SMALL, "mounts": {"cache": {**MOUNT, "total": 10**400}}}, "expected free and total"),
+    "a mount below zero": ({**SMALL, "mounts": {"cache": {**MOUNT, "total": -1}}}, "expected free and total"),
+    "a mount beyond numbers": ({**SMALL, "mounts": {"cache": {**MOUNT, "total": 10**400}}}, "mounts: 'cache': expected"),
     "a mount with more": ({**SMALL, "mounts": {"cache": {**MOUNT, "x": 1}}}, "mounts: 'cache': expected path"),
     "mounts as a list": ({**SMALL, "mounts": []}, "mounts: found list, expected an object"),
     "an answer without code": ({**SMALL, "commands": {"tool": {"stdout": ""}}}, "commands: 'tool': expected"),
