@@ -19,6 +19,7 @@ from drydock.core.console import byte_progress
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.files import SLOWEST, Pace, open_regular, parse_size
 from drydock.inputs.store import Store
+from drydock.registry.client import pieces
 
 CHUNK = 1 << 16
 """Bytes read at once; an incomplete chunk is lost if the connection breaks."""
@@ -204,7 +205,7 @@ def _read_http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRando
     try:
         with _get(transfer, url, have) as response:
             _check_response(response, wanted, url, file)
-            yield from response.iter_content(CHUNK)
+            yield from pieces(response, CHUNK)
     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
         raise TransientTransferError(_reason(error)) from error
     except requests.RequestException as error:

@@ -17,7 +17,7 @@ import requests
 
 from drydock.core.errors import RegistryError
 from drydock.core.files import SLOWEST, Pace, exclusive, loads, parse_size, read_bounded, write_atomically
-from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError, reason
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError, pieces, reason
 
 CHUNK = 64 << 20
 """Bytes of one PATCH. An interrupted chunk is sent again as a whole unless the registry reports its offset."""
@@ -136,7 +136,7 @@ class Blobs:
             length = parse_size(response.headers.get("Content-Length", "")) or 0
             received = 0
             try:
-                for chunk in response.iter_content(READ):
+                for chunk in pieces(response, READ):
                     new = chunk[max(0, skip - received) :]
                     received += len(chunk)
                     if new:

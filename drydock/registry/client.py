@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +24,7 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 
 import requests
 import requests.auth
+import urllib3
 
 from drydock.config.access import RETRIED, Access, redact
 from drydock.core.console import log
@@ -436,11 +437,24 @@ def _keep(response: requests.Response, **options: Any) -> None:
     if options.get("stream") and not response.is_redirect:
         return
     body = bytearray()
-    for chunk in response.iter_content(1 << 16):
+    for chunk in () if response.is_redirect else pieces(response):
         body += chunk
         if len(body) > LARGEST:
-            response.close()
-            if response.ok and not response.is_redirect:
+            if response.ok:
+                response.close()
                 raise RegistryError(f"{redact(response.url)}: the answer is larger than {LARGEST} bytes")
             break
+    response.close()
     response._content = bytes(body)  # noqa: SLF001 - requests has no other way to limit a body
+
+
+def pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[bytes]:
+    """Yield a body in pieces of at most so many bytes, as they arrive; `iter_content` waits until a piece is full.
+
+    Raises requests.ConnectionError.
+    """
+    try:
+        while piece := response.raw.read1(at_most, decode_content=True):
+            yield piece
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.ConnectionError(error) from error
