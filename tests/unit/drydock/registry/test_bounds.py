@@ -28,9 +28,9 @@ DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
 
 
 def drip() -> Iterator[bytes]:
-    """Give a byte now and then, for ever."""
-    while True:
-        time.sleep(0.05)
+    """Give a byte now and then, for longer than any test waits. Other tests patch time.sleep."""
+    for _ in range(60):
+        threading.Event().wait(0.05)
         yield b" "
 
 
@@ -96,9 +96,9 @@ def test_endless_interim_answers_are_an_error(tmp_path: Path) -> None:
         connection, _ = server.accept()
         with connection:
             try:
-                while True:
+                for _ in range(60):
                     connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
-                    time.sleep(0.01)
+                    threading.Event().wait(0.05)
             except OSError:
                 return
 
