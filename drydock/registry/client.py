@@ -1,6 +1,6 @@
 """Requests to one registry: connection, authentication and retries. IO.
 
-Only `Client` speaks HTTP. Every answer is bounded in size and time, since nobody vouches for a registry. A transient
+Only `Client` speaks HTTP. Every answer is bounded in size and time, since a registry may be hostile. A transient
 failure is retried after growing pauses, or after the time that the server asks for; any other failure is raised with
 the registry's own message.
 """

@@ -160,7 +160,7 @@ def parse_json(text: str | bytes) -> Any:
     """Parse JSON that anyone may have written.
 
     A number that no machine's number can hold stays text, as it was written: published configurations contain
-    Infinity, and such a number in a key that nobody reads does no harm. Raises ValueError, also for deep nesting.
+    Infinity, and such a number in a key that is not read does no harm. Raises ValueError, also for deep nesting.
     """
     try:
         value = json.loads(text, parse_int=_integer, parse_float=_fraction, parse_constant=str)

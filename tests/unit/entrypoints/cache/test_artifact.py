@@ -236,7 +236,7 @@ MANIFESTS = {
 
 
 @pytest.mark.attack(
-    what="a manifest of a cache artifact is no JSON, a list, or indexes upon indexes",
+    what="a manifest of a cache artifact is no JSON, a list, or nested indexes",
     before="tracebacks: JSONDecodeError, AttributeError",
     after="an error that says what was expected",
 )
@@ -287,7 +287,7 @@ ARCHIVES = {
     "a member that leads backwards": (packed_as(sized(0, size="-1536"), pad=4096), "invalid size or position"),
     "a size of 4,000 digits": (packed_as(sized(0, size="9" * 4000), pad=1024), ""),
     "ten thousand headers in a row": (packed_as(*[sized(0, tarfile.XHDTYPE)] * 10_000), ""),
-    "sparse numbers": (packed_as(sized(0, **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"})), ""),
+    "sparse numbers": (packed_as(sized(0, tarfile.REGTYPE, **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"})), ""),
     "compressed rubbish": (b"\x1f\x8b" + bytes(100), ""),
 }
 
