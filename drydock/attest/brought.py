@@ -7,13 +7,12 @@ artifacts": expected subject, predicate type and external parameters.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from drydock.attest import provenance
 from drydock.core.errors import DrydockError, UntrustedError
-from drydock.core.files import checksum
+from drydock.core.files import checksum, loads
 from drydock.lock import lockfile
 from drydock.model.locked import LockedPlatform
 from drydock.model.record import dump
@@ -67,7 +66,7 @@ def _inputs(pins: LockedPlatform) -> str:
 
 
 def _statement_problems(found: Mapping[str, bytes], about: About) -> tuple[str, ...]:
-    statement = json.loads(found[PROVENANCE])
+    statement = loads(found[PROVENANCE])
     definition = statement["predicate"]["buildDefinition"]
     locks = [
         item["digest"] for item in definition["resolvedDependencies"] if item.get("uri", "").endswith("/lock.json")

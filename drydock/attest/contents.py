@@ -39,6 +39,8 @@ ENVIRONMENT = "opt/venv/"
 """The Python environment: everything that drydock adds to a base is installed here."""
 LONGEST = 4 << 20
 """Maximum size in bytes of a text that is kept."""
+LONGEST_LINE = 8192
+"""Characters of a line of RECORD; a longer one names no path that Linux can have."""
 USERS = "etc/passwd"
 GENERATED = (USERS,)
 """Files outside the base that the build writes and that belong to no package."""
@@ -244,7 +246,7 @@ def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
 def read_record(info: str, text: str) -> dict[str, str]:
     """Return the paths that the RECORD in a metadata folder lists, relative to the root, with their sha256 or ""."""
     site = posixpath.dirname(info)
-    rows = (row for row in csv.reader(text.splitlines()) if row)
+    rows = (row for row in csv.reader(line for line in text.splitlines() if len(line) <= LONGEST_LINE) if row)
     return {posixpath.normpath(posixpath.join(site, row[0])): _hash("".join(row[1:2])) for row in rows}
 
 

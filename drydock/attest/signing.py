@@ -7,7 +7,6 @@ signatures can be verified without a network.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.core.errors import InputError, RegistryError, UntrustedError
+from drydock.core.files import loads
 from drydock.oci.reference import Reference, is_loopback
 
 INSTALL_HINT = "install it: apt-get install -t testing cosign, or from https://github.com/sigstore/cosign/releases"
@@ -128,7 +128,7 @@ def _root_options(file: str) -> tuple[str, ...]:
     if not file:
         return ()
     try:
-        root = json.loads(Path(file).read_text())
+        root = loads(Path(file).read_text())
     except (OSError, ValueError) as error:
         raise InputError(
             f"--trusted-root {file}: {error}", hint="`cosign trusted-root create` makes such a file"
@@ -171,7 +171,7 @@ def _is_signed(where: Reference, trust: Trust, env: Mapping[str, str]) -> bool:
 def _signed_digests(text: str) -> set[str]:
     """Return the signed digests in cosign's output."""
     try:
-        claims = json.loads(text)
+        claims = loads(text)
         return {claim["critical"]["image"]["docker-manifest-digest"] for claim in claims}
     except (ValueError, KeyError, TypeError):
         return set(re.findall(r"sha256:[0-9a-f]{64}", text))

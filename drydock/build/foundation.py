@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.console import log
+from drydock.core.files import loads
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
 
@@ -105,7 +106,7 @@ def _settle(layout: Path, foundation: Path) -> bool:
 def _write_manifest(layout: Path, manifest: bytes) -> None:
     """Write a manifest, and name it in the layout's index."""
     digest, index = f"sha256:{hashlib.sha256(manifest).hexdigest()}", layout / "index.json"
-    content = json.loads(index.read_bytes())
+    content = loads(index.read_bytes())
     content["manifests"][0] |= {"digest": digest, "size": len(manifest)}
     oci.blob(layout, digest).write_bytes(manifest)
     index.write_text(json.dumps(content, separators=(",", ":")))

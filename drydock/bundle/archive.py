@@ -22,10 +22,11 @@ from typing import IO, Any
 from drydock.bundle.contents import Blob
 from drydock.core.console import byte_progress
 from drydock.core.errors import DiskFullError, FetchError, InputError
-from drydock.core.files import disk_full, exclusive, temporary_prefix, whole_file
+from drydock.core.files import disk_full, exclusive, loads, make_folder, open_regular, temporary_prefix, whole_file
 from drydock.core.paths import cache_home
+from drydock.core.tar import members, open_tar
 from drydock.oci.reference import DIGEST
-from drydock.registry.manifests import LARGEST
+from drydock.registry.client import LARGEST
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 INDEX = "index.json"
@@ -33,6 +34,8 @@ SIGNATURE = "index.json.sigstore.json"
 BLOBS = "blobs/sha256/"
 BLOB_NAME = re.compile(rf"{BLOBS}[0-9a-f]{{64}}")
 CHUNK = 1 << 20
+LARGEST_BUNDLE = 4 << 40
+"""Bytes of an archive: the images of every variant, with their inputs, are a tenth of it."""
 SLACK = 1 << 20
 """Bytes of additional free space to require, for folders and the file system's metadata."""
 
@@ -72,7 +75,7 @@ def check_free_space(folder: Path, needed: int) -> None:
 def _new_file(final: Path, size: int) -> Iterator[IO[bytes]]:
     """Yield a temporary file that becomes `final` if the block succeeds; remove those of killed runs first."""
     with disk_full(final), exclusive(cache_home() / "bundle.lock"):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         for leftover in final.parent.glob(f"{temporary_prefix(final)}*"):
             leftover.unlink()
         check_free_space(final.parent, size)
@@ -123,18 +126,24 @@ class Archive:
     def __init__(self, path: Path) -> None:
         """Find the blobs. Raises InputError if the file is not such an archive."""
         self.path = path
+        self._places: dict[str, tuple[int, int]] = {}
         try:
-            with tarfile.open(path, "r:") as tar:
-                members = tar.getmembers()
+            with open_regular(path) as file, open_tar(file, "r:") as tar:
+                for member in members(tar, LARGEST_BUNDLE):
+                    self._note(member)
         except (OSError, tarfile.TarError) as error:
             raise self._error(str(error) or "cannot be read") from error
-        files = [(member.name.removeprefix("./"), member) for member in members if not member.isdir()]
-        unexpected = [name for name, member in files if not (member.isreg() and _is_expected(name))]
-        self._places = {name: (member.offset_data, member.size) for name, member in files}
-        if unexpected:
-            raise self._error(f"unexpected file {', '.join(unexpected[:3])}")
-        if len(self._places) < len(files):
+
+    def _note(self, member: tarfile.TarInfo) -> None:
+        """Remember where a file is. Raises InputError for a file that a bundle does not have."""
+        name = member.name.removeprefix("./")
+        if member.isdir():
+            return
+        if not member.isreg() or member.issparse() or not _is_expected(name):
+            raise self._error(f"unexpected file {name[:200]!r}")
+        if name in self._places:
             raise self._error("two files with the same name")
+        self._places[name] = member.offset_data, member.size
 
     @property
     def digest(self) -> str:
@@ -187,9 +196,9 @@ class Archive:
 
     def _json(self, data: bytes, name: str) -> dict[str, Any]:
         try:
-            value = json.loads(data)
+            value = loads(data)
         except ValueError as error:
-            raise self._error(f"{name}: invalid JSON") from error
+            raise self._error(f"{name}: invalid JSON: {error}") from error
         if not isinstance(value, dict):
             raise self._error(f"{name}: expected a JSON object")
         return value

@@ -5,7 +5,6 @@ The same builds and the same repository always give the same bytes.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from drydock.bundle.contents import (
 from drydock.bundle.inputs import Gathered, gather
 from drydock.config import matrix
 from drydock.core.errors import InputError
-from drydock.core.files import disk_full, dumps
+from drydock.core.files import disk_full, dumps, loads
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs.store import Store
 from drydock.model.locked import LockedImageBase
@@ -167,7 +166,7 @@ def _assemble(
         for manifest in part.documents:
             _add(entries, manifest)
         if part.inputs.base:
-            entry = json.loads((part.inputs.base / "index.json").read_bytes())["manifests"][0]
+            entry = loads((part.inputs.base / "index.json").read_bytes())["manifests"][0]
             entries[entry["digest"]] = {**entry, "annotations": {NAME: f"{name}-base"}}
     manifest, own = _bundle_manifest(parts, root)
     _add(entries, manifest, "bundle")

@@ -27,6 +27,8 @@ class Access(NamedTuple):
     """Seconds."""
     pause: float = 0.5
     """Seconds before the second attempt; doubled each time."""
+    patience: float = 300.0
+    """Seconds for a whole answer that is kept in memory, and after which a transfer that hardly advances ends."""
 
 
 def redact(url: str) -> str:

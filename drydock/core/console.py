@@ -1,4 +1,7 @@
-"""Output: logs and progress on standard error, data on standard output."""
+"""Output: logs and progress on standard error, data on standard output.
+
+Both may quote what a registry, a bundle or a file of someone else contains, so neither passes on what a terminal obeys.
+"""
 
 from __future__ import annotations
 
@@ -22,17 +25,39 @@ def errors() -> Console:
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
 
 
+def printable(text: str) -> str:
+    """Return text with characters that a terminal obeys or hides, except newlines and tabs, as JSON's escapes.
+
+    Such as the escape that starts colours and window titles, and marks that reverse the direction of text. In a JSON
+    document they occur only inside strings, so it stays the same document.
+    """
+    if text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() or character in _SPACES else _escaped(character) for character in text
+    )
+
+
+_SPACES = "\n\t\u00a0\u3000"
+"""Spaces that are not printable to Python: newline, tab, no-break space, and Chinese's."""
+
+
+def _escaped(character: str) -> str:
+    units = character.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
+
+
 def log(text: str) -> None:
-    """Write one line to standard error, without secrets; an active progress display moves down."""
-    sys.stderr.write(f"{redact_text(text)}\n")
+    """Write one line to standard error, printable and without secrets; an active progress display moves down."""
+    sys.stderr.write(f"{printable(redact_text(text))}\n")
     sys.stderr.flush()
 
 
 def emit(text: str) -> None:
-    """Write data to standard output, unchanged."""
+    """Write data to standard output, in printable form."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # an ASCII locale cannot encode arrows
-    sys.stdout.write(text)
+    sys.stdout.write(printable(text))
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""Sorted JSON, atomic writes and lock files."""
+"""Sorted JSON, atomic writes, lock files, and bounded reads of what comes from outside."""
 
 from __future__ import annotations
 
@@ -8,16 +8,25 @@ import fcntl
 import hashlib
 import json
 import os
+import stat
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 import orjson
 
 from drydock.core.console import log
-from drydock.core.errors import DiskFullError, InputError
+from drydock.core.errors import DiskFullError, DrydockError, InputError
 
+DEEPEST = 64
+"""Levels of nested JSON. The deepest document that drydock reads, an SPDX bill of materials, has seven."""
+LONGEST_NUMBER = 20
+"""Digits of an integer in JSON: 20 hold 64 bits. Python converts more digits in quadratic time."""
+SLOWEST = 10_000
+"""Bytes in a second: an older mobile network is ten times as fast."""
+_TOO_DEEP = f"nested deeper than {DEEPEST} levels"
 UNWRITABLE = (errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR)
 """Error numbers of a write to a folder that is not writable."""
 
@@ -35,6 +44,100 @@ def compact(value: Any) -> str:
 def checksum(value: Any) -> str:
     """Return the sha256 of a JSON value in canonical form."""
     return hashlib.sha256(compact(value).encode()).hexdigest()
+
+
+def loads(data: str | bytes, object_pairs_hook: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """Parse JSON that anyone may have written. Raises ValueError, also for deep nesting, long numbers and NaN."""
+    try:
+        value = json.loads(data, parse_int=_integer, parse_constant=_no_constant, object_pairs_hook=object_pairs_hook)
+    except RecursionError as error:
+        raise ValueError(_TOO_DEEP) from error
+    if _is_deeper(value, DEEPEST):
+        raise ValueError(_TOO_DEEP)
+    return value
+
+
+def parse_json(data: str | bytes, what: str, error: type[DrydockError] = InputError) -> dict[str, Any]:
+    """Parse a JSON object that anyone may have written; raise `error`, which names `what`, for anything else."""
+    try:
+        value = loads(data)
+    except ValueError as problem:
+        raise error(f"{what}: invalid JSON: {problem}") from problem
+    if not isinstance(value, dict):
+        raise error(f"{what}: expected a JSON object, found {type(value).__name__}")
+    return value
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(digits)} digits, expected at most {LONGEST_NUMBER}")
+    return int(digits)
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """Tell whether JSON is nested deeper than `most` levels; level by level, since recursion has a limit itself."""
+    level: list[Any] = [[value]]
+    for _ in range(most + 1):
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, dict | list)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def parse_size(text: str) -> int | None:
+    """Parse a size in bytes, as in a Content-Length header; None if it is not one."""
+    digits = text.strip()
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < LONGEST_NUMBER else None
+
+
+class Pace:
+    """The speed of a transfer since it began. The timeout of a connection starts again with every byte."""
+
+    def __init__(self, grace: float) -> None:
+        self._grace, self._start = grace, time.monotonic()
+
+    def is_too_slow(self, received: int) -> bool:
+        """Tell whether it is slower than SLOWEST, after `grace` seconds in which it may be."""
+        return time.monotonic() - self._start > self._grace + received / SLOWEST
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading, without waiting for the other end of a pipe. Raises OSError, also for a device."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(handle, "rb")
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Read a regular file of at most `limit` bytes. Raises OSError, also for a pipe, a device or a larger file."""
+    with open_regular(path) as file:
+        data = file.read(limit + 1)
+    if len(data) > limit:
+        raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
+    return data
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder and its missing parents, which only their owner can write to whatever the umask is."""
+    for folder in reversed((path, *path.parents)):
+        if not folder.is_dir():
+            folder.mkdir(mode=0o755, exist_ok=True)
+
+
+def private(path: str, flags: int) -> int:
+    """Open a file for `open`; a new one is writable only for its owner, whatever the umask is."""
+    return os.open(path, flags | os.O_CLOEXEC, 0o644)
 
 
 def file_sha256(path: Path) -> str:
@@ -70,7 +173,7 @@ def write_atomically(path: Path, content: str | bytes) -> bool:
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[IO[bytes]]:
     """Yield a temporary file that is renamed to `path` if the block succeeds, and removed if it fails."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=temporary_prefix(path))
     try:
         with os.fdopen(handle, "wb") as file:
@@ -116,8 +219,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
     The kernel releases the lock when the process dies.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as handle:
+    make_folder(path.parent)
+    with open(path, "a", opener=private) as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

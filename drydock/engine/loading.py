@@ -22,6 +22,7 @@ import docker.errors
 
 from drydock.core.console import log
 from drydock.core.errors import EngineError
+from drydock.core.files import loads
 from drydock.oci import layout as oci
 
 API = "v1.47"
@@ -161,7 +162,7 @@ def _stream(files: Iterable[tuple[str, io.BufferedReader | io.BytesIO]], process
 def _named_layout(
     layout: Path, reference: str, present: Collection[str]
 ) -> Iterator[tuple[str, io.BufferedReader | io.BytesIO]]:
-    index = json.loads((layout / "index.json").read_bytes())
+    index = loads((layout / "index.json").read_bytes())
     for manifest in index["manifests"]:
         manifest["annotations"] = {
             "io.containerd.image.name": f"docker.io/{reference}",

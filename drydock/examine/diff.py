@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from drydock.attest.contents import ImageContents, read_contents
-from drydock.core.errors import InputError
+from drydock.core.errors import InputError, UntrustedError
+from drydock.core.files import parse_json
 from drydock.examine.pulled import Image, open_image
 from drydock.model.record import Record
 
@@ -127,7 +128,7 @@ def _packages(contents: ImageContents) -> dict[str, str]:
 
 
 def _flags(contents: ImageContents) -> dict[str, str]:
-    profile = json.loads(contents.texts.get(PROFILE, "{}"))
+    profile = parse_json(contents.texts.get(PROFILE, "{}"), PROFILE, UntrustedError)
     return {str(item["setting"]): json.dumps(item["value"]) for item in profile.get("settings", ())}
 
 

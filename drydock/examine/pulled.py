@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.errors import RegistryError
+from drydock.core.files import loads, parse_json
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
@@ -34,8 +34,8 @@ class Image(NamedTuple):
 
     def config(self, platform: str) -> dict[str, Any]:
         """Return a platform's image configuration."""
-        value: dict[str, Any] = json.loads(self.bytes(self.platforms[platform].content["config"]["digest"]))
-        return value
+        digest = self.platforms[platform].content["config"]["digest"]
+        return parse_json(self.bytes(digest), f"{self.where}: {digest}", RegistryError)
 
     def bytes(self, digest: str) -> bytes:
         """Return a small blob's bytes."""
@@ -48,8 +48,16 @@ class Image(NamedTuple):
         if store.has(sha256):
             store.verify(sha256)
         else:
-            store.add(self.repository.blobs.pull(digest), sha256, digest)
+            store.add(self.repository.blobs.pull(digest, self._size(digest)), sha256, digest)
         return store.path(sha256)
+
+    def _size(self, digest: str) -> int:
+        """Return a layer's size as a manifest of the image names it. Raises RegistryError."""
+        layers = (layer for manifest in self.platforms.values() for layer in manifest.content.get("layers", ()))
+        size = next((layer.get("size") for layer in layers if layer["digest"] == digest), None)
+        if not isinstance(size, int):
+            raise RegistryError(f"{self.where}: {digest}: no manifest names the size of this layer")
+        return size
 
     def documents(self, digest: str, types: Collection[str]) -> tuple[Referrer, ...]:
         """Return the documents of these artifact types attached to a digest. Raises RegistryError or UntrustedError."""
@@ -81,7 +89,7 @@ def _platforms(repository: Repository, manifest: Manifest) -> list[tuple[str, Ma
 
 
 def _config_platform(repository: Repository, manifest: Manifest) -> str:
-    config = json.loads(b"".join(repository.blobs.pull(manifest.content["config"]["digest"])))
+    config = loads(b"".join(repository.blobs.pull(manifest.content["config"]["digest"])))
     return f"{config['os']}/{config['architecture']}"
 
 

@@ -141,7 +141,9 @@ class _Check:
     def _blobs(self, platform: str) -> None:
         content = self.image.platforms[platform].content
         for descriptor in (content["config"], *content["layers"]):
-            size = sum(len(chunk) for chunk in self.image.repository.blobs.pull(descriptor["digest"]))
+            size = sum(
+                len(chunk) for chunk in self.image.repository.blobs.pull(descriptor["digest"], int(descriptor["size"]))
+            )
             if size != descriptor["size"]:
                 raise UntrustedError(f"{descriptor['digest']}: {size} bytes, expected {descriptor['size']}")
         self.shown.append(f"{platform}: all {1 + len(content['layers'])} blobs match their digests")

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from drydock.core.console import log
 from drydock.core.errors import FetchError
-from drydock.core.files import below, checksum, disk_full, file_sha256
+from drydock.core.files import below, checksum, disk_full, file_sha256, make_folder, private
 from drydock.core.paths import cache_home
 
 LOCK_DELAY = 60
@@ -81,7 +81,7 @@ class Store:
         """
         partial = below(self.home / "store" / "partial", sha256)
         with disk_full(partial):
-            partial.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(partial.parent)
             with _locked(partial) as file:
                 yield None if self.has(sha256, size) else file
 
@@ -97,7 +97,7 @@ class Store:
         os.utime(file.fileno(), (mtime_of(sha256), mtime_of(sha256)))
         os.fsync(file.fileno())
         final = self.path(sha256)
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         Path(file.name).replace(final)
 
     def folder(
@@ -161,7 +161,7 @@ def whole_folder(final: Path, *, replace: bool = False) -> Iterator[Path]:
     If another run has made `final` meanwhile, its folder stays, unless `replace` is set. Raises DiskFullError.
     """
     with disk_full(final):
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         _sweep(final)
         temporary = Path(tempfile.mkdtemp(dir=final.parent, prefix=_prefix(final)))
         with _open_folder(temporary) as handle:
@@ -212,7 +212,7 @@ def _open_folder(folder: Path) -> Iterator[int]:
 def _locked(partial: Path) -> Iterator[BufferedRandom]:
     """Open and lock a partial file; try again if the previous holder of the lock renamed or removed it."""
     while True:
-        with partial.open("a+b") as file:
+        with open(partial, "a+b", opener=private) as file:
             _take_lock(file)
             if not _still_named(file, partial):
                 continue
@@ -250,7 +250,7 @@ def mtime_of(sha256: str) -> int:
 
 def place(source: Path, target: Path, *, executable: bool) -> None:
     """Hard-link a stored file; copy it if it must be executable or is on another disk."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     if not executable:
         with contextlib.suppress(OSError):
             os.link(source, target)
@@ -260,7 +260,7 @@ def place(source: Path, target: Path, *, executable: bool) -> None:
 
 
 def _write(target: Path, text: bytes, mtime: int) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     target.write_bytes(text)
     target.chmod(0o644)
     os.utime(target, (mtime, mtime))

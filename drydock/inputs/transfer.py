@@ -18,14 +18,20 @@ from drydock.config.mirrors import rewritten
 from drydock.core import http
 from drydock.core.console import byte_progress
 from drydock.core.errors import FetchError, GoneError
+from drydock.core.files import SLOWEST, Pace, open_regular, parse_size
 from drydock.inputs.store import Store
 from drydock.oci.reference import is_loopback
+from drydock.registry.client import pieces
 
 CHUNK = 1 << 16
 """Bytes read at once; an incomplete chunk is lost if the connection breaks."""
 WORKERS = 6
 ATTEMPTS = 5
 """Attempts in a row without a new byte before a download fails."""
+
+
+LARGEST_FILE = 32 << 30
+"""Bytes of a file whose size no index names. The largest wheel has a tenth of it."""
 
 
 class Wanted(NamedTuple):
@@ -87,9 +93,9 @@ def _ask_size(original: str, access: Access) -> int | None:
     except requests.RequestException:
         return None  # the caller then fetches the file, which reports the error
     size = response.headers.get("Content-Length", "")
-    if not response.ok or "Content-Encoding" in response.headers or not size.isdigit():
+    if not response.ok or "Content-Encoding" in response.headers:
         return None
-    return int(size)
+    return parse_size(size)
 
 
 def _download_all(transfer: Transfer, missing: Sequence[Wanted]) -> list[FetchError]:
@@ -143,9 +149,10 @@ def _download_from(transfer: Transfer, wanted: Wanted, url: str, file: BufferedR
 
 def _with_retries(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
     failures, have = 0, file.seek(0, 2)
+    pace = Pace(transfer.access.patience)
     while True:
         try:
-            return _receive(transfer, wanted, url, file)
+            return _receive(transfer, wanted, url, file, pace)
         except TransientTransferError as error:
             now = file.seek(0, 2)
             failures = 1 if now > have else failures + 1
@@ -156,9 +163,9 @@ def _with_retries(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRa
             raise FetchError(f"{wanted.name}: stopped")
 
 
-def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom) -> None:
+def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, pace: Pace) -> None:
     """Append the missing bytes. Raises TransientTransferError if a retry may help, else FetchError."""
-    have = file.seek(0, 2)
+    have, at_most = file.seek(0, 2), LARGEST_FILE if wanted.size is None else wanted.size
     if wanted.size is not None and have == wanted.size:
         return
     if wanted.size is not None and have > wanted.size:
@@ -168,9 +175,11 @@ def _receive(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom)
             raise FetchError(f"{wanted.name}: stopped")
         file.write(chunk)
         transfer.advance(len(chunk))
-        if wanted.size is not None and file.tell() > wanted.size:
+        if file.tell() > at_most:
             file.truncate(0)
-            raise FetchError(f"{wanted.name} from {redact(url)}: longer than the {wanted.size} bytes expected")
+            raise FetchError(f"{wanted.name} from {redact(url)}: longer than the {at_most} bytes expected")
+        if pace.is_too_slow(file.tell() - have):
+            raise FetchError(f"{wanted.name} from {redact(url)}: slower than {SLOWEST} bytes in a second")
     if wanted.size is not None and file.tell() < wanted.size:
         raise TransientTransferError(f"ended after {file.tell()} of {wanted.size} bytes")
 
@@ -185,10 +194,12 @@ def _read_file(wanted: Wanted, url: str, file: BufferedRandom) -> Iterator[bytes
     path = Path(url2pathname(urlsplit(url).path))
     file.truncate(0)
     try:
-        with path.open("rb") as source:
+        with open_regular(path) as source:
             yield from iter(lambda: source.read(CHUNK), b"")
     except FileNotFoundError as error:
         raise GoneError(f"{wanted.name}: {path}: no such file") from error
+    except OSError as error:
+        raise FetchError(f"{wanted.name}: {path}: {error.strerror}") from error
 
 
 def _read_http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRandom, have: int) -> Iterator[bytes]:
@@ -196,7 +207,7 @@ def _read_http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRando
     try:
         with _get(transfer, url, have) as response:
             _check_response(response, wanted, url, file)
-            yield from response.iter_content(CHUNK)
+            yield from pieces(response, CHUNK)
     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
         raise TransientTransferError(_reason(error)) from error
     except requests.RequestException as error:

@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 from drydock.config.validation import made
 from drydock.core.errors import InputError
+from drydock.core.files import read_bounded
 from drydock.inputs.indexes import Indexes, uv_environment
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
@@ -25,6 +26,8 @@ UV_NEWEST_GLIBC = 40
 """The newest glibc that uv's --python-platform accepts."""
 UV_MACHINES = ("x86_64", "aarch64")
 
+LARGEST_PYLOCK = 64 << 20
+"""Bytes of what uv resolved: names and links of every file of an index are in it."""
 INDEX_HINT = (
     "add an index or a folder that has it to pip's configuration "
     "(PIP_INDEX_URL, PIP_EXTRA_INDEX_URL, PIP_FIND_LINKS or pip.conf)"
@@ -90,7 +93,7 @@ def run_uv(
         if result.returncode:
             message = result.stderr.strip()
             raise InputError(f"uv cannot resolve {', '.join(request.requirements)}:\n{message}", hint=_hint(message))
-        return parse_pylock(output.read_text())
+        return parse_pylock(read_bounded(output, LARGEST_PYLOCK).decode())
 
 
 def _command(folder: Path, output: Path, target: Environment, request: ResolveRequest) -> list[str]:

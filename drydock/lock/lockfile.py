@@ -16,7 +16,7 @@ from drydock.config.strict_yaml import YamlDocument
 from drydock.config.validation import validate
 from drydock.core.console import log
 from drydock.core.errors import InputError, StaleError
-from drydock.core.files import checksum, dumps, exclusive, write_atomically
+from drydock.core.files import checksum, dumps, exclusive, loads, write_atomically
 from drydock.core.paths import cache_home
 from drydock.inputs import supplied
 from drydock.lock import pin as pinning
@@ -50,7 +50,7 @@ def read_lock(path: Path) -> Lock:
 def parse_lock(text: str, name: str) -> Lock:
     """Parse a lock's text; errors refer to it as `name`. Raises StaleError."""
     try:
-        data = json.loads(text, object_pairs_hook=_unique)
+        data = loads(text, object_pairs_hook=_unique)
         lock = validate(Lock, YamlDocument(name, data, {}))
     except json.JSONDecodeError as error:
         raise StaleError(
@@ -58,7 +58,7 @@ def parse_lock(text: str, name: str) -> Lock:
         ) from error
     except InputError as error:
         raise StaleError(*error.problems, hint=_restore(name)) from error
-    except (KeyError, ValueError, RecursionError) as error:
+    except (KeyError, ValueError) as error:
         raise StaleError(f"{name}: invalid lock: {error}", hint=_restore(name)) from error
     expected = _content_sha256(data)
     if lock.content_sha256 != expected:

@@ -7,12 +7,11 @@ carries it passed in one run, for the digest that was tested.
 from __future__ import annotations
 
 import datetime as dt
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from drydock.core.errors import StaleError
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import dumps, loads, write_atomically
 from drydock.model.record import Record, dump
 
 TIERS = ("rendered", "stand-in", "packages", "hardware")
@@ -49,7 +48,7 @@ def read_proof(root: Path, variant: str) -> Proof | None:
     """Return what was shown of a variant; None if nothing was."""
     path = path_of(root, variant)
     try:
-        return Proof.model_validate(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+        return Proof.model_validate(loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
     except ValueError as error:
         raise StaleError(f"{path}: invalid proof: {error}", hint="invoke test --record") from error
 

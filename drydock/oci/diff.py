@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import zstandard
 
 from drydock.core.errors import BuildError
+from drydock.core.tar import members, open_tar
 from drydock.oci import layout as oci
 
 
@@ -106,8 +107,8 @@ def _compare_entries(
 
 def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
     entries = {}
-    with closing(decompressed(path, media_type)) as stream, tarfile.open(fileobj=stream, mode="r|") as archive:
-        for entry in archive:
+    with closing(decompressed(path, media_type)) as stream, open_tar(stream, "r|") as archive:
+        for entry in members(archive):
             entries[entry.name] = {name: read(entry) for name, read in FIELDS.items()}
             content = archive.extractfile(entry) if entry.isreg() else None
             entries[entry.name]["content"] = hashlib.file_digest(content, "sha256").hexdigest() if content else ""  # type: ignore[arg-type]

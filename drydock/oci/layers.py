@@ -11,8 +11,10 @@ import tarfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
+from drydock.core.errors import UntrustedError
+from drydock.core.tar import members, open_tar
 from drydock.oci.diff import decompressed
 
 WHITEOUT = ".wh."
@@ -79,18 +81,22 @@ def entries(
 ) -> Iterator[Entry]:
     """Yield every entry of every layer, the lowest layer first; `blob` returns the file of a digest.
 
-    `finished` is called with each layer's tar stream once all its entries were yielded.
+    `finished` is called with each layer's tar stream once all its entries were yielded. Raises UntrustedError for a
+    layer that is damaged, or larger than any image.
     """
     for number, descriptor in enumerate(manifest["layers"]):
-        with (
-            closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
-            tarfile.open(fileobj=(hashing := _Hashing(stream)), mode="r|") as archive,  # type: ignore[call-overload]
-        ):
-            for info in archive:
-                path = posixpath.normpath(info.name).lstrip("/")
-                content = archive.extractfile(info) if info.isreg() else None
-                yield Entry(number, "" if path == "." else path, info, content)
-            finished(hashing.finish())
+        try:
+            with (
+                closing(decompressed(blob(descriptor["digest"]), descriptor["mediaType"])) as stream,
+                open_tar(cast("IO[bytes]", hashing := _Hashing(stream)), "r|") as archive,
+            ):
+                for info in members(archive):
+                    path = posixpath.normpath(info.name).lstrip("/")
+                    content = archive.extractfile(info) if info.isreg() else None
+                    yield Entry(number, "" if path == "." else path, info, content)
+                finished(hashing.finish())
+        except tarfile.TarError as error:
+            raise UntrustedError(f"layer {descriptor['digest']}: invalid: {error}") from error
 
 
 def hide(below: dict[str, Item], whiteout: Entry) -> None:

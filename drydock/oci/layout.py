@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from drydock.core.files import file_sha256
+from drydock.core.files import file_sha256, loads
 from drydock.oci.reference import DIGEST
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -51,7 +51,7 @@ def read_digest(folder: Path) -> str:
 def _entry(folder: Path) -> dict[str, Any]:
     """Return the descriptor of a layout's only manifest."""
     descriptor: dict[str, Any]
-    (descriptor,) = json.loads((folder / "index.json").read_text())["manifests"]
+    (descriptor,) = loads((folder / "index.json").read_text())["manifests"]
     return descriptor
 
 
@@ -64,13 +64,13 @@ def blob(folder: Path, digest: str) -> Path:
 
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return a layout's only manifest."""
-    manifest: dict[str, Any] = json.loads(blob(folder, read_digest(folder)).read_bytes())
+    manifest: dict[str, Any] = loads(blob(folder, read_digest(folder)).read_bytes())
     return manifest
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Return the config of a layout's only manifest."""
-    config: dict[str, Any] = json.loads(blob(folder, read_manifest(folder)["config"]["digest"]).read_bytes())
+    config: dict[str, Any] = loads(blob(folder, read_manifest(folder)["config"]["digest"]).read_bytes())
     return config
 
 
@@ -81,8 +81,8 @@ def diff_ids(folder: Path, platform: str) -> list[str]:
         system, _, architecture = platform.partition("/")
         own = {"os": system, "architecture": architecture}
         item = next(item for item in manifest["manifests"] if own.items() <= item["platform"].items())
-        manifest = json.loads(blob(folder, item["digest"]).read_bytes())
-    config = json.loads(blob(folder, manifest["config"]["digest"]).read_bytes())
+        manifest = loads(blob(folder, item["digest"]).read_bytes())
+    config = loads(blob(folder, manifest["config"]["digest"]).read_bytes())
     return [str(digest) for digest in config["rootfs"]["diff_ids"]]
 
 
@@ -126,7 +126,7 @@ def intact(folder: Path) -> bool:
 
 
 def _leads_to_blobs(folder: Path, digest: str) -> bool:
-    content = json.loads(blob(folder, digest).read_bytes())
+    content = loads(blob(folder, digest).read_bytes())
     if "manifests" not in content:
         return all(blob(folder, item["digest"]).is_file() for item in (content["config"], *content["layers"]))
     inner = [item["digest"] for item in content["manifests"] if blob(folder, item["digest"]).is_file()]

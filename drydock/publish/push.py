@@ -6,7 +6,6 @@ again: an interrupted publish resumes when it is run again, and a completed one 
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,6 +19,7 @@ from drydock.build.job import BuildOptions, Job, prepare
 from drydock.config import matrix
 from drydock.core.console import byte_progress, log
 from drydock.core.errors import InputError, RegistryError
+from drydock.core.files import loads
 from drydock.core.paths import ROOT
 from drydock.inputs import indexes
 from drydock.model.record import Record
@@ -29,7 +29,7 @@ from drydock.oci.reference import Reference, parse
 from drydock.publish import bindings, tags
 from drydock.publish.repository import PublishedTag, Repository
 from drydock.registry.blobs import Pushed, check_file
-from drydock.registry.manifests import INDEX, Manifest, to_manifest
+from drydock.registry.manifests import INDEX, MANIFEST, Manifest, to_manifest
 
 if TYPE_CHECKING:
     from drydock.attest.documents import Attached
@@ -192,7 +192,7 @@ def read_layout(job: Job, folder: Path) -> Layout:
     hint = f"invoke build --target {job.variant.id} --no-cache"
     try:
         digest = oci.read_digest(folder)
-        index = json.loads((folder / "index.json").read_bytes())
+        index = loads((folder / "index.json").read_bytes())
         data = oci.blob(folder, digest).read_bytes()
         manifest = Manifest(data, index["manifests"][0]["mediaType"])
         if manifest.digest != digest:

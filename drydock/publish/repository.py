@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, NamedTuple
 
 from drydock.config.access import Access
 from drydock.core.errors import TagError, UntrustedError
-from drydock.core.files import disk_full, exclusive, write_atomically
+from drydock.core.files import disk_full, exclusive, loads, write_atomically
 from drydock.core.paths import cache_home
 from drydock.model.record import Record
 from drydock.oci.reference import Reference
@@ -42,7 +41,7 @@ class Referrer(NamedTuple):
     def json(self) -> Any:
         """Return the parsed document. Raises UntrustedError if it is not JSON."""
         try:
-            return json.loads(self.data)
+            return loads(self.data)
         except ValueError as error:
             raise UntrustedError(f"{self.manifest} ({self.media_type}): invalid JSON: {error}") from error
 

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 import requests
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import exclusive, write_atomically
-from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError, reason
+from drydock.core.files import SLOWEST, Pace, exclusive, loads, parse_size, read_bounded, write_atomically
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError, pieces, reason
 
 CHUNK = 64 << 20
 """Bytes of one PATCH. An interrupted chunk is sent again as a whole unless the registry reports its offset."""
@@ -28,6 +28,8 @@ RESTART_STATUSES = (400, 404, 405, 411, 413, 416, 501)
 """Answers of registries that have lost an upload, or accept a blob only in one piece."""
 MAX_RESTARTS = 3
 """Restarts of the upload of one blob before the registry's refusal is final."""
+LARGEST_DOCUMENT = 64 << 20
+"""Bytes of a blob that is read into memory: a configuration, a bill of materials, a signature."""
 
 
 class Pushed(NamedTuple):
@@ -73,17 +75,20 @@ class Blobs:
             self._advance(size)
         return Pushed(digest, size, how)
 
-    def pull(self, digest: str) -> Iterator[bytes]:
-        """Yield a blob's bytes, and resume if the connection breaks.
+    def pull(self, digest: str, at_most: int = LARGEST_DOCUMENT) -> Iterator[bytes]:
+        """Yield a blob's bytes, and resume if the connection breaks. `at_most` is the size that its descriptor names.
 
-        Raises RegistryError; at the end also if the bytes do not match the digest.
+        Raises RegistryError; also for a blob that is longer or hardly arrives, and at the end if the bytes do not match
+        the digest.
         """
-        hasher, received, failures = hashlib.sha256(), 0, 0
+        hasher, received, failures, pace = hashlib.sha256(), 0, 0, Pace(self.client.access.patience)
         while True:
             try:
                 for chunk in self._receive(digest, received):
                     hasher.update(chunk)
                     received, failures = received + len(chunk), 0
+                    if received > at_most or pace.is_too_slow(received):
+                        raise RegistryError(f"{self.client.where}: {digest}: {_excess(received, at_most)}")
                     yield chunk
                 break
             except TransientRequestError as error:
@@ -128,10 +133,10 @@ class Blobs:
         request = HttpRequest("GET", self.client.path(f"blobs/{digest}"), headers=headers, stream=True)
         with self.client.attempt(request, (200, 206)) as response:
             skip = have if response.status_code == requests.codes.ok else 0  # the registry ignored the range
-            length = int(response.headers.get("Content-Length") or -1)
+            length = parse_size(response.headers.get("Content-Length", "")) or 0
             received = 0
             try:
-                for chunk in response.iter_content(READ):
+                for chunk in pieces(response, READ):
                     new = chunk[max(0, skip - received) :]
                     received += len(chunk)
                     if new:
@@ -171,8 +176,8 @@ class _Upload:
         if response.status_code == requests.codes.created:
             return "mounted"
         minimum = response.headers.get("OCI-Chunk-Min-Length", "")
-        if self._chunk and minimum.isdigit():
-            self._chunk = max(self._chunk, int(minimum))
+        if self._chunk:
+            self._chunk = max(self._chunk, parse_size(minimum) or 0)
         self.offset = 0
         self._save_location(response, url)
         return "opened"
@@ -184,9 +189,9 @@ class _Upload:
     def resume(self) -> bool:
         """Resume the upload of an earlier run; return False if there is none that the registry still has."""
         try:
-            saved = json.loads(self._session.read_text())
+            saved = loads(read_bounded(self._session, CHUNK))
             self._location = str(saved["location"])
-        except (OSError, ValueError, KeyError):
+        except (OSError, ValueError, LookupError, TypeError):
             return False
         return self._ask_offset()
 
@@ -289,12 +294,19 @@ def check_file(path: Path, digest: str) -> None:
         )
 
 
+def _excess(received: int, at_most: int) -> str:
+    """Say why a blob is not read to its end."""
+    if received > at_most:
+        return f"the registry sends more than the {at_most} bytes expected"
+    return f"only {received} bytes arrived so far: slower than {SLOWEST} bytes in a second"
+
+
 def _range_end(value: str) -> int | None:
     """Return the number of bytes that an upload's Range header reports, or None if it has none.
 
     "0-0" means one byte, or none with many registries. It counts as none: a byte sent twice is refused, not lost.
     """
-    found = re.fullmatch(r"(?:bytes=)?0-(-?\d+)", value.strip())
+    found = re.fullmatch(r"(?:bytes=)?0-(-?\d{1,19})", value.strip())
     if not found:
         return None
     last = int(found[1])

@@ -1,7 +1,8 @@
 """Requests to one registry: connection, authentication and retries. IO.
 
-Only `Client` speaks HTTP. A transient failure is retried after growing pauses, or after the time that the server asks
-for; any other failure is raised with the registry's own message.
+Only `Client` speaks HTTP. Every answer is bounded in size and time, since a registry may be hostile. A transient
+failure is retried after growing pauses, or after the time that the server asks for; any other failure is raised with
+the registry's own message.
 """
 
 from __future__ import annotations
@@ -15,18 +16,21 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 
 import requests
 import requests.auth
+import urllib3
 
 from drydock.config.access import RETRIED, Access, redact
 from drydock.core import http
 from drydock.core.console import log
 from drydock.core.errors import CredentialsError, InputError, RegistryError
+from drydock.core.files import loads, parse_size
 from drydock.oci.reference import DOCKER_HUB, DOCKER_HUB_API, Reference, is_loopback
 from drydock.registry.credentials import Credentials, read_credentials
 
@@ -39,6 +43,14 @@ NOTICEABLE_PAUSE = 5.0
 CERTIFICATES = Path("/etc/docker/certs.d")
 """HOST/ca.crt below it is the CA certificate that docker uses for a private registry
 (https://docs.docker.com/engine/security/certificates/)."""
+LARGEST = 4 << 20
+"""Bytes of an answer that is kept in memory: the manifest size that the specification requires of a registry."""
+LONGEST_HEADER = 8192
+"""Characters of a WWW-Authenticate header that are parsed."""
+LONGEST_TOKEN = 32_768
+"""Characters of a token: servers accept no longer headers."""
+SHOWN = 5
+"""Error messages of one answer that are shown."""
 Body = Callable[[], Any]
 """Makes the request body, once for each attempt."""
 
@@ -163,8 +175,10 @@ class Client:
         return self._call(request, url, _Header(authorization))
 
     def _call(self, request: HttpRequest, url: str, auth: requests.auth.AuthBase) -> requests.Response:
-        try:
-            response = self._session().request(
+        session = self._session()
+
+        def send() -> requests.Response:
+            return session.request(
                 request.method,
                 url,
                 headers={"Accept-Encoding": "identity", **request.headers},
@@ -176,7 +190,11 @@ class Client:
                 verify=self._ca_certificates(),
                 cert=self.access.client_certificate,
                 proxies={} if is_loopback(self.where.host) else dict(self.access.proxies),
+                hooks={"response": _keep},
             )
+
+        try:
+            response = send() if request.body else self._in_time(request, send)
         except requests.exceptions.SSLError as error:
             raise RegistryError(
                 f"{self.where.host}: this machine does not trust the registry's certificate",
@@ -187,6 +205,21 @@ class Client:
         except requests.RequestException as error:
             raise RegistryError(f"{self._describe(request)}: {reason(error)}") from error
         return self._refuse_downgrade(response)
+
+    def _in_time(self, request: HttpRequest, send: Callable[[], requests.Response]) -> requests.Response:
+        """Run a request, and give it up after the access's `patience`: a server may send a byte now and then for ever.
+
+        The timeout of requests starts again with each byte. Raises RegistryError.
+        """
+        answer: Future[requests.Response] = Future()
+        threading.Thread(target=_fulfil, args=(answer, send), daemon=True).start()
+        try:
+            return answer.result(self.access.patience)
+        except TimeoutError as error:
+            del self._local.session  # the thread still uses it
+            raise RegistryError(
+                f"{self._describe(request)}: no complete answer in {self.access.patience:g} s"
+            ) from error
 
     def _refuse_downgrade(self, response: requests.Response) -> requests.Response:
         if self._scheme == "https" and urlsplit(response.url).scheme == "http" and not self._insecure:
@@ -267,7 +300,7 @@ class Client:
             )
         answer = _json(response)
         token = answer.get("token") or answer.get("access_token")
-        if not isinstance(token, str):
+        if not isinstance(token, str) or len(token) > LONGEST_TOKEN:
             raise CredentialsError(f"{self.where.host}: the answer of {server} contains no token")
         return token
 
@@ -318,14 +351,17 @@ class RefusedError(RegistryError):
         self.status = status
 
 
+_CHALLENGE = re.compile(
+    r'([A-Za-z0-9_.-]++)\s*+=\s*+(?:"((?:[^"\\]|\\.)*+)"|([^\s,"]++))|([A-Za-z][A-Za-z0-9-]*+)', re.DOTALL
+)
+"""A parameter or a scheme. Nothing is tried twice (`++`), which would take hours for a long run of spaces."""
+
+
 def parse_challenges(header: str) -> dict[str, dict[str, str]]:
     """Parse WWW-Authenticate (RFC 9110, 11.6.1) into lower-case scheme → its parameters. Pure."""
     found: dict[str, dict[str, str]] = {}
     parameters: dict[str, str] = {}
-    token = re.compile(
-        r'\s*,?\s*(?:([A-Za-z0-9_.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s,"]+))|([A-Za-z][A-Za-z0-9-]*))'
-    )
-    for match in token.finditer(header):
+    for match in _CHALLENGE.finditer(header[:LONGEST_HEADER]):
         key, quoted, bare, scheme = match.groups()
         if scheme:
             parameters = found.setdefault(scheme.lower(), {})
@@ -339,8 +375,9 @@ def explain(response: requests.Response) -> str:
     errors = _json(response).get("errors")
     if not isinstance(errors, list):
         return ""
-    texts = [f"{error.get('code', '')} {error.get('message', '')}" for error in errors if isinstance(error, dict)]
-    lines = [" ".join(text.split())[:200] for text in texts]
+    found = [error for error in errors[:SHOWN] if isinstance(error, dict)]
+    texts = [f"{error.get('code', '')} {error.get('message', '')}" for error in found]
+    lines = [" ".join(text[:1000].split())[:200] for text in texts]
     return "; ".join(line for line in lines if line)
 
 
@@ -368,19 +405,57 @@ def _basic(credentials: Credentials) -> str:
 def _retry_after(response: requests.Response) -> float | None:
     """Return the seconds that a Retry-After header asks for; it holds a number or a date (RFC 9110, 10.2.3)."""
     value = response.headers.get("Retry-After", "").strip()
-    if value.isdigit():
-        return float(value)
+    if (seconds := parse_size(value)) is not None:
+        return float(seconds)
     try:
         until = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+        aware = until if until.tzinfo else until.replace(tzinfo=dt.UTC)
+        return max(0.0, (aware - dt.datetime.now(dt.UTC)).total_seconds())
+    except (ValueError, OverflowError):
         return None
-    aware = until if until.tzinfo else until.replace(tzinfo=dt.UTC)
-    return max(0.0, (aware - dt.datetime.now(dt.UTC)).total_seconds())
 
 
 def _json(response: requests.Response) -> dict[str, Any]:
     try:
-        value = response.json()
-    except (ValueError, requests.RequestException):
+        value = loads(response.content)
+    except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _fulfil(answer: Future[requests.Response], send: Callable[[], requests.Response]) -> None:
+    try:
+        answer.set_result(send())
+    except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+        answer.set_exception(error)
+
+
+def _keep(response: requests.Response, **options: Any) -> None:
+    """Read the body of an answer, unless the caller asked for a stream and this is not a redirect on the way to it.
+
+    Raises RegistryError for a body that is larger than LARGEST; of an error, the beginning is enough.
+    """
+    if options.get("stream") and not response.is_redirect:
+        return
+    body = bytearray()
+    for chunk in () if response.is_redirect else pieces(response):
+        body += chunk
+        if len(body) > LARGEST:
+            if response.ok:
+                response.close()
+                raise RegistryError(f"{redact(response.url)}: the answer is larger than {LARGEST} bytes")
+            break
+    response.close()
+    response._content = bytes(body)  # noqa: SLF001 - requests has no other way to limit a body
+
+
+def pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[bytes]:
+    """Yield a body in pieces of at most so many bytes, as they arrive; `iter_content` waits until a piece is full.
+
+    Raises requests.ConnectionError.
+    """
+    try:
+        while piece := response.raw.read1(at_most, decode_content=True):
+            yield piece
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.ConnectionError(error) from error

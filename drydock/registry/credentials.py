@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.errors import CredentialsError
+from drydock.core.files import loads
 from drydock.oci.reference import DOCKER_HUB
 
 DOCKER_HUB_KEY = "https://index.docker.io/v1/"
@@ -87,7 +87,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
+        config = loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise CredentialsError(f"{path}: invalid docker configuration: {type(error).__name__}") from error
     return config if isinstance(config, dict) else {}
@@ -130,7 +130,7 @@ def _ask_helper(helper: str, server: str, env: Mapping[str, str]) -> Credentials
 
 def _parse_answer(text: str, program: str) -> Credentials | None:
     try:
-        answer = json.loads(text)
+        answer = loads(text)
         user, secret = str(answer["Username"]), str(answer["Secret"])
     except (ValueError, KeyError, TypeError) as error:
         raise CredentialsError(f"{program} get: expected JSON with Username and Secret") from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,15 +17,18 @@ from urllib.parse import urljoin
 import requests
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import compact, exclusive
+from drydock.core.files import compact, exclusive, loads
 from drydock.oci import strict
+from drydock.oci.reference import DIGEST
 from drydock.registry.client import Client, HttpRequest, RefusedError, TransientRequestError
 
 MANIFEST, INDEX = strict.MANIFEST, strict.INDEX
 EMPTY = "application/vnd.oci.empty.v1+json"
 ACCEPTED = ", ".join((*strict.MANIFESTS, *strict.INDEXES))
-LARGEST = 4 << 20
-"""Bytes: the manifest size that the specification requires every registry to accept."""
+LARGEST_LIST = 64 << 20
+"""Bytes of all pages of a list."""
+MOST_PAGES = 1000
+"""Pages of a list; each has up to a thousand tags or referrers."""
 PUT_ATTEMPTS = 4
 """Attempts to put a manifest before a refusal is final."""
 REFERRER_ATTEMPTS = 6
@@ -46,7 +49,7 @@ class Manifest(NamedTuple):
     @property
     def content(self) -> dict[str, Any]:
         """Return the parsed content."""
-        value: dict[str, Any] = json.loads(self.data)
+        value: dict[str, Any] = loads(self.data)
         return value
 
     @property
@@ -80,8 +83,6 @@ class Manifests:
         response = self.client.request(request, (200, 404))
         if response.status_code == requests.codes.not_found:
             return None
-        if len(response.content) > LARGEST:
-            raise RegistryError(f"{self.client.where}: {name}: the manifest is larger than {LARGEST} bytes")
         media_type = response.headers.get("Content-Type", "").partition(";")[0].strip()
         manifest = Manifest(response.content, media_type)
         if name.startswith("sha256:") and manifest.digest != name:
@@ -135,7 +136,8 @@ class Manifests:
 
     def tags(self) -> tuple[str, ...]:
         """Return the repository's tags, sorted; none if the repository does not exist."""
-        return tuple(sorted(str(tag) for page in self._pages("tags/list?n=1000") for tag in page.get("tags") or ()))
+        lists = (page.get("tags") for page in self._pages("tags/list?n=1000"))
+        return tuple(sorted(str(tag) for tags in lists if isinstance(tags, list) for tag in tags))
 
     # --- referrers --------------------------------------------------------------------------------------------------
 
@@ -169,20 +171,26 @@ class Manifests:
         return _items(index.content) if index and index.is_index else []
 
     def _pages(self, rest: str) -> list[dict[str, Any]]:
-        """Return all pages of a list; none if the registry does not have it."""
+        """Return all pages of a list; none if the registry does not have it. Raises RegistryError for endless lists."""
         pages: list[dict[str, Any]] = []
-        url = self.client.path(rest)
-        while url:
+        url, size, end = self.client.path(rest), 0, time.monotonic() + self.client.access.patience
+        for _ in range(MOST_PAGES):
             response = self.client.request(
                 HttpRequest("GET", url, headers={"Accept": f"{INDEX}, application/json"}), (200, 404)
             )
             if response.status_code == requests.codes.not_found:
                 return pages
             with contextlib.suppress(ValueError):
-                pages.append(response.json())
+                page = loads(response.content)
+                pages += [page] if isinstance(page, dict) else []
+            size += len(response.content)
             following = response.links.get("next", {}).get("url", "")
-            url = self.client.absolute(urljoin(url, following), url) if following else ""
-        return pages
+            if not following:
+                return pages
+            url = self.client.absolute(urljoin(url, following), url)
+            if size > LARGEST_LIST or time.monotonic() > end:
+                break
+        raise RegistryError(f"{self.client.where}: the list {rest.partition('?')[0]} does not end")
 
 
 def fallback_tag(digest: str) -> str:
@@ -200,4 +208,4 @@ def _items(page: Mapping[str, Any]) -> list[dict[str, Any]]:
     items = page.get("manifests")
     if not isinstance(items, list):
         return []
-    return [item for item in items if isinstance(item, dict) and "digest" in item]
+    return [item for item in items if isinstance(item, dict) and DIGEST.fullmatch(str(item.get("digest")))]

@@ -7,6 +7,7 @@ accept only images. Source: OCI image specification 1.1, image layout, manifest,
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
@@ -14,17 +15,28 @@ import json
 import os
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from entrypoints.cache.entries import COMPILED, LOCK, MANIFEST, KeptEntry, judge, quarantine, read
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.folders import files, make, remove
+from entrypoints.core.folders import files, make, read_bounded, read_regular, remove
+from entrypoints.core.parse import parse_json
+from entrypoints.core.tar import members, open_tar
 
 KIND = "application/vnd.drydock.cache.v1"
 _OCI = "application/vnd.oci.image"
 _LAYER, _PLAIN, _ZIPPED = f"{_OCI}.layer.v1.tar", ("tar", "rootfs.diff.tar"), "gzip"
 ENTRY = "io.drydock.cache.entry"
 _CHUNK = 1 << 20
+_JSON_AT_MOST = 4 << 20
+"""Bytes of an index or manifest: what the specification requires of registries."""
+_AT_MOST = 256 << 30
+"""Bytes of an artifact, unpacked: far above the compiled code of any model."""
+_MOST, _LEVELS, _DEEPEST = 10_000, 2, 64
+"""Descriptors in a list, indexes in indexes, and folders in a path."""
+_SHA256, _GZIP = 64, b"\x1f\x8b"
+_LATEST = 1 << 33
+"""Seconds: a time in the year 2242, which every file system can store."""
 _EXPECTED = "expected an OCI image layout, as `cache export` writes it"
 _LEVEL = 1
 """Level of gzip: it halves compiled code; a higher level would take minutes."""
@@ -144,11 +156,23 @@ def pack(folder: str, file: IO[bytes]) -> None:
 def unpack(path: str, folder: str) -> None:
     """Unpack an image layout from one tar file. Raises USAGE if it is invalid."""
     try:
-        with tarfile.open(path, "r:*") as tar:
-            for member in tar:
+        with _opened(path) as tar:
+            for member in members(tar, _AT_MOST):
                 _extract(tar, member, folder, _parts(member.name))
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise EntrypointError(USAGE, f"{path}: {error}", _EXPECTED) from error
+    except (tarfile.TarError, OSError) as error:
+        raise EntrypointError(USAGE, f"{path}: {_reason(error)}", _EXPECTED) from error
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[tarfile.TarFile]:
+    """Open a plain or gzip-compressed tar file. Raises OSError or tarfile.TarError."""
+    mode: Literal["r:", "r:gz"] = "r:gz" if read_regular(path, 2) == _GZIP else "r:"
+    with open(path, "rb") as file, open_tar(file, mode) as tar:
+        yield tar
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)
 
 
 def imported(layout: str, root: str) -> Iterator[str]:
@@ -156,21 +180,31 @@ def imported(layout: str, root: str) -> Iterator[str]:
 
     Each blob is checked against its digest. Only plain files below an entry are extracted; an entry appears atomically.
     """
-    index = _read(f"{layout}/index.json")
-    layers = [layer for manifest in _manifests(layout, index) for layer in manifest.get("layers", ())]
+    index = _json_file(f"{layout}/index.json")
+    layers = [layer for manifest in _manifests(layout, index, 0) for layer in _items(manifest, "layers")]
     if not layers:
         raise EntrypointError(USAGE, f"{layout}: no layers", _EXPECTED)
     for layer in layers:
         yield from _take(layout, layer, root)
 
 
-def _manifests(layout: str, index: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    for found in index.get("manifests", ()):
-        inner = json.loads(_checked(layout, found))
-        if "manifests" in inner:
-            yield from _manifests(layout, inner)
-        else:
+def _manifests(layout: str, index: Mapping[str, Any], level: int) -> Iterator[Mapping[str, Any]]:
+    for found in _items(index, "manifests"):
+        inner = _json_file(_verified(layout, found))
+        if "manifests" not in inner:
             yield inner
+        elif level < _LEVELS:
+            yield from _manifests(layout, inner, level + 1)
+        else:
+            raise EntrypointError(USAGE, f"{layout}: more than {_LEVELS} nested indexes", _EXPECTED)
+
+
+def _items(value: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+    """Return a list of descriptors; empty if there is none. Raises USAGE."""
+    items = value.get(key, [])
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items) or len(items) > _MOST:
+        raise EntrypointError(USAGE, f"{key}: expected a list of at most {_MOST} descriptors", _EXPECTED)
+    return items
 
 
 def _take(layout: str, layer: Mapping[str, Any], root: str) -> Iterator[str]:
@@ -181,8 +215,9 @@ def _take(layout: str, layer: Mapping[str, Any], root: str) -> Iterator[str]:
         _unpack_layer(_verified(layout, layer), str(layer.get("mediaType", "")), staging)
         for name in sorted(os.listdir(staging)):
             yield _settle(f"{staging}/{name}", f"{root}/{COMPILED}/{name}")
-    except (tarfile.TarError, EOFError, OSError, ValueError) as error:
-        raise EntrypointError(HOST, f"{layer.get('digest')}: cannot be unpacked: {error}", "export it again") from error
+    except (tarfile.TarError, OSError) as error:
+        message = f"{layer.get('digest')}: cannot be unpacked: {_reason(error)}"
+        raise EntrypointError(HOST, message, "export it again") from error
     finally:
         remove(staging)
 
@@ -202,25 +237,27 @@ def _settle(source: str, target: str) -> str:
 
 def _unpack_layer(path: str, kind: str, folder: str) -> None:
     if not kind.endswith((*_PLAIN, _ZIPPED)):
-        raise ValueError(f"layer of type {kind}, expected {_LAYER} or {_LAYER}+gzip")
-    with tarfile.open(path) as tar:
-        for member in tar:
+        raise tarfile.ReadError(f"layer of type {kind}, expected {_LAYER} or {_LAYER}+gzip")
+    with _opened(path) as tar:
+        for member in members(tar, _AT_MOST):
             parts = _parts(member.name)
             if parts[:1] == (COMPILED,) and len(parts) > 1:
                 _extract(tar, member, folder, parts[1:])
 
 
 def _parts(name: str) -> tuple[str, ...]:
-    """Return the parts of a member's path. Raises ValueError for a path outside the folder."""
+    """Return the parts of a member's path. Raises tarfile.ReadError for a path outside it or too deep."""
     parts = tuple(part for part in name.split("/") if part not in ("", "."))
     if name.startswith("/") or ".." in parts or "\0" in name:
-        raise ValueError(f"{name!r} points outside the folder")
+        raise tarfile.ReadError(f"{name[:200]!r} points outside the folder")
+    if len(parts) > _DEEPEST:
+        raise tarfile.ReadError(f"{name[:200]!r} has more than {_DEEPEST} folders")
     return parts
 
 
 def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str, parts: tuple[str, ...]) -> None:
     """Extract one plain file; links, devices and others are ignored."""
-    if not member.isfile() or not parts:
+    if not member.isfile() or member.issparse() or not parts:
         return
     target = os.path.join(folder, *parts)
     make(os.path.dirname(target))
@@ -231,21 +268,19 @@ def _extract(tar: tarfile.TarFile, member: tarfile.TarInfo, folder: str, parts: 
         while data := source.read(_CHUNK):
             file.write(data)
     os.chmod(target, 0o770 if member.mode & 0o100 else 0o660)
-    os.utime(target, (member.mtime, member.mtime))
+    when = min(max(0, member.mtime), _LATEST)
+    os.utime(target, (when, when))
 
 
-def _read(path: str) -> dict[str, Any]:
+def _json_file(path: str) -> dict[str, Any]:
+    """Read a JSON object. Raises USAGE."""
     try:
-        with open(path, encoding="utf-8") as file:
-            found: dict[str, Any] = json.load(file)
+        found = parse_json(read_bounded(path, _JSON_AT_MOST))
     except (OSError, ValueError) as error:
-        raise EntrypointError(USAGE, f"{path}: {error}", _EXPECTED) from error
+        raise EntrypointError(USAGE, f"{path}: {_reason(error)}", _EXPECTED) from error
+    if not isinstance(found, dict):
+        raise EntrypointError(USAGE, f"{path}: expected a JSON object, found {type(found).__name__}", _EXPECTED)
     return found
-
-
-def _checked(layout: str, descriptor: Mapping[str, Any]) -> bytes:
-    with open(_verified(layout, descriptor), "rb") as file:
-        return file.read()
 
 
 def _verified(layout: str, descriptor: Mapping[str, Any]) -> str:
@@ -253,8 +288,8 @@ def _verified(layout: str, descriptor: Mapping[str, Any]) -> str:
     digest = str(descriptor.get("digest", ""))
     algorithm, _, expected = digest.partition(":")
     path = f"{layout}/blobs/{algorithm}/{expected}"
-    if algorithm != "sha256" or not expected.isalnum():
-        raise EntrypointError(USAGE, f"{layout}: digest {digest!r}, expected sha256:…")
+    if algorithm != "sha256" or len(expected) != _SHA256 or not set(expected) <= set("0123456789abcdef"):
+        raise EntrypointError(USAGE, f"{layout}: digest {digest[:80]!r}, expected sha256:…", _EXPECTED)
     try:
         found = _sha256(path)
     except OSError as error:
@@ -268,6 +303,7 @@ def _verified(layout: str, descriptor: Mapping[str, Any]) -> str:
 
 def _sha256(path: str) -> str:
     found = hashlib.sha256()
+    read_regular(path, 0)  # not a pipe or a device, which may never end
     with open(path, "rb") as file:
         while data := file.read(_CHUNK):
             found.update(data)

@@ -17,13 +17,18 @@ from typing import Any, NamedTuple
 
 from entrypoints.cache.plan import changed
 from entrypoints.core.errors import EntrypointError
-from entrypoints.core.folders import copy, make, remove, replace
+from entrypoints.core.folders import copy, make, read_bounded, remove, replace
+from entrypoints.core.parse import parse_json
 from entrypoints.core.records import Entry
 
 MANIFEST, LOCK = "entry.json", "lock"
 COMPILED, QUARANTINE = "compiled", "quarantine"
 _LARGEST = 1 << 53
-"""The largest integer that JSON numbers hold exactly; a larger number is not a time or size."""
+"""The largest integer that JSON numbers hold exactly; a larger number is not a size."""
+_LATEST = 253_402_300_800
+"""Seconds until the year 10000, which no date has."""
+_MANIFEST_AT_MOST = 1 << 20
+"""Bytes of entry.json; a usual one has 2 kB."""
 CRASHES = 3
 """Starts in a row that never became ready, after which an entry is quarantined."""
 
@@ -71,8 +76,7 @@ def judge(kept: Mapping[str, Any] | None, factors: Mapping[str, str], *, empty: 
 def read(path: str) -> dict[str, Any] | None:
     """Read an entry's manifest; empty if there is none, None if it is invalid."""
     try:
-        with open(f"{path}/{MANIFEST}", encoding="utf-8") as file:
-            return parse_manifest(file.read())
+        return parse_manifest(read_bounded(f"{path}/{MANIFEST}", _MANIFEST_AT_MOST).decode())
     except (FileNotFoundError, NotADirectoryError):
         return {}
     except (OSError, ValueError):
@@ -82,20 +86,20 @@ def read(path: str) -> dict[str, Any] | None:
 def parse_manifest(text: str) -> dict[str, Any] | None:
     """Parse a manifest; None if it is invalid. Pure."""
     try:
-        kept = json.loads(text)
-    except (ValueError, RecursionError):
+        kept = parse_json(text)
+    except ValueError:
         return None
     if not isinstance(kept, dict) or not isinstance(kept.get("factors"), dict):
         return None
-    times = (kept.get("attempts"), kept.get("ready"), kept.get("used", 0), kept.get("bytes", 0), kept.get("files", 0))
-    right = all(isinstance(number, int) and 0 <= number < _LARGEST for number in times)
+    numbers = (kept.get("attempts"), kept.get("bytes", 0), kept.get("files", 0))
+    right = all(isinstance(number, int) and 0 <= number < _LARGEST for number in numbers)
+    times = (kept.get("ready"), kept.get("used", 0))
+    right = right and all(isinstance(number, int) and 0 <= number < _LATEST for number in times)
     return kept if right and isinstance(kept.get("environment", {}), dict) else None
 
 
 def write(path: str, manifest: Mapping[str, Any]) -> None:
     """Replace an entry's manifest. Raises OSError."""
-    import json
-
     replace(f"{path}/{MANIFEST}", json.dumps(manifest, indent=1, sort_keys=True, ensure_ascii=False))
 
 

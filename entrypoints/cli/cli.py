@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.core.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.text import printable
 from entrypoints.request.arguments import FLAGS, VERBS, Arguments, parse_arguments
 from entrypoints.request.flags import DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION
 from entrypoints.request.intents import Intents
@@ -41,15 +42,16 @@ def main(argv: tuple[str, ...], env: Env) -> int:
 
 
 def say(text: str) -> None:
-    """Write a line to standard error."""
+    """Write a line to standard error, in printable form: it may quote a file of someone else."""
+    text = printable(text)
     sys.stderr.write(text if text.endswith("\n") else text + "\n")
     sys.stderr.flush()
 
 
 def emit(text: str) -> None:
-    """Write data to standard output. Raises HOST."""
+    """Write data to standard output, in printable form. Raises HOST."""
     try:
-        sys.stdout.write(text)
+        sys.stdout.write(printable(text))
         sys.stdout.flush()
     except (OSError, AttributeError) as error:  # None if standard output was closed before the start
         sys.stdout = None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.folders import copy, remove
+from entrypoints.core.text import printable
 from entrypoints.decide.conversions import Conversion, choose
 from entrypoints.model.read import MARK, ModelFacts, read_model
 
@@ -309,5 +310,5 @@ def _served(job: ConversionJob) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"drydock: {text}\n")
+    sys.stderr.write(f"drydock: {printable(text)}\n")
     sys.stderr.flush()

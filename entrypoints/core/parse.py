@@ -1,8 +1,15 @@
-"""Parses files of /proc and /sys. Pure. Each parse_* raises ValueError that says what it expected."""
+"""Parses files of /proc and /sys, and JSON. Pure. Each parse_* raises ValueError that says what it expected."""
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 KIB = 1024
+DEEPEST = 64
+"""Levels of nested JSON. A model's configuration has four."""
+_DIGITS = 18
+"""Digits of an integer that any machine's number can hold."""
 _HIGHEST_ID = 65535
 """Above any CPU or node number of Linux. It limits the memory that an invalid list can take."""
 
@@ -147,3 +154,42 @@ def parse_hierarchical_limit(text: str) -> int | None:
         if name == "hierarchical_memory_limit":
             return parse_cgroup_limit(value)
     return None
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON that anyone may have written.
+
+    A number that no machine's number can hold stays text, as it was written: published configurations contain
+    Infinity, and such a number in a key that is not read does no harm. Raises ValueError, also for deep nesting.
+    """
+    try:
+        value = json.loads(text, parse_int=_integer, parse_float=_fraction, parse_constant=str)
+    except RecursionError as error:
+        raise ValueError(f"nested deeper than {DEEPEST} levels") from error
+    if _is_deeper(value, DEEPEST):
+        raise ValueError(f"nested deeper than {DEEPEST} levels")
+    return value
+
+
+def _integer(digits: str) -> int | str:
+    return int(digits) if len(digits) <= _DIGITS else digits
+
+
+def _fraction(digits: str) -> float | str:
+    number = float(digits)
+    return digits if number in (float("inf"), float("-inf")) else number
+
+
+def _is_deeper(value: Any, most: int) -> bool:
+    """Tell whether JSON is nested deeper than `most` levels; level by level, since recursion has a limit itself."""
+    level: list[Any] = [[value]]
+    for _ in range(most + 1):
+        level = [
+            item
+            for outer in level
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, (dict, list))
+        ]
+        if not level:
+            return False
+    return True

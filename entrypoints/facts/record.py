@@ -6,18 +6,19 @@ environment, no mount table and no files of the user. It may come from anyone, s
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from typing import Any
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.folders import read_bounded
+from entrypoints.core.parse import parse_json
 from entrypoints.core.records import Facts, to_json
 from entrypoints.facts.facts import MACHINE
 from entrypoints.facts.probes.common.system import MOUNTS, to_mounts
 from entrypoints.host.commands import RECORD, Commands, to_answers
 from entrypoints.host.host import Host
-from entrypoints.host.source import Recorded, read_regular
+from entrypoints.host.source import Recorded
 
 FILE = "host.json"
 """File name of a recorded host in its folder."""
@@ -109,21 +110,19 @@ def open_host(root: str) -> Host:
 def read_record(path: str) -> Recorded:
     """Read a host.json. Raises USAGE."""
     try:
-        data = read_regular(path, SIZE_AT_MOST + 1)
+        data = read_bounded(path, SIZE_AT_MOST)
     except OSError as error:
         found = f"--root {path}: {error.strerror} (errno {error.errno})"
         raise EntrypointError(USAGE, found, "expected a file that `facts --record host.json` wrote") from error
-    if len(data) > SIZE_AT_MOST:
-        raise EntrypointError(USAGE, f"--root {path}: larger than {SIZE_AT_MOST >> 20} MiB", _HINT)
     try:
         return parse_record(data.decode())
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise EntrypointError(USAGE, f"--root {path}: {error}", _HINT) from error
 
 
 def parse_record(text: str) -> Recorded:
-    """Parse the text of host.json. Raises ValueError, which names the key, or RecursionError."""
-    value = json.loads(text)
+    """Parse the text of host.json. Raises ValueError, which names the key."""
+    value = parse_json(text)
     if not isinstance(value, dict):
         raise ValueError(f"found {type(value).__name__}, expected an object")  # noqa: TRY004 - as for any wrong value
     unknown, absent = sorted(value.keys() - _PARTS.keys()), sorted(_PARTS.keys() - value.keys())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import TYPE_CHECKING, Any
 
+from entrypoints.core.parse import parse_json
 from entrypoints.host.host import Host, Result, Run
 
 if TYPE_CHECKING:
@@ -100,8 +100,8 @@ def recorded(host: Host) -> Run:
 def parse_answers(text: str) -> dict[str, Result]:
     """Parse commands.json. Raises ValueError."""
     try:
-        return to_answers(json.loads(text))
-    except (ValueError, RecursionError) as error:
+        return to_answers(parse_json(text))
+    except ValueError as error:
         raise ValueError('{"command": {"rc": 0, "stdout": "…"}}') from error
 
 

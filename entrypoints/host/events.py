@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from entrypoints.host.source import READ_AT_MOST, read_regular
+from entrypoints.core.folders import read_regular
+from entrypoints.host.source import READ_AT_MOST
 
 
 class LimitEvents(NamedTuple):

@@ -60,7 +60,7 @@ class Host:
         except OSError as error:
             if hidden and isinstance(error, PermissionError):
                 return None
-            self.fail(path, f"{os.strerror(error.errno or 0)} (errno {error.errno})", "a readable file")
+            self.fail(path, f"{error.strerror} (errno {error.errno})", "a readable file")
             return None
         except UnicodeDecodeError as error:
             self.fail(path, f"byte {error.object[error.start]:#04x} at offset {error.start}", "UTF-8 text")

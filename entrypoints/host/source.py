@@ -5,10 +5,12 @@ Both have the methods `read`, `exists` and `names`.
 
 from __future__ import annotations
 
+import errno
 import os
-import stat
 from collections.abc import Mapping
 from typing import Any
+
+from entrypoints.core.folders import read_regular
 
 READ_AT_MOST = 64 * 1024
 """Bytes read from one file: enough for every file that probes read, and a limit for an endless one."""
@@ -21,6 +23,7 @@ class FileSystem:
 
     def __init__(self, root: str = "") -> None:
         self.root = root.rstrip("/")
+        self._inside = os.path.realpath(root)
 
     @property
     def live(self) -> bool:
@@ -29,18 +32,30 @@ class FileSystem:
 
     def read(self, path: str) -> bytes:
         """Return the first READ_AT_MOST bytes of a file. Raises OSError."""
-        return cut(read_regular(self.root + path, READ_AT_MOST))
+        return cut(read_regular(self._place(path), READ_AT_MOST))
 
     def exists(self, path: str) -> bool:
         """Tell whether a file or folder exists."""
-        return os.path.exists(self.root + path)
+        try:
+            return os.path.exists(self._place(path))
+        except OSError:
+            return False
 
     def names(self, folder: str) -> list[str]:
         """Return the names in a folder; none if the folder does not exist."""
         try:
-            return os.listdir(self.root + folder)
+            return os.listdir(self._place(folder))
         except OSError:
             return []
+
+    def _place(self, path: str) -> str:
+        """Return the path of a file. Raises OSError for a link out of a recorded host, to a file of this one."""
+        if self.live:
+            return path
+        place = os.path.realpath(self.root + path)
+        if os.path.commonpath((place, self._inside)) != self._inside:
+            raise OSError(errno.EXDEV, "a link out of the recorded host", path)
+        return place
 
 
 class Recorded:
@@ -97,22 +112,6 @@ class Recorded:
 
 def _steps(path: str) -> list[str]:
     return [step for step in path.split("/") if step]
-
-
-def read_regular(path: str, most: int) -> bytes:
-    """Return the first `most` bytes of a regular file, without blocking on a pipe or a device. Raises OSError."""
-    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise OSError(22, "not a regular file", path)
-        chunks = []
-        left = most
-        while left and (chunk := os.read(handle, left)):
-            chunks.append(chunk)
-            left -= len(chunk)
-    finally:
-        os.close(handle)
-    return b"".join(chunks)
 
 
 def cut(data: bytes) -> bytes:

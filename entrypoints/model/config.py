@@ -25,6 +25,8 @@ _DEFAULTS: Mapping[str, Table] = {
 }
 """What published configurations of a family leave to transformers: its configuration_gemma3.py."""
 
+LARGEST_SIZE = 1 << 28
+"""Heads, layers, tokens: the longest published context is a twentieth of this."""
 _WIDEST = 64
 """Bits: no number is wider."""
 
@@ -170,7 +172,7 @@ def size(table: Table, *keys: str) -> int:
         value = table.get(key)
         values = value if isinstance(value, list) else [value]
         number = values[0] if values and all(item == values[0] for item in values) else None
-        if isinstance(number, int) and not isinstance(number, bool) and number > 0:
+        if isinstance(number, int) and not isinstance(number, bool) and 0 < number <= LARGEST_SIZE:
             return number
     return 0
 
@@ -184,7 +186,7 @@ def required_size(table: Table, *keys: str, default: int | None = None) -> int:
         value = table.get(key)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= LARGEST_SIZE:
             raise ValueError(f"{key}: found {str(value)[:40]!r}, expected a whole number above zero")
         return value
     if default is None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-import json
+import errno
 import os
 from typing import Any
 
+from entrypoints.core import parse
 from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.folders import read_bounded
+
+FILE_AT_MOST = 64 << 20
+"""Bytes of config.json or an index. The largest published index has 20 MB."""
 
 
 def read_json(path: str) -> dict[str, Any]:
-    """Read a JSON object from a file. Raises MODEL."""
+    """Read a JSON object from a regular file of at most FILE_AT_MOST bytes. Raises MODEL."""
     try:
-        with open(path, "rb") as file:
-            text = file.read()
+        text = read_bounded(path, FILE_AT_MOST)
     except OSError as error:
         raise unreadable(path, error) from error
     return parse_json(text, path)
@@ -22,8 +26,8 @@ def read_json(path: str) -> dict[str, Any]:
 def parse_json(text: bytes, where: str) -> dict[str, Any]:
     """Parse a JSON object that was read from `where`. Raises MODEL."""
     try:
-        loaded = json.loads(text.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        loaded = parse.parse_json(text.decode("utf-8"))
+    except ValueError as error:
         raise EntrypointError(MODEL, f"{where}: invalid JSON: {error}", "download the file again") from error
     if not isinstance(loaded, dict):
         message = f"{where}: expected a JSON object, found a {type(loaded).__name__}"
@@ -36,5 +40,7 @@ def unreadable(path: str, error: OSError) -> EntrypointError:
     if isinstance(error, FileNotFoundError):
         hint = "name the folder with config.json and the weights (in a hub cache: …/snapshots/<revision>)"
         return EntrypointError(MODEL, f"{path}: no such file", hint)
+    if error.errno == errno.EFBIG:
+        return EntrypointError(MODEL, f"{path}: {error.strerror}", "download the file again")
     message = f"{path}: cannot be read by uid {os.getuid()}, gid {os.getgid()}: {error.strerror}"
     return EntrypointError(MODEL, message, "make the whole folder readable: chmod -R a+rX FOLDER")

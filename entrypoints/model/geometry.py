@@ -27,6 +27,8 @@ _RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_h
               "attn_layer_period", "attn_type_list", "rwkv_version", "compress_ratios")  # fmt: skip
 """Keys of models whose layers keep a state of their own with, or instead of, a KV cache."""
 
+_LARGEST_FACTOR = 1e6
+"""By which a context is stretched; published factors are below 100."""
 _FULL_EVERY = {"gemma2": 2, "gemma3_text": 6}
 """One layer in so many attends to all tokens, in families that leave this to transformers' defaults."""
 
@@ -181,6 +183,6 @@ def _max_length(config: Config) -> int | None:
     factor = rope.get("factor")
     if factor is None:
         return length
-    if not isinstance(factor, (int, float)) or not 0 < factor < float("inf"):
+    if not isinstance(factor, (int, float)) or not 0 < factor < _LARGEST_FACTOR:
         raise ValueError(f"factor of rope_scaling: found {str(factor)[:40]!r}, expected a number above zero")
     return int(length * factor)

@@ -8,20 +8,23 @@ VLLM_USE_MODELSCOPE ModelScope's MODELSCOPE_CACHE and MODELSCOPE_DOMAIN.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.folders import read_regular
 from entrypoints.core.redact import redact_value
+from entrypoints.model.files import FILE_AT_MOST
 
 if TYPE_CHECKING:
     import ssl
+    from urllib.request import Request
 
 _TRUE = ("1", "on", "yes", "true")
 _AT_MOST = 1 << 20
 """Bytes to request from the start of a weight file: the header of a model in one file is far smaller."""
-_FILE_AT_MOST = 64 << 20
-"""Bytes of config.json or an index: a limit far above any that exists."""
+_PATIENCE = 6
+"""Timeouts of one request after which a file must be complete: a server may send a byte now and then for ever."""
 _SECONDS = 10.0
 """huggingface_hub's default timeout for its first request."""
 _FORBIDDEN, _ABSENT = (401, 403), 404
@@ -112,8 +115,7 @@ def _token(env: Mapping[str, str], home: str) -> str:
     if token or _is_true(env.get("HF_HUB_DISABLE_IMPLICIT_TOKEN")):
         return (token or "").strip()
     try:
-        with open(env.get("HF_TOKEN_PATH") or f"{home}/token", encoding="ascii") as file:
-            return file.read(1024).strip()
+        return read_regular(env.get("HF_TOKEN_PATH") or f"{home}/token", 1024).decode("ascii").strip()
     except (OSError, ValueError):  # no one logged in
         return ""
 
@@ -137,8 +139,7 @@ def _snapshots(hub: Hub, cache: str, name: str) -> tuple[str, ...]:
     """Return the folder of the revision: a commit itself, or the branch or tag that refs/ resolves."""
     repository = f"{cache}/models--{name.replace('/', '--')}"
     try:
-        with open(f"{repository}/refs/{hub.revision}", encoding="ascii") as file:
-            commit = file.read(100).strip()
+        commit = read_regular(f"{repository}/refs/{hub.revision}", 100).decode("ascii").strip()
     except (OSError, ValueError):  # not a branch that was downloaded
         commit = hub.revision
     return (f"{repository}/snapshots/{commit}",)
@@ -155,7 +156,7 @@ def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes |
     """
     from http.client import HTTPException
     from urllib.error import HTTPError
-    from urllib.request import Request, urlopen
+    from urllib.request import Request
 
     url = hub.url(name, file)
     if not url.startswith(("http://", "https://")):
@@ -165,10 +166,9 @@ def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes |
         request.add_header("Range", f"bytes=0-{_AT_MOST - 1}")
     if hub.token:
         request.add_unredirected_header("Authorization", f"Bearer {hub.token}")
+    at_most = _AT_MOST if beginning else FILE_AT_MOST + 1
     try:
-        with urlopen(request, timeout=hub.seconds, context=_trust(hub)) as answer:  # noqa: S310 -- as above
-            body: bytes = answer.read(_AT_MOST if beginning else _FILE_AT_MOST)
-            return body
+        return _in_time(lambda: _read(request, hub, at_most), hub.seconds * _PATIENCE)
     except HTTPError as error:
         if error.code == _ABSENT:
             return None
@@ -177,6 +177,49 @@ def fetch(hub: Hub, name: str, file: str, *, beginning: bool = False) -> bytes |
         raise NotAnswered(f"{hub.place} returned {error.code}") from error
     except (OSError, HTTPException, ValueError) as error:
         raise NotAnswered(f"{hub.place}: {getattr(error, 'reason', None) or error}") from error
+
+
+def _read(request: Request, hub: Hub, at_most: int) -> bytes:
+    from http.client import HTTPMessage
+    from io import BytesIO
+    from typing import IO
+    from urllib.request import HTTPRedirectHandler, HTTPSHandler, build_opener
+
+    class Redirects(HTTPRedirectHandler):
+        """Follows redirects without reading their bodies, which urllib would do to the end."""
+
+        def http_error_302(self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage) -> Any:
+            fp.close()
+            return super().http_error_302(req, BytesIO(), code, msg, headers)
+
+        http_error_301 = http_error_303 = http_error_307 = http_error_308 = http_error_302
+
+    with build_opener(Redirects, HTTPSHandler(context=_trust(hub))).open(request, timeout=hub.seconds) as answer:
+        body: bytes = answer.read(at_most)
+    if len(body) > FILE_AT_MOST:
+        raise NotAnswered(f"{hub.place} sends more than {FILE_AT_MOST} bytes")
+    return body
+
+
+def _in_time(read: Callable[[], bytes], seconds: float) -> bytes:
+    """Run a request, and give it up after some seconds. Raises TimeoutError, and what the request raises."""
+    from threading import Thread
+
+    answers: list[bytes | Exception] = []
+
+    def run() -> None:
+        try:
+            answers.append(read())
+        except Exception as error:  # noqa: BLE001 -- raised again below
+            answers.append(error)
+
+    thread = Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    answer = answers[0] if answers else TimeoutError(f"no complete answer in {seconds:g} s")
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _trust(hub: Hub) -> ssl.SSLContext | None:

@@ -6,6 +6,9 @@ import os
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from entrypoints.core.folders import read_bounded
+from entrypoints.model.files import FILE_AT_MOST
+
 if TYPE_CHECKING:
     from entrypoints.model.hub import Hub
 
@@ -43,8 +46,7 @@ def _digest(folder: str) -> str:
     found = sha256()
     names = sorted(os.listdir(folder))
     for config in [name for name in names if name in _CONFIGS]:
-        with open(os.path.join(folder, config), "rb") as file:
-            found.update(file.read())
+        found.update(read_bounded(os.path.join(folder, config), FILE_AT_MOST))
     weights = [name for name in names if name.endswith(_WEIGHTS)]
     for name in weights:
         found.update(f"{name} {os.path.getsize(os.path.join(folder, name))}\n".encode())
@@ -54,7 +56,8 @@ def _digest(folder: str) -> str:
 
 
 def _end(path: str) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(0, os.SEEK_END)
-        file.seek(max(0, file.tell() - _END))
-        return file.read()
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.pread(handle, _END, max(0, os.fstat(handle).st_size - _END))
+    finally:
+        os.close(handle)

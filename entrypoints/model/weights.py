@@ -5,12 +5,14 @@ Only headers are read: of safetensors files, and of the index that lists them.
 
 from __future__ import annotations
 
-import json
 import os
+import stat
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import MODEL, EntrypointError
+from entrypoints.core.folders import read_regular
+from entrypoints.core.parse import parse_json
 from entrypoints.model.config import Config
 from entrypoints.model.files import read_json, unreadable
 
@@ -22,10 +24,12 @@ _FLOAT_SIZES = {"F64": 8, "F32": 4, "BF16": 2, "F16": 2}
 _TORCH_SIZES = {"float32": 4, "float": 4, "bfloat16": 2, "float16": 2, "half": 2}
 """Bytes per number, by config.json's name of the type."""
 
+LARGEST = 1 << 53
+"""Bytes of weights, far above any: the largest integer that floating-point numbers hold exactly."""
 _HEADER_AT_MOST = 100_000_000
 """Bytes of JSON that the safetensors format allows."""
 
-_BROKEN = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
+_BROKEN = (ValueError, TypeError, KeyError, AttributeError)
 """What reading a header of the wrong shape raises."""
 
 
@@ -63,7 +67,7 @@ def read_weights(folder: str, config: Config) -> Weights:
         return Weights(*map(sum, zip(*parts, strict=True)))
     binaries = [name for name in names if name.endswith(".bin") and name != "training_args.bin"]
     if binaries:
-        return weights_by_size(sum(os.path.getsize(os.path.join(folder, name)) for name in binaries), config)
+        return weights_by_size(sum(_size(os.path.join(folder, name)) for name in binaries), config)
     message, hint = (
         f"{folder}: no weights, expected *.safetensors or *.bin",
         "finish the download, or mount the weights",
@@ -72,6 +76,17 @@ def read_weights(folder: str, config: Config) -> Weights:
     if gguf:
         message, hint = f"{message}; {gguf} is GGUF", "convert it to safetensors"
     raise Incomplete(MODEL, message, hint)
+
+
+def _size(path: str) -> int:
+    """Return the size of a regular file. Raises MODEL."""
+    try:
+        status = os.stat(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    if not stat.S_ISREG(status.st_mode):
+        raise EntrypointError(MODEL, f"{path}: not a regular file", "download the file again")
+    return status.st_size
 
 
 def weights_by_size(on_disk: int, config: Config) -> Weights:
@@ -86,7 +101,7 @@ def parse_total_size(index: Mapping[str, Any]) -> int:
     """Return the bytes of all weights that an index names; 0 if it does not."""
     metadata = index.get("metadata")
     total = metadata.get("total_size") if isinstance(metadata, dict) else None
-    if isinstance(total, bool) or not isinstance(total, (int, float)) or total <= 0:
+    if isinstance(total, bool) or not isinstance(total, (int, float)) or not 0 < total < LARGEST:
         return 0
     return int(total)
 
@@ -97,7 +112,7 @@ def parse_beginning(beginning: bytes) -> Weights | None:
     if len(beginning) < 8 + length:
         return None
     try:
-        header = json.loads(beginning[8 : 8 + length].decode())
+        header = parse_json(beginning[8 : 8 + length].decode())
         return _parse_header(header)._replace(on_disk=_data_bytes(header))
     except _BROKEN:
         return None
@@ -122,12 +137,10 @@ def _shards(folder: str, names: list[str]) -> list[str]:
 def _read_file(path: str) -> Weights:
     """Read a safetensors file's header, and check that the file is as long as the header says. Raises MODEL."""
     try:
-        on_disk = os.path.getsize(path)
-        with open(path, "rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            if length > min(on_disk, _HEADER_AT_MOST):
-                raise ValueError(f"found a header of {length} bytes in a file of {on_disk} bytes")
-            header = json.loads(file.read(length).decode())
+        length, on_disk = int.from_bytes(read_regular(path, 8), "little"), os.path.getsize(path)
+        if length > min(on_disk, _HEADER_AT_MOST):
+            raise ValueError(f"found a header of {length} bytes in a file of {on_disk} bytes")
+        header = parse_json(read_regular(path, 8 + length)[8:].decode())
         weights, end = _parse_header(header), 8 + length + _data_bytes(header)
     except OSError as error:
         raise unreadable(path, error) from error
@@ -147,6 +160,8 @@ def _parse_header(header: Mapping[str, Any]) -> Weights:
         if name == "__metadata__":
             continue
         begin, end = tensor["data_offsets"]
+        if not 0 <= begin <= end < LARGEST:
+            raise ValueError(f"{str(name)[:80]}: data_offsets {begin} to {end}")
         size = _FLOAT_SIZES.get(tensor["dtype"])
         if size:
             elements += (end - begin) // size

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.folders import read_bounded
+from entrypoints.core.parse import parse_json
+
+_AT_MOST = 16 << 20
+"""Bytes of a plan; a usual one has 20 kB."""
 
 
 class Side(NamedTuple):
@@ -28,15 +32,14 @@ class Change(NamedTuple):
 def read_plan(path: str) -> dict[str, Side]:
     """Read the settings from a file with the output of `plan --json`. Raises USAGE."""
     try:
-        with open(path, encoding="utf-8") as file:
-            return parse_plan(file.read())
+        return parse_plan(read_bounded(path, _AT_MOST).decode())
     except (OSError, ValueError) as error:
         raise EntrypointError(USAGE, f"--diff {path}: {error}", "expected the output of `plan --json`") from error
 
 
 def parse_plan(text: str) -> dict[str, Side]:
     """Parse a plan's reasons, and its model. Raises ValueError."""
-    plan = json.loads(text)
+    plan = parse_json(text)
     reasons = plan.get("reasons") if isinstance(plan, dict) else None
     if not isinstance(reasons, list):
         raise ValueError("not a plan: no list `reasons`")  # noqa: TRY004 - one error for whatever is wrong in a file

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from entrypoints.cache.plan import private_root
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import write
+from entrypoints.core.text import printable
 from entrypoints.host.limits import apply
 from entrypoints.host.processes import age
 from entrypoints.request.flags import SHUTDOWN, SOCKET
@@ -135,7 +136,7 @@ def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
 
 def say(text: str) -> None:
     """Print one line on standard error."""
-    sys.stderr.write(f"drydock: {text}\n")
+    sys.stderr.write(f"drydock: {printable(text)}\n")
     sys.stderr.flush()
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
@@ -18,7 +19,8 @@ class Seen(NamedTuple):
 class Answer(NamedTuple):
     status: int
     headers: Mapping[str, str] = {}
-    body: bytes = b""
+    body: bytes | Iterable[bytes] = b""
+    """Bytes, or pieces to send until the client hangs up; then without Content-Length unless a header has it."""
 
 
 class Fake(ThreadingHTTPServer):
@@ -52,11 +54,15 @@ class Handler(BaseHTTPRequestHandler):
         self.server.seen.append(seen)
         answer = self.server.answer(seen)
         self.send_response(answer.status)
-        for name, value in {"Content-Length": str(len(answer.body)), **answer.headers}.items():
+        length = {"Content-Length": str(len(answer.body))} if isinstance(answer.body, bytes) else {}
+        for name, value in {**length, **answer.headers}.items():
             self.send_header(name, value)
         self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(answer.body)
+        self.close_connection = self.close_connection or not isinstance(answer.body, bytes)
+        with contextlib.suppress(OSError):  # the client hung up
+            for piece in [answer.body] if isinstance(answer.body, bytes) else answer.body:
+                if self.command != "HEAD":
+                    self.wfile.write(piece)
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = answer  # noqa: N815 - http.server's names
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from entrypoints.core.parse import parse_line
+from entrypoints.core.parse import parse_json, parse_line
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.tools import parse_error, run_tool
@@ -208,12 +208,10 @@ def _from_sections(text: str) -> list[tuple[int, Keys]]:
 
 
 def _from_json(text: str) -> list[tuple[int, Keys]]:
-    import json
-
     try:
-        devices = json.loads(text)["devices"]
+        devices = parse_json(text)["devices"]
         return [(int(device["id"]), _keys(device)) for device in devices]
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, AttributeError):
         raise parse_error(text, '{"devices": [{"id": 0, "Device Mem Info": …}]}') from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,6 +12,7 @@ from entrypoints.core.parse import (
     parse_cgroup_paths,
     parse_cpu_max,
     parse_hierarchical_limit,
+    parse_json,
     parse_limits,
     parse_meminfo,
     parse_number,
@@ -193,8 +193,8 @@ def _filesystem(path: str) -> str:
 def parse_mounts(text: str) -> dict[str, Mount]:
     """Parse mounts.json of a recorded host that is a folder. Raises ValueError."""
     try:
-        return to_mounts(json.loads(text))
-    except (ValueError, RecursionError) as error:
+        return to_mounts(parse_json(text))
+    except ValueError as error:
         raise ValueError('{"cache": {"path": …, "exists": …, "writable": …, "free": …, …}}') from error
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -15,8 +16,10 @@ from drydock.config.access import Access, redact
 from drydock.core.errors import DiskFullError, FetchError
 from drydock.core.http import anonymous, origin
 from drydock.core.paths import ROOT
+from drydock.inputs import transfer as transfer_module
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import ATTEMPTS, Wanted, _auth, download
+from tests.support.fake_registry import Answer, Fake
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -291,3 +294,20 @@ def test_ctrl_c_stops_a_fetch_within_two_seconds(
     assert process.returncode != 0
     assert time.monotonic() - started < 2
     assert _whole(store, sha256) < 8
+
+
+@pytest.mark.attack(
+    what="an index serves a file of unknown size that never ends, or a file:// link to a pipe",
+    before="it was written until the disk was full; the pipe was waited for",
+    after="an error after 32 GiB; an error at once",
+)
+def test_a_file_of_unknown_size_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfer_module, "LARGEST_FILE", 1 << 20)
+    store, access = Store(tmp_path / "store"), Access(pause=0.001, timeout=5)
+    with Fake(lambda _: Answer(200, {}, itertools.repeat(bytes(1 << 16)))) as fake:
+        wanted = Wanted("endless.whl", "0" * 64, None, (f"http://{fake.host}/endless.whl",))
+        with pytest.raises(FetchError, match="longer than the 1048576 bytes expected"):
+            download(store, [wanted], access)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(FetchError, match="not a regular file"):
+        download(store, [Wanted("pipe.whl", "0" * 64, None, ((tmp_path / "pipe").as_uri(),))], access)

@@ -1,8 +1,22 @@
 from __future__ import annotations
 
-from drydock.core.errors import InputError
+import json
+from pathlib import Path
+
+import requests
+
+from drydock.attest.contents import File, ImageContents, debs, owners
+from drydock.config.mirrors import Mirrors
+from drydock.config.strict_yaml import parse_yaml
+from drydock.config.validation import validate
+from drydock.core.errors import DrydockError, InputError
+from drydock.core.paths import ROOT
+from drydock.lock.lockfile import _content_sha256, parse_lock
+from drydock.model.record import dump
 from drydock.oci.reference import parse
-from drydock.registry.client import parse_challenges
+from drydock.registry.blobs import _range_end
+from drydock.registry.client import explain, parse_challenges
+from drydock.registry.manifests import Manifest, _check_json, _items
 from tests.support.damage import fuzz, survives_damage
 
 
@@ -21,3 +35,99 @@ def test_references_survive_damage() -> None:
 @fuzz
 def test_challenges_survive_damage() -> None:
     survives_damage(parse_challenges, 'Bearer realm="https://a/t?x=\\"1\\"", service=r, scope="a:b:c", Basic realm=x')
+
+
+@fuzz
+def test_headers_and_errors_survive_damage() -> None:
+    def quiet(text: str) -> None:
+        response = requests.Response()
+        response.headers["Link"] = text
+        response._content = text.encode("utf-8", "replace")
+        assert isinstance(response.links, dict)
+        assert isinstance(explain(response), str)
+        _range_end(text)
+
+    survives_damage(
+        quiet,
+        '</v2/a/tags/list?last=b>; rel="next", <x>; rel=last',
+        '{"errors": [{"code": "A", "message": "b"}]}',
+        "0-7",
+    )
+
+
+@fuzz
+def test_manifests_survive_damage() -> None:
+    def quiet(text: str) -> None:
+        manifest = Manifest(text.encode("utf-8", "surrogatepass"), "")
+        try:
+            _check_json(manifest, "here")
+        except DrydockError as error:
+            raise ValueError(str(error)) from error
+        _items(manifest.content)
+
+    entry = {"mediaType": "a/b", "digest": f"sha256:{'a' * 64}", "size": 7}
+    survives_damage(quiet, json.dumps({"schemaVersion": 2, "manifests": [entry], "layers": [entry], "config": entry}))
+
+
+@fuzz
+def test_locks_survive_damage() -> None:
+    def quiet(text: str) -> None:
+        try:
+            parse_lock(text, "here")
+        except DrydockError as error:
+            raise ValueError(str(error)) from error
+
+    lock = json.loads((ROOT / "images" / "cpu-vllm0.32" / "lock.json").read_text())
+    short = _shortened(lock)
+    assert isinstance(short, dict)
+    survives_damage(quiet, json.dumps({**short, "content_sha256": _content_sha256(short)}, indent=1))
+
+
+def _shortened(value: object) -> object:
+    """Keep the shape of a lock, and two items of each list: a smaller sample is damaged where it matters."""
+    if isinstance(value, list):
+        return [_shortened(item) for item in value[:2]]
+    return {key: _shortened(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+@fuzz
+def test_mirrors_survive_damage() -> None:
+    def quiet(text: str) -> None:
+        try:
+            dump(validate(Mirrors, parse_yaml(text, "mirrors.yaml")))
+        except DrydockError as error:
+            raise ValueError(str(error)) from error
+
+    survives_damage(
+        quiet,
+        "schema: 1\nregistries:\n  docker.io: r.example:5000/hub\nindexes:\n  default: https://p.example/simple/\n",
+    )
+
+
+@fuzz
+def test_the_matrix_survives_damage() -> None:
+    def quiet(text: str) -> None:
+        try:
+            parse_yaml(text, "matrix.yaml")
+        except DrydockError as error:
+            raise ValueError(str(error)) from error
+
+    survives_damage(quiet, Path(ROOT, "matrix.yaml").read_text())
+
+
+@fuzz
+def test_package_databases_of_images_survive_damage() -> None:
+    def quiet(text: str) -> None:
+        status, listing, _, record = (*text.split("@@@"), "", "", "")[:4]
+        texts = {
+            "var/lib/dpkg/status": status,
+            "var/lib/dpkg/info/a.list": listing,
+            "opt/venv/a-1.dist-info/RECORD": record or text,
+            "opt/venv/a-1.dist-info/METADATA": "Name: a\nVersion: 1\n",
+        }
+        files = {path: File(0, 1, "a", "", 0o644) for path in texts}
+        found = ImageContents(files, tuple(debs(texts)), owners(files, texts), texts)
+        assert set(found.owners) == set(files)
+
+    status = "Package: a\nStatus: install ok installed\nVersion: 1\nArchitecture: all\n\nPackage: b\nVersion: 2\n"
+    survives_damage(quiet, f'{status}@@@/usr/bin/a\n/.\n@@@x@@@a.py,sha256=x,1\n"b,c.py",,\n')

@@ -18,6 +18,8 @@ from entrypoints.cache.artifact import KIND
 from entrypoints.cache.entries import listed, read
 from entrypoints.cli.cacheverb import run
 from entrypoints.core.errors import EntrypointError
+from entrypoints.core.tar import members, open_tar
+from tests.support.damage import fuzz, survives_damage
 from tests.unit.entrypoints.cache.test_entries import ENTRY, READY, names, put
 
 
@@ -75,9 +77,9 @@ def test_the_layout_is_as_the_specification_says(source: Path, tmp_path: Path) -
     plain = gzip.decompress(packed)
     assert config["rootfs"]["diff_ids"] == [f"sha256:{hashlib.sha256(plain).hexdigest()}"]
     with tarfile.open(fileobj=io.BytesIO(plain)) as tar:
-        members = tar.getmembers()
-    assert {member.name.split("/")[1] for member in members} == {ENTRY.name}
-    assert {(member.uid, member.gid) for member in members} == {(0, 0)}
+        found = tar.getmembers()
+    assert {member.name.split("/")[1] for member in found} == {ENTRY.name}
+    assert {(member.uid, member.gid) for member in found} == {(0, 0)}
 
 
 def blob(layout: Path, descriptor: dict[str, Any]) -> Any:
@@ -99,14 +101,14 @@ def test_only_ready_entries_are_exported(tmp_path: Path) -> None:
 
 
 def made(
-    layout: Path, members: Iterable[tarfile.TarInfo], kind: str = "application/vnd.oci.image.layer.v1.tar"
+    layout: Path, contents: Iterable[tarfile.TarInfo], kind: str = "application/vnd.oci.image.layer.v1.tar"
 ) -> None:
     """Write a layout of one layer with these members, each with the bytes of a ready manifest."""
     (layout / "blobs" / "sha256").mkdir(parents=True)
     buffer = io.BytesIO()
     data = json.dumps(READY).encode()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
-        for member in members:
+        for member in contents:
             member.size = len(data) if member.isfile() else 0
             tar.addfile(member, io.BytesIO(data))
     layer = stored(layout, buffer.getvalue())
@@ -187,3 +189,159 @@ def test_an_entry_is_removed_by_name(source: Path) -> None:
 def test_an_unknown_command_is_named(tmp_path: Path) -> None:
     with pytest.raises(EntrypointError, match="unknown command 'clear'"):
         cache(tmp_path, "clear")
+
+
+# --- what an attacker made ------------------------------------------------------------------------------------------
+
+
+def refusal(tmp_path: Path, source: Path) -> str:
+    with pytest.raises(EntrypointError) as error:
+        cache(tmp_path / "cache", "import", str(source))
+    assert error.value.hint
+    assert len(error.value.message) < 1000
+    assert not any((tmp_path / "cache").rglob("entry.json"))
+    return error.value.message
+
+
+INDEXES = {
+    "a list": ("[]", "expected a JSON object"),
+    "nested": ("[" * 100_000, "nested deeper than 64 levels"),
+    "manifests that are text": ('{"manifests": "x"}', "manifests: expected a list"),
+    "a descriptor that is text": ('{"manifests": ["x"]}', "manifests: expected a list"),
+    "a number of 4,000 digits": ('{"manifests": [{"digest": ' + "9" * 4000 + "}]}", "expected sha256:"),
+    "a superscript digest": ('{"manifests": [{"digest": "sha256:²"}]}', "expected sha256:"),
+    "nothing": ("", "Expecting value"),
+}
+
+
+@pytest.mark.attack(
+    what="the index of a cache artifact is a list, nested, or names digests that are no digests",
+    before="tracebacks: AttributeError, RecursionError, TypeError",
+    after="an error that says what was expected",
+)
+@pytest.mark.parametrize("name", INDEXES)
+def test_an_index_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
+    text, said = INDEXES[name]
+    (tmp_path / "layout").mkdir()
+    (tmp_path / "layout" / "index.json").write_text(text)
+    assert said in refusal(tmp_path, tmp_path / "layout")
+
+
+MANIFESTS = {
+    "a list": ("[]", "expected a JSON object"),
+    "no JSON": ("{", "Expecting property name"),
+    "layers that are text": ('{"layers": "x"}', "layers: expected a list"),
+    "another index, again and again": ('{"manifests": [%s]}', "more than 2 nested indexes"),
+}
+
+
+@pytest.mark.attack(
+    what="a manifest of a cache artifact is no JSON, a list, or nested indexes",
+    before="tracebacks: JSONDecodeError, AttributeError",
+    after="an error that says what was expected",
+)
+@pytest.mark.parametrize("name", MANIFESTS)
+def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, name: str) -> None:
+    text, said = MANIFESTS[name]
+    layout = tmp_path / "layout"
+    (layout / "blobs" / "sha256").mkdir(parents=True)
+    inner = json.dumps(stored(layout, b"{}"))
+    for _ in range(4):
+        inner = json.dumps(stored(layout, (text % inner if "%s" in text else text).encode()))
+    (layout / "index.json").write_text(f'{{"manifests": [{inner}]}}')
+    assert said in refusal(tmp_path, layout)
+
+
+@pytest.mark.attack(
+    what="the index or a blob of a cache artifact is a pipe",
+    before="the import hung for ever",
+    after="an error that names the file",
+)
+def test_pipes_are_never_waited_for(tmp_path: Path) -> None:
+    layout = tmp_path / "layout"
+    (layout / "blobs" / "sha256").mkdir(parents=True)
+    os.mkfifo(layout / "index.json")
+    assert "not a regular file" in refusal(tmp_path, layout)
+    (layout / "index.json").unlink()
+    os.mkfifo(layout / "blobs" / "sha256" / ("a" * 64))
+    (layout / "index.json").write_text(json.dumps({"manifests": [{"digest": "sha256:" + "a" * 64}]}))
+    assert "not a regular file" in refusal(tmp_path, layout)
+    os.mkfifo(tmp_path / "cache.tar")
+    assert "not a regular file" in refusal(tmp_path, tmp_path / "cache.tar")
+
+
+def packed_as(*headers: tarfile.TarInfo, pad: int = 0) -> bytes:
+    return b"".join(each.tobuf(tarfile.PAX_FORMAT) for each in headers) + bytes(pad)
+
+
+def sized(length: int, kind: bytes = tarfile.REGTYPE, **headers: str) -> tarfile.TarInfo:
+    info = member("x", kind)
+    info.size, info.pax_headers = length, headers
+    return info
+
+
+ARCHIVES = {
+    "a header of a gigabyte": (packed_as(sized(1 << 30, tarfile.XHDTYPE)), "a header of 1073741824 bytes"),
+    "a name of a gigabyte": (packed_as(sized(1 << 30, tarfile.GNUTYPE_LONGNAME)), "a header of 1073741824 bytes"),
+    "a member of a petabyte": (packed_as(sized(0, size=str(1 << 50))), "more than"),
+    "a member that leads backwards": (packed_as(sized(0, size="-1536"), pad=4096), "invalid size or position"),
+    "a size of 4,000 digits": (packed_as(sized(0, size="9" * 4000), pad=1024), ""),
+    "ten thousand headers in a row": (packed_as(*[sized(0, tarfile.XHDTYPE)] * 10_000), ""),
+    "sparse numbers": (packed_as(sized(0, tarfile.REGTYPE, **{"GNU.sparse.major": "1", "GNU.sparse.minor": "0"})), ""),
+    "compressed rubbish": (b"\x1f\x8b" + bytes(100), ""),
+}
+
+
+@pytest.mark.attack(
+    what="a cache archive has a header of a gigabyte, a member of a petabyte or one that leads backwards, odd numbers",
+    before="memory ran out, the import never ended, or a traceback: OverflowError, RecursionError, ValueError",
+    after="an error that names the archive",
+)
+@pytest.mark.parametrize("name", ARCHIVES)
+def test_a_hostile_archive_is_refused(tmp_path: Path, name: str) -> None:
+    data, said = ARCHIVES[name]
+    with (tmp_path / "x.tar").open("wb") as file:
+        file.write(data)
+        file.truncate(max(len(data), 1 << 21))
+    assert said in refusal(tmp_path, tmp_path / "x.tar")
+    for kind, packed in (("tar", data), ("tar+gzip", gzip.compress(data))):
+        layout = tmp_path / kind
+        (layout / "blobs" / "sha256").mkdir(parents=True)
+        layer = {**stored(layout, packed), "mediaType": f"application/vnd.oci.image.layer.v1.{kind}"}
+        manifest = stored(layout, json.dumps({"layers": [layer]}).encode())
+        (layout / "index.json").write_text(json.dumps({"manifests": [manifest]}))
+        refusal(tmp_path, layout)
+
+
+@pytest.mark.attack(
+    what="an entry of the cache has escape sequences in its name and its model, and a time in the year 285,000",
+    before="`cache list` sent them to the terminal, or ended in an OverflowError",
+    after="they are shown as escapes; the entry counts as unreadable",
+)
+def test_escapes_in_entries_are_not_sent_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    put(tmp_path, {**READY, "factors": {"model": "m\x1b]0;title\x07\n\u202egnp"}}, "e\x1b[31m\nx")
+    put(tmp_path, {**READY, "used": 1 << 52}, "late")
+    cache(tmp_path, "list")
+    out = capsys.readouterr().out
+    assert "e\\u001b[31m\\nx  ready" in out
+    assert "m\\u001b]0;title\\u0007\\n\\u202egnp" in out
+    assert out.isascii()
+    assert "late  unreadable" in out
+
+
+@fuzz
+def test_no_damaged_archive_ends_in_a_traceback(tmp_path: Path) -> None:
+    put(tmp_path / "source", kernel="compiled")
+    cache(tmp_path / "source", "export", str(tmp_path / "x.tar"))
+    (tmp_path / "folder").mkdir()
+
+    def parse(text: str) -> None:
+        data = io.BytesIO(text.encode("latin-1", "replace"))
+        try:
+            with open_tar(data, "r:") as archive:
+                for each in members(archive, 1 << 20):
+                    archive.extractfile(each)
+        except tarfile.TarError as error:
+            raise ValueError(str(error) or "damaged") from error
+
+    survives_damage(parse, (tmp_path / "x.tar").read_bytes().decode("latin-1"))

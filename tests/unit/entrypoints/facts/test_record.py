@@ -13,9 +13,10 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.facts import record as record_module
 from entrypoints.facts.facts import probe
-from entrypoints.facts.record import FILES_AT_MOST, STEPS_AT_MOST, open_host, read_record, record
+from entrypoints.facts.record import FILES_AT_MOST, STEPS_AT_MOST, open_host, parse_record, read_record, record
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
+from tests.support.damage import survives_damage
 from tests.support.sample import PROFILE
 
 MOUNT = {"path": "/cache", "exists": True, "writable": True, "free": 1, "total": 2, "filesystem": "ext4"}
@@ -138,10 +139,10 @@ def test_the_root_of_this_system_is_the_live_host() -> None:
 HOSTILE: dict[str, tuple[Any, str]] = {
     "no JSON": ("{", "Expecting property name"),
     "a list": ([], "found list, expected an object"),
-    "deep": ("[" * 200_000, "recursion"),
+    "deep": ("[" * 200_000, "nested deeper than 64 levels"),
     "deep inside": (
         json.dumps(SMALL).replace('"x86_64"', '{"a":' * 500 + "1" + "}" * 500),
-        "machine: found dict, expected text",
+        "nested deeper than 64 levels",
     ),
     "an unknown key": ({**SMALL, "variant": "x"}, "unknown key 'variant', expected origin, machine, mounts, files"),
     "a key less": ({key: SMALL[key] for key in SMALL if key != "files"}, "key 'files' is missing, expected"),
@@ -176,7 +177,8 @@ HOSTILE: dict[str, tuple[Any, str]] = {
         "mounts: 'cache': expected path, exists",
     ),
     "a mount of no size": ({**SMALL, "mounts": {"cache": {**MOUNT, "free": -1}}}, "mounts: 'cache': expected free"),
-    "a mount beyond numbers": ({**SMALL, "mounts": {"cache": {**MOUNT, "total": 10**400}}}, "expected free and total"),
+    "a mount below zero": ({**SMALL, "mounts": {"cache": {**MOUNT, "total": -1}}}, "expected free and total"),
+    "a mount beyond numbers": ({**SMALL, "mounts": {"cache": {**MOUNT, "total": 10**400}}}, "'cache': expected path"),
     "a mount with more": ({**SMALL, "mounts": {"cache": {**MOUNT, "x": 1}}}, "mounts: 'cache': expected path"),
     "mounts as a list": ({**SMALL, "mounts": []}, "mounts: found list, expected an object"),
     "an answer without code": ({**SMALL, "commands": {"tool": {"stdout": ""}}}, "commands: 'tool': expected"),
@@ -216,3 +218,8 @@ def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
 
     with pytest.raises(EntrypointError, match="not a regular file"):
         open_host(str(tmp_path))
+
+
+@pytest.mark.fuzz
+def test_no_damaged_record_ends_in_a_traceback() -> None:
+    survives_damage(parse_record, json.dumps(SMALL))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -74,3 +75,39 @@ def test_paths_match_as_a_shell_would_have_it(tmp_path: Path, pattern: str, foun
 def test_slashes_are_counted_once(tmp_path: Path, path: str) -> None:
     assert recorded({"a/b": ""}).exists(path)
     assert Host(str(write(tmp_path, {"a/b/c": ""}))).exists(path)
+
+
+@pytest.mark.attack(
+    what="a recorded host's folder has links to files of the machine that reads it",
+    before="`facts --root` printed the machine's own files",
+    after="a failure that names the link; folders behind a link count as empty",
+)
+def test_a_link_out_of_a_recorded_host_is_not_followed(tmp_path: Path) -> None:
+    root = write(tmp_path / "root", {"proc/a": "inside"})
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside" / "secret").write_text("secret")
+    (root / "proc" / "b").symlink_to(tmp_path / "outside" / "secret")
+    (root / "sys").symlink_to(tmp_path / "outside")
+    (root / "proc" / "c").symlink_to("a")
+    host = Host(str(root))
+
+    assert (host.text("/proc/a"), host.text("/proc/c")) == ("inside", "inside")
+    assert (host.text("/proc/b"), host.text("/sys/secret"), host.text("/proc/../../outside/secret")) == (None,) * 3
+    assert [failure.found for failure in host.failures] == ["a link out of the recorded host (errno 18)"] * 3
+    assert not host.exists("/sys/secret")
+    assert host.glob("/sys/*") == ()
+
+
+@pytest.mark.attack(
+    what="a file of a recorded host's folder is a pipe, a device or endless",
+    before="a pipe was a failure already; the limit of 64 KiB holds",
+    after="unchanged, and tested",
+)
+def test_pipes_and_large_files_of_a_recorded_host(tmp_path: Path) -> None:
+    root = write(tmp_path / "root", {"proc/a": "a" * (READ_AT_MOST + 10)})
+    os.mkfifo(root / "proc" / "b")
+    host = Host(str(root))
+
+    assert host.text("/proc/b") is None
+    assert host.failures[0].found == "not a regular file (errno 22)"
+    assert len(host.text("/proc/a") or "") == READ_AT_MOST - 1

@@ -1,0 +1,213 @@
+"""Registries that never end, never answer, or answer with what takes a parser apart: each is a short error."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import itertools
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.config.access import Access
+from drydock.core.errors import RegistryError
+from drydock.oci.reference import parse
+from drydock.registry.blobs import Blobs
+from drydock.registry.client import LARGEST, Client, HttpRequest, parse_challenges
+from drydock.registry.manifests import MANIFEST, MOST_PAGES, Manifests
+from tests.support.fake_registry import Answer, Fake, Seen
+
+HASTY = Access(pause=0.001, timeout=5, patience=1)
+MIB = b" " * (1 << 20)
+DATA = b"a blob" * 1000
+DIGEST = f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+
+
+def drip() -> Iterator[bytes]:
+    """Give a byte now and then, for longer than any test waits. Other tests patch time.sleep."""
+    for _ in range(60):
+        threading.Event().wait(0.05)
+        yield b" "
+
+
+def manifests(fake: Fake, folder: Path) -> Manifests:
+    return Manifests(Client(parse(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
+
+
+def blobs(fake: Fake, folder: Path) -> Blobs:
+    return Blobs(Client(parse(f"{fake.host}/a/b"), HASTY, env={"HOME": str(folder)}), folder)
+
+
+def always(*, status: int = 200, headers: dict[str, str] | None = None, body: Iterable[bytes] | bytes = b"") -> Fake:
+    return Fake(lambda _: Answer(status, headers or {}, body))
+
+
+ENDLESS: dict[str, tuple[Callable[[], Answer], str]] = {
+    "without end": (lambda: Answer(200, {}, itertools.repeat(MIB)), "larger than 4194304 bytes"),
+    "a byte now and then": (lambda: Answer(200, {}, drip()), "no complete answer in 1 s"),
+    "compressed zeros": (
+        lambda: Answer(200, {"Content-Encoding": "gzip"}, gzip.compress(bytes(64 << 20))),
+        "larger than 4194304 bytes",
+    ),
+    "nested": (lambda: Answer(200, {"Content-Type": MANIFEST}, b"[" * 100_000), "nested deeper than 64 levels"),
+    "a number": (
+        lambda: Answer(200, {"Content-Type": MANIFEST}, b'{"size": ' + b"9" * 4000 + b"}"),
+        "a number of 4000 digits, expected at most 20",
+    ),
+    "a redirect": (lambda: Answer(307, {"Location": "/elsewhere"}, itertools.repeat(MIB)), "TooManyRedirects"),
+}
+
+
+@pytest.mark.attack(
+    what="a registry's manifest never ends, drips, unpacks to gigabytes, or nests a hundred thousand lists",
+    before="memory ran out, the command hung, or it ended in a RecursionError",
+    after="an error after 4 MiB, or after the time for one answer",
+)
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_endless_manifest_is_an_error(name: str, tmp_path: Path) -> None:
+    answer, said = ENDLESS[name]
+    with Fake(lambda _: answer()) as fake, pytest.raises(RegistryError, match=said):
+        manifests(fake, tmp_path).find("v1")
+
+
+@pytest.mark.attack(
+    what="the body of a registry's error never ends",
+    before="memory ran out before the error was shown",
+    after="the status is shown; the rest is not read",
+)
+def test_an_endless_error_is_cut(tmp_path: Path) -> None:
+    with always(status=400, body=itertools.repeat(MIB)) as fake, pytest.raises(RegistryError, match=r"answered 400$"):
+        manifests(fake, tmp_path).find("v1")
+
+
+@pytest.mark.attack(
+    what="a registry answers 100 Continue for ever",
+    before="the command hung, below every timeout",
+    after="an error after the time for one answer",
+)
+def test_endless_interim_answers_are_an_error(tmp_path: Path) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer() -> None:
+        connection, _ = server.accept()
+        with connection:
+            try:
+                for _ in range(60):
+                    connection.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+                    threading.Event().wait(0.05)
+            except OSError:
+                return
+
+    threading.Thread(target=answer, daemon=True).start()
+    where = parse(f"127.0.0.1:{server.getsockname()[1]}/a/b")
+    with server, pytest.raises(RegistryError, match="no complete answer in 1 s"):
+        Manifests(Client(where, HASTY, env={"HOME": str(tmp_path)}), tmp_path).find("v1")
+
+
+@pytest.mark.attack(
+    what="each page of a list of tags links to a next page",
+    before="the command never ended, and kept every page in memory",
+    after="an error after 1,000 pages or 64 MiB",
+)
+def test_a_list_without_end_is_an_error(tmp_path: Path) -> None:
+    pages = itertools.count()
+
+    def answer(_: Seen) -> Answer:
+        return Answer(200, {"Link": f'</v2/a/b/tags/list?last={next(pages)}>; rel="next"'}, b'{"tags": ["v1"]}')
+
+    access = HASTY._replace(patience=60)
+    with Fake(answer) as fake, pytest.raises(RegistryError, match="the list tags/list does not end"):
+        Manifests(Client(parse(f"{fake.host}/a/b"), access, env={"HOME": str(tmp_path)}), tmp_path).tags()
+    assert next(pages) <= MOST_PAGES
+
+
+@pytest.mark.attack(
+    what="the pages of a list are lists, numbers, or hold what is no tag and no descriptor",
+    before="AttributeError, TypeError",
+    after="they count as empty",
+)
+@pytest.mark.parametrize(
+    "page", ["[]", "3", '{"tags": 3, "manifests": 3}', '{"tags": null, "manifests": [1, {}, {"digest": {}}]}']
+)
+def test_a_page_that_is_no_list_counts_as_empty(page: str, tmp_path: Path) -> None:
+    def answer(seen: Seen) -> Answer:
+        return Answer(404) if "/manifests/" in seen.path else Answer(200, body=page.encode())
+
+    with Fake(answer) as fake:
+        assert manifests(fake, tmp_path).tags() == ()
+        assert manifests(fake, tmp_path).referrers(DIGEST) == ()
+
+
+@pytest.mark.attack(
+    what="a blob is longer than its descriptor says, or never ends",
+    before="it was written until the disk was full",
+    after="an error at the first byte too many",
+)
+def test_a_blob_without_end_is_an_error(tmp_path: Path) -> None:
+    with (
+        always(body=itertools.repeat(MIB)) as fake,
+        pytest.raises(RegistryError, match=f"more than the {len(DATA)} bytes expected"),
+    ):
+        list(blobs(fake, tmp_path).pull(DIGEST, len(DATA)))
+
+
+@pytest.mark.attack(
+    what="a registry sends a blob byte by byte",
+    before="the command hung for as long as the registry liked",
+    after="an error once it is slower than any connection",
+)
+def test_a_blob_that_hardly_arrives_is_an_error(tmp_path: Path) -> None:
+    with always(body=drip()) as fake, pytest.raises(RegistryError, match="slower than 10000 bytes in a second"):
+        list(blobs(fake, tmp_path).pull(DIGEST, 1 << 30))
+
+
+@pytest.mark.attack(
+    what="Content-Length is no number, negative, a superscript, or has 5,000 digits",
+    before="ValueError",
+    after="the digest alone decides",
+)
+@pytest.mark.parametrize("length", ["many", "-1", "\xb2", "9" * 5000, ""])
+def test_a_wrong_length_does_no_harm(length: str, tmp_path: Path) -> None:
+    with always(headers={"Content-Length": length}, body=iter([DATA])) as fake:
+        assert b"".join(blobs(fake, tmp_path).pull(DIGEST)) == DATA
+
+
+@pytest.mark.attack(
+    what="Retry-After is a superscript, has 5,000 digits, or names a time zone beyond all dates",
+    before="ValueError, OverflowError",
+    after="it is ignored",
+)
+@pytest.mark.parametrize("value", ["\xb2", "9" * 5000, "Mon, 01 Jan 2024 00:00:00 +99999999999999"])
+def test_an_invalid_retry_after_is_ignored(value: str, tmp_path: Path) -> None:
+    with always(status=503, headers={"Retry-After": value}) as fake, pytest.raises(RegistryError, match="8 times"):
+        manifests(fake, tmp_path).find("v1")
+
+
+@pytest.mark.attack(
+    what="WWW-Authenticate consists of 60,000 spaces",
+    before="its pattern took hours",
+    after="8 KiB of it are parsed, in milliseconds",
+)
+def test_a_header_of_spaces_takes_no_time() -> None:
+    start = time.monotonic()
+    for header in (" " * 60_000, "a" * 60_000, "a " * 30_000, 'a="' * 20_000, "-" * 60_000):
+        parse_challenges(header)
+    assert time.monotonic() - start < 2
+
+
+def test_a_largest_manifest_is_accepted(tmp_path: Path) -> None:
+    body = b'{"mediaType": "%s"}' % MANIFEST.encode()
+    body += b" " * (LARGEST - len(body))
+    with always(headers={"Content-Type": MANIFEST}, body=body) as fake:
+        assert manifests(fake, tmp_path).find("v1") is not None
+
+
+def test_an_answer_in_time_is_used_by_the_same_connection(tmp_path: Path) -> None:
+    with always(body=b"{}") as fake:
+        client = Client(parse(f"{fake.host}/a/b"), HASTY, env={"HOME": str(tmp_path)})
+        answers = [client.request(HttpRequest("GET", "/v2/"), (200,)) for _ in range(3)]
+    assert [answer.content for answer in answers] == [b"{}"] * 3
