@@ -20,7 +20,7 @@ from drydock.core.paths import ROOT
 from drydock.inputs import fetch, sources
 from drydock.inputs.debs import parse_packages
 from drydock.inputs.store import Store
-from drydock.inputs.wheels import Environment, parse_pylock
+from drydock.inputs.uv import Environment, parse_pylock
 from drydock.lock.lockfile import parse_lock, path_of
 from drydock.model.locked import Lock, LockedDebianBase, LockedSource, LockedWheel
 from drydock.model.record import Record
