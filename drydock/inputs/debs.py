@@ -37,19 +37,10 @@ ARCHITECTURES = {
 }
 ALWAYS_INSTALLED = ("?essential", "?exact-name(usr-is-merged)")
 """In every root. usr-is-merged satisfies init-system-helpers without usrmerge, which depends on perl."""
-SUITES = (
-    "bullseye",
-    "bookworm",
-    "trixie",
-    "forky",
-    "sid",
-    "oldoldstable",
-    "oldstable",
-    "stable",
-    "testing",
-    "unstable",
-)
+CODE_NAMES = ("bullseye", "bookworm", "trixie", "forky", "sid")
 """Suite names, which identify a mirror of Debian among other repositories; a mirror has all suites."""
+ALIASES = ("oldoldstable", "oldstable", "stable", "testing", "unstable")
+"""Suite names that others use too: Google's repository of Chrome has a suite `stable`."""
 KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
 KEYRING = LockedDeb(
     name="debian-archive-keyring",
@@ -59,7 +50,7 @@ KEYRING = LockedDeb(
     size=178572,
     sha256="f699e2f88dca05212f2a452b58475f2993cb6993dfbafb1d0205a3291eb8b4b8",
 )
-"""Debian's keys, up to trixie's, for a machine without the package: Ubuntu. The hash is in bookworm's signed archive."""
+"""Debian's keys, up to trixie's, for a machine without them, such as Ubuntu. Bookworm's signed archive has the hash."""
 MIRROR_HINT = (
     "set DRYDOCK_DEBIAN_MIRROR to the root of a Debian mirror (the folder that contains dists/ and pool/); "
     "the security archive is the same address with -security appended, unless a second address follows after a space; "
@@ -163,13 +154,18 @@ def parse_uris(text: str) -> DebianArchives:
     """Return the roots of the Debian archives in the output of `apt-get update --print-uris`."""
     main, security = [], []
     for root, release in re.findall(r"^'(\S+?)/dists/([\w./-]+?)/InRelease'", text, re.MULTILINE):
-        if re.split(r"[-/]", release)[0] not in SUITES:
+        if not _of_debian(root, release):
             continue
         if release.endswith(("-security", "/updates")):
             security.append(root)
         else:
             main.append(root)
     return DebianArchives(_unique(main), _unique(security))
+
+
+def _of_debian(root: str, release: str) -> bool:
+    name, *more = re.split(r"[-/]", release)
+    return name in CODE_NAMES or (name in ALIASES and (bool(more) or root.endswith("/debian")))
 
 
 def urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:

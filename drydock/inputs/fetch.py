@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform as host
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -61,7 +61,9 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *pins.tools)
     debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
     if offline:
-        _refuse_missing((*wheels, *sdists, *debs), store, f"invoke fetch --target {variant.id}")
+        _refuse_missing(
+            (*wheels, *sdists, *debs), store, f"run `invoke fetch --target {variant.id}` where there is a network"
+        )
         needed = [source for source in pins.sources if source.name not in without]
         _refuse_missing_sources([source for source in needed if not sources.stored(source, store)])
     if isinstance(pins.base, LockedDebianBase):
@@ -112,7 +114,7 @@ def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: M
     """Fetch wheels for this machine's own Python into the store."""
     store = default_store(env)
     if offline:
-        _refuse_missing(wheels, store, "the same command")
+        _refuse_missing(wheels, store, "run the same command once without --offline")
     major, minor, _ = host.python_version_tuple()
     target = Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
     resolve.fetch_wheels(wheels, target, store, env)
@@ -189,8 +191,8 @@ def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) 
     return () if oci.intact(rootfs.folder(source, store)) else (*source.packages, *source.bootstrap)
 
 
-def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store, command: str) -> None:
-    """Raise one FetchError if the store lacks files, with their number and the largest; `command` would fetch them."""
+def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store, hint: str) -> None:
+    """Raise one FetchError if the store lacks files: how many, and the largest."""
     unique = {item.sha256: item for item in pinned}
     missing = sorted((item for item in unique.values() if not store.has(item.sha256, item.size)), key=_by_size)
     if missing:
@@ -200,7 +202,7 @@ def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store, com
             f" ({_size(sum(item.size for item in missing))} to fetch):",
             *(f"  {item.filename.rpartition('/')[2]} ({_size(item.size)})" for item in missing[:SHOWN]),
             *more,
-            hint=f"run `{command}` once with a network, without --offline",
+            hint=hint,
         )
 
 

@@ -242,7 +242,18 @@ def test_a_package_that_two_archives_have_counts_once() -> None:
     assert len(parse_packages(f"{stanza}\n\n{stanza}\n")) == 1
 
 
-NOBLE = "'http://archive.ubuntu.com/ubuntu/dists/noble/InRelease' x 0\n"
+NOBLE = """\
+'http://archive.ubuntu.com/ubuntu/dists/noble/InRelease' x 0
+'http://archive.ubuntu.com/ubuntu/dists/noble-security/InRelease' x 0
+'https://dl.google.example/linux/chrome/deb/dists/stable/InRelease' x 0
+"""
+
+
+def test_a_suite_that_others_have_too_identifies_debian_only_with_its_folder_or_its_updates() -> None:
+    stable = "'https://m.example/{}/InRelease' x 0\n"
+    assert parse_uris(stable.format("chrome/dists/stable")).main == ()
+    assert parse_uris(stable.format("debian/dists/stable")).main == ("https://m.example/debian",)
+    assert parse_uris(stable.format("d/dists/stable-updates")).main == ("https://m.example/d",)
 
 
 def test_without_a_debian_archive_in_apt_debians_own_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
