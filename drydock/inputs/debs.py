@@ -16,6 +16,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from debian.deb822 import Deb822
+from debian.debfile import DebFile
 
 from drydock.config.access import Access
 from drydock.config.mirrors import read_mirrors as read_substitutes
@@ -36,20 +37,20 @@ ARCHITECTURES = {
 }
 ALWAYS_INSTALLED = ("?essential", "?exact-name(usr-is-merged)")
 """In every root. usr-is-merged satisfies init-system-helpers without usrmerge, which depends on perl."""
-SUITES = (
-    "bullseye",
-    "bookworm",
-    "trixie",
-    "forky",
-    "sid",
-    "oldoldstable",
-    "oldstable",
-    "stable",
-    "testing",
-    "unstable",
-)
+CODE_NAMES = ("bullseye", "bookworm", "trixie", "forky", "sid")
 """Suite names, which identify a mirror of Debian among other repositories; a mirror has all suites."""
+ALIASES = ("oldoldstable", "oldstable", "stable", "testing", "unstable")
+"""Suite names that others use too: Google's repository of Chrome has a suite `stable`."""
 KEYRINGS = ("debian-archive-keyring.gpg", "debian-archive-keyring.pgp")
+KEYRING = LockedDeb(
+    name="debian-archive-keyring",
+    version="2023.3+deb12u2",
+    architecture="all",
+    filename="pool/main/d/debian-archive-keyring/debian-archive-keyring_2023.3+deb12u2_all.deb",
+    size=178572,
+    sha256="f699e2f88dca05212f2a452b58475f2993cb6993dfbafb1d0205a3291eb8b4b8",
+)
+"""Debian's keys, up to trixie's, for a machine without them, such as Ubuntu. Bookworm's signed archive has the hash."""
 MIRROR_HINT = (
     "set DRYDOCK_DEBIAN_MIRROR to the root of a Debian mirror (the folder that contains dists/ and pool/); "
     "the security archive is the same address with -security appended, unless a second address follows after a space; "
@@ -73,6 +74,10 @@ class DebianArchives(NamedTuple):
     """Keyring named in this machine's apt sources, if there is one."""
 
 
+PUBLIC = DebianArchives(("https://deb.debian.org/debian",), ("https://deb.debian.org/debian-security",))
+"""Debian's own address (https://www.debian.org/mirror/list), for a machine whose apt has no Debian archive."""
+
+
 def resolve_packages(
     suite: str, packages: Sequence[str], platform: str, env: Mapping[str, str] = os.environ
 ) -> tuple[LockedDeb, ...]:
@@ -81,7 +86,9 @@ def resolve_packages(
     Raises InputError for a package that does not exist, FetchError if no mirror has the suite.
     """
     with tempfile.TemporaryDirectory(prefix="drydock-apt-") as folder, disk_full(Path(folder)):
-        options = _isolated(Path(folder), suite, platform, read_mirrors(env))
+        mirrors = read_mirrors(env)
+        key = mirrors.signed_by or _keyring(Path(folder), env)
+        options = _isolated(Path(folder), suite, platform, mirrors._replace(signed_by=key))
         _apt(["apt-get", *options, "update", "--error-on=any"], FetchError)
         simulated = _apt(["apt-get", *options, "install", "--simulate", *ALWAYS_INSTALLED, *packages], InputError)
         names = [f"{name}:{architecture}={version}" for name, version, architecture in parse_simulation(simulated)]
@@ -94,13 +101,13 @@ def fetch_packages(debs: Sequence[LockedDeb], snapshot: str, store: Store, env: 
     if not missing:
         return
     mirrors = read_mirrors(env)
-    if not (mirrors.main or env.get("DRYDOCK_SNAPSHOT_ARCHIVE")):
-        raise FetchError("no Debian mirror is configured, so packages cannot be fetched", hint=MIRROR_HINT)
     wanted = [Wanted(_label(deb), deb.sha256, deb.size, urls(deb, mirrors, snapshot, env)) for deb in missing]
     try:
         download(store, wanted, access(env))
     except GoneError as error:
         raise GoneError(*error.problems, hint=GONE_HINT) from error
+    except FetchError as error:
+        raise FetchError(*error.problems, hint=MIRROR_HINT) from error
 
 
 def parse_simulation(text: str) -> tuple[tuple[str, str, str], ...]:
@@ -115,9 +122,9 @@ def parse_packages(text: str) -> tuple[LockedDeb, ...]:
 
 
 def read_mirrors(env: Mapping[str, str] = os.environ) -> DebianArchives:
-    """Return this machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else those of apt; none without apt.
+    """Return this machine's Debian mirrors: DRYDOCK_DEBIAN_MIRROR, else those of apt, else Debian's own address.
 
-    DebianArchives in mirrors.yaml replace their addresses.
+    mirrors.yaml replaces their addresses.
     """
     configured = _configured(env)
     prefixes = read_substitutes(env).indexes
@@ -136,8 +143,10 @@ def _configured(env: Mapping[str, str]) -> DebianArchives:
         try:
             uris = _apt(["apt-get", "-o", f"Dir::State::lists={empty}", "update", "--print-uris"], FetchError)
         except FetchError:
-            return DebianArchives((), ())
+            uris = ""  # without apt
     mirrors = parse_uris(uris)
+    if not mirrors.main:
+        return PUBLIC._replace(signed_by=env.get("DRYDOCK_DEBIAN_KEYRING"))
     return mirrors._replace(signed_by=_signed_by((*mirrors.main, *mirrors.security)))
 
 
@@ -145,13 +154,18 @@ def parse_uris(text: str) -> DebianArchives:
     """Return the roots of the Debian archives in the output of `apt-get update --print-uris`."""
     main, security = [], []
     for root, release in re.findall(r"^'(\S+?)/dists/([\w./-]+?)/InRelease'", text, re.MULTILINE):
-        if re.split(r"[-/]", release)[0] not in SUITES:
+        if not _of_debian(root, release):
             continue
         if release.endswith(("-security", "/updates")):
             security.append(root)
         else:
             main.append(root)
     return DebianArchives(_unique(main), _unique(security))
+
+
+def _of_debian(root: str, release: str) -> bool:
+    name, *more = re.split(r"[-/]", release)
+    return name in CODE_NAMES or (name in ALIASES and (bool(more) or root.endswith("/debian")))
 
 
 def urls(deb: LockedDeb, mirrors: DebianArchives, snapshot: str, env: Mapping[str, str]) -> tuple[str, ...]:
@@ -219,8 +233,6 @@ def _deb(stanza: Mapping[str, str]) -> LockedDeb:
 
 def _isolated(folder: Path, suite: str, platform: str, mirrors: DebianArchives) -> tuple[str, ...]:
     """Create an empty apt root for one suite and architecture; return the options that select it."""
-    if not mirrors.main:
-        raise FetchError(f"no Debian mirror is configured, so {suite} cannot be resolved", hint=MIRROR_HINT)
     for name in ("lists/partial", "cache/archives/partial", "sources", "empty"):
         (folder / name).mkdir(parents=True)
     (folder / "status").touch()
@@ -253,20 +265,35 @@ def _isolated(folder: Path, suite: str, platform: str, mirrors: DebianArchives) 
 def _sources(suite: str, mirrors: DebianArchives) -> str:
     stanzas = [(mirrors.main[0], f"{suite} {suite}-updates")]
     stanzas += [(root, f"{suite}-security") for root in mirrors.security[:1]]
-    key = mirrors.signed_by or _keyring()
     return "\n".join(
-        f"Types: deb\nURIs: {root}\nSuites: {suites}\nComponents: main\nSigned-By: {key}\n" for root, suites in stanzas
+        f"Types: deb\nURIs: {root}\nSuites: {suites}\nComponents: main\nSigned-By: {mirrors.signed_by}\n"
+        for root, suites in stanzas
     )
 
 
-def _keyring(folder: Path = Path("/usr/share/keyrings")) -> str:
-    for name in KEYRINGS:
-        if (folder / name).is_file():
-            return str(folder / name)
-    raise FetchError(
-        f"{folder}: no keyring of the Debian archive ({' or '.join(KEYRINGS)}), so signatures cannot be checked",
-        hint="install the package debian-archive-keyring",
-    )
+def _keyring(folder: Path, env: Mapping[str, str], installed: Path = Path("/usr/share/keyrings")) -> str:
+    """Return the path of Debian's keyring: the installed one, else the one in KEYRING, fetched and put into a folder.
+
+    Raises FetchError if it cannot be fetched.
+    """
+    found = next((installed / name for name in KEYRINGS if (installed / name).is_file()), None)
+    return str(found or _fetched_keyring(folder, env))
+
+
+def _fetched_keyring(folder: Path, env: Mapping[str, str]) -> Path:
+    store, keyring = Store(folder), folder / KEYRINGS[0]
+    try:
+        fetch_packages([KEYRING], "", store, env)
+    except FetchError as error:
+        raise FetchError(
+            f"this machine has no keyring of the Debian archive ({' or '.join(KEYRINGS)}), so signatures cannot be"
+            " checked, and it could not be fetched:",
+            *error.problems,
+            hint="install it (as root: apt-get install debian-archive-keyring), or set DRYDOCK_DEBIAN_KEYRING",
+        ) from error
+    content = DebFile(store.path(KEYRING.sha256)).data.get_content(f"usr/share/keyrings/{KEYRINGS[0]}")
+    keyring.write_bytes(content or b"")
+    return keyring
 
 
 def parse_signed_by(text: str, roots: Sequence[str]) -> str | None:

@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform as host
 import zipfile
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,8 @@ from drydock.model.variant import Supplied, Variant
 from drydock.oci import layout as oci
 
 MEGABYTE = 1_000_000
+SHOWN = 5
+"""Missing files that an error names: the largest ones. A variant has hundreds."""
 
 
 def fetch(  # noqa: PLR0913 - four have defaults that only tests override
@@ -59,7 +61,9 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *pins.tools)
     debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
     if offline:
-        _refuse_missing((*wheels, *sdists, *debs), store)
+        _refuse_missing(
+            (*wheels, *sdists, *debs), store, f"run `invoke fetch --target {variant.id}` where there is a network"
+        )
         needed = [source for source in pins.sources if source.name not in without]
         _refuse_missing_sources([source for source in needed if not sources.stored(source, store)])
     if isinstance(pins.base, LockedDebianBase):
@@ -110,7 +114,7 @@ def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: M
     """Fetch wheels for this machine's own Python into the store."""
     store = default_store(env)
     if offline:
-        _refuse_missing(wheels, store)
+        _refuse_missing(wheels, store, "run the same command once without --offline")
     major, minor, _ = host.python_version_tuple()
     target = Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
     resolve.fetch_wheels(wheels, target, store, env)
@@ -187,21 +191,23 @@ def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) 
     return () if oci.intact(rootfs.folder(source, store)) else (*source.packages, *source.bootstrap)
 
 
-def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> None:
+def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store, hint: str) -> None:
+    """Raise one FetchError if the store lacks files: how many, and the largest."""
     unique = {item.sha256: item for item in pinned}
-    missing = [item for item in unique.values() if not store.has(item.sha256, item.size)]
+    missing = sorted((item for item in unique.values() if not store.has(item.sha256, item.size)), key=_by_size)
     if missing:
-        total = sum(item.size for item in missing)
+        more = (f"  and {len(missing) - SHOWN} more",) if len(missing) > SHOWN else ()
         raise FetchError(
-            f"--offline: {len(missing)} of {len(unique)} pinned files are not in the store ({_size(total)}):",
-            *_lines(missing),
-            hint="run `invoke fetch` once with a network, or without --offline",
+            f"{len(missing)} of {len(unique)} pinned files are not in the store, and this uses no network"
+            f" ({_size(sum(item.size for item in missing))} to fetch):",
+            *(f"  {item.filename.rpartition('/')[2]} ({_size(item.size)})" for item in missing[:SHOWN]),
+            *more,
+            hint=hint,
         )
 
 
-def _lines(items: Iterable[LockedWheel | LockedDeb]) -> Iterator[str]:
-    for item in sorted(items, key=lambda item: item.name):
-        yield f"  {item.filename.rpartition('/')[2]} ({_size(item.size)})"
+def _by_size(item: LockedWheel | LockedDeb) -> tuple[int, str]:
+    return -item.size, item.name
 
 
 def _size(size: int) -> str:

@@ -11,23 +11,27 @@ import json as js
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from drydock.build.job import Job
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
-from drydock.core.errors import DrydockError, FetchError, InputError
+from drydock.core.errors import DrydockError, FetchError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.lock import lockfile
 from drydock.model.record import Record, dump
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import CiRow, LeftOut, rows
+from drydock.repo.ci.rows import ARCHITECTURES, HOSTED_DISK, CiRow, LeftOut, rows
 
 FOLDERS = ("matrix.yaml", "templates", "entrypoints", "images")
 """What the checksums cover."""
 CHANGED, ALL = "changed", "all"
+LARGE_HINT = (
+    "for a variant that needs more disk, use runners of your own: set DRYDOCK_RUNNER_AMD64 and"
+    " DRYDOCK_RELEASE_RUNNER_AMD64 on GitHub, DRYDOCK_LARGE_RUNNERS on GitLab (docs/ci.md)"
+)
 NO_COMMIT = "0" * 40
 """What CI servers pass as the parent of the first commit."""
 
@@ -57,22 +61,39 @@ class Selection(NamedTuple):
     """Consider this variant only."""
     only: str = CHANGED
     """changed, all, or a variant to build whether it changed or not."""
+    large: str = ""
+    """Architectures, with spaces between, whose runners have disk for every variant; others count as hosted runners."""
 
 
 def report(root: Path, since: str, selection: Selection, *, json: bool, github: bool) -> str:
-    """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT."""
+    """Return what changed: one variant per line, a JSON object, or a line for $GITHUB_OUTPUT.
+
+    Raises InputError if `only` names a variant that cannot be built.
+    """
     variants = read_matrix(root)
-    one = selection.target or (selection.only if selection.only not in (CHANGED, ALL) else "")
-    found = changes(root, [find(variants, one)] if one else variants, since if selection.only == CHANGED else "")
+    named = selection.only if selection.only not in (CHANGED, ALL) else ""
+    one, large = selection.target or named, _architectures(selection.large)
+    since = since if selection.only == CHANGED else ""
+    found = changes(root, [find(variants, one)] if one else variants, since, large)
+    if named and found.left_out:
+        raise InputError(*(f"{row.variant}: {row.why}" for row in found.left_out), hint=LARGE_HINT)
     for row in found.changed:
         log(f"{row.variant}: {row.why}")
+    for too_large in found.left_out:
+        if "disk" in too_large.why:
+            log(f"{too_large.variant}: not built: {too_large.why}")
     if github:
         return f"variants={js.dumps([dump(row) for row in found.changed])}\n"
     return dumps(dump(found)) if json else "".join(f"{row.variant}\n" for row in found.changed)
 
 
-def changes(root: Path, variants: Sequence[Variant], since: str) -> Changes:
-    """Compare every variant that CI builds with its state at a commit."""
+def changes(
+    root: Path, variants: Sequence[Variant], since: str, large: Collection[str] = tuple(ARCHITECTURES.values())
+) -> Changes:
+    """Compare every variant that CI builds with its state at a commit.
+
+    A changed variant is left out if it does not fit a hosted runner and its architecture is not in `large`.
+    """
     built, left_out = rows(root, variants)
     known = {variant.id: variant for variant in variants}
     try:
@@ -80,16 +101,29 @@ def changes(root: Path, variants: Sequence[Variant], since: str) -> Changes:
     except DrydockError as error:
         old, reason = {}, f"cannot compare with an earlier commit: {error.problems[0]}"
     found = [(row, why(old.get(row.variant, ""), sums(root, known[row.variant], row), reason)) for row in built]
+    too_large = [row for row, text in found if text and not (row.fits or row.arch in large)]
     return Changes(
         since=since,
         changed=tuple(
             ChangedVariant(variant=row.variant, platform=row.platform, arch=row.arch, why=text)
             for row, text in found
-            if text
+            if text and row not in too_large
         ),
         unchanged=tuple(row.variant for row, text in found if not text),
-        left_out=left_out,
+        left_out=(*left_out, *(LeftOut(variant=row.variant, why=_too_large(row)) for row in too_large)),
     )
+
+
+def _too_large(row: CiRow) -> str:
+    return f"disk: it needs {row.needs}, and a hosted runner has {HOSTED_DISK / 1e9:.0f} GB"
+
+
+def _architectures(text: str) -> Collection[str]:
+    """Return the architectures in a text. Raises InputError for an unknown one."""
+    found = text.replace(",", " ").split()
+    for unknown in sorted(set(found) - set(ARCHITECTURES.values())):
+        raise InputError(f"--large {unknown}: unknown", hint=nearest(unknown, ARCHITECTURES.values()))
+    return found
 
 
 def why(old: str, new: str, unknown: str) -> str:

@@ -31,9 +31,9 @@ from drydock.model.locked import Lock
 from drydock.model.variant import Variant
 from drydock.repo import docs
 from drydock.repo.ci.rows import rows
+from drydock.repo.ci.variables import TOKEN, how_to_set
 from drydock.repo.ci.workflow import BRANCH, PATHS
 
-TOKEN = "DRYDOCK_PUSH_TOKEN"  # noqa: S105 - a name
 PROPOSED = "drydock/locks"
 """The branch to push. It belongs to drydock: each run replaces it."""
 TITLE = "Update locks"
@@ -75,7 +75,7 @@ def server(form: str, env: Mapping[str, str] = os.environ) -> Server:
     }[form]
     missing = [name for name in names if not env.get(name)]
     if missing:
-        raise InputError(*(f"{name} is not set" for name in missing), hint="see docs/ci.md for the nightly job")
+        raise InputError(*(f"{name} is not set" for name in missing), hint=how_to_set(form, missing))
     if form == "gitlab":
         return Server(form, f"{env['CI_PROJECT_URL']}.git", env[TOKEN])
     name = env["GITHUB_REPOSITORY"]

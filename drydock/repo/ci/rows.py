@@ -6,11 +6,21 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from drydock.lock import lockfile
+from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 
 ARCHITECTURES = {"linux/amd64": "amd64", "linux/arm64": "arm64"}
 """Platforms of hosted runners."""
+HOSTED_DISK = 14_000_000_000
+"""Bytes of disk that a job can rely on (https://docs.github.com/en/actions/reference/runners/github-hosted-runners)."""
+UNPACKED = 3.5
+"""Size of installed wheels in relation to their downloads. Measured: 3.5 for cpu-text-vllm0.32, 3.4 for cpu-vllm0.32,
+1.9 for tpu-vllm0.21, 1.7 for cuda12.9-vllm0.18. The largest counts: only small images are near the limit."""
+PACKED_COPIES = 5
+"""In the store, the foundation, the image, the image that `verify` builds, and the engine."""
+UNPACKED_COPIES = 3
+"""In BuildKit's cache for `build` and again for `verify`, and in the engine."""
 
 
 class CiRow(Record):
@@ -21,6 +31,18 @@ class CiRow(Record):
     platform: str
     arch: str
     """amd64 or arm64: the runner that builds it."""
+    disk: int | None
+    """Bytes that `build` and `verify` need, by estimate; null if the lock does not know the size of an input."""
+
+    @property
+    def fits(self) -> bool:
+        """Tell whether a hosted runner can build it."""
+        return self.disk is not None and self.disk <= HOSTED_DISK
+
+    @property
+    def needs(self) -> str:
+        """Say how much disk it needs, for a sentence."""
+        return f"up to {self.disk / 1e9:.0f} GB" if self.disk is not None else "an amount that its lock does not know"
 
 
 class LeftOut(Record):
@@ -43,8 +65,30 @@ def _row(root: Path, variant: Variant) -> CiRow | LeftOut:
     if why:
         return LeftOut(variant=variant.id, why=why)
     (platform,) = variant.platforms
-    arch = ARCHITECTURES[platform]
-    return CiRow(variant=variant.id, accelerator=variant.accelerator, platform=platform, arch=arch)
+    pins = lockfile.read_lock(lockfile.path_of(root, variant.id)).platforms[platform]
+    return CiRow(
+        variant=variant.id,
+        accelerator=variant.accelerator,
+        platform=platform,
+        arch=ARCHITECTURES[platform],
+        disk=disk(pins),
+    )
+
+
+def disk(pins: LockedPlatform) -> int | None:
+    """Return the bytes that `build` and `verify` need, by estimate; None if an input's size is not locked. Pure.
+
+    A lock has the sizes of wheels and packages, but not of images from registries and git repositories.
+    """
+    if not isinstance(pins.base, LockedDebianBase) or any(source.sdist is None for source in pins.sources):
+        return None
+    wheels = [wheel for layer in (*pins.layers.values(), pins.build, pins.tools) for wheel in layer]
+    sdists = [source.sdist for source in pins.sources if source.sdist]
+    supplied = [file for files in pins.supplied.values() for file in files]
+    sizes = {file.sha256: file.size for file in (*wheels, *sdists)}
+    sizes |= {file.sha256: file.size for file in supplied}
+    sizes |= {deb.sha256: deb.size for deb in (*pins.base.packages, *pins.base.bootstrap)}
+    return round(sum(sizes.values()) * (PACKED_COPIES + UNPACKED_COPIES * UNPACKED))
 
 
 def _why_not(root: Path, variant: Variant) -> str:

@@ -1,4 +1,4 @@
-"""The invoke tasks `ci`, `ci.changed`, `ci.publish` and `ci.propose`."""
+"""The invoke tasks `ci`, `ci.changed`, `ci.publish`, `ci.propose` and `ci.variables`."""
 
 from __future__ import annotations
 
@@ -40,15 +40,22 @@ ONLY = {"only": "changed, all, or a variant to build whether it changed or not"}
     | {
         "target": "variant id, alias or accelerator [default: every variant]",
         "github": "print a line for $GITHUB_OUTPUT",
+        "large": "architectures whose runners have disk for every variant, such as amd64 [default: none]",
     },
 )
 def ci_changed(
-    _: Context, since: str, target: str = "", only: str = "changed", json: bool = False, github: bool = False
+    _: Context,
+    since: str,
+    target: str = "",
+    only: str = "changed",
+    json: bool = False,
+    github: bool = False,
+    large: str = "",
 ) -> None:
     """Print the variants whose inputs changed since a commit, of those that CI builds."""
     from drydock.repo.ci import changed
 
-    selection = changed.Selection(target, only)
+    selection = changed.Selection(target, only, large)
     emit(changed.report(ROOT, since, selection, json=json, github=github))
 
 
@@ -79,4 +86,19 @@ def ci_propose(_: Context, format: str) -> None:  # noqa: A002 - the option's na
     emit(proposal.propose(ROOT, proposal.server(format)))
 
 
-VERBS = Collection(ci, ci_changed, ci_publish, ci_propose)
+@verb(
+    name="variables",
+    help={
+        "format": "github or gitlab",
+        "check": "print nothing; fail if this environment lacks a variable that a release needs",
+        "registry": "with --check: host and path that the release would be published to",
+    },
+)
+def ci_variables(_: Context, format: str, registry: str = "", check: bool = False) -> None:  # noqa: A002 - as above
+    """Print the commands that set the CI server's variables, or check that a release has those it needs."""
+    from drydock.repo.ci import variables
+
+    variables.check(format, registry) if check else emit(variables.text(format))
+
+
+VERBS = Collection(ci, ci_changed, ci_publish, ci_propose, ci_variables)

@@ -14,7 +14,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from drydock.core.errors import InputError, StaleError, nearest
 from drydock.core.files import write_atomically
 from drydock.model.variant import Variant
-from drydock.repo.ci.rows import CiRow, LeftOut, rows
+from drydock.repo.ci.rows import HOSTED_DISK, CiRow, LeftOut, rows
 
 PATHS = {"github": ".github/workflows/drydock.yml", "gitlab": ".gitlab-ci.yml"}
 BRANCH = "main"
@@ -34,6 +34,7 @@ class Action(NamedTuple):
 
 ACTIONS = {
     "checkout": Action("actions/checkout", "3d3c42e5aac5ba805825da76410c181273ba90b1", "v7.0.1"),
+    "cache": Action("actions/cache", "27d5ce7f107fe9357f9df03efb73ab90386fccae", "v5.0.5"),
     "docker": Action("docker/setup-docker-action", "77e84dbf09b47d1e29270283c22f16145aa85ca1", "v5.4.0"),
     "cosign": Action("sigstore/cosign-installer", "6f9f17788090df1f26f669e9d70d6ae9567deba6", "v4.1.2"),
 }
@@ -57,7 +58,14 @@ def render(form: str, built: Sequence[CiRow], left_out: Sequence[LeftOut]) -> st
         comment_start_string="[#",
         comment_end_string="#]",
     )
-    values: Mapping[str, Any] = {"built": built, "left_out": left_out, "branch": BRANCH, "actions": ACTIONS}
+    values: Mapping[str, Any] = {
+        "built": built,
+        "large": [row for row in built if not row.fits],
+        "hosted_gb": HOSTED_DISK // 10**9,
+        "left_out": left_out,
+        "branch": BRANCH,
+        "actions": ACTIONS,
+    }
     return environment.get_template(f"{form}.yml.j2").render(values)
 
 

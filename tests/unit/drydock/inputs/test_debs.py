@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from drydock.core.errors import FetchError, GoneError, InputError
+from drydock.inputs import debs
 from drydock.inputs.debs import (
+    KEYRING,
+    KEYRINGS,
+    PUBLIC,
     DebianArchives,
+    _keyring,
     fetch_packages,
     parse_logins,
     parse_options,
@@ -235,3 +240,40 @@ def test_an_unknown_suite_is_an_error_whose_hint_names_the_variable(archive: dic
 def test_a_package_that_two_archives_have_counts_once() -> None:
     stanza = "Package: bash\nVersion: 1\nArchitecture: amd64\nFilename: pool/b.deb\nSize: 4\nSHA256: " + "0" * 64
     assert len(parse_packages(f"{stanza}\n\n{stanza}\n")) == 1
+
+
+NOBLE = """\
+'http://archive.ubuntu.com/ubuntu/dists/noble/InRelease' x 0
+'http://archive.ubuntu.com/ubuntu/dists/noble-security/InRelease' x 0
+'https://dl.google.example/linux/chrome/deb/dists/stable/InRelease' x 0
+"""
+
+
+def test_a_suite_that_others_have_too_identifies_debian_only_with_its_folder_or_its_updates() -> None:
+    stable = "'https://m.example/{}/InRelease' x 0\n"
+    assert parse_uris(stable.format("chrome/dists/stable")).main == ()
+    assert parse_uris(stable.format("debian/dists/stable")).main == ("https://m.example/debian",)
+    assert parse_uris(stable.format("d/dists/stable-updates")).main == ("https://m.example/d",)
+
+
+def test_without_a_debian_archive_in_apt_debians_own_address_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drydock.inputs.debs._apt", lambda *_: NOBLE)
+    assert read_mirrors({}) == PUBLIC
+    assert read_mirrors({"DRYDOCK_DEBIAN_KEYRING": "/key.gpg"}).signed_by == "/key.gpg"
+
+
+def test_a_missing_keyring_is_fetched_by_its_hash(
+    server: Loopback, tmp_path: Path, make_deb: Callable[..., bytes], sha256: Sha256, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = make_deb({"Package": "debian-archive-keyring"}, {f"./usr/share/keyrings/{KEYRINGS[0]}": b"keys"})
+    monkeypatch.setattr(debs, "KEYRING", KEYRING.model_copy(update={"sha256": sha256(data), "size": len(data)}))
+    server.files[f"/debian/{KEYRING.filename}"] = data
+    env = {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian"}
+    assert Path(_keyring(tmp_path, env, tmp_path / "none")).read_bytes() == b"keys"
+    assert _keyring(tmp_path, {}, tmp_path) == str(tmp_path / KEYRINGS[0]), "an installed one needs no network"
+
+
+def test_a_keyring_that_cannot_be_fetched_says_what_to_install(server: Loopback, tmp_path: Path) -> None:
+    with pytest.raises(FetchError, match="no keyring of the Debian archive") as caught:
+        _keyring(tmp_path, {"DRYDOCK_DEBIAN_MIRROR": f"{server.url}/debian"}, tmp_path / "none")
+    assert "apt-get install debian-archive-keyring" in caught.value.hint

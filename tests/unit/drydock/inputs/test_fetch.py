@@ -135,15 +135,28 @@ def test_a_second_fetch_needs_no_network(variant: Variant, lock: Lock, env: dict
     assert fetching.fetch(variant, lock, "linux/amd64", offline=True, env=nowhere) == contexts
 
 
-def test_offline_lists_all_missing_files_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
+def test_offline_names_the_missing_files_with_sizes(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
     with pytest.raises(FetchError) as caught:
         fetching.fetch(variant, lock, "linux/amd64", offline=True, env=env)
-    assert caught.value.problems[0].startswith("--offline: 2 of 2 pinned files are not in the store (")
-    assert [problem.split()[0] for problem in caught.value.problems[1:]] == [
+    assert caught.value.problems[0].startswith("2 of 2 pinned files are not in the store, and this uses no network (")
+    assert {problem.split()[0] for problem in caught.value.problems[1:]} == {
         "app-1.0-py3-none-any.whl",
         "uv-1.0-py3-none-any.whl",
-    ]
-    assert "invoke fetch" in caught.value.hint
+    }
+    assert f"invoke fetch --target {variant.id}`" in caught.value.hint
+
+
+def test_an_empty_store_is_an_error_of_a_few_lines(lock: Lock, variant: Variant, env: dict[str, str]) -> None:
+    pins = lock.platforms["linux/amd64"]
+    wheels = tuple(
+        LockedWheel(name=f"a{n}", version="1", filename=f"a{n}.whl", size=n + 1, sha256=f"{n:064x}") for n in range(117)
+    )
+    many = lock.model_copy(update={"platforms": {"linux/amd64": pins.model_copy(update={"layers": {"all": wheels}})}})
+    with pytest.raises(FetchError) as caught:
+        fetching.fetch(variant, many, "linux/amd64", offline=True, env=env)
+    assert "118 of 118 pinned files" in caught.value.problems[0]
+    assert caught.value.problems[-1] == "  and 113 more"
+    assert len(str(caught.value).splitlines()) <= 10
 
 
 def test_an_unresolved_context_is_named_with_a_hint(variant: Variant, lock: Lock, env: dict[str, str]) -> None:
@@ -159,7 +172,7 @@ def test_an_unresolved_context_is_named_with_a_hint(variant: Variant, lock: Lock
 
 def test_wheels_for_this_machines_python_are_fetched_by_hash(lock: Lock, env: dict[str, str]) -> None:
     wheels = lock.platforms["linux/amd64"].layers["all"]
-    with pytest.raises(FetchError, match="--offline: 1 of 1"):
+    with pytest.raises(FetchError, match="1 of 1 pinned files"):
         fetching.fetch_wheels(wheels, offline=True, env=env)
     fetching.fetch_wheels(wheels, env=env)
     fetching.fetch_wheels(wheels, offline=True, env=env)

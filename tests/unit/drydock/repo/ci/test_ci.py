@@ -34,13 +34,14 @@ from drydock.inputs.indexes import Indexes
 from drydock.lock import lockfile
 from drydock.lock.drift.record import Drift, DriftedPin
 from drydock.lock.proof import Proof, write_proof
-from drydock.model.locked import Lock, LockedWheel
+from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 from drydock.repo import quality
 from drydock.repo.ci import changed, proposal, release, workflow
+from drydock.repo.ci import variables as variables_of
 from drydock.repo.ci.changed import Selection
 from drydock.repo.ci.proposal import Server, credentials, server
-from drydock.repo.ci.rows import rows
+from drydock.repo.ci.rows import HOSTED_DISK, disk, rows
 from tests.unit.test_tasks import COMMAND, wrong
 
 VARIANTS = read_matrix(ROOT)
@@ -117,7 +118,8 @@ def steps(form: str) -> Iterator[tuple[str, str]]:
 def test_a_workflow_runs_only_tasks_and_has_no_expressions_in_shell_commands(form: str) -> None:
     found = [command for _, command in steps(form)]
     assert len(found) >= 10
-    allowed = r'(changed="\$\()?\./inv [^;&|`\n]*|if \[ -z "\$changed" \]; then exit 0; fi'
+    leaves = r'if \[ -z "\$changed" \]; then exit 0; fi|grep -qx "\$VARIANT" changed\.txt \|\| exit 0'
+    allowed = rf'(changed="\$\()?\./inv [^;&|`\n]*|{leaves}'
     assert [command for command in found if not re.fullmatch(allowed, command)] == []
     assert [command for command in found if "${{" in command] == []
 
@@ -165,6 +167,117 @@ def test_an_outdated_workflow_or_an_unknown_format_is_an_error(tmp_path: Path) -
     with pytest.raises(InputError, match="--format gitlub") as raised:
         workflow.render("gitlub", (), ())
     assert raised.value.hint == "did you mean 'gitlab'?"
+
+
+# --- hosted runners -------------------------------------------------------------------------------------------------
+
+
+def of_size(size: int) -> LockedPlatform:
+    """Return the CPU variant's pins with one wheel of a size in bytes, on an empty base."""
+    pins = lockfile.read_lock(lockfile.path_of(ROOT, CPU.id)).platforms["linux/amd64"]
+    (wheel, *_) = pins.tools
+    base = pins.base.model_copy(update={"packages": (), "bootstrap": ()})
+    return pins.model_copy(
+        update={"base": base, "tools": (), "layers": {"all": (wheel.model_copy(update={"size": size}),)}}
+    )
+
+
+def test_the_disk_that_a_variant_needs_comes_from_its_lock() -> None:
+    built = {row.variant: row for row in rows(ROOT, VARIANTS)[0]}
+    assert built[CPU.id].fits
+    assert not built["cuda13.0-vllm0.33"].fits
+    assert built["rocm7.2-vllm0.27"].disk is None, "the lock does not know how large its base is"
+    assert not built["rocm7.2-vllm0.27"].fits
+    assert disk(of_size(10**9)) == 15_500_000_000
+
+
+def test_a_variant_that_does_not_fit_is_built_only_on_ones_own_runners(
+    repository: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("drydock.repo.ci.rows.disk", lambda _: HOSTED_DISK + 1)
+
+    def said(only: str = "all", large: str = "") -> str:
+        return changed.report(repository, "", Selection(only=only, large=large), json=False, github=False)
+
+    assert said() == ""
+    assert "not built: disk: it needs up to 14 GB, and a hosted runner has 14 GB" in capsys.readouterr().err
+    assert said(large="arm64") == ""
+    assert said(large=" amd64") == f"{CPU.id}\n"
+    with pytest.raises(InputError, match="a hosted runner has 14 GB") as caught:
+        said(only=CPU.id)
+    assert "DRYDOCK_RELEASE_RUNNER_AMD64" in caught.value.hint
+    with pytest.raises(InputError, match="--large amd46: unknown"):
+        said(large="amd46")
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_a_workflow_lists_what_hosted_runners_cannot_build(form: str) -> None:
+    built, _ = rows(ROOT, VARIANTS)
+    for row in built:
+        assert (f"#   {row.variant}: needs {row.needs}\n" in text(form)) == (not row.fits)
+
+
+def test_a_gitlab_job_of_a_request_with_nothing_to_build_ends_before_it_makes_an_environment(tmp_path: Path) -> None:
+    job = loaded("gitlab")["build"]
+    assert set(job["needs"]) == {"test", "changes"}
+    assert loaded("gitlab")["changes"]["artifacts"]["paths"] == ["changed.txt"]
+    assert "cache" not in job, "GitLab would restore it before the first line"
+    inv = tmp_path / "inv"
+    inv.write_text("#!/bin/sh\necho venv >> venv\n")
+    inv.chmod(0o755)
+    for variants_, made in (("other\nmine-too\n", False), ("other\nmine\n", True)):
+        (tmp_path / "changed.txt").write_text(variants_)
+        script = ["bash", "-e", "-o", "pipefail", "-c", "\n".join(job["script"])]
+        subprocess.run(script, cwd=tmp_path, env={**os.environ, "VARIANT": "mine"}, check=True)
+        assert (tmp_path / "venv").exists() == made
+
+
+# --- variables ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_the_page_has_the_commands_that_set_each_variable(form: str) -> None:
+    page = (ROOT / "docs" / "ci.md").read_text()
+    block = "".join(f"    {line}\n" for line in variables_of.text(form).splitlines())
+    assert block in page
+    for line in variables_of.text(form).splitlines():
+        name = line.split()[3] if not line.startswith("#") else ""
+        assert name in page
+
+
+def test_a_release_says_before_it_builds_what_is_not_set_and_how_to_set_it(tmp_path: Path) -> None:
+    env = {"DOCKER_CONFIG": str(tmp_path), "CI_SERVER_URL": "https://gitlab.example"}
+    with pytest.raises(InputError) as caught:
+        variables_of.check("gitlab", "registry.example/acme", env)
+    login, key = caught.value.problems
+    assert login == "DRYDOCK_REGISTRY_USER and DRYDOCK_REGISTRY_PASSWORD: not set: no credentials for registry.example"
+    assert key.startswith(
+        "DRYDOCK_COSIGN_KEY and COSIGN_PASSWORD: not set: Sigstore accepts no identity of https://git"
+    )
+    assert "glab variable set COSIGN_PASSWORD VALUE --masked --protected --scope release" in caught.value.hint
+    with pytest.raises(InputError, match="DRYDOCK_REGISTRY: not set: the project has no registry"):
+        variables_of.check("gitlab", "", {**env, "DRYDOCK_COSIGN_KEY": "k"})
+
+
+def test_a_release_with_the_servers_own_registry_and_identity_needs_no_variable(tmp_path: Path) -> None:
+    own = {"CI_REGISTRY": "registry.gitlab.com", "CI_REGISTRY_USER": "job", "CI_REGISTRY_PASSWORD": SECRET}
+    env = {"DOCKER_CONFIG": str(tmp_path), "CI_SERVER_URL": "https://gitlab.com", **own}
+    variables_of.check("gitlab", "registry.gitlab.com/acme", env)
+    variables_of.check("github", "ghcr.io/acme", {release.USER: "acme", release.PASSWORD: "set", **env})
+
+
+@pytest.mark.parametrize(("form", "before"), [("github", "docker/setup-docker-action"), ("gitlab", "./inv build")])
+def test_a_release_checks_its_variables_before_anything_slow(form: str, before: str) -> None:
+    job = loaded(form)["jobs"]["release"]["steps"] if form == "github" else loaded(form)["release"]["script"]
+    places = [number for number, step in enumerate(job) if "ci.variables" in str(step)]
+    assert places
+    assert places[0] < min(number for number, step in enumerate(job) if before in str(step))
+
+
+def test_the_nightly_job_says_how_to_set_its_token() -> None:
+    with pytest.raises(InputError, match="DRYDOCK_PUSH_TOKEN is not set") as raised:
+        server("gitlab", {"CI_PROJECT_URL": "https://gitlab.example/a"})
+    assert "glab variable set DRYDOCK_PUSH_TOKEN VALUE --masked --protected --scope locks" in raised.value.hint
 
 
 # --- what changed ---------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_no_runner_serves_both_pull_requests_and_releases(form: str) -> None:
 @pytest.mark.attack(
     what="A fork's pull request leaves a poisoned layout or source tree in the cache that a release uses.",
     before="All jobs used the default cache folder of the runner's user.",
-    after="Jobs of pull requests and of releases have separate cache folders, and no job restores a cache.",
+    after="Jobs of pull requests and of releases have separate cache folders, and no release restores a cache.",
 )
 def test_no_cache_of_a_release_is_one_that_a_pull_request_writes(form: str) -> None:
     requests = {job.cache for job in of_requests(form).values()}
@@ -109,9 +109,35 @@ def test_no_cache_of_a_release_is_one_that_a_pull_request_writes(form: str) -> N
     assert not requests & releases
     folders = [re.findall(r"'([^']+)'", cache) or [cache] for cache in (*requests, *releases)]
     assert len({folder[0] for folder in folders}) == 2, "the defaults differ too"
-    for job in jobs(form).values():
+    for job in of_releases(form).values():
+        assert "cache@" not in job.text
         assert "actions/cache" not in job.text
         assert '"cache"' not in job.text
+
+
+KEPT = {"github": {".venv", "~/.cache/pip"}, "gitlab": {".venv", ".cache/pip"}}
+"""What jobs of pull requests keep: what `inv` makes of requirements.txt, never inputs of an image."""
+
+
+def cached(form: str, name: str) -> list[tuple[str, set[str]]]:
+    """Return the key and the paths of each cache of a job, in a committed workflow."""
+    data: dict[Any, Any] = yaml.safe_load((ROOT / workflow.PATHS[form]).read_text())
+    if form == "github":
+        steps = [step["with"] for step in data["jobs"][name]["steps"] if "actions/cache" in step.get("uses", "")]
+        return [(step["key"], set(step["path"].split())) for step in steps]
+    found = data[name].get("cache")
+    return [(f"{found['key']['prefix']} {found['key']['files']}", set(found["paths"]))] if found else []
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_jobs_of_requests_keep_only_the_environment_by_the_hash_of_its_requirements(form: str) -> None:
+    found = {name: cached(form, name) for name in of_requests(form)}
+    assert found["test"]
+    assert found["changes"]
+    for key, paths in (entry for entries in found.values() for entry in entries):
+        assert "requirements.txt" in key
+        assert re.match("(pull|merge)-request", key)
+        assert paths == KEPT[form]
 
 
 @pytest.mark.parametrize("form", workflow.PATHS)

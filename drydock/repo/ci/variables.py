@@ -1,0 +1,126 @@
+"""Variables that a CI server gives the jobs: the commands that set them, and which ones a release lacks.
+
+Jobs of pull requests need none.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator, Mapping
+from typing import NamedTuple
+
+from drydock.core.errors import InputError, nearest
+from drydock.oci.reference import is_loopback, parse
+from drydock.registry.credentials import read_credentials
+from drydock.repo.ci import release
+
+REGISTRY, KEY, KEY_PASSWORD = "DRYDOCK_REGISTRY", "DRYDOCK_COSIGN_KEY", "COSIGN_PASSWORD"
+TOKEN = "DRYDOCK_PUSH_TOKEN"  # noqa: S105 - a name
+KEYLESS = ("https://github.com", "https://gitlab.com")
+"""Servers whose identities Sigstore's public services accept."""
+
+
+class Variable(NamedTuple):
+    """A variable to set on a CI server."""
+
+    name: str
+    value: str
+    """An example; empty for a secret."""
+    scope: str = ""
+    """The environment of the jobs that may read it; empty: every job."""
+
+
+class Group(NamedTuple):
+    """Variables that are set together."""
+
+    when: str
+    variables: tuple[Variable, ...]
+
+
+LOGIN = Variable(release.PASSWORD, "", "release")
+GROUPS = {
+    "github": (
+        Group(
+            "to publish to a registry other than ghcr.io",
+            (Variable(REGISTRY, "registry.example/acme"), Variable(release.USER, "NAME"), LOGIN),
+        ),
+        Group(
+            "to build variants that need more disk than hosted runners have",
+            (Variable("DRYDOCK_RUNNER_AMD64", "LABEL"), Variable("DRYDOCK_RELEASE_RUNNER_AMD64", "OTHER-LABEL")),
+        ),
+        Group("so that nightly pull requests start workflows", (Variable(TOKEN, "", "locks"),)),
+    ),
+    "gitlab": (
+        Group("for the nightly merge request", (Variable(TOKEN, "", "locks"),)),
+        Group(
+            "to sign, unless the server is gitlab.com",
+            (Variable(KEY, "", "release"), Variable(KEY_PASSWORD, "", "release")),
+        ),
+        Group(
+            "to publish to a registry other than the project's",
+            (Variable(REGISTRY, "registry.example/acme"), Variable(release.USER, "NAME", "release"), LOGIN),
+        ),
+        Group(
+            "to build variants that need more disk than hosted runners have",
+            (Variable("DRYDOCK_LARGE_RUNNERS", "amd64"),),
+        ),
+    ),
+}
+"""Server → its variables, each group for one purpose. Without any, releases work on github.com."""
+
+
+def text(form: str) -> str:
+    """Return the commands that set every variable of a server, with their purposes. Raises InputError. Pure."""
+    groups = _groups(form)
+    return "\n".join("\n".join((f"# {group.when}", *commands(form, group.variables))) for group in groups) + "\n"
+
+
+def commands(form: str, variables: Collection[Variable]) -> Iterator[str]:
+    """Yield the command that sets each variable, with the server's own client. Pure."""
+    for variable in variables:
+        if form == "gitlab":
+            masked = "" if variable.value else " --masked"
+            protected = f" --protected --scope {variable.scope}" if variable.scope else ""
+            yield f"glab variable set {variable.name} {variable.value or 'VALUE'}{masked}{protected}"
+        elif variable.scope:
+            yield f"gh secret set {variable.name} --env {variable.scope}"
+        else:
+            yield f"gh variable set {variable.name} --body {variable.value}"
+
+
+def check(form: str, registry: str, env: Mapping[str, str] = os.environ) -> None:
+    """Raise one InputError with what a release lacks, and the commands that set it.
+
+    A release calls this before it builds, because it would fail hours later.
+    """
+    lacks = dict(missing(form, registry, env))
+    if lacks:
+        problems = [f"{' and '.join(names)}: not set: {why}" for names, why in lacks.items()]
+        raise InputError(*problems, hint=how_to_set(form, {name for names in lacks for name in names}))
+
+
+def how_to_set(form: str, names: Collection[str]) -> str:
+    """Return a hint with the commands that set these variables. Pure."""
+    wanted = {item.name: item for group in _groups(form) for item in group.variables if item.name in names}
+    lines = "".join(f"\n  {line}" for line in commands(form, wanted.values()))
+    return f"set it, then start the job again; docs/ci.md explains each:{lines}"
+
+
+def missing(form: str, registry: str, env: Mapping[str, str]) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield the variables that a release lacks, and why it needs them. Reads docker's configuration."""
+    if not registry:
+        yield (REGISTRY,), "the project has no registry of its own"
+    else:
+        host = parse(f"{registry.lower()}/x").host
+        known = all(release.credentials(host, env)) or is_loopback(host) or read_credentials(host, env)
+        if not known:
+            yield (release.USER, release.PASSWORD), f"no credentials for {host}"
+    server = env.get("CI_SERVER_URL", "") if form == "gitlab" else KEYLESS[0]
+    if not env.get(KEY) and server not in KEYLESS:
+        yield (KEY, KEY_PASSWORD), f"Sigstore accepts no identity of {server or 'this server'}, so a key must sign"
+
+
+def _groups(form: str) -> tuple[Group, ...]:
+    if form not in GROUPS:
+        raise InputError(f"--format {form}: unknown", hint=nearest(form, GROUPS))
+    return GROUPS[form]
