@@ -28,7 +28,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Ship it": ("publish", "bundle", "bundle.load"),
     "Measure and prove it": ("bench", "model", "prove"),
     "Develop drydock": ("engine", "test", "lint", "docs", "schema", "requirements", "ci", "ci.changed", "ci.publish",
-                        "ci.propose"),
+                        "ci.propose", "ci.variables"),
 }  # fmt: skip
 """Heading → tasks, as the overview lists them."""
 
