@@ -8,13 +8,13 @@ Source: image-spec 1.1, manifest.md, image-index.md and descriptor.md.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from drydock.core.errors import RegistryError
+from drydock.core.files import loads
 from drydock.model.record import Digest
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -136,9 +136,7 @@ def _one_kind(content: Mapping[str, Any], media_type: str, where: str) -> None:
 
 def _json(data: bytes, where: str) -> dict[str, Any]:
     try:
-        value = json.loads(data, object_pairs_hook=_unambiguous, parse_constant=_no_constant)
-    except RecursionError as error:
-        raise RegistryError(f"{where}: invalid manifest: nested too deeply") from error
+        value = loads(data, object_pairs_hook=_unambiguous)
     except ValueError as error:
         raise RegistryError(f"{where}: invalid manifest: {error}") from error
     if not isinstance(value, dict):
@@ -159,10 +157,6 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 _FOLDED = {name.casefold(): name for name in _NAMES}
-
-
-def _no_constant(word: str) -> None:
-    raise ValueError(f"{word} is not JSON")
 
 
 def _sentence(item: Any, where: str) -> str:

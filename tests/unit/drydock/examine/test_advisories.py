@@ -195,9 +195,9 @@ def test_a_huge_database_is_refused_before_it_fills_the_memory(tmp_path: Path, m
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(InputError, match="not a regular file"):
         list(documents(tmp_path / "pipe.json"))
-    monkeypatch.setattr(sources, "LARGEST_FILE", 10)
-    (tmp_path / "big.json").write_bytes(bytes(11))
-    with pytest.raises(InputError, match="larger than 10 bytes"):
+    monkeypatch.setattr(sources, "LARGEST_FILE", 1 << 20)
+    (tmp_path / "big.json").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(InputError, match="larger than 1 MiB"):
         list(documents(tmp_path / "big.json"))
 
 
@@ -346,6 +346,15 @@ def test_an_endless_answer_is_cut(server: Loopback, tmp_path: Path, monkeypatch:
     server.RequestHandlerClass = Redirecting
     assert database.ask([ONE])[ONE] == "the package index answered 302"
     assert "/elsewhere" not in [path for path, *_ in server.requests]
+
+
+def test_the_password_of_an_index_is_sent_to_it(server: Loopback, tmp_path: Path) -> None:
+    server.files = {"/pypi/example/1.5/json": answer()}
+    index = server.url.replace("//", "//user:secret@")
+    database = LiveDatabase(environment(server, tmp_path) | {"PIP_INDEX_URL": f"{index}/simple"})
+    assert database.ask([ONE])[ONE] == ()
+    assert [login for _, _, login in server.requests] == ["Basic dXNlcjpzZWNyZXQ="]
+    assert "secret" not in str(database.sources)
 
 
 def test_an_unreachable_index_costs_one_wait_and_is_reported(server: Loopback, tmp_path: Path) -> None:
