@@ -27,12 +27,11 @@ LICENCES = "application/vnd.drydock.licences.v1+json"
 BOM = "application/spdx+json"
 VEX = "application/vnd.openvex+json"
 FILE_NAMES = {
-    LOCK: "lock.json",
+    **brought.TYPES,
     TAG: "tag.json",
     RELEASE: "release.json",
     PROOF: "proof.json",
     LICENCES: "licences.json",
-    PROVENANCE: "provenance.json",
     BOM: "sbom.spdx.json",
     VEX: "vex.openvex.json",
 }

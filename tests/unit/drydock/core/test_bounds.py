@@ -23,7 +23,7 @@ from tests.support.damage import fuzz, survives_damage
 
 
 @pytest.mark.attack(
-    what="JSON of others is deeply nested, has numbers of thousands of digits, or NaN",
+    what="JSON from outside is deeply nested, or contains numbers of thousands of digits or NaN",
     before="RecursionError, or a number that a later step could not print",
     after="an error that names the limit",
 )

@@ -215,7 +215,7 @@ INDEXES = {
 
 
 @pytest.mark.attack(
-    what="the index of a cache artifact is a list, nested, or names digests that are no digests",
+    what="the index of a cache artifact is a list, is nested, or has invalid digests",
     before="tracebacks: AttributeError, RecursionError, TypeError",
     after="an error that says what was expected",
 )
@@ -236,7 +236,7 @@ MANIFESTS = {
 
 
 @pytest.mark.attack(
-    what="a manifest of a cache artifact is no JSON, a list, or nested indexes",
+    what="a manifest of a cache artifact is invalid JSON, a list, or nested indexes",
     before="tracebacks: JSONDecodeError, AttributeError",
     after="an error that says what was expected",
 )
