@@ -19,6 +19,7 @@ from drydock.core.paths import ROOT
 from drydock.engine import daemon as docker_engine
 from drydock.lock import proof
 from drydock.repo import docs
+from tests.support import damage
 
 KINDS = ("unit", "golden", "fuzz", "packages", "engine")
 
@@ -62,11 +63,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fuzz-seconds", type=float, help="time for each parser's ten thousand damaged inputs")
     parser.addoption("--record-proof", action="store_true", help="write images/*/proof.json and README's table")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job inherits that it is ignored
+    if config.getoption("--fuzz-seconds"):
+        damage.SECONDS = config.getoption("--fuzz-seconds")
     if config.getoption("--record-proof"):
         config.pluginmanager.register(Recorder(), "drydock-proof")
 

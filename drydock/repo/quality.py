@@ -56,6 +56,8 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
     on_all_cores = ("-n", str(os.cpu_count() or 1))
     runs = {"not engine": on_all_cores, KINDS["engine"]: recording}
     selected = {KINDS[kind]: recording if kind in WITH_ENGINE else on_all_cores} if kind else runs
+    if kind == "fuzz":
+        selected = {KINDS[kind]: (*on_all_cores, "--fuzz-seconds=inf")}
     failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")

@@ -10,7 +10,15 @@ from drydock.attest import vex
 from drydock.core.console import emit
 from drydock.core.errors import AdvisoryError, NotAskedError
 from drydock.core.files import dumps
-from drydock.examine.advisories.record import Advisories, Advisory, KnownVulnerability, NotChecked, Subject, line, text
+from drydock.examine.advisories.record import (
+    Advisories,
+    Advisory,
+    KnownVulnerability,
+    NotChecked,
+    PinnedPackage,
+    line,
+    text,
+)
 from drydock.examine.advisories.sources import Database, FileDatabase, LiveDatabase
 from drydock.examine.advisories.subjects import not_covered, subjects
 from drydock.lock import lockfile
@@ -71,14 +79,14 @@ def find(root: Path, variants: Iterable[Variant], database: Database, file: VexF
 class PinnedPackages(NamedTuple):
     """What several locks pin."""
 
-    subjects: Mapping[Subject, tuple[str, ...]]
-    """Package version → the variants that pin it."""
+    subjects: Mapping[PinnedPackage, tuple[str, ...]]
+    """PinnedPackage version → the variants that pin it."""
     not_covered: tuple[NotChecked, ...]
 
 
 def read_pinned(root: Path, variants: Iterable[Variant]) -> PinnedPackages:
     """Read the locks of variants. Raises StaleError."""
-    packages: dict[Subject, dict[str, None]] = {}
+    packages: dict[PinnedPackage, dict[str, None]] = {}
     rest: dict[tuple[str, str], dict[str, None]] = {}
     for variant in variants:
         lock = lockfile.read_lock(lockfile.path_of(root, variant.id))
@@ -94,7 +102,7 @@ def read_pinned(root: Path, variants: Iterable[Variant]) -> PinnedPackages:
 
 
 def judged(
-    subject: Subject, advisory: Advisory, variants: Sequence[str], statements: Sequence[VexStatement]
+    subject: PinnedPackage, advisory: Advisory, variants: Sequence[str], statements: Sequence[VexStatement]
 ) -> list[KnownVulnerability]:
     """Return a vulnerability once for each statement about it, with the variants that the statement is about. Pure."""
     reasons: dict[tuple[bool, str], list[str]] = {}
@@ -115,7 +123,9 @@ def judged(
     ]
 
 
-def _reason(subject: Subject, advisory: Advisory, variant: str, statements: Sequence[VexStatement]) -> tuple[bool, str]:
+def _reason(
+    subject: PinnedPackage, advisory: Advisory, variant: str, statements: Sequence[VexStatement]
+) -> tuple[bool, str]:
     """Return whether something settles a vulnerability in a variant, and the newest statement about it."""
     about = [
         statement

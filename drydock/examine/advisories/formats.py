@@ -16,7 +16,7 @@ from packaging.version import Version
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from drydock.core.errors import InputError
-from drydock.examine.advisories.record import Advisory, Subject, shown
+from drydock.examine.advisories.record import Advisory, PinnedPackage, shown
 from drydock.model.vex import VersionText, VulnerabilityId
 
 R = TypeVar("R", bound=BaseModel)
@@ -73,7 +73,7 @@ class OsvRecord(Outside):
 
 
 class IndexVulnerability(Outside):
-    """One entry of `vulnerabilities`, https://docs.pypi.org/api/json/."""
+    """One entry of `vulnerabilities` of the JSON API of package indexes."""
 
     id: VulnerabilityId
     aliases: list[VulnerabilityId] = []
@@ -137,7 +137,7 @@ def names(record: OsvRecord) -> Iterator[str]:
             yield canonicalize_name(item.package.name)
 
 
-def of_osv(record: OsvRecord, subject: Subject) -> Advisory | None:
+def of_osv(record: OsvRecord, subject: PinnedPackage) -> Advisory | None:
     """Return the advisory if a version is affected. Raises InputError for a version that cannot be compared."""
     version = public(subject.version, record.id)
     affected = [
@@ -211,7 +211,7 @@ def of_index(answer: IndexAnswer) -> tuple[Advisory, ...]:
 # --- Debian ---------------------------------------------------------------------------------------------------------
 
 
-def of_tracker(entries: Mapping[str, Any], subject: Subject) -> tuple[Advisory, ...]:
+def of_tracker(entries: Mapping[str, Any], subject: PinnedPackage) -> tuple[Advisory, ...]:
     """Return the advisories of a source package's entries. Raises InputError, also for a version from elsewhere."""
     found = []
     for name, data in entries.items():
@@ -222,7 +222,7 @@ def of_tracker(entries: Mapping[str, Any], subject: Subject) -> tuple[Advisory, 
     return tuple(found)
 
 
-def _open(release: TrackerRelease, subject: Subject) -> bool:
+def _open(release: TrackerRelease, subject: PinnedPackage) -> bool:
     version, known = debian(subject.version, subject.name), _versions(release, subject)
     if known and version > max(known):
         raise InputError(
@@ -248,5 +248,5 @@ def debian(text: str, name: str) -> Any:
         raise InputError(f"{name}: cannot compare version {shown(text)!r}") from None
 
 
-def _versions(release: TrackerRelease, subject: Subject) -> list[Any]:
+def _versions(release: TrackerRelease, subject: PinnedPackage) -> list[Any]:
     return [debian(text, subject.name) for text in release.repositories.values()]

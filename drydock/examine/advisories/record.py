@@ -12,7 +12,7 @@ LONGEST = 120
 """Characters of a summary that are shown."""
 
 
-class Subject(NamedTuple):
+class PinnedPackage(NamedTuple):
     """A package to look up: a Python distribution, or a Debian source package in a suite."""
 
     kind: str

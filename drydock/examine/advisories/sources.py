@@ -25,7 +25,7 @@ from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, InputError
 from drydock.core.files import read_bounded
 from drydock.examine.advisories import formats
-from drydock.examine.advisories.record import DEBIAN, PYPI, Advisory, Subject, shown
+from drydock.examine.advisories.record import DEBIAN, PYPI, Advisory, PinnedPackage, shown
 from drydock.inputs import indexes
 from drydock.inputs.transfer import request_options
 
@@ -42,14 +42,14 @@ PATIENCE, MOST_TIME = 20.0, 300.0
 """Seconds without a byte, and for one answer, however slowly it comes."""
 WORKERS = 6
 
-Answers = Mapping[Subject, "tuple[Advisory, ...] | str"]
-"""Subject → its advisories, or why there is no answer."""
+Answers = Mapping[PinnedPackage, "tuple[Advisory, ...] | str"]
+"""PinnedPackage → its advisories, or why there is no answer."""
 
 
 class Database(Protocol):
     """What knows vulnerabilities."""
 
-    def ask(self, subjects: Sequence[Subject]) -> Answers:
+    def ask(self, subjects: Sequence[PinnedPackage]) -> Answers:
         """Return an answer for every subject. Raises InputError for a database that cannot be read."""
 
     @property
@@ -67,9 +67,9 @@ class FileDatabase:
         self._paths = paths
         self.sources: tuple[str, ...] = ()
 
-    def ask(self, subjects: Sequence[Subject]) -> Answers:
+    def ask(self, subjects: Sequence[PinnedPackage]) -> Answers:
         """Return an answer for every subject. Raises InputError for a database that cannot be read."""
-        loaded = Loaded({subject.name for subject in subjects if subject.kind == PYPI})
+        loaded = OfflineFiles({subject.name for subject in subjects if subject.kind == PYPI})
         for path in self._paths:
             for name, data in documents(path):
                 loaded.add(name, formats.load(data, name))
@@ -77,7 +77,7 @@ class FileDatabase:
         return {subject: _tried(loaded.answer, subject) for subject in subjects}
 
 
-class Loaded:
+class OfflineFiles:
     """What files contained about the distributions that are asked about."""
 
     def __init__(self, wanted: set[str]) -> None:
@@ -107,7 +107,7 @@ class Loaded:
             raise InputError(f"{name}: expected OSV records or the data of Debian's security tracker")
         self._tracker.update(data)
 
-    def answer(self, subject: Subject) -> tuple[Advisory, ...]:
+    def answer(self, subject: PinnedPackage) -> tuple[Advisory, ...]:
         """Return a subject's advisories. Raises InputError if no file covers its kind."""
         if subject.kind == DEBIAN:
             if not self._tracker:
@@ -188,7 +188,7 @@ class LiveDatabase:
         self._gone = ""
         self.sources: tuple[str, ...] = ()
 
-    def ask(self, subjects: Sequence[Subject]) -> Answers:
+    def ask(self, subjects: Sequence[PinnedPackage]) -> Answers:
         """Return an answer for every subject."""
         wheels = [subject for subject in subjects if subject.kind == PYPI]
         debs = [subject for subject in subjects if subject.kind == DEBIAN]
@@ -199,7 +199,7 @@ class LiveDatabase:
             self.sources += (f"the package index {redact(self._index or '')}",)
         return {**answers, **(self._tracker_says(debs) if debs else {})}
 
-    def _index_says(self, subject: Subject) -> tuple[Advisory, ...]:
+    def _index_says(self, subject: PinnedPackage) -> tuple[Advisory, ...]:
         """Return what the main index lists for a version. Raises InputError or FetchError."""
         base = (self._index or "").rstrip("/")
         if not base.startswith(("https://", "http://")) or not base.endswith("/simple"):
@@ -219,12 +219,12 @@ class LiveDatabase:
             formats.parse(formats.IndexAnswer, formats.load(answer.data, subject.name), subject.name)
         )
 
-    def _tracker_says(self, subjects: Sequence[Subject]) -> Answers:
+    def _tracker_says(self, subjects: Sequence[PinnedPackage]) -> Answers:
         try:
             answer = get(rewritten(TRACKER, self._access.mirrors), self._access, LARGEST_FILE)
             if answer.status != requests.codes.ok:
                 raise FetchError(f"Debian's security tracker answered {answer.status}")
-            loaded = Loaded(set())
+            loaded = OfflineFiles(set())
             loaded.add("Debian's security tracker", formats.load(answer.data, "Debian's security tracker"))
         except DrydockError as error:
             return dict.fromkeys(subjects, error.problems[0])
@@ -254,7 +254,7 @@ def _body(chunks: Iterable[bytes], host: str, most: int, started: float) -> byte
     return bytes(data)
 
 
-def _tried(ask: Callable[[Subject], tuple[Advisory, ...]], subject: Subject) -> tuple[Advisory, ...] | str:
+def _tried(ask: Callable[[PinnedPackage], tuple[Advisory, ...]], subject: PinnedPackage) -> tuple[Advisory, ...] | str:
     """Return the answer, or why there is none."""
     try:
         return ask(subject)

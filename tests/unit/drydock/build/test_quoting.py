@@ -25,8 +25,6 @@ from drydock.model.variant import Stack, Supplied, Variant
 from tests.support.damage import fuzz, repeat
 from tests.support.hostile import CANARY, places, planted, texts
 
-SECONDS = 20.0
-
 
 @pytest.fixture(scope="module")
 def variant() -> Variant:
@@ -179,7 +177,7 @@ def test_a_record_refuses_what_a_dockerfile_could_not_hold_as_one_word(variant: 
         accepted[True] += 1
         holds(render.render(ROOT, found)["Dockerfile"], text, calm)
 
-    repeat(_try, st.sampled_from(sorted(places(data), key=str)), texts(), seconds=SECONDS)
+    repeat(_try, st.sampled_from(sorted(places(data), key=str)), texts())
     assert min(accepted[True], accepted[False]) > 50
 
 
@@ -195,7 +193,7 @@ def test_a_dockerfile_holds_as_one_word_what_no_record_has_checked(variant: Vari
             return
         holds(made, text, calm)
 
-    repeat(_try, st.sampled_from(sorted(shown, key=str)), texts(), seconds=SECONDS)
+    repeat(_try, st.sampled_from(sorted(shown, key=str)), texts())
 
 
 SHOWN = {"id", "title", "summary", "vllm", "python", "base", "module", "accelerator", "stack", "layers", "trim",

@@ -19,7 +19,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.errors import AdvisoryError, InputError, NotAskedError
 from drydock.core.paths import ROOT
 from drydock.examine.advisories import find, formats, sources
-from drydock.examine.advisories.record import Advisories, Advisory, NotChecked, Subject, changes, text
+from drydock.examine.advisories.record import Advisories, Advisory, NotChecked, PinnedPackage, changes, text
 from drydock.examine.advisories.sources import FileDatabase, LiveDatabase, documents
 from drydock.examine.advisories.subjects import not_covered, subjects
 from drydock.lock import lockfile
@@ -30,8 +30,8 @@ from tests.support.loopback import Handler, Loopback
 CPU = find_variant(read_matrix(ROOT), "cpu")
 PINS = lockfile.read_lock(lockfile.path_of(ROOT, CPU.id)).platforms["linux/amd64"]
 SUBJECTS = tuple(dict.fromkeys(subjects(CPU, PINS)))
-ONE = Subject("pypi", "example", "1.5")
-GLIBC = Subject("deb", "glibc", "2.36-9+deb12u4", "bookworm")
+ONE = PinnedPackage("pypi", "example", "1.5")
+GLIBC = PinnedPackage("deb", "glibc", "2.36-9+deb12u4", "bookworm")
 
 
 def osv(*events: Mapping[str, str], name: str = "Example", **more: Any) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def tracked(**release: Any) -> dict[str, Any]:
     return {"glibc": {"CVE-2026-2": {"description": "a buffer", "releases": {"bookworm": {**plain, **release}}}}}
 
 
-def ask(folder: Path, subject: Subject, *contents: Any) -> tuple[Advisory, ...] | str:
+def ask(folder: Path, subject: PinnedPackage, *contents: Any) -> tuple[Advisory, ...] | str:
     """Return what files with these contents say about a package."""
     for number, content in enumerate(contents):
         (folder / f"{number}.json").write_text(json.dumps(content))
@@ -116,7 +116,7 @@ def test_listed_versions_withdrawn_records_and_other_ecosystems(tmp_path: Path) 
 
 def test_a_build_of_a_version_has_that_versions_vulnerabilities(tmp_path: Path) -> None:
     record = osv({"introduced": "0"}, {"last_affected": "2.13.0"}, name="torch")
-    assert ids(ask(tmp_path, Subject("pypi", "torch", "2.13.0+cpu"), record)) == ["PYSEC-2026-1"]
+    assert ids(ask(tmp_path, PinnedPackage("pypi", "torch", "2.13.0+cpu"), record)) == ["PYSEC-2026-1"]
 
 
 def test_fixed_versions_are_those_that_are_newer(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def answer_of(data: bytes) -> object:
 
 
 def tracker_of(data: bytes) -> object:
-    loaded = sources.Loaded(set())
+    loaded = sources.OfflineFiles(set())
     loaded.add("x", formats.load(data, "x"))
     return loaded.answer(GLIBC)
 
@@ -285,7 +285,7 @@ def test_the_index_and_the_tracker_are_asked(server: Loopback, tmp_path: Path) -
         "/pypi/clean/1.0/json": answer(),
         "/tracker": json.dumps(tracked()).encode(),
     }
-    clean, local = Subject("pypi", "clean", "1.0+cpu"), Subject("pypi", "absent", "3")
+    clean, local = PinnedPackage("pypi", "clean", "1.0+cpu"), PinnedPackage("pypi", "absent", "3")
     database = LiveDatabase(environment(server, tmp_path))
     found = database.ask([ONE, clean, local, GLIBC])
     listed = found[ONE]

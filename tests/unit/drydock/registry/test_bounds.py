@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import itertools
+import json
 import socket
 import threading
 import time
@@ -200,7 +201,9 @@ def test_a_header_of_spaces_takes_no_time() -> None:
 
 
 def test_a_largest_manifest_is_accepted(tmp_path: Path) -> None:
-    body = b'{"mediaType": "%s"}' % MANIFEST.encode()
+    config = {"mediaType": "a/b", "digest": DIGEST, "size": 7}
+    content = {"schemaVersion": 2, "mediaType": MANIFEST, "config": config, "layers": []}
+    body = json.dumps(content).encode()
     body += b" " * (LARGEST - len(body))
     with always(headers={"Content-Type": MANIFEST}, body=body) as fake:
         assert manifests(fake, tmp_path).find("v1") is not None

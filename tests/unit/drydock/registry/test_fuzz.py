@@ -13,10 +13,11 @@ from drydock.core.errors import DrydockError, InputError
 from drydock.core.paths import ROOT
 from drydock.lock.lockfile import _content_sha256, parse_lock
 from drydock.model.record import dump
+from drydock.oci import strict
 from drydock.oci.reference import parse
 from drydock.registry.blobs import _range_end
 from drydock.registry.client import explain, parse_challenges
-from drydock.registry.manifests import Manifest, _check_json, _items
+from drydock.registry.manifests import Manifest, _items
 from tests.support.damage import fuzz, survives_damage
 
 
@@ -60,7 +61,7 @@ def test_manifests_survive_damage() -> None:
     def quiet(text: str) -> None:
         manifest = Manifest(text.encode("utf-8", "surrogatepass"), "")
         try:
-            _check_json(manifest, "here")
+            strict.read(manifest.data, strict.INDEX, "here")
         except DrydockError as error:
             raise ValueError(str(error)) from error
         _items(manifest.content)

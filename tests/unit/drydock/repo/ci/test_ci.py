@@ -29,7 +29,7 @@ from drydock.core.errors import (
     StaleError,
 )
 from drydock.core.paths import ROOT
-from drydock.examine.advisories.record import Advisory, Subject
+from drydock.examine.advisories.record import Advisory, PinnedPackage
 from drydock.inputs.indexes import Indexes
 from drydock.lock import lockfile
 from drydock.lock.drift.record import Drift, DriftedPin
@@ -420,7 +420,7 @@ class Known:
     def __init__(self, version: str = "0", fixed_in: tuple[str, ...] = (), silent: str = "") -> None:
         self.version, self.fixed_in, self.silent = version, fixed_in, silent
 
-    def ask(self, subjects: Sequence[Subject]) -> dict[Subject, tuple[Advisory, ...] | str]:
+    def ask(self, subjects: Sequence[PinnedPackage]) -> dict[PinnedPackage, tuple[Advisory, ...] | str]:
         listed = (Advisory(id="CVE-2026-1", fixed_in=self.fixed_in),)
         return {subject: self.silent or (listed if subject.version == self.version else ()) for subject in subjects}
 
