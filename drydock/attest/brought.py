@@ -1,4 +1,4 @@
-"""Checks the documents that come with a bundled image: what only the machine that built it can say.
+"""Checks the documents in a bundle that only the machine that built the image can make: lock and provenance.
 
 `publish` makes every other document from the layers and this repository. Source: SLSA provenance v1, "Verifying
 artifacts": expected subject, predicate type and external parameters.

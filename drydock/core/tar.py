@@ -14,7 +14,7 @@ from entrypoints.core import tar
 
 @contextlib.contextmanager
 def open_tar(file: IO[bytes], mode: Literal["r:", "r|", "r:gz"]) -> Iterator[tarfile.TarFile]:
-    """Open an archive to read with `members`. Raises tarfile.TarError or OSError for everything wrong with it."""
+    """Open an archive to read with `members`. Raises tarfile.TarError or OSError for a damaged or hostile one."""
     try:
         with tar.open_tar(file, mode) as archive:  # type: ignore[arg-type]  # images read no streams, but it can
             yield archive

@@ -107,7 +107,7 @@ def _content(path: Path, mode: int) -> str:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything below a folder, what is in a folder before the folder itself; links are not followed."""
+    """Yield everything below a folder, the contents of a folder before the folder; links are not followed."""
     for parent, folders, files in os.walk(folder, topdown=False):
         for name in (*files, *folders):
             path = Path(parent, name)

@@ -206,9 +206,9 @@ class Client:
         return self._refuse_downgrade(response)
 
     def _in_time(self, request: HttpRequest, send: Callable[[], requests.Response]) -> requests.Response:
-        """Run a request, and give it up after the access's `patience`: a server may send a byte now and then for ever.
+        """Run a request for at most the access's `patience`. Raises RegistryError.
 
-        The timeout of requests starts again with each byte. Raises RegistryError.
+        The timeout of requests starts again with each byte, so a slow server could keep it waiting without end.
         """
         answer: Future[requests.Response] = Future()
         threading.Thread(target=_fulfil, args=(answer, send), daemon=True).start()

@@ -47,7 +47,7 @@ Answers = Mapping[PinnedPackage, "tuple[Advisory, ...] | str"]
 
 
 class Database(Protocol):
-    """What knows vulnerabilities."""
+    """A source of known vulnerabilities."""
 
     def ask(self, subjects: Sequence[PinnedPackage]) -> Answers:
         """Return an answer for every subject. Raises InputError for a database that cannot be read."""
