@@ -179,7 +179,7 @@ def test_a_planted_edit_is_refused(small: Small, name: str) -> None:
         checks = [
             small.invoke("render", "--target", VARIANT, "--check"),
             small.invoke("lock", "--target", VARIANT, "--check"),
-            small.invoke("build", "-t", VARIANT),
+            small.invoke("build", "--target", VARIANT),
         ]
     finally:
         file.write_text(original)
