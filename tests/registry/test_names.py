@@ -44,7 +44,7 @@ def test_an_image_under_another_variants_tag_is_refused(signed: Signed) -> None:
 
 
 @pytest.mark.attack(
-    what="a tag that nobody published is set to a signed image, such as latest, which a name without a tag means",
+    what="a tag that was never published is set to a signed image, such as latest, which a name without a tag means",
     before="verified: it is not a release tag, so it may move",
     after="refused",
 )
@@ -92,7 +92,7 @@ def test_a_channel_that_was_moved_back_is_refused(
 
 
 @pytest.mark.attack(
-    what="a registry hides that a channel or a release was replaced, and serves the old one for ever",
+    what="a registry hides that a channel or a release was replaced, and serves the old one forever",
     before="verified without a time limit",
     after="refused when it expires (publish --expires) or is too old (verify --max-age)",
 )

@@ -86,7 +86,7 @@ def test_an_endless_error_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.attack(
-    what="a registry answers 100 Continue for ever",
+    what="a registry answers 100 Continue forever",
     before="the command hung, below every timeout",
     after="an error after the time for one answer",
 )

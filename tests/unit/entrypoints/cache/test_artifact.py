@@ -254,7 +254,7 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, name: str) -> No
 
 @pytest.mark.attack(
     what="the index or a blob of a cache artifact is a pipe",
-    before="the import hung for ever",
+    before="the import hung forever",
     after="an error that names the file",
 )
 def test_pipes_are_never_waited_for(tmp_path: Path) -> None:

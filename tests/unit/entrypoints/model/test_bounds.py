@@ -60,7 +60,7 @@ FILES: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.attack(
     what="a model's config.json or index is a pipe, /dev/zero, or a gigabyte of zeros",
-    before="the start hung for ever, or ran out of memory",
+    before="the start hung forever, or ran out of memory",
     after="an error that names the file",
 )
 @pytest.mark.parametrize("file", ["config.json", INDEX, "model.safetensors"])
@@ -153,7 +153,7 @@ def drip() -> Any:
 
 @pytest.mark.attack(
     what="a hub answers without end, byte by byte, or with redirects whose bodies never end",
-    before="the start hung for ever; a redirect's body filled the memory",
+    before="the start hung forever; a redirect's body filled the memory",
     after="the model counts as unknown after six timeouts of a request, or 64 MiB",
 )
 @pytest.mark.parametrize(

@@ -78,7 +78,7 @@ def test_a_stopped_engine_core_has_not_ended(run: Run) -> None:
 
 @pytest.mark.attack(
     what="an engine core hangs while requests run",
-    before="ready and alive for ever",
+    before="ready and alive forever",
     after="not ready after the stall time, not alive after twice that time, ready again when it makes progress",
 )
 @pytest.mark.parametrize("reports", [True, False], ids=["requests are reported", "the engine hung while it was idle"])
@@ -100,7 +100,7 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(run: Run, r
 
 @pytest.mark.attack(
     what="vLLM's API process hangs",
-    before="/livez stays 200 for ever",
+    before="/livez stays 200 forever",
     after="not ready, then /livez answers 503; ready again when it answers",
 )
 def test_a_hung_api_process_is_not_alive_and_recovers(run: Run) -> None:

@@ -98,7 +98,7 @@ def test_no_runner_serves_both_pull_requests_and_releases(form: str) -> None:
 
 @pytest.mark.parametrize("form", workflow.PATHS)
 @pytest.mark.attack(
-    what="a fork's pull request leaves a poisoned layout or source tree in the cache that a release uses",
+    what="a fork's pull request leaves a changed layout or source tree in the cache that a release uses",
     before="all jobs used the default cache folder of the runner's user",
     after="jobs of pull requests and of releases have separate cache folders, and no job restores a cache",
 )
