@@ -32,7 +32,7 @@ CLIENTS = 8
 FLAT_WITHIN = 0.1
 """Largest difference of a process's mean memory between the last and the second third, as a share."""
 SMALL = 16 << 20
-"""Bytes below which a process's memory is not compared: a few pages are more than the share."""
+"""Bytes below which a process's memory is not compared: there, a few pages exceed the share."""
 SAMPLE_EVERY = 0.5
 PATIENCE = 120.0
 GARBAGE = (
@@ -42,17 +42,17 @@ GARBAGE = (
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 8\r\n\r\n{{{{{{{{",
     b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
 )
-"""What no server should answer with more than an error."""
+"""Requests that a server should answer with an error, and survive."""
 
 Sample = Mapping[str, int]
 """Memory in bytes, by process."""
 
 
 class Soak(NamedTuple):
-    """What was seen."""
+    """The result."""
 
     answers: Mapping[str, int]
-    """How often each kind of request ended how, before SIGTERM."""
+    """Kind of request and how it ended → how often, before SIGTERM."""
     stopping: Mapping[str, int]
     """The same, of requests that ended after SIGTERM."""
     lost: tuple[str, ...]
@@ -76,7 +76,7 @@ def growth(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def problems(soak: Soak) -> list[str]:
-    """Return what must not be; nothing if the server passed. Pure."""
+    """Return the failures; empty if the server passed. Pure."""
     grown = {name: share for name, share in growth(soak.samples).items() if abs(share) > FLAT_WITHIN}
     failed = [f"{how}: {count} times" for how, count in soak.stopping.items() if " 500" in how]
     return [
@@ -89,7 +89,7 @@ def problems(soak: Soak) -> list[str]:
 
 
 def soak(container: Container, seconds: float) -> Soak:
-    """Load a ready server for so long, then stop it with SIGTERM under load."""
+    """Load a ready server for `seconds`, then stop it with SIGTERM under load."""
     clients = _Clients(urlsplit(demo.address(container, demo.API_PORT, "/")).port or 0)
     clients.start()
     samples = []
@@ -185,7 +185,7 @@ class _Clients:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Build the CPU image if needed, soak it, and print what was seen."""
+    """Build the CPU image if needed, soak it, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     seconds = parser.parse_args(argv).seconds

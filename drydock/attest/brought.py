@@ -1,4 +1,4 @@
-"""Checks the documents that come with a bundled image: what only the machine that built it can say.
+"""Checks the documents in a bundle that only the machine that built the image can make: lock and provenance.
 
 `publish` makes every other document from the layers and this repository. Source: SLSA provenance v1, "Verifying
 artifacts": expected subject, predicate type and external parameters.
@@ -56,12 +56,13 @@ def _lock_problems(data: bytes, about: About, pins: LockedPlatform | None) -> tu
     lock = lockfile.parse_lock(data.decode(), "lock.json")
     if lock.variant != about.variant or about.platform not in lock.platforms:
         return (f"lock.json is for {lock.variant} ({', '.join(lock.platforms)})",)
-    if pins and _inputs(lock.platforms[about.platform]) != _inputs(pins):
+    if pins and pins_sha256(lock.platforms[about.platform]) != pins_sha256(pins):
         return ("lock.json pins other inputs than this repository's lock",)
     return ()
 
 
-def _inputs(pins: LockedPlatform) -> str:
+def pins_sha256(pins: LockedPlatform) -> str:
+    """Return the checksum of a lock's pins for a platform, without the recorded digest of the image."""
     return checksum(dump(pins.model_copy(update={"image": None})))
 
 

@@ -101,8 +101,8 @@ def installed(contents: ImageContents, expected: Iterable[Component], inventory:
 def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) -> tuple[str, ...]:
     """Return a line for each difference between lock and image, and for each file of unknown origin.
 
-    A base image from a registry is identified by its digest: only what was added to it is compared. Nor is there a list
-    of the files that a vendor's installer writes outside the environment.
+    A base image from a registry is identified by its digest: only what was added to it is compared. Files that a
+    vendor's installer writes outside the environment are not listed anywhere, and not compared either.
     """
     expected = {part.key for part in locked(variant, pins)}
     found = {component(package).key for package in contents.packages if _must_be_locked(package, pins, contents)}

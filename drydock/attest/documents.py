@@ -27,12 +27,11 @@ LICENCES = "application/vnd.drydock.licences.v1+json"
 BOM = "application/spdx+json"
 VEX = "application/vnd.openvex+json"
 FILE_NAMES = {
-    LOCK: "lock.json",
+    **brought.TYPES,
     TAG: "tag.json",
     RELEASE: "release.json",
     PROOF: "proof.json",
     LICENCES: "licences.json",
-    PROVENANCE: "provenance.json",
     BOM: "sbom.spdx.json",
     VEX: "vex.openvex.json",
 }
@@ -54,7 +53,7 @@ class Attached(NamedTuple):
 
 
 def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, ...]:
-    """Return the documents about an image; lock and provenance of one that a vouched bundle brought came with it.
+    """Return the documents about an image. Lock and provenance come from the bundle, if a vouched one has them.
 
     Raises LicenceError, and UntrustedError if image and lock differ, if no one vouched for the image, or if the bill of
     materials is not valid SPDX.
@@ -83,7 +82,7 @@ def documents(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple
 
 
 def _of_the_build(job: Job, layout: Path, manifest: Manifest, subject: str) -> tuple[Attached, Attached]:
-    """Return lock and provenance: of this machine's build, or those that a bundle brought, or that one brought none.
+    """Return lock and provenance: from the bundle, if a vouched one has them, else made on this machine.
 
     Raises UntrustedError for an image of a bundle that no one vouched for, unless its digest is recorded.
     """
@@ -105,7 +104,7 @@ def _of_the_build(job: Job, layout: Path, manifest: Manifest, subject: str) -> t
 
 
 def _brought(job: Job, layout: Path, manifest: Manifest) -> dict[str, bytes]:
-    """Return the documents that a bundle brought. Raises UntrustedError if they are about something else."""
+    """Return the documents from the image's bundle. Raises UntrustedError if they are about something else."""
     paths = {media_type: layout / FOLDER / name for media_type, name in brought.TYPES.items()}
     found = {media_type: path.read_bytes() for media_type, path in paths.items() if path.is_file()}
     about = brought.About(job.variant.id, job.platform, manifest.digest, job.inputs_sha256)

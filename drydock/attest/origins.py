@@ -55,7 +55,7 @@ def problems(job: Job, found: ImageContents, config: Mapping[str, Any]) -> tuple
 
 
 def _settings(job: Job, config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what a container of the image would be started with, where it is not what the Dockerfile says."""
+    """Yield the settings with which a container starts that differ from the Dockerfile."""
     program = [job.variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
     found = {**config, "Healthcheck": config.get("Healthcheck", {}).get("Test")}
     health = ["CMD", *program, "health"]

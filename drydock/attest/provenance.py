@@ -26,7 +26,7 @@ PREDICATE = "https://slsa.dev/provenance/v1"
 BUILD_TYPE = "urn:drydock:build:v1"
 """docs/publish.md describes its parameters."""
 LOADED_TYPE = "urn:drydock:loaded:v1"
-"""Of an image that this machine loaded from a bundle without provenance: it says nothing of the build."""
+"""For an image from a bundle without provenance: the statement says nothing about the build."""
 UNKNOWN = "urn:drydock:builder:unknown"
 LOCAL = "urn:drydock:builder:local"
 """Builder outside a known CI; does not identify the machine."""
@@ -45,7 +45,7 @@ class Checkout(NamedTuple):
 def statement(job: Job, layout: Path, digest: str, subject: str, env: Mapping[str, str]) -> dict[str, Any]:
     """Return the statement about an image for one platform; always the same for one build.
 
-    It says only what this machine did: of an image that it loaded from a bundle, it does not claim a build.
+    It contains only what this machine did. For an image from a bundle, it claims no build.
     """
     loaded = read_loaded(layout)
     if loaded:

@@ -20,7 +20,7 @@ _GLOBS = re.compile(r"([*?\[\]])")
 
 
 class Quoted(str):
-    """Text of a Dockerfile: quoted data, and what is composed of it and of a template's own words."""
+    """Text that is safe in a Dockerfile: quoted data, and a template's own words around it."""
 
     __slots__ = ()
 

@@ -1,8 +1,8 @@
 """Builds a variant a second time without any cache, in a different environment, and compares every digest. IO.
 
 The second build runs offline in its own process: in a copy of the repository in another folder, with other file times
-and modes, an empty cache folder that shares only the content-addressed store (so source code is unpacked again from
-objects and archives that are checked), no BuildKit cache, and another umask, locale and time zone. Its RUN steps also
+and modes, an empty cache folder that shares only the content-addressed store (so source code is checked and unpacked
+again), no BuildKit cache, and another umask, locale and time zone. Its RUN steps also
 run at another time of day.
 """
 

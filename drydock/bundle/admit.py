@@ -69,9 +69,9 @@ def kept(image: BundledImage) -> Path:
 
 
 def read_documents(archive: Archive, image: BundledImage) -> dict[str, bytes]:
-    """Return what only the machine that built an image can say of it, by file name.
+    """Return the documents of an image that only the machine that built it can make, by file name.
 
-    `publish` makes the other documents from the layers. Raises UntrustedError for a document about another image.
+    `publish` makes the others from the layers. Raises UntrustedError for a document about another image.
     """
     from drydock.attest import brought  # noqa: PLC0415 - slow to import, needed by few verbs
 

@@ -334,7 +334,7 @@ class _Loading:
         self.files_new += 1
 
     def _pinned(self, item: dict[str, Any], image: BundledImage) -> bool:
-        """Tell whether an input may be loaded. A source tree is, if this repository's lock of the image names it."""
+        """Tell whether an input may be loaded: source code from git only if the lock here pins its commit."""
         if item["mediaType"] != SOURCE or item["annotations"][COMMIT] in pinned_commits(image, self.root):
             return True
         title, commit = item["annotations"][TITLE], item["annotations"][COMMIT]

@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from entrypoints.core.redact import redact_text
+from entrypoints.core.text import printable
 
 if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
     from rich.console import Console
@@ -23,28 +24,6 @@ def errors() -> Console:
     from rich.console import Console  # noqa: PLC0415 - see above
 
     return Console(stderr=True, highlight=False, soft_wrap=True, emoji=False, markup=False)
-
-
-def printable(text: str) -> str:
-    """Return text with characters that a terminal obeys or hides, except newlines and tabs, as JSON's escapes.
-
-    Such as the escape that starts colours and window titles, and marks that reverse the direction of text. In a JSON
-    document they occur only inside strings, so it stays the same document.
-    """
-    if text.replace("\n", "").replace("\t", "").isprintable():
-        return text
-    return "".join(
-        character if character.isprintable() or character in _SPACES else _escaped(character) for character in text
-    )
-
-
-_SPACES = "\n\t\u00a0\u3000"
-"""Spaces that are not printable to Python: newline, tab, no-break space, and Chinese's."""
-
-
-def _escaped(character: str) -> str:
-    units = character.encode("utf-16-be", "surrogatepass").hex()
-    return "".join(f"\\u{units[start : start + 4]}" for start in range(0, len(units), 4))
 
 
 def log(text: str) -> None:

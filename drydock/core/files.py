@@ -79,7 +79,7 @@ def _no_constant(name: str) -> None:
 
 
 def _is_deeper(value: Any, most: int) -> bool:
-    """Tell whether JSON is nested deeper than `most` levels; level by level, since recursion has a limit itself."""
+    """Tell whether JSON is nested deeper than `most` levels; without recursion, which has a limit itself."""
     level: list[Any] = [[value]]
     for _ in range(most + 1):
         level = [
@@ -106,7 +106,7 @@ class Pace:
         self._grace, self._start = grace, time.monotonic()
 
     def is_too_slow(self, received: int) -> bool:
-        """Tell whether it is slower than SLOWEST, after `grace` seconds in which it may be."""
+        """Tell whether it is slower than SLOWEST; the first `grace` seconds do not count."""
         return time.monotonic() - self._start > self._grace + received / SLOWEST
 
 

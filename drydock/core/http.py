@@ -1,10 +1,12 @@
-"""HTTP sessions that send a password only to the server it belongs to. Pure, except for reading ~/.netrc."""
+"""What all HTTP clients share: passwords that stay with their server, answers in pieces, errors without URLs. IO."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import requests
+import urllib3
 
 PORTS = {"https": 443, "http": 80}
 
@@ -31,3 +33,21 @@ class Session(requests.Session):
         """Remove the password from a redirect to another origin."""
         if origin(prepared_request.url or "") != origin(response.request.url or ""):
             prepared_request.headers.pop("Authorization", None)
+
+
+def reason(error: Exception) -> str:
+    """Describe an error without its URL, which may contain credentials."""
+    cause = error.__cause__ or error.__context__ or error
+    return f"{type(error).__name__} ({type(cause).__name__})"
+
+
+def pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[bytes]:
+    """Yield a body in pieces of at most so many bytes, as they arrive; `iter_content` waits until a piece is full.
+
+    Raises requests.ConnectionError.
+    """
+    try:
+        while piece := response.raw.read1(at_most, decode_content=True):
+            yield piece
+    except urllib3.exceptions.HTTPError as error:
+        raise requests.ConnectionError(error) from error

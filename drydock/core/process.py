@@ -1,4 +1,4 @@
-"""Interpreter settings for a short-lived command."""
+"""Settings of the process of a short-lived command."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ import os
 GC_THRESHOLD = 100_000
 """Allocations between two runs of the garbage collector. A command makes a million records, keeps them until it ends
 and leaves no cycles worth collecting: with Python's default of 700, the collector takes a fifth of the time."""
-
-
 NOT_FOR_OTHERS = 0o002
 """Bits that no file or folder gets, whatever the umask. git and buildx, which drydock starts, inherit that."""
 

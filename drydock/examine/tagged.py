@@ -111,7 +111,7 @@ def _earlier(found: EarlierRelease, name: Named) -> Binding:
 
 
 def choose(found: Iterable[tuple[str, Binding]], name: Named) -> tuple[str, Binding] | None:
-    """Return the binding that says most recently what the name means, with the digest of its artifact.
+    """Return the newest binding of the name, with the digest of its artifact.
 
     None if the reference has only a digest and nothing was ever bound to it. Raises UntrustedError if the image is
     known by other names only.
@@ -146,7 +146,7 @@ def problems(binding: Binding, name: Named, variant: str) -> list[str]:
     """Return what is wrong with a binding: another variant or platforms, expired, too old, from the future. Pure."""
     found = []
     if variant and binding.variant != variant:
-        found.append(f"the tag {binding.tag} is one of {binding.variant}, the image is {variant}")
+        found.append(f"the tag {binding.tag} belongs to {binding.variant}, the image is {variant}")
     if dict(binding.platforms) != dict(name.platforms):
         expected, there = (", ".join(sorted(item)) for item in (binding.platforms, name.platforms))
         found.append(f"the platforms differ from those published: found {there}; expected {expected}")
@@ -190,12 +190,12 @@ def remember(binding: Binding, name: Named, home: Path | None = None) -> None:
 
 
 def parse_remembered(text: str, where: str) -> Remembered:
-    """Parse the memory of a channel. Raises InputError: without it, no one would notice that a channel goes back."""
+    """Parse the record of a verified channel. Raises InputError: a damaged one must not hide an older channel."""
     try:
         return Remembered.model_validate_json(text, strict=True)
     except ValidationError as error:
         raise InputError(
-            f"{where}: invalid memory of a channel: {error.errors()[0]['msg']}",
+            f"{where}: invalid record of a verified channel: {error.errors()[0]['msg']}",
             hint="remove the file to trust the channel as it is now",
         ) from error
 
@@ -209,7 +209,7 @@ def _seen(path: Path) -> Remembered | None:
 
 
 def _memory(binding: Binding, home: Path) -> Path:
-    """Return the file for a channel. A repository may be called as another's tag: so the name is a hash."""
+    """Return the file for a channel. Its name is a hash, so that a slash or colon in a repository means nothing."""
     return home / "channels" / f"{checksum([binding.repository, binding.tag])}.json"
 
 

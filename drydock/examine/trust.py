@@ -15,21 +15,20 @@ from typing import Any, NamedTuple
 
 from packageurl import PackageURL
 
-from drydock.attest import bom, components, contents, documents, provenance, signing
+from drydock.attest import bom, brought, components, contents, documents, provenance, signing
 from drydock.build import build
 from drydock.build.job import BuildOptions, choose_platform, prepare
 from drydock.build.verify import describe
 from drydock.config import matrix
 from drydock.core.console import log
 from drydock.core.errors import DrydockError, InputError, NotReproducibleError, UntrustedError
-from drydock.core.files import checksum
 from drydock.core.paths import ROOT
 from drydock.examine import tagged
 from drydock.examine.image import of_type
 from drydock.examine.pulled import Image, open_image
 from drydock.lock import lockfile
 from drydock.model.locked import Lock
-from drydock.model.record import Record, dump
+from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci.diff import compare
 from drydock.publish.bindings import Binding
@@ -213,7 +212,7 @@ class _Check:
             raise UntrustedError(f"{platform}: the attached lock is for {', '.join(locks[0].platforms)}")
         if self.variant not in ("", locks[0].variant):
             raise UntrustedError(f"{platform}: the image is {locks[0].variant}, the index also has {self.variant}")
-        if len({pinned(item, platform) for item in locks}) > 1:
+        if len({brought.pins_sha256(item.platforms[platform]) for item in locks}) > 1:
             raise UntrustedError(f"{platform}: the attached locks pin different inputs")
         self.lock, self.variant = locks[0], locks[0].variant
         label = (self.image.config(platform).get("config", {}).get("Labels") or {}).get("io.drydock.variant")
@@ -276,7 +275,7 @@ def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root:
     variant = _variant(published, root)
     platform = choose_platform(variant, None)
     job = prepare(variant.id, BuildOptions(platform=platform), root=root)
-    if pinned(job.lock, platform) != pinned(published, platform):
+    if brought.pins_sha256(job.lock.platforms[platform]) != brought.pins_sha256(published.platforms[platform]):
         raise InputError(
             f"{variant.id}: the image was built from another lock than this repository's",
             hint=f"`invoke inspect {image.where}` shows the commit it was built from: check it out and verify there",
@@ -290,11 +289,6 @@ def _rebuild(image: Image, published: Lock | None, options: VerifyOptions, root:
             f"{variant.id}: this machine built {built.digest}, expected {expected}", *differences
         )
     return built.digest
-
-
-def pinned(locked: Lock, platform: str) -> str:
-    """Return the checksum of a lock's pins for a platform, without the recorded digest of the image."""
-    return checksum(dump(locked.platforms[platform].model_copy(update={"image": None})))
 
 
 def _variant(published: Lock, root: Path) -> Variant:

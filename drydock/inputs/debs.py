@@ -23,7 +23,7 @@ from drydock.config.mirrors import read_mirrors as read_substitutes
 from drydock.config.mirrors import rewritten
 from drydock.config.validation import made
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
-from drydock.core.files import disk_full
+from drydock.core.files import disk_full, parse_size
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, download
 from drydock.model.locked import LockedDeb
@@ -223,10 +223,10 @@ def _label(deb: LockedDeb) -> str:
 
 
 def _deb(stanza: Mapping[str, str]) -> LockedDeb:
-    """Return a package that an archive describes. Raises InputError for text that no archive has reason to send."""
+    """Return a package that an archive describes. Raises InputError for a name, version or path that is none."""
     names = ("Package", "Version", "Architecture", "Filename", "SHA256")
     values = {name.lower(): stanza.get(name) for name in names}
-    size = int(stanza["Size"]) if stanza.get("Size", "").isdecimal() else None
+    size = parse_size(stanza.get("Size", ""))
     where = f"package {values['package']}"
     return made(LockedDeb, where, {"name": values.pop("package"), "size": size, **values})
 

@@ -64,14 +64,14 @@ class BareRepository(NamedTuple):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Return the variables of such a git."""
+        """Return the environment in which git runs on this repository."""
         nowhere = {"HOME": "/nonexistent", "GIT_CONFIG_GLOBAL": os.devnull}
         alone = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_ATTR_NOSYSTEM": "1", "GIT_ALLOC_LIMIT": LARGEST_ALLOCATION}
         return {**nowhere, **alone, "PATH": self.search, "LC_ALL": "C", "GIT_DIR": str(self.folder)}
 
 
 def network_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which git reaches a repository as the user configured it, and asks nothing."""
+    """Return the environment in which git uses the user's configuration and mirrors, and never prompts."""
     variables = {name: value for name, value in env.items() if name not in REPOSITORY_VARIABLES}
     variables |= git_environment(read_mirrors(env), env)
     return variables | {"GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}

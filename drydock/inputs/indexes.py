@@ -21,8 +21,6 @@ from drydock.core.http import origin
 
 SECTIONS = ("global", "download", "install", ":env:")
 """Sections of pip's configuration; later ones win."""
-
-
 PIPS_DEFAULT = "https://pypi.org/simple"
 """The index that pip and uv use without configuration."""
 

@@ -28,7 +28,7 @@ PACKING = ("--stdout", "--quiet", "--threads=1", "--window=0", "--no-reuse-objec
 
 
 def path(commit: str, store: Store) -> Path:
-    """Return the path for the objects of a commit; it need not exist. Raises InputError for what is not a commit."""
+    """Return the path for the objects of a commit; it need not exist. Raises InputError for an invalid commit."""
     if not COMMIT.fullmatch(commit):
         raise InputError(f"commit {commit[:80]!r}: expected 40 hexadecimal digits")
     return store.home / "store" / "git" / f"{commit}.pack"
@@ -50,7 +50,7 @@ def fetch(name: str, repository: str, commit: str, store: Store, env: Mapping[st
 
 
 def add(name: str, commit: str, chunks: Iterable[bytes], store: Store) -> None:
-    """Keep objects that someone else packed, if they are all of a commit. Raises FetchError otherwise."""
+    """Store objects that someone else packed, if they prove a commit. Raises FetchError otherwise."""
     final = path(commit, store)
     with _empty_repository(name, store, os.environ) as own:
         with _pack(own).open("wb") as file:
@@ -71,7 +71,7 @@ def check_out(name: str, commit: str, folder: Path, store: Store, env: Mapping[s
     with _proven(name, commit, store, env) as (own, contents):
         own.run("update-index", "-z", "--index-info", data=contents.files)
         if own.run("ls-files", "-z").count(b"\0") != contents.files.count(b"\0"):  # git left out `..` and `.git`
-            raise FetchError(f"{name}: commit {commit} has paths that lead out of its folder, or twice the same one")
+            raise FetchError(f"{name}: commit {commit} has paths that lead out of its folder, or the same path twice")
         own.run("checkout-index", "--all", tree=folder)
 
 
@@ -94,7 +94,7 @@ def proves(name: str, commit: str, store: Store, env: Mapping[str, str]) -> bool
 
 @contextlib.contextmanager
 def _empty_repository(name: str, store: Store, env: Mapping[str, str]) -> Iterator[BareRepository]:
-    """Yield an empty repository; one run at a time has it, so that nothing stays of a run that was killed."""
+    """Yield an empty repository. Only one run at a time uses it, and removes what a killed run left in it."""
     folder = store.home / "tmp" / "git"
     with disk_full(folder), exclusive(store.home / "store" / "git" / "lock"):
         shutil.rmtree(folder, ignore_errors=True)
@@ -135,7 +135,7 @@ def _proven(name: str, commit: str, store: Store, env: Mapping[str, str]) -> Ite
 
 
 def _keep(pack: Path, final: Path) -> None:
-    """Give a complete pack its final name; whoever calls has the store's lock."""
+    """Give a complete pack its final name; the caller holds the store's lock."""
     temporary = final.with_name(f".{final.name}")
     temporary.unlink(missing_ok=True)
     place(pack, temporary, executable=False)

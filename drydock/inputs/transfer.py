@@ -21,15 +21,12 @@ from drydock.core.errors import FetchError, GoneError
 from drydock.core.files import SLOWEST, Pace, open_regular, parse_size
 from drydock.inputs.store import Store
 from drydock.oci.reference import is_loopback
-from drydock.registry.client import pieces
 
 CHUNK = 1 << 16
 """Bytes read at once; an incomplete chunk is lost if the connection breaks."""
 WORKERS = 6
 ATTEMPTS = 5
 """Attempts in a row without a new byte before a download fails."""
-
-
 LARGEST_FILE = 32 << 30
 """Bytes of a file whose size no index names. The largest wheel has a tenth of it."""
 
@@ -89,7 +86,7 @@ def _ask_size(original: str, access: Access) -> int | None:
         return path.stat().st_size if path.is_file() else None
     try:
         with http.Session() as session:
-            response = session.head(url, allow_redirects=True, **_request_options(access, url))
+            response = session.head(url, allow_redirects=True, **request_options(access, url))
     except requests.RequestException:
         return None  # the caller then fetches the file, which reports the error
     size = response.headers.get("Content-Length", "")
@@ -207,22 +204,22 @@ def _read_http(transfer: Transfer, wanted: Wanted, url: str, file: BufferedRando
     try:
         with _get(transfer, url, have) as response:
             _check_response(response, wanted, url, file)
-            yield from pieces(response, CHUNK)
+            yield from http.pieces(response, CHUNK)
     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-        raise TransientTransferError(_reason(error)) from error
+        raise TransientTransferError(http.reason(error)) from error
     except requests.RequestException as error:
-        raise FetchError(f"{wanted.name} from {redact(url)}: {_reason(error)}") from error
+        raise FetchError(f"{wanted.name} from {redact(url)}: {http.reason(error)}") from error
 
 
 def _get(transfer: Transfer, url: str, have: int) -> requests.Response:
     # identity: a server that compresses on the way would break both ranges and lengths.
     ranged = {"Range": f"bytes={have}-"} if have else {}
-    options = _request_options(transfer.access, url)
+    options = request_options(transfer.access, url)
     return transfer.session.get(url, stream=True, **{**options, "headers": {**options["headers"], **ranged}})
 
 
-def _request_options(access: Access, url: str) -> dict[str, Any]:
-    """Return the options of requests for a URL."""
+def request_options(access: Access, url: str) -> dict[str, Any]:
+    """Return the options with which requests asks for a URL: certificates, proxies and its own password."""
     host = urlsplit(url).hostname or ""
     return {
         "headers": {"Accept-Encoding": "identity"},
@@ -261,9 +258,3 @@ def _check_response(response: requests.Response, wanted: Wanted, url: str, file:
     resumes = response.headers.get("Content-Range", "").startswith(f"bytes {have}-")
     if have and not (response.status_code == requests.codes.partial_content and resumes):
         file.truncate(0)
-
-
-def _reason(error: Exception) -> str:
-    """Describe an error without its URL, which may contain credentials."""
-    cause = error.__cause__ or error.__context__ or error
-    return f"{type(error).__name__} ({type(cause).__name__})"

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import errno
-import gzip
 import os
 import posixpath
 import stat
 import tarfile
 import tempfile
-import zlib
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
 
 from drydock.core.errors import FetchError
 from drydock.core.files import file_sha256
+from drydock.core.tar import open_tar
 from drydock.inputs.store import mtime_of
+from entrypoints.core.tar import members
 
 MOST_FILES, MOST_BYTES = 500_000, 32 << 30
 """Limits of one source tree, far above those that images are compiled from."""
-LONGEST_READ = 1 << 20
-"""Bytes that an archive's header may have; files are read in smaller pieces."""
 OLDEST = 315_619_200
 """1980-01-02 in seconds: zip files, and so wheels, have no earlier times."""
-BROKEN = (tarfile.TarError, EOFError, zlib.error, ValueError, LookupError, OverflowError, RecursionError, OSError)
+BROKEN = (tarfile.TarError, LookupError, OSError)
 """What Python's tarfile raises for damaged archives and for links that lead nowhere or to themselves."""
 UNUSUAL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 """Errors of the disk, not of the archive."""
@@ -51,10 +48,7 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         whole = Path(temporary)
         try:
-            with (
-                gzip.open(archive) as plain,
-                tarfile.open(fileobj=cast("IO[bytes]", _Bounded(plain)), mode="r:") as tar,
-            ):
+            with archive.open("rb") as file, open_tar(file, "r:gz") as tar:
                 _extract(tar, whole, Budget(name))
         except BROKEN as error:
             if isinstance(error, OSError) and error.errno in UNUSUAL:
@@ -67,32 +61,10 @@ def unpack(archive: Path, folder: Path, name: str) -> None:
             path.rename(folder / path.name)
 
 
-def _opened(plain: gzip.GzipFile) -> tarfile.TarFile:
-    return tarfile.open(fileobj=cast("IO[bytes]", _Bounded(plain)), mode="r:")
-
-
-class _Bounded:
-    """An unpacked archive, of which only short pieces are read, up to the limit of a source tree."""
-
-    def __init__(self, file: gzip.GzipFile) -> None:
-        self._file = file
-        self.tell = file.tell
-
-    def read(self, size: int = -1) -> bytes:
-        if not 0 <= size <= LONGEST_READ:
-            raise tarfile.ReadError(f"a header has more than {LONGEST_READ} bytes")
-        return self._file.read(size)
-
-    def seek(self, place: int) -> int:
-        if place > 2 * MOST_BYTES:
-            raise tarfile.ReadError(f"more than {MOST_BYTES} bytes")
-        return self._file.seek(place)
-
-
 def _extract(tar: tarfile.TarFile, folder: Path, budget: Budget) -> None:
     """Unpack a tar file; nothing is written through one of its own links."""
     links: set[PurePosixPath] = set()
-    for member in tar:
+    for member in members(tar, 2 * MOST_BYTES):
         budget.take(member.size)
         path = PurePosixPath(posixpath.normpath(member.name))
         if links & {path, *path.parents} or (member.islnk() and PurePosixPath(member.linkname) in links):
@@ -135,7 +107,7 @@ def _content(path: Path, mode: int) -> str:
 
 
 def _walk(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
-    """Yield everything below a folder, what is in a folder before the folder itself; links are not followed."""
+    """Yield everything below a folder, the contents of a folder before the folder; links are not followed."""
     for parent, folders, files in os.walk(folder, topdown=False):
         for name in (*files, *folders):
             path = Path(parent, name)

@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import zstandard
 
 from drydock.core.errors import BuildError
-from drydock.core.tar import members, open_tar
+from drydock.core.tar import open_tar
 from drydock.oci import layout as oci
+from entrypoints.core.tar import members
 
 
 class LayoutDifference(NamedTuple):

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from drydock.core.errors import UntrustedError
-from drydock.core.tar import members, open_tar
+from drydock.core.tar import open_tar
 from drydock.oci.diff import decompressed
+from entrypoints.core.tar import members
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"

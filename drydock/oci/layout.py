@@ -56,7 +56,7 @@ def _entry(folder: Path) -> dict[str, Any]:
 
 
 def blob(folder: Path, digest: str) -> Path:
-    """Return the path of a blob. Raises ValueError for what is no digest: it could name a file outside the folder."""
+    """Return the path of a blob. Raises ValueError for an invalid digest, which could lead out of the folder."""
     if not DIGEST.fullmatch(digest):
         raise ValueError(f"{folder}: invalid digest {digest!r}")
     return folder / "blobs" / digest.replace(":", "/")
@@ -93,7 +93,7 @@ def descriptors(folder: Path) -> list[dict[str, Any]]:
 
 
 def sized(folder: Path) -> bool:
-    """Tell whether a layout has its manifest, and config and layers of the size that it gives; reads no layer."""
+    """Tell whether a layout has its manifest, and config and layers of the listed sizes; reads no layer."""
     return _holds(folder, lambda path, item: path.stat().st_size == item["size"])
 
 
@@ -114,7 +114,7 @@ def _holds(folder: Path, fits: Callable[[Path, Mapping[str, Any]], bool]) -> boo
 
 
 def intact(folder: Path) -> bool:
-    """Tell whether a layout has its index and what that leads to, and every blob in it matches its digest.
+    """Tell whether a layout has every blob that its index leads to, and every blob in it matches its digest.
 
     An index of several platforms may name images that the layout lacks, but not all of them.
     """

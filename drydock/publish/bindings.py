@@ -107,7 +107,7 @@ def parse(data: bytes | str, where: str) -> Binding:
 
 
 def sentences(error: ValidationError, where: str) -> list[str]:
-    """Return what is wrong with a document, key by key; keys that someone else chose are shown escaped."""
+    """Return what is wrong with a document, key by key; keys from outside are shown escaped."""
     paths = (ascii(".".join(map(str, item["loc"])))[1:-1] for item in error.errors())
     return [f"{where}: {path}: {item['msg']}" for path, item in zip(paths, error.errors(), strict=True)]
 

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import requests
 
+from drydock.core import http
 from drydock.core.errors import RegistryError
-from drydock.core.files import SLOWEST, Pace, exclusive, loads, parse_size, read_bounded, write_atomically
-from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError, pieces, reason
+from drydock.core.files import SLOWEST, Pace, exclusive, file_sha256, loads, parse_size, read_bounded, write_atomically
+from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError
 
 CHUNK = 64 << 20
 """Bytes of one PATCH. An interrupted chunk is sent again as a whole unless the registry reports its offset."""
@@ -136,13 +137,13 @@ class Blobs:
             length = parse_size(response.headers.get("Content-Length", "")) or 0
             received = 0
             try:
-                for chunk in pieces(response, READ):
+                for chunk in http.pieces(response, READ):
                     new = chunk[max(0, skip - received) :]
                     received += len(chunk)
                     if new:
                         yield new
             except requests.RequestException as error:
-                raise TransientRequestError(reason(error)) from error
+                raise TransientRequestError(http.reason(error)) from error
         if received < length:
             raise TransientRequestError(f"ended after {received} of {length} bytes")
 
@@ -285,8 +286,7 @@ class Slice:
 
 def check_file(path: Path, digest: str) -> None:
     """Raise RegistryError if a file's bytes do not match its digest."""
-    with path.open("rb") as file:
-        found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+    found = f"sha256:{file_sha256(path)}"
     if found != digest:
         raise RegistryError(
             f"{path}: digest is {found}, expected {digest}: the file was changed on the disk",

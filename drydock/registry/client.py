@@ -16,7 +16,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +24,6 @@ from urllib.parse import urlencode, urljoin, urlsplit, urlunsplit
 
 import requests
 import requests.auth
-import urllib3
 
 from drydock.config.access import RETRIED, Access, redact
 from drydock.core import http
@@ -201,15 +200,15 @@ class Client:
                 hint=f"copy its CA certificate to {CERTIFICATES / self.where.host / 'ca.crt'}",
             ) from error
         except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as error:
-            raise TransientRequestError(reason(error)) from error
+            raise TransientRequestError(http.reason(error)) from error
         except requests.RequestException as error:
-            raise RegistryError(f"{self._describe(request)}: {reason(error)}") from error
+            raise RegistryError(f"{self._describe(request)}: {http.reason(error)}") from error
         return self._refuse_downgrade(response)
 
     def _in_time(self, request: HttpRequest, send: Callable[[], requests.Response]) -> requests.Response:
-        """Run a request, and give it up after the access's `patience`: a server may send a byte now and then for ever.
+        """Run a request for at most the access's `patience`. Raises RegistryError.
 
-        The timeout of requests starts again with each byte. Raises RegistryError.
+        The timeout of requests starts again with each byte, so a slow server could keep it waiting without end.
         """
         answer: Future[requests.Response] = Future()
         threading.Thread(target=_fulfil, args=(answer, send), daemon=True).start()
@@ -381,12 +380,6 @@ def explain(response: requests.Response) -> str:
     return "; ".join(line for line in lines if line)
 
 
-def reason(error: Exception) -> str:
-    """Describe an error without its URL, which may contain credentials."""
-    cause = error.__cause__ or error.__context__ or error
-    return f"{type(error).__name__} ({type(cause).__name__})"
-
-
 def _scheme(where: Reference, *, insecure: bool) -> str:
     plain_allowed = insecure or is_loopback(where.host)
     if where.scheme == "http" and not plain_allowed:
@@ -438,7 +431,7 @@ def _keep(response: requests.Response, **options: Any) -> None:
     if options.get("stream") and not response.is_redirect:
         return
     body = bytearray()
-    for chunk in () if response.is_redirect else pieces(response):
+    for chunk in () if response.is_redirect else http.pieces(response):
         body += chunk
         if len(body) > LARGEST:
             if response.ok:
@@ -447,15 +440,3 @@ def _keep(response: requests.Response, **options: Any) -> None:
             break
     response.close()
     response._content = bytes(body)  # noqa: SLF001 - requests has no other way to limit a body
-
-
-def pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[bytes]:
-    """Yield a body in pieces of at most so many bytes, as they arrive; `iter_content` waits until a piece is full.
-
-    Raises requests.ConnectionError.
-    """
-    try:
-        while piece := response.raw.read1(at_most, decode_content=True):
-            yield piece
-    except urllib3.exceptions.HTTPError as error:
-        raise requests.ConnectionError(error) from error

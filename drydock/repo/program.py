@@ -1,4 +1,4 @@
-"""The command line `./inv`: help, checks of what was typed, completion, and then invoke.
+"""The command line `./inv`: help, checks of the arguments, completion, and then invoke.
 
 invoke itself reads an unknown option as a positional value, and prints no hint.
 """
@@ -33,7 +33,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 """Heading → tasks, as the overview lists them."""
 
 MANY = {"matrix": "--target"}
-"""Task → the option that each of its words is a value of."""
+"""Task → the option that takes its plain words as values."""
 
 COMPLETIONS = {
     "bash": """_drydock() {
@@ -163,7 +163,7 @@ def _explained(error: ParseError) -> str:
 
 
 def _shown(context: ParserContext) -> str:
-    """Return a task's name as one types it: `lock`, whose full name is lock.resolve; `lock diff`."""
+    """Return a task's name as it is typed: `lock`, whose full name is lock.resolve; `lock diff`."""
     return min((str(context.name), *context.aliases), key=len).replace(".", " ")
 
 
@@ -182,7 +182,7 @@ def _answer(tasks: Collection, contexts: Mapping[str, ParserContext], words: Seq
 
 
 def overview(tasks: Collection) -> str:
-    """Return the tasks with one line each, grouped by what one wants to do."""
+    """Return the tasks with one line each, grouped by purpose."""
     lines = ["Usage: ./inv TASK [OPTIONS]", ""]
     for heading, names in TASKS.items():
         lines += [f"{heading}:", *(f"  {name.replace('.', ' '):13} {_summary(tasks, name)}" for name in names), ""]

@@ -54,10 +54,11 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
         lint(root)
     recording = ("--record-proof",) if record else ()
     on_all_cores = ("-n", str(os.cpu_count() or 1))
-    runs = {"not engine": on_all_cores, KINDS["engine"]: recording}
-    selected = {KINDS[kind]: recording if kind in WITH_ENGINE else on_all_cores} if kind else runs
+    selected: dict[str, tuple[str, ...]] = {"not engine": on_all_cores, KINDS["engine"]: recording}
     if kind == "fuzz":
         selected = {KINDS[kind]: (*on_all_cores, "--fuzz-seconds=inf")}
+    elif kind:
+        selected = {KINDS[kind]: recording if kind in WITH_ENGINE else on_all_cores}
     failed = [name for name, options in selected.items() if not _succeeds(root, "pytest", "-m", name, *options)]
     if failed:
         raise BuildError(f"tests failed: {', '.join(failed)}")

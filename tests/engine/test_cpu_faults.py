@@ -123,7 +123,7 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(serving: Se
 
 @pytest.mark.attack(
     what="clients go on sending requests while the server drains",
-    before="after half of the time, hundreds of answers are 500 cannot schedule new futures",
+    before="after half of the time, hundreds of answers are 500 with the text: cannot schedule new futures",
     after="503 with Retry-After and Connection: close; running requests finish",
 )
 def test_a_drain_under_load_answers_503_and_never_500(serving: Serve) -> None:

@@ -135,7 +135,9 @@ def test_load_rebuild_the_same_digest_run(
 
     if name == "on_debian":
         return  # whose base takes the longest: what follows is the same for both
-    anew = cut_off.run(*invoke, "build", "--target", VARIANT, "--no-cache", "--offline", "--json", cwd=small.root, env=there)
+    anew = cut_off.run(
+        *invoke, "build", "--target", VARIANT, "--no-cache", "--offline", "--json", cwd=small.root, env=there
+    )
     assert anew.returncode == 0, anew.stderr[-3000:]
     assert json.loads(anew.stdout)["digest"] == built["digest"]
 

@@ -149,8 +149,8 @@ def test_another_machine_compiles_the_files_of_the_commit(carried: Carried, ther
 
 @pytest.mark.attack(
     what="a bundle plants a source tree under the commit or the archive's hash that a lock pins",
-    before="kept under that name, and compiled by the next build of any variant",
-    after="a tree that nothing proves is refused",
+    before="it was kept under that name, and the next build of any variant compiled it",
+    after="a source tree that nothing proves is refused",
 )
 @pytest.mark.parametrize("name", ["own commit", "another variant's commit", "an archive's hash"])
 def test_a_tree_under_a_pinned_name_is_refused(carried: Carried, there: Store, tmp_path: Path, name: str) -> None:
@@ -172,9 +172,9 @@ def other_commit(carried: Carried) -> str:
 
 
 @pytest.mark.attack(
-    what="a bundle has objects of git under a commit that they are not of",
-    before="not staged: a bundle had trees, which nothing proves",
-    after="git computes the ids again: refused, nothing kept",
+    what="a bundle has git objects under a commit that they do not belong to",
+    before="not staged: a bundle had source trees, which nothing proves",
+    after="git computes the ids again; the load is refused and keeps nothing",
 )
 def test_objects_of_another_commit_are_refused(carried: Carried, there: Store, tmp_path: Path) -> None:
     commit = str(carried.here.source.commit)
@@ -204,7 +204,7 @@ def test_source_code_that_the_lock_does_not_pin_is_ignored(
 @pytest.mark.attack(
     what="a file in the store is changed before it is bundled",
     before="a changed source tree was bundled under its commit",
-    after="refused, and removed so that it is fetched again",
+    after="refused and removed; the next run fetches it again",
 )
 def test_changed_objects_are_not_bundled(carried: Carried, there: Store, tmp_path: Path) -> None:
     load(carried.file, root=carried.here.root)

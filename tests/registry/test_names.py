@@ -44,7 +44,7 @@ def test_an_image_under_another_variants_tag_is_refused(signed: Signed) -> None:
 
 
 @pytest.mark.attack(
-    what="a tag that nobody published is set to a signed image, such as latest, which a name without a tag means",
+    what="a tag that was never published is set to a signed image, such as latest, which a name without a tag means",
     before="verified: it is not a release tag, so it may move",
     after="refused",
 )
@@ -59,7 +59,7 @@ def test_a_tag_that_was_never_published_is_refused(signed: Signed) -> None:
 
 @pytest.mark.attack(
     what="a signed image is copied to another repository with its tags and signatures",
-    before="verified there too",
+    before="verified in the other repository",
     after="refused, unless --mirror-of names the repository it was published to",
 )
 def test_a_copy_in_another_repository_is_refused(signed: Signed) -> None:
@@ -74,7 +74,7 @@ def test_a_copy_in_another_repository_is_refused(signed: Signed) -> None:
 
 
 @pytest.mark.attack(
-    what="a channel is moved back to an older release of ours, which is signed",
+    what="a channel is moved back to an older signed release",
     before="verified: a channel may move",
     after="refused by each machine that has verified the newer one",
 )
@@ -92,8 +92,8 @@ def test_a_channel_that_was_moved_back_is_refused(
 
 
 @pytest.mark.attack(
-    what="a registry hides that a channel or a release was replaced, and serves the old one for ever",
-    before="verified for ever",
+    what="a registry hides that a channel or a release was replaced, and serves the old one forever",
+    before="verified without a time limit",
     after="refused when it expires (publish --expires) or is too old (verify --max-age)",
 )
 def test_a_frozen_channel_and_an_expired_release_are_refused(
@@ -143,7 +143,7 @@ def test_what_an_earlier_version_published_is_still_verified_by_its_release_tag(
 
 
 @pytest.mark.attack(
-    what="an index lists another image before ours for the same platform",
+    what="an index lists another image before the signed one for the same platform",
     before="verified without a key: the last image of a platform was checked, clients pull the first",
     after="refused",
 )

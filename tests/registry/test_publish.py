@@ -105,9 +105,9 @@ def channel_of(registry: Registry, state: Path, tag: str = "stable") -> bindings
 
 
 @pytest.mark.attack(
-    what="somebody without our key attaches a document with a larger counter to a channel",
+    what="someone without the publisher's key attaches a document with a larger counter to a channel",
     before="channels had no counter",
-    after="publish counts on from the document that our key signed",
+    after="publish continues from the document that the publisher's key signed",
 )
 def test_a_channel_counts_on_from_what_our_key_signed(
     registry: Registry, local: LocalRepository, key: Path, tmp_path: Path

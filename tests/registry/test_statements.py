@@ -40,9 +40,9 @@ statements:
 
 
 @pytest.mark.attack(
-    what="Someone attaches the statements about another image, so that scanners overlook a vulnerability.",
-    before="No statements were attached.",
-    after="verify requires that statements are signed and name this image's digest.",
+    what="someone attaches the statements about another image, so that scanners overlook a vulnerability",
+    before="no statements were attached",
+    after="verify requires that statements are signed and name this image's digest",
 )
 def test_statements_are_published_signed_and_about_this_image(
     registry: Registry, key: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

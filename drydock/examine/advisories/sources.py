@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import io
 import os
-import stat
 import time
 import zipfile
 import zlib
@@ -22,10 +21,13 @@ import requests
 
 from drydock.config.access import Access, redact
 from drydock.config.mirrors import rewritten
+from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, InputError
+from drydock.core.files import read_bounded
 from drydock.examine.advisories import formats
 from drydock.examine.advisories.record import DEBIAN, PYPI, Advisory, PinnedPackage, shown
 from drydock.inputs import indexes
+from drydock.inputs.transfer import request_options
 
 TRACKER = "https://security-tracker.debian.org/tracker/data/json"
 LARGEST_FILE = 256 << 20
@@ -39,14 +41,13 @@ MOST_FILES = 500_000
 PATIENCE, MOST_TIME = 20.0, 300.0
 """Seconds without a byte, and for one answer, however slowly it comes."""
 WORKERS = 6
-CHUNK = 1 << 16
 
 Answers = Mapping[PinnedPackage, "tuple[Advisory, ...] | str"]
 """PinnedPackage → its advisories, or why there is no answer."""
 
 
 class Database(Protocol):
-    """What knows vulnerabilities."""
+    """A source of known vulnerabilities."""
 
     def ask(self, subjects: Sequence[PinnedPackage]) -> Answers:
         """Return an answer for every subject. Raises InputError for a database that cannot be read."""
@@ -143,16 +144,9 @@ def documents(path: Path) -> Iterator[tuple[str, bytes]]:
 def _bytes_of(path: Path) -> bytes:
     """Return a regular file's bytes. Raises InputError for another kind of file, and one that is too large."""
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO would wait for a writer
+        return read_bounded(path, LARGEST_FILE)
     except OSError as error:
         raise InputError(f"--database {path}: {error.strerror}") from error
-    with os.fdopen(handle, "rb") as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            raise InputError(f"--database {path}: not a regular file")
-        data = file.read(LARGEST_FILE + 1)
-    if len(data) > LARGEST_FILE:
-        raise InputError(f"--database {path}: larger than {LARGEST_FILE} bytes")
-    return data
 
 
 def _archived(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -241,26 +235,12 @@ class LiveDatabase:
 def get(url: str, access: Access, most: int) -> Fetched:
     """Fetch a URL: no redirect, at most `most` bytes, at most MOST_TIME seconds. Raises FetchError."""
     host, started = urlsplit(url).hostname or "", time.monotonic()
-    login = access.credentials.get(host)
+    options = request_options(access._replace(timeout=min(access.timeout, PATIENCE)), url)
     try:
-        with requests.get(
-            url,
-            stream=True,
-            allow_redirects=False,
-            headers={"Accept": "application/json"},
-            timeout=min(access.timeout, PATIENCE),
-            verify=False if host in access.insecure_hosts else (access.certificates or True),
-            cert=access.client_certificate,
-            proxies=dict(access.proxies),
-            auth=login or _anonymous,
-        ) as answer:
-            return Fetched(answer.status_code, _body(answer.iter_content(CHUNK), host, most, started))
+        with http.Session() as session, session.get(url, stream=True, allow_redirects=False, **options) as answer:
+            return Fetched(answer.status_code, _body(http.pieces(answer), host, most, started))
     except (requests.RequestException, OSError) as error:
         raise FetchError(f"{host}: {type(error).__name__}") from error
-
-
-def _anonymous(request: requests.PreparedRequest) -> requests.PreparedRequest:
-    return request  # so that ~/.netrc is not read
 
 
 def _body(chunks: Iterable[bytes], host: str, most: int, started: float) -> bytes:

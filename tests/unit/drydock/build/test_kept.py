@@ -73,7 +73,7 @@ def test_a_damaged_image_is_built_again(damage: str, kept: Kept, capsys: pytest.
 
 
 @pytest.mark.attack(
-    what="somebody puts another image into the cache where build looks for an earlier one",
+    what="someone puts another image into the cache where build looks for an earlier one",
     before="build said that it was already built from the same inputs",
     after="build compares its digest with the one that the lock records, says so, and builds again",
 )

@@ -64,8 +64,8 @@ def test_two_equal_builds_that_differ_from_the_committed_digest_are_an_error() -
 
 
 @pytest.mark.attack(
-    what="a source tree in the cache is poisoned before both builds of verify",
-    before="both builds compiled the poison and agreed",
+    what="a source tree in the cache is changed before both builds of verify",
+    before="both builds compiled the changed code and agreed",
     after="the second build unpacks source code into a folder of its own",
 )
 def test_the_second_build_unpacks_source_code_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

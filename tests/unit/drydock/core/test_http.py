@@ -37,7 +37,7 @@ class Servers(BaseAdapter):
 
 
 @pytest.mark.attack(
-    what="A registry redirects to another host that has a line in ~/.netrc",
+    what="a registry redirects to another host that has a line in ~/.netrc",
     before="the redirect carried that host's password",
     after="a redirect to another scheme, host or port carries no password",
 )

@@ -170,9 +170,9 @@ def test_a_package_with_a_version_of_its_own_is_not_checked_rather_than_clean(tm
     ],
 )
 @pytest.mark.attack(
-    what="A database of vulnerabilities is nested deeply, has wrong types, huge numbers or escape sequences.",
-    before="There was no audit of advisories.",
-    after="One error names the file and the field; nothing of it reaches the terminal unchecked.",
+    what="a database of vulnerabilities is nested deeply, has wrong types, huge numbers or escape sequences",
+    before="there was no audit of advisories",
+    after="one error names the file and the field; nothing of it reaches the terminal unchecked",
 )
 def test_a_damaged_database_is_one_error(content: bytes, expected: str, tmp_path: Path) -> None:
     (tmp_path / "all.json").write_bytes(content)
@@ -182,9 +182,9 @@ def test_a_damaged_database_is_one_error(content: bytes, expected: str, tmp_path
 
 
 @pytest.mark.attack(
-    what="A database of vulnerabilities is a ZIP bomb, a FIFO, or larger than memory.",
-    before="There was no audit of advisories.",
-    after="The size is limited while it is read, and only regular files are read.",
+    what="a database of vulnerabilities is a ZIP bomb, a FIFO, or larger than memory",
+    before="there was no audit of advisories",
+    after="the size is limited while it is read, and only regular files are read",
 )
 def test_a_huge_database_is_refused_before_it_fills_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bomb = tmp_path / "all.zip"
@@ -195,9 +195,9 @@ def test_a_huge_database_is_refused_before_it_fills_the_memory(tmp_path: Path, m
     os.mkfifo(tmp_path / "pipe.json")
     with pytest.raises(InputError, match="not a regular file"):
         list(documents(tmp_path / "pipe.json"))
-    monkeypatch.setattr(sources, "LARGEST_FILE", 10)
-    (tmp_path / "big.json").write_bytes(bytes(11))
-    with pytest.raises(InputError, match="larger than 10 bytes"):
+    monkeypatch.setattr(sources, "LARGEST_FILE", 1 << 20)
+    (tmp_path / "big.json").write_bytes(bytes((1 << 20) + 1))
+    with pytest.raises(InputError, match="larger than 1 MiB"):
         list(documents(tmp_path / "big.json"))
 
 
@@ -329,9 +329,9 @@ class Redirecting(Handler):
 
 
 @pytest.mark.attack(
-    what="A server answers a question about vulnerabilities without end, slowly, or with a redirect.",
-    before="There was no audit of advisories.",
-    after="Bytes and seconds of an answer are limited, redirects are refused, and the package counts as not checked.",
+    what="a server answers a question about vulnerabilities without end, slowly, or with a redirect",
+    before="there was no audit of advisories",
+    after="bytes and seconds of an answer are limited, redirects are refused, and the package counts as not checked",
 )
 def test_an_endless_answer_is_cut(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server.files = {"/pypi/example/1.5/json": answer() + b" " * 200_000}
@@ -346,6 +346,15 @@ def test_an_endless_answer_is_cut(server: Loopback, tmp_path: Path, monkeypatch:
     server.RequestHandlerClass = Redirecting
     assert database.ask([ONE])[ONE] == "the package index answered 302"
     assert "/elsewhere" not in [path for path, *_ in server.requests]
+
+
+def test_the_password_of_an_index_is_sent_to_it(server: Loopback, tmp_path: Path) -> None:
+    server.files = {"/pypi/example/1.5/json": answer()}
+    index = server.url.replace("//", "//user:secret@")
+    database = LiveDatabase(environment(server, tmp_path) | {"PIP_INDEX_URL": f"{index}/simple"})
+    assert database.ask([ONE])[ONE] == ()
+    assert [login for _, _, login in server.requests] == ["Basic dXNlcjpzZWNyZXQ="]
+    assert "secret" not in str(database.sources)
 
 
 def test_an_unreachable_index_costs_one_wait_and_is_reported(server: Loopback, tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_a_document_that_agrees_has_no_problem() -> None:
 
 
 def test_another_variant_is_a_problem() -> None:
-    assert "stable is one of cpu-vllm0.32, the image is cuda12.8" in problem(bind(), name(), "cuda12.8")
+    assert "stable belongs to cpu-vllm0.32, the image is cuda12.8" in problem(bind(), name(), "cuda12.8")
 
 
 def test_other_platforms_are_a_problem() -> None:
@@ -167,7 +167,7 @@ def test_a_damaged_memory_is_an_error(tmp_path: Path) -> None:
     tagged.remember(bind(), name(), tmp_path)
     (file,) = tmp_path.rglob("*.json")
     file.write_bytes(b"\xff{")
-    with pytest.raises(InputError, match="invalid memory of a channel") as caught:
+    with pytest.raises(InputError, match="invalid record of a verified channel") as caught:
         tagged.remember(bind(), name(), tmp_path)
     assert str(file) in str(caught.value)
 

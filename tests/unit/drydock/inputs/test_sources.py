@@ -411,7 +411,7 @@ def test_a_commit_with_a_path_that_leads_out_is_refused(store: Store, tmp_path: 
 
 @pytest.mark.attack(
     what="a commit of a few kilobytes names millions of files, or a small archive unpacks to gigabytes",
-    before="unpacked until the disk was full",
+    before="files were written until the disk was full",
     after="refused beyond a number of files, of bytes and of listed names",
 )
 @pytest.mark.parametrize("limit", ["MOST_FILES", "MOST_BYTES", "LONGEST_LISTING", "MOST_MODULES"])
@@ -456,7 +456,7 @@ def archive_of(
 
 @pytest.mark.attack(
     what="a source distribution writes through a link of its own, or has a device or an endless header",
-    before="Python's data filter alone decided",
+    before="only Python's data filter was used",
     after="refused",
 )
 @pytest.mark.parametrize(
@@ -513,7 +513,7 @@ def test_a_planted_tree_of_a_source_distribution_is_replaced(
 
 @pytest.mark.attack(
     what="the stored archive of a source distribution is exchanged for one of equal size and time",
-    before="unpacked without another look at its hash",
+    before="unpacked without checking its hash again",
     after="hashed before each unpacking, removed and refused",
 )
 def test_an_exchanged_source_distribution_is_refused(

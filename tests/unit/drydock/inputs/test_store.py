@@ -85,7 +85,7 @@ def test_a_copied_store_that_lost_its_times_is_whole(store: Store, sha256: Sha25
 
 @pytest.mark.attack(
     what="a link or an executable file is put into the folder of a build context",
-    before="the build saw it",
+    before="the build used it",
     after="the folder is made again",
 )
 @pytest.mark.parametrize("change", ["link to a folder", "link to the file", "mode"])

@@ -139,7 +139,7 @@ def test_a_password_is_sent_only_to_its_host(server: Loopback, store: Store, wan
 
 
 @pytest.mark.attack(
-    what="An index links to the same host on another port, without TLS",
+    what="an index links to the same host on another port, without TLS",
     before="the password of the index was sent there in clear text",
     after="a password is sent only to the scheme, host and port it was configured for",
 )
@@ -159,7 +159,7 @@ def netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.attack(
-    what="A server redirects a download to a host that has a line in ~/.netrc",
+    what="a server redirects a download to a host that has a line in ~/.netrc",
     before="the redirect carried that host's password",
     after="a redirect to another origin carries no password",
 )

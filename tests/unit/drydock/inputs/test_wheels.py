@@ -289,7 +289,7 @@ def _asked(server: Loopback, index: str) -> set[str]:
 
 
 @pytest.mark.attack(
-    what="An extra index offers a higher version of a package that the main index has",
+    what="an extra index offers a higher version of a package that the main index has",
     before="lock pinned the extra index's version",
     after="lock pins the main index's version: a package comes from the first index that has it",
 )
@@ -304,7 +304,7 @@ def test_an_extra_index_cannot_replace_a_package_of_the_main_index(
 
 
 @pytest.mark.attack(
-    what="The public index of a package also offers other packages, in higher versions",
+    what="the public index of a package also offers other packages, in higher versions",
     before="with that index as an extra index, lock pinned its versions of all packages",
     after="lock and fetch ask it for the packages that the stack names, and for nothing else",
 )

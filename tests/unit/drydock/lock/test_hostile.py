@@ -144,6 +144,7 @@ SHA256: {"0" * 64}
         ("Filename: ../../etc/passwd", "filename"),
         ("SHA256: ../../x", "sha256"),
         ("Size: -1", "size"),
+        (f"Size: {'9' * 5000}", "size"),
     ],
 )
 def test_an_archive_names_no_option_and_no_path(line: str, key: str) -> None:

@@ -54,7 +54,7 @@ def _image(folder: Path) -> tuple[Path, Path]:
 
 @pytest.mark.attack(
     what="a layer of a kept layout is missing",
-    before="oci.intact answered that the layout is whole",
+    before="the layout counted as complete",
     after="every blob that the manifest names must be there",
 )
 def test_a_layout_without_a_layer_is_not_whole(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_tag_documents_survive_damage() -> None:
 
 
 @pytest.mark.attack(
-    what="a bundle brings a document that binds one of our release tags to its image",
+    what="a bundle brings a document that binds one of the publisher's release tags to its image",
     before="publish attached and signed it",
     after="publish makes these documents itself and takes none from a bundle",
 )

@@ -96,7 +96,7 @@ def test_the_digest_is_set_for_a_pinned_reference_and_not_for_a_tag(
 
 
 @pytest.mark.attack(
-    what="A user of the machine runs ps while `invoke run` serves with --api-key",
+    what="a user of the machine runs ps while `invoke run` serves with --api-key",
     before="the command line of docker contained the key",
     after="docker passes the key on by name, from its own environment",
 )

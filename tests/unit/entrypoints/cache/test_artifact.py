@@ -215,7 +215,7 @@ INDEXES = {
 
 
 @pytest.mark.attack(
-    what="the index of a cache artifact is a list, nested, or names digests that are no digests",
+    what="the index of a cache artifact is a list, is nested, or has invalid digests",
     before="tracebacks: AttributeError, RecursionError, TypeError",
     after="an error that says what was expected",
 )
@@ -236,7 +236,7 @@ MANIFESTS = {
 
 
 @pytest.mark.attack(
-    what="a manifest of a cache artifact is no JSON, a list, or nested indexes",
+    what="a manifest of a cache artifact is invalid JSON, a list, or nested indexes",
     before="tracebacks: JSONDecodeError, AttributeError",
     after="an error that says what was expected",
 )
@@ -254,7 +254,7 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path: Path, name: str) -> No
 
 @pytest.mark.attack(
     what="the index or a blob of a cache artifact is a pipe",
-    before="the import hung for ever",
+    before="the import hung forever",
     after="an error that names the file",
 )
 def test_pipes_are_never_waited_for(tmp_path: Path) -> None:

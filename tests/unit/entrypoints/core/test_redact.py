@@ -82,7 +82,7 @@ SECRETS = st.text(string.ascii_letters + string.digits + "@/:?#!$*+-._~%=", min_
 
 
 @pytest.mark.attack(
-    what="A password in a URL contains @ or /",
+    what="a password in a URL contains @ or /",
     before="a part of it, or all of it, was printed",
     after="it is hidden up to the host",
 )
@@ -95,7 +95,7 @@ def test_a_password_in_a_url_is_hidden(password: str, after: str) -> None:
 
 
 @pytest.mark.attack(
-    what="An error message quotes a presigned URL, or one with a token",
+    what="an error message quotes a presigned URL, or one with a token",
     before="the signature or the token was printed",
     after="the values are hidden; names and other parameters stay",
 )

@@ -100,8 +100,8 @@ def test_a_link_out_of_a_recorded_host_is_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.attack(
     what="a file of a recorded host's folder is a pipe, a device or endless",
-    before="a pipe was a failure already; the limit of 64 KiB holds",
-    after="unchanged, and tested",
+    before="already handled: a pipe is a failure, and at most 64 KiB of a file are read",
+    after="unchanged",
 )
 def test_pipes_and_large_files_of_a_recorded_host(tmp_path: Path) -> None:
     root = write(tmp_path / "root", {"proc/a": "a" * (READ_AT_MOST + 10)})

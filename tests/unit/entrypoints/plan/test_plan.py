@@ -127,7 +127,7 @@ def test_secrets_are_hidden_wherever_a_plan_is_printed_and_kept_where_it_is_exec
 
 
 @pytest.mark.attack(
-    what="A user of the host runs ps while a server with --api-key is running",
+    what="a user of the host runs ps while a server with --api-key is running",
     before="vLLM's command line contained the key",
     after="vLLM gets the key as a variable, and plan warns that the container's own arguments show it",
 )

@@ -78,8 +78,8 @@ def test_a_stopped_engine_core_has_not_ended(run: Run) -> None:
 
 @pytest.mark.attack(
     what="an engine core hangs while requests run",
-    before="ready and alive for ever",
-    after="not ready after the stall time, not alive after twice of it, ready again when it goes on",
+    before="ready and alive forever",
+    after="not ready after the stall time, not alive after twice that time, ready again when it makes progress",
 )
 @pytest.mark.parametrize("reports", [True, False], ids=["requests are reported", "the engine hung while it was idle"])
 def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(run: Run, reports: bool) -> None:
@@ -100,7 +100,7 @@ def test_a_hung_engine_core_is_not_ready_then_not_alive_and_recovers(run: Run, r
 
 @pytest.mark.attack(
     what="vLLM's API process hangs",
-    before="/livez stays 200 for ever",
+    before="/livez stays 200 forever",
     after="not ready, then /livez answers 503; ready again when it answers",
 )
 def test_a_hung_api_process_is_not_alive_and_recovers(run: Run) -> None:
@@ -153,8 +153,8 @@ def _tokens(server: Running) -> float:
 
 @pytest.mark.attack(
     what="clients go on sending requests to a server that drains",
-    before="500 cannot schedule new futures after half of the drain timeout",
-    after="503 with Retry-After and Connection: close, and the running request ends whole",
+    before="after half of the drain timeout, 500 with the text: cannot schedule new futures",
+    after="503 with Retry-After and Connection: close; the running request is completed",
 )
 def test_new_requests_are_refused_well_while_the_running_one_ends(run: Run) -> None:
     flags = ("--shutdown-timeout", "30", "--middleware", MIDDLEWARE_NAME)

@@ -83,9 +83,9 @@ def labels(form: str, job: CiJob) -> set[str]:
 
 @pytest.mark.parametrize("form", workflow.PATHS)
 @pytest.mark.attack(
-    what="A fork's pull request runs its code on the machine that builds and signs releases.",
-    before="Jobs of pull requests and of releases had the same runner label.",
-    after="Each job has one of two labels, by whether it runs for pull requests or for protected refs only.",
+    what="a fork's pull request runs its code on the machine that builds and signs releases",
+    before="jobs of pull requests and of releases had the same runner label",
+    after="each job has one of two labels, by whether it runs for pull requests or for protected refs only",
 )
 def test_no_runner_serves_both_pull_requests_and_releases(form: str) -> None:
     requests = {label for job in of_requests(form).values() for label in labels(form, job)}
@@ -98,9 +98,9 @@ def test_no_runner_serves_both_pull_requests_and_releases(form: str) -> None:
 
 @pytest.mark.parametrize("form", workflow.PATHS)
 @pytest.mark.attack(
-    what="A fork's pull request leaves a poisoned layout or source tree in the cache that a release uses.",
-    before="All jobs used the default cache folder of the runner's user.",
-    after="Jobs of pull requests and of releases have separate cache folders, and no release restores a cache.",
+    what="a fork's pull request leaves a changed layout or source tree in the cache that a release uses",
+    before="all jobs used the default cache folder of the runner's user",
+    after="jobs of pull requests and of releases have separate cache folders, and no release restores a cache",
 )
 def test_no_cache_of_a_release_is_one_that_a_pull_request_writes(form: str) -> None:
     requests = {job.cache for job in of_requests(form).values()}
@@ -142,9 +142,9 @@ def test_jobs_of_requests_keep_only_the_environment_by_the_hash_of_its_requireme
 
 @pytest.mark.parametrize("form", workflow.PATHS)
 @pytest.mark.attack(
-    what="A pull request reads the push token, the registry's password or a signing identity.",
-    before="The nightly job read the push token outside any environment, and GitLab's jobs had none.",
-    after="Only release and drift hold credentials, each in an environment of its own, on protected refs alone.",
+    what="a pull request reads the push token, the registry's password or a signing identity",
+    before="the nightly job read the push token outside any environment, and GitLab's jobs had none",
+    after="only release and drift hold credentials, each in an environment of its own, on protected refs alone",
 )
 def test_credentials_are_in_protected_environments_only(form: str) -> None:
     for name, job in jobs(form).items():
@@ -160,9 +160,9 @@ def test_credentials_are_in_protected_environments_only(form: str) -> None:
 
 @pytest.mark.parametrize("form", workflow.PATHS)
 @pytest.mark.attack(
-    what="Someone pushes a branch or tag that is not protected, and its code runs as a release.",
-    before="Any pushed tag that begins with v was released.",
-    after="Jobs of releases run on protected branches and tags only.",
+    what="someone pushes a branch or tag that is not protected, and its code runs as a release",
+    before="any pushed tag that begins with v was released",
+    after="jobs of releases run on protected branches and tags only",
 )
 def test_each_job_runs_for_requests_or_for_protected_refs_and_none_for_both(form: str) -> None:
     for job in of_releases(form).values():
