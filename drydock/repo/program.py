@@ -22,7 +22,7 @@ from drydock.core.errors import InputError, nearest
 from drydock.core.paths import ROOT
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "Get an image": ("build", "run", "demo", "matrix"),
+    "Get an image": ("build", "run", "demo", "matrix", "entrypoint"),
     "Change what is in it": ("lock", "lock.diff", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load"),
