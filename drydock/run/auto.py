@@ -155,15 +155,15 @@ def _judge(variant: Variant, facts: Facts, findings: Sequence[Mapping[str, Any]]
     failed = [finding for finding in relevant if finding["severity"] == "FAIL"]
     return Fit(
         variant,
-        tuple(f"{_short(finding)}, expected {finding['expected']}" for finding in failed),
-        tuple(f"{it['text']} Found {_short(it)} ({it['id']})" for it in relevant if it["severity"] == "WARN"),
+        tuple(_short(finding) for finding in failed),
+        tuple(f"{_short(it)}: {it['remediation']} ({it['id']})" for it in relevant if it["severity"] == "WARN"),
         failed[0]["remediation"] if failed else "",
     )
 
 
 def _short(finding: Mapping[str, Any]) -> str:
-    """Return what a check found, without the branch of the facts: driver = 1.22.0."""
-    return str(finding["found"]).partition(".")[2]
+    """Return what a check found and expected, without the branch of the facts: driver = 1.22.0, expected 1.23."""
+    return f"{finding['found'].partition('.')[2]}, expected {finding['expected']}"
 
 
 def _nothing_fits(seen: Mapping[str, Facts], fits: Mapping[str, Sequence[Fit]]) -> HostError:
