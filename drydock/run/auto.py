@@ -91,7 +91,7 @@ def choose(variants: Sequence[Variant], ask: Ask) -> Choice:
     seen = _look([variant for variant in variants if variant.default and _is_candidate(variant)], ask)
     found = [name for name, facts in seen.items() if facts["devices"]]
     _check_readable(seen, found)
-    fits = {name: _judge_all(variants, name, seen[name], ask) for name in found or [PROCESSOR]}
+    fits = {name: _judge_all(variants, name, seen[name], ask) for name in found or ({PROCESSOR} & {*seen})}
     usable = {name: of for name in fits if (of := [fit for fit in fits[name] if not fit.against])}
     if not usable:
         raise _nothing_fits(seen, fits)
@@ -125,13 +125,12 @@ def _check_readable(seen: Mapping[str, Facts], found: Sequence[str]) -> None:
 
     A probe that found nothing and failed at nothing, or at what every probe reads, found a machine without its devices.
     """
-    common = seen[PROCESSOR]["failures"]
     unknown = [name for name in found if not all(card["architecture"] for card in seen[name]["devices"])]
     unread = [
         f"{name}: {failure['where']}: {failure['found']}, expected {failure['expected']}"
         for name in (unknown if found else seen)
         for failure in seen[name]["failures"]
-        if failure not in common
+        if not all(failure in facts["failures"] for facts in seen.values())
     ]
     if unread:
         raise HostError(*unread, hint="correct this, or name a target: ./inv matrix lists them")
@@ -167,6 +166,8 @@ def _short(finding: Mapping[str, Any]) -> str:
 
 
 def _nothing_fits(seen: Mapping[str, Facts], fits: Mapping[str, Sequence[Fit]]) -> HostError:
+    if not fits:  # a matrix without images for processors
+        return HostError(f"found no device of {', '.join(seen)}", hint="name a target: ./inv matrix lists them")
     found = [_found(accelerator, seen[accelerator]) for accelerator in fits]
     excluded = [fit for of in fits.values() for fit in of]
     advice = next((fit.advice for fit in sorted(excluded, key=lambda fit: not fit.variant.default) if fit.advice), "")

@@ -17,9 +17,16 @@ from typing import Any
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
+from drydock.run.container import API_KEY, FROM_THE_SHELL
 
 WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
 """Verbs that need nothing of the image but its profile."""
+
+PASSED = ("PATH", "LD_LIBRARY_PATH", API_KEY, *FROM_THE_SHELL)
+"""Variables of the shell that the entrypoint gets, beside proxies: what `run` passes, and what vendors' tools need.
+
+A container would not see the others, such as HOME and CUDA_VISIBLE_DEVICES.
+"""
 
 _CHECK_FAILED = 3
 _USAGE = 2
@@ -30,7 +37,8 @@ def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[
     """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
     profile = root / "images" / variant.id / "profile.json"
     argv = [sys.executable, "-I", "-S", str(root / "entrypoints"), *words]
-    return argv, {**os.environ, "DRYDOCK_PROFILE": str(profile)}
+    passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
+    return argv, {**passed, "DRYDOCK_PROFILE": str(profile)}
 
 
 def become(variant: Variant, words: Sequence[str], root: Path = ROOT) -> None:

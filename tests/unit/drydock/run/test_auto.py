@@ -112,6 +112,13 @@ def test_a_machine_for_which_there_is_no_variant_is_an_error_that_lists_them() -
     assert len(error.value.problems) == 1 + sum(variant.accelerator == "cpu" for variant in VARIANTS)
 
 
+def test_a_matrix_without_processors_has_nothing_for_a_machine_without_devices() -> None:
+    cards = [variant for variant in VARIANTS if variant.accelerator in ("cuda", "rocm")]
+
+    with pytest.raises(HostError, match="found no device of cuda, rocm"):
+        auto.choose(cards, functools.partial(_ask, "cpu-xeon8380-2s"))
+
+
 def test_a_driver_that_is_too_old_for_every_variant_is_an_error_that_says_what_to_do() -> None:
     def ask(variant: Variant, verb: str) -> Any:
         answer = _ask("cuda-h100-1x-r535", variant, verb)
@@ -193,6 +200,18 @@ def test_the_task_becomes_the_entrypoint_of_the_variant_that_fits(monkeypatch: p
     ((_, argv, env),) = became
     assert argv[-2:] == [str(ROOT / "entrypoints"), "version"]
     assert env["DRYDOCK_PROFILE"] == str(ROOT / "images" / "habana1.22-fork0.9" / "profile.json")
+
+
+def test_the_entrypoint_gets_no_more_of_the_shell_than_a_container(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_TOKEN", "https_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "kept")
+    for name in ("HOME", "CUDA_VISIBLE_DEVICES", "VLLM_USE_V1", "PYTHONPATH"):
+        monkeypatch.setenv(name, "/left/out")
+
+    _, env = entrypoint.argv_of(find(VARIANTS, "cpu"), ("facts",))
+
+    assert env.keys() >= {"HF_TOKEN", "https_proxy", "HTTP_PROXY", "PATH", "DRYDOCK_PROFILE"}
+    assert "/left/out" not in env.values()
 
 
 @pytest.mark.parametrize("words", [(), ("serve", "--model", "m"), ("--model", "m"), ("warm",), ("bash",), ("health",)])
