@@ -30,6 +30,10 @@ NONE: Words = []
 JSON = {"json": "print the result as JSON on standard output"}
 ALWAYS_JSON = {"json": "accepted for scripts: the result is always JSON"}
 TARGET = {"target": "variant id, alias or accelerator"}
+OR_AUTO = {
+    "target": "variant id, alias or accelerator; auto: what fits this machine's devices and driver",
+    "root": "with --target auto: fit a recorded host (facts --record host.json) instead of this machine",
+}
 EACH = {"target": "variant id, alias or accelerator [default: every variant]"}
 CHECK = {"check": "write nothing; fail if a file is outdated or was edited"}
 OFFLINE = {"offline": "do not use the network; fail if something is missing"}
@@ -197,7 +201,7 @@ def bake(
 
 @verb(
     iterable=["context"],
-    help=TARGET | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | UNLOCKED | {"relock": "lock again first"},
+    help=OR_AUTO | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | UNLOCKED | {"relock": "lock again first"},
 )
 def build(
     _: Context,
@@ -210,13 +214,16 @@ def build(
     relock: bool = False,
     allow_unlocked: bool = False,
     context: Words = NONE,
+    root: str = "",
 ) -> None:
     """Build an image without network, load it into the engine and print its digest."""
     from drydock.build import build as builder_
     from drydock.build.job import BuildOptions, prepare
     from drydock.inputs import overrides
     from drydock.lock import lockfile
+    from drydock.run import auto
 
+    target = auto.resolve_id(target, root)
     if relock:
         lockfile.resolve_and_write(ROOT, chosen(target))
     job = prepare(target, BuildOptions(platform or None, offline, overrides.parse(context)))
@@ -398,8 +405,19 @@ def demo(_: Context) -> None:
     demo_module.demo()
 
 
+@verb(help=TARGET | {"target": OR_AUTO["target"]})
+def entrypoint(_: Context, target: str) -> None:
+    """Run an image's plan, check, facts, version or help on this machine, without the image. Its words follow --."""
+    from drydock.run import auto
+    from drydock.run import entrypoint as image_side
+
+    words = after_dashes()
+    image_side.check_verb(target, words)
+    image_side.become(auto.resolve(target, image_side.recorded_host(words)), words)
+
+
 @verb(
-    help=TARGET
+    help=OR_AUTO
     | {
         "model": "folder or hub id of the model",
         "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
@@ -424,9 +442,10 @@ def run(
     image: str = "",
     name: str = "",
     arguments: str = "",
+    root: str = "",
 ) -> None:
     """Serve a model in a container with only the devices, files and privileges that the accelerator needs."""
-    from drydock.run import container
+    from drydock.run import auto, container
     from drydock.run import run as run_module
 
     words = (*words_of("--arguments", arguments), *after_dashes())
@@ -438,7 +457,8 @@ def run(
         "name": name,
     }
     request = container.RunRequest(model=model, arguments=words, **options)
-    run_module.run(target, request, form=format, only_print=print, here=run_module.Here())
+    here = run_module.Building() if target == auto.AUTO else run_module.Here()
+    run_module.run(auto.resolve_id(target, root), request, form=format, only_print=print, here=here)
 
 
 @verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})
@@ -515,8 +535,8 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, run, prove,
-    test, docs, lint, requirements,
+    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
+    run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     bench=Collection(*map(bench_of, ("", *PARTS))),
     ci=VERBS,

@@ -368,6 +368,7 @@ def _check_names(matrix: Matrix, accelerators: Mapping[str, Accelerator], docume
     """Find names that could mean two variants as a target."""
     owners: dict[str, str] = {name: f"the variant {name!r}" for name in matrix.variants}
     owners |= {name: f"the accelerator {name!r}" for name in accelerators}
+    owners |= {"auto": "--target auto, the variant that fits a machine"}
     for name, row in matrix.variants.items():
         if name in accelerators:
             yield (

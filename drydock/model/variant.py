@@ -306,6 +306,11 @@ class Listed(Record):
     """OCI platforms, such as linux/amd64."""
     aliases: tuple[Identifier, ...] = ()
     """Other names that --target accepts."""
+    cards: tuple[OneLine, ...] = ()
+    """Cards for which --target auto takes this variant before others: architectures, as `facts` prints them.
+
+    For an accelerator without cards, architectures of the processor, as `uname -m` prints them.
+    """
     hermetic: bool = True
     """Whether the build works without a network."""
     not_hermetic_because: OneLine = ""

@@ -22,7 +22,7 @@ from drydock.core.errors import InputError, nearest
 from drydock.core.paths import ROOT
 
 TASKS: Mapping[str, tuple[str, ...]] = {
-    "Get an image": ("build", "run", "demo", "matrix"),
+    "Get an image": ("build", "run", "demo", "matrix", "entrypoint"),
     "Change what is in it": ("lock", "lock.diff", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
     "Ship it": ("publish", "bundle", "bundle.load"),
@@ -31,6 +31,9 @@ TASKS: Mapping[str, tuple[str, ...]] = {
                         "ci.propose", "ci.variables"),
 }  # fmt: skip
 """Heading → tasks, as the overview lists them."""
+
+WITH_AUTO = ("build", "run", "entrypoint")
+"""Tasks whose --target may be auto."""
 
 MANY = {"matrix": "--target"}
 """Task → the option that takes its plain words as values."""
@@ -189,6 +192,7 @@ def overview(tasks: Collection) -> str:
     lines += [
         "Options of a task: ./inv TASK --help",
         'Completion: eval "$(./inv completion bash)", or zsh, fish',
+        "For this machine's devices: ./inv run --target auto --model MODEL",
         "First image: ./inv demo, then ./inv matrix for the targets of ./inv build --target TARGET",
     ]  # fmt: skip
     return "\n".join(lines) + "\n"
@@ -226,7 +230,7 @@ def _candidates(contexts: Mapping[str, ParserContext], words: Sequence[str]) -> 
     *before, last = words or [""]
     named = next((word for word in reversed(_joined(before, contexts)) if word in contexts), "")
     if (before and before[-1] == "--target") or (named in MANY and not last.startswith("-")):
-        found: Iterable[str] = _targets()
+        found: Iterable[str] = _targets() | ({"auto"} if named in WITH_AUTO else set())
     elif named:
         found = [flag for flag in contexts[named].flags if flag.startswith("--")]
     else:

@@ -25,6 +25,8 @@ from drydock.run.machine import Machine
 from entrypoints.core.redact import redact_argv
 
 FLAG = "--api-key"
+OURS = "drydock/"
+"""How the names of images begin that `build` makes: drydock/VARIANT:latest."""
 WRITERS: dict[str, Callable[[Container], str]] = {
     "docker": manifests.docker_text,
     "compose": manifests.compose_text,
@@ -60,6 +62,24 @@ class Here:
             raise EngineError(f"{argv[0]}: not found on PATH", hint="run `./inv engine`") from error
 
 
+class Building(Here):
+    """Like Here, but builds an image of ours that is not in the engine: for `--target auto`."""
+
+    def digest(self, image: str) -> str:
+        """Return the digest of an image in the engine; build it first if it is missing. Raises what a build raises."""
+        from drydock.build import build  # noqa: PLC0415 - slow, and most runs find their image
+        from drydock.build.job import prepare  # noqa: PLC0415 - as above
+        from drydock.engine import daemon  # noqa: PLC0415 - as above
+
+        daemon.ensure()
+        found = super().digest(image)
+        if found or not image.startswith(OURS):
+            return found
+        log(f"{image}: not built yet; building it")
+        build.build(prepare(image.removeprefix(OURS).partition(":")[0]))
+        return super().digest(image)
+
+
 def run(
     target: str, request: RunRequest, *, form: str = "docker", only_print: bool = False, root: Path = ROOT, here: Here
 ) -> None:
@@ -91,7 +111,7 @@ def require(wanted: Container, target: str, here: Here) -> Container:
         found = (f"{text} on this machine" for text in wanted.missing)
         raise HostError(*found, hint="load the driver; use --print to see the command")
     digest = here.digest(wanted.image)
-    if wanted.image.startswith("drydock/") and not digest:
+    if wanted.image.startswith(OURS) and not digest:
         raise HostError(f"{wanted.image}: image not found", hint=f"run `./inv build --target {target}`")
     known = {DIGEST: digest} if digest else {}
     return wanted.model_copy(update={"env": {**known, **wanted.env}})

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +13,9 @@ import docker
 import pytest
 
 from drydock.build import build
+from drydock.config.matrix import find
 from drydock.core.paths import ROOT
+from drydock.run import entrypoint
 from entrypoints.core import errors
 from tests.support.hosts import expect
 
@@ -64,6 +67,37 @@ def test_plan_prints_command_environment_and_reasons(run: Run) -> None:
     assert {"argv", "env", "reasons", "findings"} <= plan.keys()
     assert plan["argv"][:3] == ["/opt/venv/bin/python3", "-m", "vllm.entrypoints.openai.api_server"]
     assert all({"setting", "value", "origin", "because"} <= reason.keys() for reason in plan["reasons"])
+
+
+@pytest.mark.parametrize("verb", ["version", "facts", "check", "plan --model /nowhere"])
+def test_the_checkout_answers_as_the_image_does(run: Run, verb: str) -> None:
+    name, *words = verb.split()
+    asked = (name, *words, *(["--root", str(HOSTS / "cpu-untuned-2s")] if name != "version" else []))
+
+    assert _without_image(asked) == run(*asked, mounts={str(HOSTS): str(HOSTS)})
+
+
+def test_the_checkout_decides_as_the_image_does(run: Run, model: Path, tmp_path: Path) -> None:
+    link = tmp_path / "smollm2"  # a path that the container's user may enter
+    link.symlink_to(model)
+    asked = ("plan", "--model", str(link), "--root", str(HOSTS / "cpu-untuned-2s"), "--json")
+
+    here = json.loads(_without_image(asked).stdout)
+    there = json.loads(run(*asked, mounts={str(HOSTS): str(HOSTS), str(model): str(link)}).stdout)
+
+    assert here["findings"] == there["findings"]
+    assert _decided(here) == _decided(there) != []
+
+
+def _without_image(words: Sequence[str]) -> Ran:
+    """Run the entrypoint from the checkout, as `./inv entrypoint --target cpu` does."""
+    argv, env = entrypoint.argv_of(find(expect.VARIANTS, "cpu"), words)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, check=False)
+    return Ran(done.returncode, done.stdout, done.stderr)
+
+
+def _decided(plan: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [reason for reason in plan["reasons"] if reason["origin"] == "decision"]
 
 
 def test_check_prints_findings_with_remediation(run: Run) -> None:

@@ -212,6 +212,7 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         (("VLLM_A:", "--a:"), f"{OLD_FILE}: env.--a: not an environment variable", "flags belong in serve"),
         (("[newest]", "[cpu]"), "cpu-new.aliases[0]: alias 'cpu' is taken by the accelerator 'cpu'", ""),
         (("[newest]", "[cpu-old]"), "alias 'cpu-old' is taken by the variant 'cpu-old'", ""),
+        (("[newest]", "[auto]"), "alias 'auto' is taken by --target auto, the variant that fits a machine", ""),
         (("[newest]", "[a, a]"), "cpu-new.aliases[1]: alias 'a' is taken by an alias of 'cpu-new'", ""),
         (("  cpu-old:", "  cpu:"), "variants.cpu: is also the name of an accelerator", "add its stack to the name"),
         (("default: true", "default: false"), "cpu has no default variant among cpu-old, cpu-new", "default: true"),

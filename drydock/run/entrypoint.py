@@ -1,0 +1,85 @@
+"""An image's entrypoint, run from the checkout: on this machine, or on a recorded host. No image and no engine. IO.
+
+It is a process of its own, with the variant's committed profile, so that the two sides never import each other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from drydock.core.errors import HostError, InputError
+from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+from drydock.run.container import API_KEY, FROM_THE_SHELL
+
+WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
+"""Verbs that need nothing of the image but its profile."""
+
+PASSED = ("PATH", "LD_LIBRARY_PATH", API_KEY, *FROM_THE_SHELL)
+"""Variables of the shell that the entrypoint gets, beside proxies: what `run` passes, and what vendors' tools need.
+
+A container would not see the others, such as HOME and CUDA_VISIBLE_DEVICES.
+"""
+
+_CHECK_FAILED = 3
+_USAGE = 2
+"""Exit codes in entrypoints/core/errors.py."""
+
+
+def argv_of(variant: Variant, words: Sequence[str], root: Path = ROOT) -> tuple[list[str], dict[str, str]]:
+    """Return the command and the environment of a variant's entrypoint, with the options that the image uses."""
+    profile = root / "images" / variant.id / "profile.json"
+    argv = [sys.executable, "-I", "-S", str(root / "entrypoints"), *words]
+    passed = {name: value for name, value in os.environ.items() if name in PASSED or name.lower().endswith("_proxy")}
+    return argv, {**passed, "DRYDOCK_PROFILE": str(profile)}
+
+
+def become(variant: Variant, words: Sequence[str], root: Path = ROOT) -> None:
+    """Replace this process by the entrypoint, which then prints what it prints in a container, with its exit code."""
+    argv, env = argv_of(variant, words, root)
+    os.execve(argv[0], argv, env)  # noqa: S606 - a list, no shell
+
+
+def check_verb(target: str, words: Sequence[str]) -> None:
+    """Check that the words need no image. As in the container, no verb means serve. Raises InputError."""
+    first = words[0] if words else "serve"
+    verb = "help" if first in ("-h", "--help") else "serve" if first.startswith("-") else first
+    if verb in WITHOUT_IMAGE:
+        return
+    raise InputError(
+        f"{verb}: expected one of {', '.join(WITHOUT_IMAGE)}; any other verb needs the image, which contains vLLM",
+        hint=f"./inv run --target {target} --model MODEL serves in the image; -- plan --model MODEL shows how",
+    )
+
+
+def recorded_host(words: Sequence[str]) -> str:
+    """Return the value of --root among the entrypoint's words; empty without one."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
+    parser.add_argument("--root", nargs="?", default="")
+    return parser.parse_known_args(words)[0].root or ""
+
+
+def ask(variant: Variant, verb: str, host: str = "", root: Path = ROOT) -> Any:
+    """Return the JSON of `facts` or `check`; `host` is a recorded host, empty for this machine.
+
+    Raises InputError if the recorded host cannot be read, HostError for any other failure.
+    """
+    words = [verb, *(["--json"] if verb == "check" else []), *(["--root", host] if host else [])]
+    argv, env = argv_of(variant, words, root)
+    done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
+    if done.returncode not in (0, _CHECK_FAILED):
+        raise _failure(done.returncode, done.stderr)
+    return json.loads(done.stdout)
+
+
+def _failure(code: int, text: str) -> InputError | HostError:
+    message, _, hint = text.strip().removeprefix("drydock: ").partition("\n\nhint: ")
+    kind = InputError if code == _USAGE else HostError
+    return kind(message or f"the entrypoint ended with {code}", hint=hint)
