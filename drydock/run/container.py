@@ -148,7 +148,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         env=_digest(request.image) | {name: text_of(setting.value) for name, setting in run.env.items()},
         hub=model is None,
         native=native,
-        notes=(*_unknown(groups), *_elsewhere(run, native=native)),
+        notes=(*_unknown(groups), *_elsewhere(run, wanted, native=native)),
         beyond=beyond,
         missing=(*beyond, *lacking, *absent, *_no_folder(model)),
     )
@@ -362,6 +362,7 @@ def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
     )
 
 
-def _elsewhere(run: Run, *, native: bool) -> Iterable[str]:
+def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Iterable[str]:
     if not native:
-        yield f"this machine has none of these devices; assuming {run.usual or 1} with the usual device files"
+        number = f" {run.usual or 1} with" if wanted is None else ""
+        yield f"this machine has none of these devices; assuming{number} the usual device files"

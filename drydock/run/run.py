@@ -69,9 +69,9 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     if how.prints:
         _print(variant, wanted, how)
         return 0
+    _set_key(wanted, request, keys)
     _say(_remarks(variant, wanted, how))
     wanted = require(wanted, target, here)
-    _set_key(wanted, request, keys)
     shown = wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})
     lifetime = ("--detach",) if how.detach else ("--rm",)
     log(manifests.docker_text(shown, lifetime=lifetime))

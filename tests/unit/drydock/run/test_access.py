@@ -32,7 +32,7 @@ def test_a_port_leaves_room_for_the_status_port(text: str) -> None:
 
 @pytest.mark.parametrize("text", [":8000", "localhost:8000", "1.2.3:8000", "8000:8000", "::1:8000", "[127.0.0.1]:8000"])
 def test_an_address_is_a_number_and_ipv6_has_brackets(text: str) -> None:
-    with pytest.raises(InputError, match="no IP address|in brackets"):
+    with pytest.raises(InputError, match=r"no IP address|in brackets"):
         parse_port(text)
 
 

@@ -63,7 +63,7 @@ def test_cards_that_are_not_there_are_refused_also_where_a_runtime_passes_them(t
 
 
 def test_an_accelerator_without_cards_takes_no_device_numbers(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="--devices 0: cpu-vllm0.32 runs on no device that has a number"):
+    with pytest.raises(InputError, match=r"--devices 0: cpu-vllm0\.32 runs on no device that has a number"):
         made(Run(), machine(tmp_path), devices="0")
 
 

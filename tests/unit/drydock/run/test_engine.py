@@ -31,7 +31,7 @@ def wanted(tmp_path: Path) -> Container:
         ("unknown or invalid runtime name: habana", "container runtime habana: the engine does not have it", "toolkit"),
         ('could not select device driver "" with capabilities: [[gpu]]', "--gpus all: the engine has no", "nvidia-ctk"),
         (
-            "failed on endpoint a (6e): failed to bind host port for 127.0.0.1:7999:1.2.3.4:8000/tcp: address already in use",
+            "on endpoint a (6e): failed to bind host port for 127.0.0.1:7999:1.2.3.4:8000/tcp: address already in use",
             "port 7999: already in use",
             "--port",
         ),
