@@ -101,7 +101,7 @@ class Container(Record):
     native: bool
     """Whether this machine has the accelerator."""
     notes: tuple[str, ...]
-    """What to know, besides the reason for each option (drydock/run/reasons.py)."""
+    """Other remarks than the reason for each option (drydock/run/reasons.py)."""
     beyond: tuple[str, ...]
     """The chosen cards that this machine, which has others, does not have."""
     missing: tuple[str, ...]
