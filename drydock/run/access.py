@@ -24,7 +24,7 @@ KEY_AT_MOST = 4096
 """Characters of a key file, as in the entrypoint."""
 
 
-class Published(NamedTuple):
+class Listening(NamedTuple):
     """Where a server's port is published."""
 
     address: str
@@ -32,13 +32,13 @@ class Published(NamedTuple):
     port: int
 
 
-def parse_port(text: str) -> Published:
+def parse_port(text: str) -> Listening:
     """Parse PORT or IP:PORT as docker does; the next port must be valid too, for the status port. Raises InputError."""
     address, _, port = text.rpartition(":")
     if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < LAST_PORT:
         raise InputError(f"--port {text}: expected a number from 1 to {LAST_PORT - 1}; the status port is the next one")
     if ":" not in text:
-        return Published("", int(port))
+        return Listening("", int(port))
     bare = address[1:-1] if address.startswith("[") and address.endswith("]") else address
     try:
         found = ipaddress.ip_address(bare)
@@ -46,7 +46,7 @@ def parse_port(text: str) -> Published:
         raise InputError(f"--port {text}: {address!r} is no IP address", hint="such as 127.0.0.1:8000") from None
     if (found.version == 6) != address.startswith("["):  # noqa: PLR2004 - of IP
         raise InputError(f"--port {text}: expected IPv6 addresses, and only these, in brackets: [::1]:8000")
-    return Published(str(found), int(port))
+    return Listening(str(found), int(port))
 
 
 def exposed(address: str) -> bool:

@@ -28,7 +28,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 STDERR = 2
 
 
-class Image(NamedTuple):
+class LocalImage(NamedTuple):
     """An image in the engine."""
 
     digest: str
@@ -42,7 +42,7 @@ class Here:
 
     machine = Machine()
 
-    def image(self, name: str) -> Image | None:
+    def image(self, name: str) -> LocalImage | None:
         """Return an image of the engine; None if it has no such image. Raises EngineError."""
         try:
             found = docker.from_env().images.get(name)
@@ -51,7 +51,7 @@ class Here:
         except docker.errors.DockerException as error:
             raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
         digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
-        return Image(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
+        return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
 
     def pull(self, wanted: Container) -> None:
         """Pull an image; docker shows its progress on standard error. Raises EngineError or HostError."""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.run.access import Published, exposed, parse_port, read_key, require_key, value_of, without_key
+from drydock.run.access import Listening, exposed, parse_port, read_key, require_key, value_of, without_key
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from drydock.run.access import Published, exposed, parse_port, read_key, require
     ],
 )
 def test_a_port_may_have_an_address_as_in_docker(text: str, published: tuple[str, int]) -> None:
-    assert parse_port(text) == Published(*published)
+    assert parse_port(text) == Listening(*published)
 
 
 @pytest.mark.parametrize("text", ["0", "65535", "-5", "abc", "", "8000 ", "127.0.0.1:", "127.0.0.1:65535"])

@@ -16,7 +16,7 @@ from drydock.core.paths import ROOT
 from drydock.run import run
 from drydock.run.container import Container, RunRequest
 from drydock.run.docker import docker_argv
-from drydock.run.engine import Here, Image
+from drydock.run.engine import Here, LocalImage
 from drydock.run.run import How
 from tests.support.containers import NODES, machine, made
 
@@ -39,8 +39,8 @@ class FakeHere(Here):
         self.stand_in = stand_in
         self.became: list[str] = []
 
-    def image(self, name: str) -> Image | None:
-        return Image(DIGEST, self.stand_in) if name in self.images else None
+    def image(self, name: str) -> LocalImage | None:
+        return LocalImage(DIGEST, self.stand_in) if name in self.images else None
 
     def pull(self, wanted: Container) -> None:
         self.images.append(wanted.image)
