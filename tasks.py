@@ -423,11 +423,15 @@ def entrypoint(_: Context, target: str) -> None:
         "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
         "print": "print the command and start nothing; works for other machines too",
         "format": "docker, compose or k8s; compose and k8s are only printed [default: docker]",
-        "port": "port on this machine; the status port is the next one, on loopback [default: 8000]",
+        "port": "PORT or IP:PORT; the status port is the next one, on loopback [default: 127.0.0.1:8000]",
+        "api_key_file": "file with the key that clients must send [default: VLLM_API_KEY]",
+        "no_api_key": "let other machines connect without a key, if --port has their address",
+        "detach": "start the container, print its name and id, and return",
         "cache": "volume name, or path with a slash, for models and compiled code",
         "image": "image to run [default: the one built here]",
         "name": "container name",
         "arguments": "arguments for serve and vLLM as one string; or pass them after --",
+        "json": "with --detach or --print: print the result as JSON on standard output",
     }
 )
 def run(
@@ -442,23 +446,24 @@ def run(
     image: str = "",
     name: str = "",
     arguments: str = "",
+    api_key_file: str = "",
+    no_api_key: bool = False,
+    detach: bool = False,
+    json: bool = False,
     root: str = "",
 ) -> None:
     """Serve a model in a container with only the devices, files and privileges that the accelerator needs."""
-    from drydock.run import auto, container
+    from drydock.run import access, auto, container
     from drydock.run import run as run_module
+    from drydock.run.engine import Here
 
     words = (*words_of("--arguments", arguments), *after_dashes())
-    options = {
-        "devices": devices,
-        "port": container.parse_port(port),
-        "cache": cache,
-        "image": image,
-        "name": name,
-    }
-    request = container.RunRequest(model=model, arguments=words, **options)
-    here = run_module.Building() if target == auto.AUTO else run_module.Here()
-    run_module.run(auto.resolve_id(target, root), request, form=format, only_print=print, here=here)
+    options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
+    keys = {"api_key_file": api_key_file, "no_api_key": no_api_key}
+    request = container.RunRequest(model=model, arguments=words, **options, **keys)
+    here = run_module.Building() if target == auto.AUTO else Here()
+    how = run_module.How(format, print, detach, json)
+    sys.exit(run_module.run(auto.resolve_id(target, root), request, how, here=here))
 
 
 @verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})

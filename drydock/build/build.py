@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import buildx, foundation, plan
-from drydock.build.job import Job, entrypoint_files, image_name, layouts_lock, read_loaded
+from drydock.build.job import Job, entrypoint_files, layouts_lock, read_loaded
 from drydock.core.console import log
 from drydock.core.errors import UntrustedError
 from drydock.core.paths import cache_home
@@ -47,7 +47,8 @@ def fetch_contexts(job: Job, without: Collection[str] = ()) -> dict[str, str]:
 
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
     """Return the job's docker-bake.json, given what `fetch_contexts` returns."""
-    return plan.plan(job.variant, job.lock, job.platform, contexts, job.folder, output)
+    made = plan.plan(job.variant, job.lock, job.platform, contexts, job.folder, output)
+    return plan.labelled(made, job.stand_in_labels)
 
 
 def build(
@@ -91,7 +92,7 @@ def usable(job: Job, whole: Callable[[Path], bool]) -> bool:
 
 
 def _image_of(job: Job) -> str:
-    return image_name(job.variant.id, oci.read_digest(job.layout))
+    return job.image(oci.read_digest(job.layout))
 
 
 def _built(job: Job, clock: Clock) -> Built:
@@ -150,7 +151,9 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     bake = partial(buildx.bake, builder=builder, no_cache=no_cache)
     if not have_foundation:
         with whole_folder(job.foundation, replace=True) as temporary:
-            foundation.make(bake_file(job, contexts, temporary), temporary, bake)
+            # Without labels: images with and without stand-ins in later stages share a foundation.
+            own = plan.plan(job.variant, job.lock, job.platform, contexts, job.folder, temporary)
+            foundation.make(own, temporary, bake)
         _remove_other_layouts(job.foundation)
         clock.lap("foundation")
     with whole_folder(job.layout, replace=True) as temporary:

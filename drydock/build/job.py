@@ -41,6 +41,12 @@ class BuildOptions(NamedTuple):
 
 
 DEFAULTS = BuildOptions()
+OWN = "drydock/"
+"""Beginning of the name of each image that was built here from what its lock pins."""
+STAND_IN = "io.drydock.stand-in"
+"""Label of an image that contains something else than its lock pins: the names of the replaced contexts."""
+STAND_INS = "drydock-stand-in/"
+"""Beginning of such an image's name: it never takes the name of an image that is as locked."""
 LOADED = "loaded.json"
 """File next to a kept layout that this machine did not build: from which bundle it came."""
 
@@ -81,6 +87,16 @@ class Job:
         sources = {name: (self.folder / name).read_bytes() for name in ("Dockerfile", "profile.json")}
         own = {f"entrypoints/{name}": text for name, text in entrypoint_files(self.root).items()}
         return self._checksum(sources | own, self.context_overrides)
+
+    @property
+    def stand_in_labels(self) -> dict[str, str]:
+        """Return the label that names the replaced contexts; empty if everything is as the lock pins it."""
+        return {STAND_IN: ",".join(sorted(self.context_overrides))} if self.context_overrides else {}
+
+    def image(self, digest: str) -> str:
+        """Return the name of this job's image in the engine."""
+        name = image_name(self.variant.id, digest)
+        return STAND_INS + name.removeprefix(OWN) if self.context_overrides else name
 
     @property
     def layout(self) -> Path:
@@ -181,8 +197,8 @@ def entrypoint_files(root: Path) -> dict[str, bytes]:
 
 
 def image_name(variant: str, digest: str) -> str:
-    """Return the name of an image in the engine."""
-    return f"drydock/{variant}:{digest.removeprefix('sha256:')[:12]}"
+    """Return the name in the engine of an image that is as locked."""
+    return f"{OWN}{variant}:{digest.removeprefix('sha256:')[:12]}"
 
 
 def layouts_folder(variant: str, platform: str, kind: str = "images") -> Path:

@@ -52,6 +52,13 @@ def plan(
     return {"group": {"default": {"targets": [bake_name(variant.id)]}}, "target": {bake_name(variant.id): target}}
 
 
+def labelled(bake: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return a plan whose images have more labels; without labels, the same plan."""
+    if not labels:
+        return dict(bake)
+    return {**bake, "target": {name: {**target, "labels": dict(labels)} for name, target in bake["target"].items()}}
+
+
 def bake_name(variant: str) -> str:
     """Return a variant id as a bake target name, which must not contain dots."""
     return variant.replace(".", "_")

@@ -28,8 +28,10 @@ from drydock.engine import daemon
 from drydock.lock import proof
 from drydock.prove import demo, smollm2
 from drydock.run import docker as manifests
-from drydock.run.container import LOOPBACK, Container, RunRequest, container
-from drydock.run.run import Here, require
+from drydock.run.access import LOOPBACK
+from drydock.run.container import Container, RunRequest, container
+from drydock.run.engine import Here
+from drydock.run.run import require
 
 SERVED = "proof"
 """The served model name."""

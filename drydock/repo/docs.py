@@ -14,8 +14,8 @@ from drydock.model.caches import Cache
 from drydock.model.checks import Check, KnownFinding, Retired
 from drydock.model.variant import Threshold, Variant
 from drydock.repo import tables
-from drydock.run.container import words
 from drydock.run.machine import natural
+from drydock.run.reasons import words
 
 END = "<!-- end -->"
 NOTHING = "no further options"

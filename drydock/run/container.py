@@ -11,17 +11,16 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from drydock.build.job import OWN, STAND_INS
 from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.running import DeviceNode, Run, Word
 from drydock.model.variant import Variant
+from drydock.run import access
 from drydock.run.machine import Machine, assumed, is_pattern, pick
 
-API_PORT, STATUS_PORT, LAST_PORT = 8000, 8001, 65535
-LOOPBACK = "127.0.0.1"
+API_PORT, STATUS_PORT = 8000, 8001
 FROM_THE_SHELL = ("HF_TOKEN", "HF_ENDPOINT")
-API_KEY = "VLLM_API_KEY"
-"""The key that clients must send. As an argument (--api-key), every user of the machine could read it."""
 """Variables for downloads from the hub, passed by name, so that no secret is printed or stored."""
 MODELS = "/models"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
@@ -42,7 +41,11 @@ class RunRequest(Record):
     port: int = API_PORT
     """On the host. The status port is the next one, on loopback."""
     address: str = ""
-    """The host's address to publish the port on. Empty: every address."""
+    """The host's address to publish the port on. Empty: loopback."""
+    api_key_file: str = ""
+    """A file of this machine with the key that clients must send."""
+    no_api_key: bool = False
+    """Whether clients on other machines need no key."""
     cache: str = ""
     """A volume's name, or a folder's path, with a slash."""
     image: str = ""
@@ -67,7 +70,10 @@ class Container(Record):
     model: Bind | None
     cache: str
     address: str
+    """Never empty. With the host's network the server listens on it, otherwise docker does."""
     port: int
+    key_required: bool
+    """Whether a printed command or manifest must not start without the API key in its variable."""
     devices: tuple[str, ...]
     count: int
     """Number of devices."""
@@ -95,29 +101,34 @@ class Container(Record):
     native: bool
     """Whether this machine has the accelerator."""
     notes: tuple[str, ...]
-    """The reason for each option."""
+    """Other remarks than the reason for each option (drydock/run/reasons.py)."""
+    beyond: tuple[str, ...]
+    """The chosen cards that this machine, which has others, does not have."""
     missing: tuple[str, ...]
-    """What the container needs and this machine lacks."""
+    """What the container needs and this machine lacks; the same cards among it."""
 
 
 def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
     run = variant.run
     native = is_native(run, machine)
-    wanted = parse_numbers(request.devices) if request.devices else None
+    wanted = _chosen(variant, request.devices)
+    address = _address(run, request)
     devices, lacking = _devices(run, machine, wanted, native=native)
     cards = _cards(run, machine, wanted)
     mounts, absent = _mounts(run, machine, native=native)
     model, reference = _model(request.model)
     groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
+    beyond = _beyond(run, machine, wanted)
     return Container(
         name=name_of(request.name or variant.id),
-        image=_image(request.image or f"drydock/{variant.id}:latest"),
-        arguments=_arguments(run, request, reference),
+        image=_image(request.image or f"{OWN}{variant.id}:latest"),
+        arguments=_arguments(run, request, address, reference),
         model=model,
         cache=_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
-        address=request.address,
+        address=address,
         port=request.port,
+        key_required=_needs_key(request, address),
         devices=() if run.privileged else devices,
         count=len(cards),
         resource=run.kubernetes.resource if run.kubernetes else "",
@@ -134,11 +145,12 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         ipc=_value(run.ipc),
         network=_value(run.network),
         user=_value(run.user),
-        env=_digest(request.image) | {name: _text(setting.value) for name, setting in run.env.items()},
+        env=_digest(request.image) | {name: text_of(setting.value) for name, setting in run.env.items()},
         hub=model is None,
         native=native,
-        notes=(*_notes(run), *_unknown(groups), *_elsewhere(run, native=native)),
-        missing=(*lacking, *absent, *_no_folder(model)),
+        notes=(*_unknown(groups), *_elsewhere(run, wanted, native=native)),
+        beyond=beyond,
+        missing=(*beyond, *lacking, *absent, *_no_folder(model)),
     )
 
 
@@ -159,13 +171,6 @@ def parse_numbers(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(numbers))
 
 
-def parse_port(text: str) -> int:
-    """Parse a port number; the next one must be valid too, for the status port. Raises InputError."""
-    if not re.fullmatch(r"\d{1,5}", text) or not 0 < int(text) < LAST_PORT:
-        raise InputError(f"--port {text}: expected a number from 1 to {LAST_PORT - 1}; the status port is the next one")
-    return int(text)
-
-
 def name_of(text: str) -> str:
     """Convert to a name that docker and Kubernetes accept: lower case, digits, hyphens. Raises InputError."""
     if not _NAME.fullmatch(text):
@@ -174,7 +179,31 @@ def name_of(text: str) -> str:
     return (name if name[:1].isalpha() else f"vllm-{name}")[:63].rstrip("-")
 
 
+def is_local(image: str) -> bool:
+    """Return whether an image's name says that it was built on this machine."""
+    return image.startswith((OWN, STAND_INS))
+
+
 # --- devices --------------------------------------------------------------------------------------------------------
+
+
+def _chosen(variant: Variant, text: str) -> tuple[int, ...] | None:
+    """Return the numbers of the chosen cards; None for all. Raises InputError if this accelerator has no cards."""
+    run = variant.run
+    if text and not (run.gpus or run.visible or any(node.each for node in run.devices)):
+        raise InputError(f"--devices {text}: {variant.id} runs on no device that has a number", hint="leave it out")
+    return parse_numbers(text) if text else None
+
+
+def _beyond(run: Run, machine: Machine, wanted: Sequence[int] | None) -> tuple[str, ...]:
+    """Return the chosen cards that are not among this machine's, also of those that docker or a runtime passes."""
+    found = [(node, machine.matches(node.path)) for node in run.devices if node.each]
+    return tuple(
+        f"no device {number} among {node.path}"
+        for node, paths in found
+        if paths
+        for number in pick(paths, wanted or ())[1]
+    )
 
 
 def _devices(
@@ -198,8 +227,7 @@ def _devices(
 def _look(node: DeviceNode, found: Sequence[str], wanted: Sequence[int] | None) -> tuple[Sequence[str], list[str]]:
     """Return which of the existing device files to pass, and what is missing."""
     if node.each and found and wanted is not None:
-        picked, without = pick(found, wanted)
-        return tuple(picked.values()), [f"no device {number} among {node.path}" for number in without]
+        return tuple(pick(found, wanted)[0].values()), []  # see `_beyond` for the others
     missing = not found and not node.optional and not is_pattern(node.path)
     return found, [f"no device {node.path}"] if missing else []
 
@@ -285,11 +313,27 @@ def _no_folder(model: Bind | None) -> list[str]:
     return [f"no folder {model.source}"] if model and not Path(model.source).is_dir() else []
 
 
-def _arguments(run: Run, request: RunRequest, reference: str) -> tuple[str, ...]:
-    """Return the entrypoint's arguments, including the ports if the container uses the host's network."""
+def _arguments(run: Run, request: RunRequest, address: str, reference: str) -> tuple[str, ...]:
+    """Return the entrypoint's arguments, including address and ports if the container uses the host's network."""
     ports = ("--port", str(request.port), "--status-port", str(request.port + 1))
     moved = ports if run.network and request.port != API_PORT else ()
-    return ("serve", "--model", reference, *moved, *request.arguments)
+    host = (
+        (access.HOST_FLAG, address) if run.network and not access.value_of(request.arguments, access.HOST_FLAG) else ()
+    )
+    return ("serve", "--model", reference, *host, *moved, *request.arguments)
+
+
+def _address(run: Run, request: RunRequest) -> str:
+    """Return the address to listen on. With the host's network, vLLM's own --host wins."""
+    own = access.value_of(request.arguments, access.HOST_FLAG) if run.network else ""
+    return own or request.address or access.LOOPBACK
+
+
+def _needs_key(request: RunRequest, address: str) -> bool:
+    """Return whether clients must send the key of API_KEY: they are elsewhere, or the user gave one."""
+    if access.value_of(request.arguments, access.FILE_FLAG):
+        return False  # the entrypoint reads the key from a file in the container
+    return bool(request.api_key_file) or (access.exposed(address) and not request.no_api_key)
 
 
 def _security(run: Run) -> tuple[str, ...]:
@@ -302,41 +346,12 @@ def _value(word: Word | None) -> str:
     return word.value if word else ""
 
 
-def _text(value: object) -> str:
+def text_of(value: object) -> str:
+    """Return a setting as a variable's value."""
     return str(int(value)) if isinstance(value, bool) else str(value)
 
 
-# --- reasons --------------------------------------------------------------------------------------------------------
-
-
-def _notes(run: Run) -> Iterable[str]:
-    """Yield each option with its reason."""
-    return (f"{option}: {because}" for option, because, _ in words(run))
-
-
-def words(run: Run) -> Iterable[tuple[str, str, str]]:
-    """Yield the docker options of a container, each with its reason and source."""
-    if run.privileged:
-        yield "--privileged", f"{run.privileged.because} {run.privileged.instead}", run.privileged.source
-    yield from _option("--runtime", run.runtime)
-    yield from _option("--gpus", run.gpus)
-    yield from ((f"--device {node.path}", node.because, node.source) for node in run.devices)
-    yield from _option("--env", run.visible)
-    yield from _option("--cap-add", *run.capabilities)
-    yield from _option("--security-opt", *run.security)
-    yield from _option("--group-add", *run.groups)
-    for mount in run.mounts:
-        yield f"--mount {mount.path}{' (where it is)' if mount.optional else ''}", mount.because, mount.source
-    yield from _option("--ulimit", *run.ulimits)
-    named = {"--shm-size": run.shm, "--ipc": run.ipc, "--network": run.network, "--user": run.user}
-    for option, value in named.items():
-        yield from _option(option, value)
-    for name, setting in run.env.items():
-        yield f"--env {name}={_text(setting.value)}", setting.because, setting.source
-
-
-def _option(option: str, *values: Word | None) -> Iterable[tuple[str, str, str]]:
-    return ((f"{option} {word.value}", word.because, word.source) for word in values if word)
+# --- remarks ----------------------------------------------------------------------------------------------------------
 
 
 def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
@@ -347,6 +362,7 @@ def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
     )
 
 
-def _elsewhere(run: Run, *, native: bool) -> Iterable[str]:
+def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Iterable[str]:
     if not native:
-        yield f"this machine has none of these devices; assuming {run.usual or 1} with the usual device files"
+        number = f" {run.usual or 1} with" if wanted is None else ""
+        yield f"this machine has none of these devices; assuming{number} the usual device files"

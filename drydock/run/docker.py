@@ -9,7 +9,8 @@ from typing import Any
 import yaml
 
 from drydock.core.errors import InputError
-from drydock.run.container import API_KEY, API_PORT, FROM_THE_SHELL, LOOPBACK, STATUS_PORT, Bind, Container
+from drydock.run.access import API_KEY, LOOPBACK, bracketed
+from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container
 
 STOP_SECONDS = 30
 """Between SIGTERM and SIGKILL. The entrypoint drains for 25 s, of which new requests are served for 5 s, and vLLM then
@@ -23,6 +24,8 @@ CACHE = "/cache"
 QUOTE = '"'
 CSV = frozenset(f"{QUOTE},\r\n")
 """Characters that require quotes around a field (RFC 4180)."""
+KEY_WANTED = f"${{{API_KEY}:?set the key that clients must send}}"
+"""What a shell and compose replace by the key, or refuse to go on if there is none."""
 USER = 10001
 """The image's user, in group 0."""
 
@@ -73,10 +76,16 @@ def docker_argv(container: Container, *, lifetime: Sequence[str] = ("--rm",), co
     return ["docker", "run", *lifetime, *options, container.image, *(command or container.arguments)]
 
 
-def docker_text(container: Container) -> str:
+def docker_text(container: Container, *, lifetime: Sequence[str] = ("--rm",)) -> str:
     """Format the command for a shell, one option per line."""
-    lines = ["docker run", "--rm", *map(join, docker_options(container)), container.image, join(container.arguments)]
+    lines = ["docker run", *lifetime, *map(join, docker_options(container)), container.image, join(container.arguments)]
     return " \\\n  ".join(lines) + "\n"
+
+
+def shell_text(container: Container) -> str:
+    """Format the command to be run elsewhere; where a key is required, the shell stops without one."""
+    guard = f': "{KEY_WANTED}" &&\n' if container.key_required else ""
+    return guard + docker_text(container)
 
 
 def _csv(*fields: str) -> str:
@@ -87,8 +96,10 @@ def _csv(*fields: str) -> str:
 def _published(container: Container) -> tuple[str, ...]:
     if container.network:
         return ()
-    address = f"{container.address}:" if container.address else ""
-    return f"{address}{container.port}:{API_PORT}", f"{LOOPBACK}:{container.port + 1}:{STATUS_PORT}"
+    return (
+        f"{bracketed(container.address)}:{container.port}:{API_PORT}",
+        f"{LOOPBACK}:{container.port + 1}:{STATUS_PORT}",
+    )
 
 
 def _environment(container: Container) -> dict[str, str]:
@@ -108,11 +119,16 @@ def _one(value: str) -> tuple[str, ...]:
 
 def compose_text(container: Container) -> str:
     """Format a compose.yaml with one service."""
-    own = _cache_kind(container) == "volume"
-    project = {"services": {container.name: _service(container)}}
-    if own:
-        project["volumes"] = {"cache": {"name": container.cache}}
-    return _commented(container) + _yaml(_without_interpolation(project))
+    return _commented(container) + _yaml(compose_project(container))
+
+
+def compose_project(container: Container) -> dict[str, Any]:
+    """Return the content of a compose.yaml with one service."""
+    service = _without_interpolation(_service(container))
+    if container.key_required:
+        service["environment"][API_KEY] = KEY_WANTED
+    own = {"volumes": {"cache": {"name": container.cache}}} if _cache_kind(container) == "volume" else {}
+    return {"services": {container.name: service}, **_without_interpolation(own)}
 
 
 def _service(container: Container) -> dict[str, Any]:

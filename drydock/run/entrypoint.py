@@ -17,7 +17,8 @@ from typing import Any
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run.container import API_KEY, FROM_THE_SHELL
+from drydock.run.access import API_KEY
+from drydock.run.container import FROM_THE_SHELL
 
 WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
 """Verbs that need nothing of the image but its profile."""

@@ -11,12 +11,15 @@ from typing import Any
 
 import yaml
 
-from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container
+from drydock.run.access import API_KEY
+from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container, is_local
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER
 
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
 SECRET, TOKEN = "huggingface", "HF_TOKEN"
+KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
+"""Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start."""
 PRESTOP_SECONDS = 5
 """Between a pod's deletion and SIGTERM: kube-proxy and balancers learn that the pod gets no new request."""
 PAUSE = ("/usr/bin/python3", "-I", "-S", "-c")
@@ -27,13 +30,22 @@ _ESCALATES = "SYS_ADMIN"
 
 def kubernetes_text(container: Container) -> str:
     """Format Deployment, Service and PersistentVolumeClaim."""
-    documents = (_claim(container), _deployment(container), _service(container))
-    return yaml.safe_dump_all(documents, sort_keys=False, width=1000, allow_unicode=True)
+    return yaml.safe_dump_all(documents(container), sort_keys=False, width=1000, allow_unicode=True)
+
+
+def documents(container: Container) -> tuple[dict[str, Any], ...]:
+    """Return PersistentVolumeClaim, Deployment and Service."""
+    return _claim(container), _deployment(container), _service(container)
 
 
 def remarks(container: Container) -> Iterable[str]:
     """Yield what must be set up in the cluster, outside the manifest."""
-    if container.image.startswith("drydock/"):
+    if container.key_required:
+        yield (
+            f"secret {KEY_SECRET}: the pod starts only with it; `kubectl create secret generic {KEY_SECRET}"
+            f" --from-env-file=FILE` makes it of a file that sets {API_KEY}"
+        )
+    if is_local(container.image):
         yield f"image {container.image} exists on this machine only: push it and pass --image"
     if container.runtime:
         yield f"runtime {container.runtime}: make it the nodes' default, or set runtimeClassName"
@@ -146,8 +158,14 @@ def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in container.env.items():
         yield {"name": name, "value": _literal(value)}
     if container.hub:
-        key = {"name": SECRET, "key": TOKEN, "optional": True}
-        yield {"name": TOKEN, "valueFrom": {"secretKeyRef": key}}
+        yield _secret(TOKEN, SECRET, optional=True)
+    if container.key_required:
+        yield _secret(API_KEY, KEY_SECRET, optional=False)
+
+
+def _secret(name: str, secret: str, *, optional: bool) -> dict[str, Any]:
+    """Return a variable whose value is the key of the same name in a secret."""
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, "optional": optional}}}
 
 
 def _security(container: Container) -> dict[str, Any]:

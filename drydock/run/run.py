@@ -6,140 +6,212 @@ remarks to standard error.
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-import docker
-import docker.errors
-
+from drydock.build.job import OWN, STAND_INS
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import emit, log
-from drydock.core.errors import EngineError, HostError, InputError, nearest
+from drydock.core.errors import HostError, InputError, nearest
+from drydock.core.files import dumps
 from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+from drydock.run import access, kubernetes, reasons
 from drydock.run import docker as manifests
-from drydock.run import kubernetes
-from drydock.run.container import API_KEY, DIGEST, Container, RunRequest, container
-from drydock.run.machine import Machine
+from drydock.run.container import DIGEST, Container, RunRequest, container, is_local
+from drydock.run.engine import Here, LocalImage
 from entrypoints.core.redact import redact_argv
 
-FLAG = "--api-key"
-OURS = "drydock/"
-"""How the names of images begin that `build` makes: drydock/VARIANT:latest."""
 WRITERS: dict[str, Callable[[Container], str]] = {
-    "docker": manifests.docker_text,
+    "docker": manifests.shell_text,
     "compose": manifests.compose_text,
     "k8s": kubernetes.kubernetes_text,
 }
 """Format → the function that writes it."""
+DATA: dict[str, Callable[[Container], Any]] = {
+    "docker": manifests.docker_argv,
+    "compose": manifests.compose_project,
+    "k8s": kubernetes.documents,
+}
+"""Format → the function that returns the same as data, for --json."""
 
 
-class Here:
-    """Access to this machine: its files, the engine's images, and running docker. Tests replace it."""
+class How(NamedTuple):
+    """What to do with the container."""
 
-    machine = Machine()
+    form: str = "docker"
+    """Of WRITERS. Formats other than docker are only printed."""
+    only_print: bool = False
+    detach: bool = False
+    """Start it and return at once."""
+    json: bool = False
 
-    def digest(self, image: str) -> str:
-        """Return the digest of an image in the engine; empty if there is no such image. Raises EngineError.
-
-        In Docker's older image store, images that came from no registry have no digest: return their id.
-        """
-        try:
-            found = docker.from_env().images.get(image)
-        except docker.errors.ImageNotFound:
-            return ""
-        except docker.errors.DockerException as error:
-            raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
-        digests = [name.rpartition("@")[2] for name in found.attrs.get("RepoDigests") or ()]
-        return str(digests[0] if digests else found.id)
-
-    def become(self, argv: Sequence[str]) -> None:
-        """Replace this process by another program, which then gets signals directly."""
-        try:
-            os.execvp(argv[0], [*argv])  # noqa: S606 - a list, no shell
-        except FileNotFoundError as error:
-            raise EngineError(f"{argv[0]}: not found on PATH", hint="run `./inv engine`") from error
+    @property
+    def prints(self) -> bool:
+        """Return whether nothing is started."""
+        return self.only_print or self.form != "docker"
 
 
 class Building(Here):
     """Like Here, but builds an image of ours that is not in the engine: for `--target auto`."""
 
-    def digest(self, image: str) -> str:
-        """Return the digest of an image in the engine; build it first if it is missing. Raises what a build raises."""
+    def image(self, name: str) -> LocalImage | None:
+        """Return an image of the engine; build it first if it is missing. Raises what a build raises."""
         from drydock.build import build  # noqa: PLC0415 - slow, and most runs find their image
         from drydock.build.job import prepare  # noqa: PLC0415 - as above
         from drydock.engine import daemon  # noqa: PLC0415 - as above
 
         daemon.ensure()
-        found = super().digest(image)
-        if found or not image.startswith(OURS):
+        found = super().image(name)
+        if found or not name.startswith(OWN):
             return found
-        log(f"{image}: not built yet; building it")
-        build.build(prepare(image.removeprefix(OURS).partition(":")[0]))
-        return super().digest(image)
+        log(f"{name}: not built yet; building it")
+        build.build(prepare(name.removeprefix(OWN).partition(":")[0]))
+        return super().image(name)
 
 
-def run(
-    target: str, request: RunRequest, *, form: str = "docker", only_print: bool = False, root: Path = ROOT, here: Here
-) -> None:
-    """Start a target with docker in the foreground, or print its command or manifest.
+PLAIN = How()
 
-    Formats other than docker are only printed. Raises TargetError, InputError; before a start also EngineError, and
-    HostError for what this machine lacks.
+
+def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT, here: Here) -> int:
+    """Start a target with docker, or print its command or manifest; return the exit code.
+
+    Raises TargetError, InputError, and HostError for cards that this machine does not have; before a start also
+    EngineError, and HostError for all that this machine lacks.
     """
-    if form not in WRITERS:
-        raise InputError(f"--format {form}: unknown format", hint=nearest(form, WRITERS))
-    wanted = container(find(read_matrix(root), target), request, here.machine)
-    if only_print or form != "docker":
-        missing = wanted.missing if wanted.native else ()
-        _say((*wanted.notes, *missing, *(kubernetes.remarks(wanted) if form == "k8s" else ())))
-        emit(WRITERS[form](wanted))
-        return
-    _say(wanted.notes)
-    wanted = _with_hidden_key(require(wanted, target, here))
-    log(manifests.docker_text(wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})))
-    here.become(manifests.docker_argv(wanted))
+    _check(request, how)
+    variant = find(read_matrix(root), target)
+    wanted, keys = _without_literal_key(variant, request, how, here)
+    if how.prints:
+        _print(variant, wanted, how)
+        return 0
+    _set_key(wanted, request, keys)
+    _say(_remarks(variant, wanted, how))
+    wanted = require(wanted, target, here)
+    shown = wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})
+    lifetime = ("--detach",) if how.detach else ("--rm",)
+    log(manifests.docker_text(shown, lifetime=lifetime))
+    argv = manifests.docker_argv(wanted, lifetime=lifetime)
+    if not how.detach:
+        return here.attach(argv, wanted)
+    _started(here.detach(argv, wanted), wanted, json=how.json)
+    return 0
 
 
 def require(wanted: Container, target: str, here: Here) -> Container:
     """Check that this machine has what the container needs; return the container with its image's digest set.
 
-    Raises HostError with everything that is missing.
+    An image of a registry is pulled. Raises HostError with everything that is missing, or EngineError.
     """
     if wanted.missing:
         found = (f"{text} on this machine" for text in wanted.missing)
         raise HostError(*found, hint="load the driver; use --print to see the command")
-    digest = here.digest(wanted.image)
-    if wanted.image.startswith(OURS) and not digest:
-        raise HostError(f"{wanted.image}: image not found", hint=f"run `./inv build --target {target}`")
-    known = {DIGEST: digest} if digest else {}
+    image = here.image(wanted.image)
+    if not image and is_local(wanted.image):
+        raise HostError(f"{wanted.image}: image not found", hint=_how_to_get(wanted.image, target, here))
+    if not image:
+        here.pull(wanted)
+        image = here.image(wanted.image)
+    if image and image.stand_in:
+        log(f"{wanted.image}: contains stand-ins for {image.stand_in}: it is not what its lock pins")
+    known = {DIGEST: image.digest} if image else {}
     return wanted.model_copy(update={"env": {**known, **wanted.env}})
 
 
-def _with_hidden_key(wanted: Container) -> Container:
-    """Move the key of --api-key into the environment, from which docker passes it on by name.
+def _how_to_get(image: str, target: str, here: Here) -> str:
+    other = STAND_INS + image.removeprefix(OWN)
+    made = f"; --image {other} runs the one built with stand-ins" if here.image(other) else ""
+    return f"run `./inv build --target {target}`{made}"
 
-    Several keys stay arguments: vLLM takes them in no other way.
+
+def _check(request: RunRequest, how: How) -> None:
+    """Raise InputError for options that do not go together."""
+    if how.form not in WRITERS:
+        raise InputError(f"--format {how.form}: unknown format", hint=nearest(how.form, WRITERS))
+    if how.detach and how.prints:
+        raise InputError("--detach: nothing is started by --print or another --format", hint="leave one of them out")
+    if how.json and not (how.detach or how.prints):
+        raise InputError("--json: standard output is the container's", hint="add --detach or --print")
+    if how.form == "k8s" and request.address:
+        raise InputError(
+            f"--port {access.bracketed(request.address)}:{request.port}: a pod has no address of this machine",
+            hint=f"--port {request.port}; the Service listens inside the cluster",
+        )
+
+
+# --- the API key ----------------------------------------------------------------------------------------------------
+
+
+def _without_literal_key(
+    variant: Variant, request: RunRequest, how: How, here: Here
+) -> tuple[Container, Sequence[str]]:
+    """Return the container without the key of --api-key, and the keys. Raises InputError.
+
+    Docker and compose pass the key on by name, Kubernetes takes it from a secret. Several keys stay arguments of a
+    container that is started: vLLM takes them in no other way.
     """
-    words = [word for argument in wanted.arguments for word in _split(argument)]
-    if words.count(FLAG) != 1:
-        return wanted
-    start = words.index(FLAG)
-    values = list(itertools.takewhile(lambda word: not word.startswith("-"), words[start + 1 :]))
-    if len(values) != 1:
-        return wanted
-    os.environ[API_KEY] = values[0]
-    log(f"the key of {FLAG} is passed as {API_KEY}; set that variable, or your shell's history keeps the key")
-    return wanted.model_copy(update={"arguments": (*words[:start], *words[start + 2 :])})
+    arguments, keys = access.without_key(request.arguments)
+    if keys and request.api_key_file:
+        raise InputError("--api-key-file and --api-key: both give the key that clients must send", hint="give one")
+    if len(keys) > 1 and how.prints:
+        raise InputError(f"{access.FLAG}: several keys would be printed", hint="vLLM takes one key from a variable")
+    address = access.EVERY_ADDRESS if how.form == "k8s" else request.address
+    wanted = container(variant, request.model_copy(update={"arguments": arguments, "address": address}), here.machine)
+    required = len(keys) == 1 or (wanted.key_required and not keys)
+    return wanted.model_copy(update={"key_required": required}), keys
 
 
-def _split(argument: str) -> tuple[str, ...]:
-    """Return --api-key=KEY, in any spelling, as two words, and any other argument as it is."""
-    name, equals, value = argument.partition("=")
-    if name.replace("_", "-") != FLAG:
-        return (argument,)
-    return (FLAG, value) if equals else (FLAG,)
+def _set_key(wanted: Container, request: RunRequest, keys: Sequence[str]) -> None:
+    """Put the API key into the environment, from which docker passes it on by name. Raises InputError."""
+    if request.api_key_file:
+        os.environ[access.API_KEY] = access.read_key(request.api_key_file)
+    elif len(keys) == 1:
+        os.environ[access.API_KEY] = keys[0]
+        log(
+            f"the key of {access.FLAG} is passed as {access.API_KEY}; set that variable or use --api-key-file, or your"
+            " shell's history keeps the key"
+        )
+    if wanted.key_required:
+        access.require_key(wanted.address, wanted.port)
+
+
+# --- output ---------------------------------------------------------------------------------------------------------
+
+
+def _print(variant: Variant, wanted: Container, how: How) -> None:
+    """Print the command or manifest. Raises HostError for chosen cards that this machine does not have."""
+    if wanted.beyond and how.form != "k8s":
+        raise HostError(*wanted.beyond, hint="choose cards that exist, or leave --devices out for all of them")
+    said = [*_remarks(variant, wanted, how), *(wanted.missing if wanted.native else ())]
+    if how.form == "k8s":
+        said += kubernetes.remarks(wanted)
+    elif wanted.key_required:
+        said.append(f"set {access.API_KEY} where this runs: it does not start without a key for clients")
+    if wanted.image.startswith(STAND_INS):
+        said.append(f"{wanted.image}: contains stand-ins: it is not what its lock pins")
+    if how.json:
+        emit(dumps({how.form: DATA[how.form](wanted), "remarks": said, "image": wanted.image, "name": wanted.name}))
+        return
+    _say(said)
+    emit(WRITERS[how.form](wanted))
+
+
+def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
+    return (*reasons.lines(variant.run, wanted, how.form), *wanted.notes)
+
+
+def _started(identity: str, wanted: Container, *, json: bool) -> None:
+    """Print which container was started, and on standard error what to do with it."""
+    address = f"{access.bracketed(wanted.address)}:{wanted.port}"
+    status = f"http://{access.LOOPBACK}:{wanted.port + 1}/readyz"
+    _say((
+        f"ready when {status} answers 200; log: docker logs --follow {wanted.name}",
+        f"stop and remove it: docker stop {wanted.name} && docker rm {wanted.name}",
+    ))  # fmt: skip
+    result = {"id": identity, "name": wanted.name, "image": wanted.image, "address": address, "ready": status}
+    emit(dumps(result) if json else f"{wanted.name}\n{identity}\n")
 
 
 def _say(lines: Sequence[str]) -> None:

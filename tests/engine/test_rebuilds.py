@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import docker
 import pytest
 
 from drydock.build import build, buildx
-from drydock.build.job import BuildOptions, Job, prepare
+from drydock.build.job import STAND_IN, BuildOptions, Job, prepare
 from drydock.core.errors import EngineError
 from drydock.engine import loading
 from drydock.inputs.store import default_store
@@ -160,3 +161,23 @@ def test_a_foundation_that_the_disk_changed_is_made_anew(rebuilds: Rebuilds, sec
     assert "foundation" in again.said.phases
     assert oci.sound(again.layout)
     assert set(layers(second.layout)) & set(layers(again.layout)) >= set(layers(below))
+
+
+def test_only_an_image_with_a_replaced_context_has_the_label_that_names_it(rebuilds: Rebuilds, first: Rebuilt) -> None:
+    assert first.said.digest
+    folder = rebuilds.folder / "my entrypoints"
+    shutil.copytree(rebuilds.small.root / "entrypoints", folder)
+    job = replace(rebuilds.job, context_overrides={"entrypoints": str(folder)})
+    shutil.rmtree(job.foundation)  # a stand-in's build makes it, for others too
+    replaced = build.build(job, into_engine=False)
+    labels = oci.read_config(Path(replaced.layout))["config"]["Labels"]
+    below = oci.read_config(job.foundation)["config"]
+
+    assert labels[STAND_IN] == "entrypoints"
+    assert replaced.image.startswith(f"drydock-stand-in/{VARIANT}:")
+    assert STAND_IN not in below.get("Labels", {})
+    plain = rebuilds.build("without stand-ins")
+    assert "foundation" not in plain.said.phases
+    assert plain.said.image.startswith(f"drydock/{VARIANT}:")
+    own = oci.read_config(plain.layout)["config"]["Labels"]
+    assert own == {name: value for name, value in labels.items() if name != STAND_IN}

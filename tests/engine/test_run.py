@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
-from collections.abc import Iterator
+import socket
+import tarfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import docker as engine_client
 import pytest
 from docker.models.containers import Container as Running
 
 from drydock.build import build
 from drydock.build.job import Job
+from drydock.core.errors import HostError
 from drydock.engine import daemon
+from drydock.model.running import Run
 from drydock.prove import demo, prove
 from drydock.run import docker
-from drydock.run.container import Container, RunRequest
-from drydock.run.run import Here, require
+from drydock.run.container import Bind, Container, RunRequest
+from drydock.run.engine import Here
+from drydock.run.run import require
+from tests.support.containers import machine, made
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 
@@ -74,3 +83,60 @@ def test_the_check_inside_misses_nothing_that_run_gives(running: Running) -> Non
     _, output = running.exec_run([*ENTRYPOINT, "check", "--json"])
 
     assert [finding for finding in json.loads(output) if finding["id"].startswith("RUN-")] == []
+
+
+# --- docker's errors ------------------------------------------------------------------------------------------------
+
+
+TRUE = {
+    "arguments": ("/usr/bin/true",),
+    "mounts": tuple(Bind(source=path, target=path) for path in ("/usr", "/lib", "/lib64") if Path(path).is_dir()),
+}
+"""A program that ends at once: docker publishes ports only after it has found the program."""
+
+
+@pytest.fixture(scope="module")
+def empty(engine: object) -> Iterator[str]:
+    """An image without content; its program is one of this machine's (see `TRUE`)."""
+    del engine
+    client, name = engine_client.from_env(), f"drydock-test/empty-{os.getpid()}:1"
+    archive = io.BytesIO()
+    tarfile.open(fileobj=archive, mode="w").close()
+    client.api.import_image_from_data(archive.getvalue(), *name.rsplit(":", 1))
+    yield name
+    client.images.remove(name, force=True)
+
+
+@pytest.mark.parametrize("detached", [True, False])
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"runtime": "drydock-none"}, "container runtime drydock-none: the engine does not have it"),
+        ({"devices": ("/dev/drydock-none",)}, "a device is missing on this machine"),
+        ({}, "port {port}: already in use on this machine"),
+        ({"address": "192.0.2.7"}, "--port 192.0.2.7:{port}: this machine has no such address"),
+        ({"name": "drydock-taken"}, "container drydock-taken: exists already"),
+    ],
+)
+def test_what_docker_refuses_is_our_error_and_nothing_is_left(
+    change: Mapping[str, Any], problem: str, detached: bool, empty: str, tmp_path: Path
+) -> None:
+    client = engine_client.from_env()
+    taken = client.containers.create(empty, ["x"], name="drydock-taken")
+    name, cache = f"drydock-test-{os.getpid()}", f"drydock-test-errors-{os.getpid()}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        request = {"image": empty, "name": name, "port": port, "cache": cache}
+        wanted = made(Run(), machine(tmp_path), **request).model_copy(update={**TRUE, **change})
+        argv = docker.docker_argv(wanted, lifetime=("--detach",) if detached else ("--rm",))
+        try:
+            with pytest.raises(HostError) as raised:
+                Here().detach(argv, wanted) if detached else Here().attach(argv, wanted)
+            left = [container.name for container in client.containers.list(all=True)]
+        finally:
+            taken.remove(force=True)
+            client.volumes.get(cache).remove() if client.volumes.list(filters={"name": cache}) else None
+
+    assert raised.value.problems[0].startswith(problem.format(port=port))
+    assert raised.value.hint
+    assert wanted.name not in left or wanted.name == "drydock-taken"

@@ -22,6 +22,7 @@ from drydock.model.record import Record
 from drydock.run.container import RunRequest, container
 from drydock.run.docker import docker_argv
 from drydock.run.machine import Machine
+from drydock.run.reasons import words as record_words
 from entrypoints.core.cascade import COMMAND_LINE, ENVIRONMENT
 from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.plan.plan import command
@@ -292,7 +293,9 @@ def compare_start(row: Start) -> list[Line]:
     ours = container(variant, RunRequest(model="org/model"), Machine(NOWHERE))
     words = words_of(row.command)
     theirs = sorted(options(words[words.index("run") + 1 :]))
-    texts = {"": ours.notes} | {item["setting"]: (item["because"],) for item in _profile(row.target)["settings"]}
+    reasons = (f"{option}: {because}" for option, because, _ in record_words(variant.run))
+    texts = {item["setting"]: (item["because"],) for item in _profile(row.target)["settings"]}
+    texts[""] = (*reasons, *ours.notes)
     there = options(docker_argv(ours)[2:])
     return [*(_option_line(row, option, there, texts) for option in theirs), *_unused(row, theirs)]
 

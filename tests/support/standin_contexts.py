@@ -28,7 +28,8 @@ from drydock.lock.pin import split
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import Build, Supplied, Variant
 
-REPOSITORY = "drydock-stand-in"
+REPOSITORY = "drydock-test"
+"""Not that of images which `build` makes with stand-ins: it removes their older tags."""
 PLATFORM = "linux/amd64"
 SERVED = "STUB_VLLM"
 """Environment variable that lets the stub run; without it, it lacks a device, as many a vLLM does while building."""

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.build import build
 from drydock.build.job import BuildOptions, choose_platform, entrypoint_files, prepare
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
@@ -51,6 +52,18 @@ def test_a_changed_copy_of_a_job_has_its_own_checksum_and_layout(tmp_path: Path)
 
     assert changed.inputs_sha256 != checksum
     assert (changed.layout.parent, changed.layout.name) == (layout.parent, changed.inputs_sha256)
+
+
+def test_an_image_with_a_replaced_context_has_another_name_and_a_label(tmp_path: Path) -> None:
+    job = prepare("cpu", root=ROOT)
+    replaced = replace(job, context_overrides={"wheels": str(tmp_path), "base": "docker-image://my/base"})
+    digest = f"sha256:{'ab' * 32}"
+
+    assert job.image(digest) == "drydock/cpu-vllm0.32:abababababab"
+    assert replaced.image(digest) == "drydock-stand-in/cpu-vllm0.32:abababababab"
+    for each, labels in ((job, None), (replaced, {"io.drydock.stand-in": "base,wheels"})):
+        (target,) = build.bake_file(each, {"base": "b"}, tmp_path)["target"].values()
+        assert target.get("labels") == labels
 
 
 def test_a_foundation_depends_on_what_it_is_made_of_and_not_on_the_entrypoint(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from drydock.engine import daemon
 from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint, run
 from drydock.run.container import RunRequest
+from drydock.run.engine import LocalImage
 from entrypoints.checks.grants import examine
 from entrypoints.core.records import Facts, to_json
 from tests.support.containers import machine
@@ -251,8 +252,9 @@ def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(daemon, "ensure", lambda: None)
     monkeypatch.setattr(job, "prepare", lambda target: target)
     monkeypatch.setattr(build, "build", built.append)
-    monkeypatch.setattr(run.Here, "digest", lambda *_: f"sha256:{'ab' * 32}" if built else "")
-    monkeypatch.setattr(run.Here, "become", lambda _, argv: built.extend(argv[:2]))
+    found = LocalImage(f"sha256:{'ab' * 32}")
+    monkeypatch.setattr(run.Here, "image", lambda *_: found if built else None)
+    monkeypatch.setattr(run.Here, "attach", lambda _, argv, _wanted: built.extend(argv[:2]) or 0)
     here = run.Building()
     here.machine = machine(tmp_path)
 

@@ -43,7 +43,8 @@ def test_a_mount_survives_dockers_csv_parser(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("record", RECORDS.values(), ids=list(RECORDS))
 def test_the_printed_command_is_the_one_that_is_run(tmp_path: Path, record: Run) -> None:
-    container = made(record, machine(tmp_path, ["/etc/group"]), devices="0,1", arguments=("--json", '{"a": "$b c"}'))
+    devices = "" if record == Run() else "0,1"
+    container = made(record, machine(tmp_path, ["/etc/group"]), devices=devices, arguments=("--json", '{"a": "$b c"}'))
 
     assert shlex.split(docker.docker_text(container).replace("\\\n", " ")) == docker.docker_argv(container)
 
@@ -69,7 +70,7 @@ def test_docker_gets_devices_groups_files_and_limits(tmp_path: Path) -> None:
     assert found["--group-add"] == ["1000"]
     assert found["--ulimit"] == ["memlock=-1:-1"]
     assert found["--shm-size"] == ["16g"]
-    assert found["--publish"] == ["9000:8000", "127.0.0.1:9001:8001"]
+    assert found["--publish"] == ["127.0.0.1:9000:8000", "127.0.0.1:9001:8001"]
     assert found["--env"] == ["HCCL_OP=1", "VLLM_API_KEY"]  # a folder needs no token of the hub
     driver = "/usr/local/Ascend/driver"
     assert f"type=bind,source={driver},target={driver},readonly" in found["--mount"]
@@ -124,7 +125,32 @@ def test_a_cache_with_a_slash_is_a_folder(tmp_path: Path) -> None:
     assert "volumes" not in yaml.safe_load(docker.compose_text(container))
 
 
+def test_a_command_for_elsewhere_stops_without_the_key_that_it_requires(tmp_path: Path) -> None:
+    text = docker.shell_text(made(Run(), machine(tmp_path), address="0.0.0.0", port=9000))
+    script = text.partition("docker run")[0] + "echo started"
+    codes = {}
+    for key in ("", "k"):
+        done = subprocess.run(["sh", "-c", script], env={"VLLM_API_KEY": key}, capture_output=True, check=False)
+        codes[key] = (done.returncode == 0, done.stdout)
+
+    assert "--publish 0.0.0.0:9000:8000" in text
+    assert codes == {"": (False, b""), "k": (True, b"started\n")}
+    local = made(Run(), machine(tmp_path))
+    assert docker.shell_text(local) == docker.docker_text(local)
+    opened = made(Run(), machine(tmp_path), address="::", no_api_key=True)
+    assert "--publish '[::]:8000:8000'" in docker.shell_text(opened)
+    assert "VLLM_API_KEY:?" not in docker.shell_text(opened)
+
+
 # --- compose --------------------------------------------------------------------------------------------------------
+
+
+def test_compose_requires_the_key_that_other_machines_must_send(tmp_path: Path) -> None:
+    found = service(made(Run(), machine(tmp_path), address="10.0.0.1"))
+
+    assert found["ports"] == ["10.0.0.1:8000:8000", "127.0.0.1:8001:8001"]
+    assert found["environment"]["VLLM_API_KEY"] == "${VLLM_API_KEY:?set the key that clients must send}"
+    assert service(made(Run(), machine(tmp_path)))["environment"]["VLLM_API_KEY"] is None
 
 
 def test_compose_and_docker_get_the_same_options(tmp_path: Path) -> None:

@@ -101,6 +101,17 @@ def test_the_device_plugin_sets_the_variable_that_selects_devices(tmp_path: Path
     assert names == {"HF_TOKEN"}
 
 
+def test_the_key_comes_from_a_secret_without_which_the_pod_does_not_start(tmp_path: Path) -> None:
+    env = {item["name"]: item["valueFrom"] for item in pod(Run(), tmp_path, address="0.0.0.0")[1]["env"]}
+    reference = {"name": "vllm-api-key", "key": "VLLM_API_KEY", "optional": False}
+
+    assert env["VLLM_API_KEY"] == {"secretKeyRef": reference}
+    said = "\n".join(kubernetes.remarks(made(Run(), machine(tmp_path), address="0.0.0.0")))
+    assert "kubectl create secret generic vllm-api-key --from-env-file=FILE" in said
+    opened = pod(Run(), tmp_path, address="0.0.0.0", no_api_key=True)[1]
+    assert [item["name"] for item in opened["env"]] == ["HF_TOKEN"]
+
+
 def test_shared_memory_is_a_volume_in_memory(tmp_path: Path) -> None:
     spec, container = pod(NODES, tmp_path)
 

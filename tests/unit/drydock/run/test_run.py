@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Sequence
@@ -13,8 +14,10 @@ import yaml
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
 from drydock.run import run
-from drydock.run.container import RunRequest
+from drydock.run.container import Container, RunRequest
 from drydock.run.docker import docker_argv
+from drydock.run.engine import Here, LocalImage
+from drydock.run.run import How
 from tests.support.containers import NODES, machine, made
 
 MODEL = RunRequest(model="org/model")
@@ -22,19 +25,39 @@ DIGEST = f"sha256:{'ab' * 32}"
 PINNED = f"registry.example/vllm@{DIGEST}"
 
 
-class FakeHere(run.Here):
+CPU = "drydock/cpu-vllm0.32:latest"
+PRINT = How(only_print=True)
+ID = "f" * 64
+
+
+class FakeHere(Here):
     """A fake machine and engine; docker's command is only stored."""
 
-    def __init__(self, folder: Path, images: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, images: Sequence[str] = (), stand_in: str = "") -> None:
         self.machine = machine(folder)
-        self.images = images
+        self.images = [*images]
+        self.stand_in = stand_in
         self.became: list[str] = []
 
-    def digest(self, image: str) -> str:
-        return DIGEST if image in self.images else ""
+    def image(self, name: str) -> LocalImage | None:
+        return LocalImage(DIGEST, self.stand_in) if name in self.images else None
 
-    def become(self, argv: Sequence[str]) -> None:
+    def pull(self, wanted: Container) -> None:
+        self.images.append(wanted.image)
+
+    def attach(self, argv: Sequence[str], wanted: Container) -> int:  # noqa: ARG002 - as in Here
         self.became = [*argv]
+        return 7
+
+    def detach(self, argv: Sequence[str], wanted: Container) -> str:
+        self.attach(argv, wanted)
+        return ID
+
+
+@pytest.fixture(autouse=True)
+def no_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test sees the key of the shell or of another test."""
+    monkeypatch.setenv("VLLM_API_KEY", "")
 
 
 def test_printing_needs_no_image_and_writes_only_data_to_standard_output(
@@ -42,7 +65,7 @@ def test_printing_needs_no_image_and_writes_only_data_to_standard_output(
 ) -> None:
     here = FakeHere(tmp_path)
 
-    run.run("cpu", MODEL, only_print=True, here=here)
+    run.run("cpu", MODEL, PRINT, here=here)
 
     out, err = capsys.readouterr()
     assert shlex.split(out.replace("\\\n", " "))[:2] == ["docker", "run"]
@@ -53,7 +76,7 @@ def test_printing_needs_no_image_and_writes_only_data_to_standard_output(
 def test_a_machine_with_the_accelerator_lists_what_it_lacks_and_another_does_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.run("cpu", RunRequest(model="/data/not/here"), only_print=True, here=FakeHere(tmp_path))
+    run.run("cpu", RunRequest(model="/data/not/here"), PRINT, here=FakeHere(tmp_path))
 
     assert "no folder /data/not/here" in capsys.readouterr().err
     assert not made(NODES, machine(tmp_path)).native
@@ -62,9 +85,9 @@ def test_a_machine_with_the_accelerator_lists_what_it_lacks_and_another_does_not
 def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     here = FakeHere(tmp_path)
 
-    run.run("cpu", MODEL, form="compose", here=here)
+    run.run("cpu", MODEL, How("compose"), here=here)
     assert set(yaml.safe_load(capsys.readouterr().out)) == {"services", "volumes"}
-    run.run("cpu", MODEL, form="k8s", here=here)
+    run.run("cpu", MODEL, How("k8s"), here=here)
     out, err = capsys.readouterr()
     assert [document["kind"] for document in yaml.safe_load_all(out)][1] == "Deployment"
     assert "exists on this machine only: push it" in err
@@ -72,12 +95,13 @@ def test_compose_and_kubernetes_are_printed_only(tmp_path: Path, capsys: pytest.
 
 
 def test_the_logged_command_is_the_one_that_is_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    here = FakeHere(tmp_path, [CPU])
 
-    run.run("cpu", MODEL, here=here)
+    code = run.run("cpu", MODEL, here=here)
 
     out, err = capsys.readouterr()
     assert out == ""
+    assert code == 7
     assert here.became[:3] == ["docker", "run", "--rm"]
     assert shlex.split(err[err.index("docker run") :].replace("\\\n", " ")) == here.became
     assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
@@ -89,9 +113,9 @@ def test_the_digest_is_set_for_a_pinned_reference_and_not_for_a_tag(
 ) -> None:
     here = FakeHere(tmp_path, ["registry.example/vllm:1"])
 
-    run.run("cpu", MODEL.model_copy(update={"image": PINNED}), form=form, only_print=True, here=here)
+    run.run("cpu", MODEL.model_copy(update={"image": PINNED}), How(form, only_print=True), here=here)
     assert capsys.readouterr().out.count(DIGEST) == 2  # the reference and the variable
-    run.run("cpu", MODEL.model_copy(update={"image": "registry.example/vllm:1"}), form=form, only_print=True, here=here)
+    run.run("cpu", MODEL.model_copy(update={"image": "registry.example/vllm:1"}), How(form, only_print=True), here=here)
     assert "DRYDOCK_IMAGE_DIGEST" not in capsys.readouterr().out
 
 
@@ -105,7 +129,7 @@ def test_an_api_key_is_passed_by_name_and_not_printed(
     words: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("VLLM_API_KEY", "weaker")
-    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    here = FakeHere(tmp_path, [CPU])
     run.run("cpu", RunRequest(model="org/model", arguments=(*words, "--port", "9")), here=here)
     assert "s3cret" not in "".join((*capsys.readouterr(), *here.became))
     assert here.became[-2:] == ["--port", "9"]
@@ -114,7 +138,7 @@ def test_an_api_key_is_passed_by_name_and_not_printed(
 
 
 def test_several_api_keys_are_passed_but_not_printed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    here = FakeHere(tmp_path, ["drydock/cpu-vllm0.32:latest"])
+    here = FakeHere(tmp_path, [CPU])
     run.run("cpu", RunRequest(model="org/model", arguments=("--api-key", "s3cret", "s4cret")), here=here)
     assert "cret" not in "".join(capsys.readouterr()).replace("secret", "")
     assert here.became[-3:] == ["--api-key", "s3cret", "s4cret"]
@@ -131,7 +155,8 @@ def test_docker_pulls_an_image_of_a_registry(tmp_path: Path) -> None:
 
     run.run("cpu", RunRequest(model="org/model", image="registry.example/vllm:1"), here=here)
 
-    assert "registry.example/vllm:1" in here.became
+    assert "registry.example/vllm:1" in here.images
+    assert f"DRYDOCK_IMAGE_DIGEST={DIGEST}" in here.became
 
 
 def test_everything_that_this_machine_lacks_is_listed_at_once(tmp_path: Path) -> None:
@@ -146,7 +171,168 @@ def test_everything_that_this_machine_lacks_is_listed_at_once(tmp_path: Path) ->
 
 def test_an_unknown_format_or_target_has_the_nearest_as_hint(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--format compos") as raised:
-        run.run("cpu", MODEL, form="compos", here=FakeHere(tmp_path))
+        run.run("cpu", MODEL, How("compos"), here=FakeHere(tmp_path))
     assert raised.value.hint == "did you mean 'compose'?"
     with pytest.raises(TargetError):
         run.run("gaudi9", MODEL, here=FakeHere(tmp_path), root=ROOT)
+
+
+# --- who can connect ------------------------------------------------------------------------------------------------
+
+
+def published(here: FakeHere) -> str:
+    return here.became[here.became.index("--publish") + 1]
+
+
+def test_only_this_machine_can_connect_unless_the_user_asks_for_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = FakeHere(tmp_path, [CPU])
+
+    run.run("cpu", MODEL, here=here)
+    assert published(here) == "127.0.0.1:8000:8000"
+    assert (
+        "--publish 127.0.0.1:8000: only this machine can connect; --port 0.0.0.0:8000 lets" in capsys.readouterr().err
+    )
+    monkeypatch.setenv("VLLM_API_KEY", "k")
+    run.run("cpu", MODEL.model_copy(update={"address": "10.0.0.1"}), here=here)
+    assert published(here) == "10.0.0.1:8000:8000"
+    assert "other machines can connect" in capsys.readouterr().err
+
+
+def test_other_machines_need_a_key_or_the_users_word(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here, everywhere = FakeHere(tmp_path, [CPU]), MODEL.model_copy(update={"address": "0.0.0.0"})
+    file = tmp_path / "key"
+    file.write_text("s3cret\n")
+
+    with pytest.raises(InputError, match="other machines can reach this address, and no API key is set") as raised:
+        run.run("cpu", everywhere, here=here)
+    assert all(way in raised.value.hint for way in ("VLLM_API_KEY", "--api-key-file", "--no-api-key", "--port 8000"))
+    assert here.became == []
+    run.run("cpu", everywhere.model_copy(update={"no_api_key": True}), here=here)
+    assert published(here) == "0.0.0.0:8000:8000"
+    run.run("cpu", everywhere.model_copy(update={"api_key_file": str(file)}), here=here)
+    assert os.environ["VLLM_API_KEY"] == "s3cret"
+    assert "s3cret" not in "".join((*here.became, *capsys.readouterr()))
+
+
+@pytest.mark.parametrize("form", run.WRITERS)
+def test_no_printed_form_has_the_key(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    request = MODEL.model_copy(update={"arguments": ("--api-key", "s3cret", "--dtype", "half")})
+
+    run.run("cpu", request, How(form, only_print=True), here=FakeHere(tmp_path))
+    out, err = capsys.readouterr()
+    assert "s3cret" not in out + err
+    assert "--api-key" not in out.replace("vllm-api-key", "")
+    assert "VLLM_API_KEY" in out
+    assert "half" in out
+    assert "VLLM_API_KEY" in err  # what to do
+    several = MODEL.model_copy(update={"arguments": ("--api-key", "s3cret", "s4cret")})
+    with pytest.raises(InputError, match="several keys would be printed"):
+        run.run("cpu", several, How(form, only_print=True), here=FakeHere(tmp_path))
+
+
+def test_a_pod_has_no_address_of_this_machine_and_always_a_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = FakeHere(tmp_path)
+
+    run.run("cpu", MODEL, How("k8s"), here=here)
+    assert "name: vllm-api-key" in capsys.readouterr().out
+    with pytest.raises(InputError, match="a pod has no address of this machine"):
+        run.run("cpu", MODEL.model_copy(update={"address": "127.0.0.1"}), How("k8s"), here=here)
+
+
+def test_a_server_on_the_hosts_network_listens_on_loopback_and_in_a_pod_on_every_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.run("cloudmatrix384", MODEL, PRINT, here=FakeHere(tmp_path))
+    out, err = capsys.readouterr()
+    assert "--network host" in out
+    assert "--host 127.0.0.1" in out
+    assert "--host 127.0.0.1: only this machine can connect" in err
+    run.run("cloudmatrix384", MODEL, How("k8s"), here=FakeHere(tmp_path))
+    (args,) = (
+        document["spec"]["template"]["spec"]["containers"][0]["args"]
+        for document in yaml.safe_load_all(capsys.readouterr().out)
+        if document["kind"] == "Deployment"
+    )
+    assert args[3:5] == ["--host", "0.0.0.0"]
+
+
+# --- output ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_detached_container_is_started_at_once_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    here = FakeHere(tmp_path, [CPU])
+
+    assert run.run("cpu", MODEL, How(detach=True), here=here) == 0
+    out, err = capsys.readouterr()
+    assert out == f"cpu-vllm0-32\n{ID}\n"
+    assert here.became[:3] == ["docker", "run", "--detach"]
+    assert shlex.split(err[err.index("docker run") : err.index("ready when")].replace("\\\n", " ")) == here.became
+    assert "docker logs --follow cpu-vllm0-32" in err
+    run.run("cpu", MODEL, How(detach=True, json=True), here=here)
+    assert json.loads(capsys.readouterr().out) == {
+        "id": ID,
+        "name": "cpu-vllm0-32",
+        "image": CPU,
+        "address": "127.0.0.1:8000",
+        "ready": "http://127.0.0.1:8001/readyz",
+    }
+
+
+@pytest.mark.parametrize("form", run.WRITERS)
+def test_what_is_printed_is_also_there_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str], form: str) -> None:
+    run.run("cpu", MODEL, How(form, only_print=True), here=FakeHere(tmp_path))
+    text, said = capsys.readouterr()
+    run.run("cpu", MODEL, How(form, only_print=True, json=True), here=FakeHere(tmp_path))
+    out, err = capsys.readouterr()
+    data = json.loads(out)
+
+    assert err == ""
+    assert data["remarks"] == said.splitlines()
+    written = {
+        "docker": lambda: shlex.split(text.replace("\\\n", " ")),
+        "compose": lambda: yaml.safe_load(text),
+        "k8s": lambda: [*yaml.safe_load_all(text)],
+    }
+    assert data[form] == written[form]()
+
+
+def test_options_that_do_not_go_together_are_refused(tmp_path: Path) -> None:
+    for how in (How(detach=True, only_print=True), How("compose", detach=True), How(json=True)):
+        with pytest.raises(InputError):
+            run.run("cpu", MODEL, how, here=FakeHere(tmp_path, [CPU]))
+    both = MODEL.model_copy(update={"api_key_file": "f", "arguments": ("--api-key=k",)})
+    with pytest.raises(InputError, match="both give the key"):
+        run.run("cpu", both, here=FakeHere(tmp_path, [CPU]))
+
+
+def test_cards_that_this_machine_does_not_have_are_refused_in_print_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = FakeHere(tmp_path)
+    here.machine = machine(tmp_path, ["/dev/nvidia0", "/dev/nvidia1", "/dev/nvidiactl", "/dev/nvidia-uvm"])
+    beyond = MODEL.model_copy(update={"devices": "1,2"})
+
+    with pytest.raises(HostError, match=r"no device 2 among /dev/nvidia\[0-9\]\*"):
+        run.run("cuda", beyond, PRINT, here=here)
+    run.run("cuda", beyond.model_copy(update={"devices": "1"}), PRINT, here=here)
+    assert "--gpus device=1" in capsys.readouterr().out
+
+
+# --- stand-ins ------------------------------------------------------------------------------------------------------
+
+
+def test_an_image_with_stand_ins_is_announced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    name = "drydock-stand-in/cpu-vllm0.32:latest"
+    request = MODEL.model_copy(update={"image": name})
+
+    run.run("cpu", request, here=FakeHere(tmp_path, [name], "base,wheels"))
+    assert f"{name}: contains stand-ins for base,wheels: it is not what its lock pins" in capsys.readouterr().err
+    run.run("cpu", request, PRINT, here=FakeHere(tmp_path))
+    assert f"{name}: contains stand-ins" in capsys.readouterr().err
+    with pytest.raises(HostError) as raised:
+        run.run("cpu", MODEL, here=FakeHere(tmp_path, [name]))
+    assert raised.value.hint == f"run `./inv build --target cpu`; --image {name} runs the one built with stand-ins"

@@ -1,0 +1,114 @@
+"""Who can reach a server, and the key they need: the published address, and where the API key comes from.
+
+By default only this machine's own programs can connect. On any other address, clients must send a key.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import itertools
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.core.errors import InputError
+
+LOOPBACK, EVERY_ADDRESS = "127.0.0.1", "0.0.0.0"  # noqa: S104 - a default of Kubernetes only, and a hint
+LAST_PORT = 65535
+API_KEY = "VLLM_API_KEY"
+"""The key that clients must send. As an argument (--api-key), every user of the machine could read it."""
+FLAG, FILE_FLAG, HOST_FLAG = "--api-key", "--api-key-file", "--host"
+KEY_AT_MOST = 4096
+"""Characters of a key file, as in the entrypoint."""
+
+
+class Listening(NamedTuple):
+    """Where a server's port is published."""
+
+    address: str
+    """Empty if none was given."""
+    port: int
+
+
+def parse_port(text: str) -> Listening:
+    """Parse PORT or IP:PORT as docker does; the next port must be valid too, for the status port. Raises InputError."""
+    address, _, port = text.rpartition(":")
+    if not re.fullmatch(r"\d{1,5}", port, re.ASCII) or not 0 < int(port) < LAST_PORT:
+        raise InputError(f"--port {text}: expected a number from 1 to {LAST_PORT - 1}; the status port is the next one")
+    if ":" not in text:
+        return Listening("", int(port))
+    bare = address[1:-1] if address.startswith("[") and address.endswith("]") else address
+    try:
+        found = ipaddress.ip_address(bare)
+    except ValueError:
+        raise InputError(f"--port {text}: {address!r} is no IP address", hint="such as 127.0.0.1:8000") from None
+    if (found.version == 6) != address.startswith("["):  # noqa: PLR2004 - of IP
+        raise InputError(f"--port {text}: expected IPv6 addresses, and only these, in brackets: [::1]:8000")
+    return Listening(str(found), int(port))
+
+
+def exposed(address: str) -> bool:
+    """Return whether other machines can reach an address. A host name counts as reachable, except localhost."""
+    try:
+        return not ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address != "localhost"
+
+
+def bracketed(address: str) -> str:
+    """Return an address as it stands before a colon and a port."""
+    return f"[{address}]" if ":" in address else address
+
+
+def value_of(arguments: Sequence[str], flag: str) -> str:
+    """Return the last value of one of vLLM's flags, in any spelling; empty if it is absent."""
+    spaced = [word for argument in arguments for word in _split(argument, flag)]
+    places = [place for place, word in enumerate(spaced[:-1]) if word == flag]
+    return spaced[places[-1] + 1] if places else ""
+
+
+def without_key(arguments: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the arguments without the key of --api-key, and the key.
+
+    vLLM takes several keys as arguments only. These stay, and are all returned.
+    """
+    spaced = [word for argument in arguments for word in _split(argument, FLAG)]
+    places, keys = [place for place, word in enumerate(spaced) if word == FLAG], list[str]()
+    for place in places:
+        keys += itertools.takewhile(lambda word: not word.startswith("-"), spaced[place + 1 :])
+    if len(keys) != 1 or len(places) != 1:
+        return tuple(arguments), tuple(keys)
+    return (*spaced[: places[0]], *spaced[places[0] + 2 :]), tuple(keys)
+
+
+def read_key(path: str) -> str:
+    """Return the only key in a file. Raises InputError."""
+    try:
+        with Path(path).open(encoding="utf-8") as file:
+            keys = file.read(KEY_AT_MOST).split()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise InputError(f"--api-key-file {path}: {reason}", hint="write the key into a file of your own") from error
+    if len(keys) != 1:
+        raise InputError(f"--api-key-file {path}: found {len(keys)} keys, expected one")
+    return keys[0]
+
+
+def require_key(address: str, port: int) -> None:
+    """Raise InputError unless the environment has the key that clients of this address must send."""
+    if not os.environ.get(API_KEY):
+        raise InputError(
+            f"--port {bracketed(address)}:{port}: other machines can reach this address, and no API key is set",
+            hint=f"set {API_KEY} or pass --api-key-file FILE; --port {port} is for this machine only; --no-api-key lets"
+            " everyone in",
+        )
+
+
+def _split(argument: str, flag: str) -> tuple[str, ...]:
+    """Return --api-key=KEY, in any spelling, as two words, and any other argument as it is."""
+    name, equals, value = argument.partition("=")
+    if name.replace("_", "-") != flag:
+        return (argument,)
+    return (flag, value) if equals else (flag,)

@@ -1,0 +1,195 @@
+"""Starts a container with docker, and explains docker's errors. IO, but for `explain`."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import docker
+import docker.errors
+
+from drydock.build.job import STAND_IN
+from drydock.core.errors import DrydockError, EngineError, HostError
+from drydock.run.container import Container
+from drydock.run.machine import Machine
+
+COMPLAINT = b"docker: "
+"""How docker's own errors begin. The container's error output comes through the same pipe."""
+NOT_STARTED = (125, 126, 127)
+"""Exit codes of `docker run` for what it could not start (docker run reference, exit status)."""
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+STDERR = 2
+
+
+class LocalImage(NamedTuple):
+    """An image in the engine."""
+
+    digest: str
+    """In Docker's older image store, images that came from no registry have none: then the id."""
+    stand_in: str = ""
+    """The names of the build contexts that were replaced; empty if the image is what its lock pins."""
+
+
+class Here:
+    """Access to this machine: its files, the engine's images, and running docker. Tests replace it."""
+
+    machine = Machine()
+
+    def image(self, name: str) -> LocalImage | None:
+        """Return an image of the engine; None if it has no such image. Raises EngineError."""
+        try:
+            found = docker.from_env().images.get(name)
+        except docker.errors.ImageNotFound:
+            return None
+        except docker.errors.DockerException as error:
+            raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
+        digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
+        return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
+
+    def pull(self, wanted: Container) -> None:
+        """Pull an image; docker shows its progress on standard error. Raises EngineError or HostError."""
+        done = _docker(["docker", "pull", wanted.image], stdout=STDERR)
+        if done.returncode:
+            raise explain(done.stderr, wanted)
+
+    def attach(self, argv: Sequence[str], wanted: Container) -> int:
+        """Run docker in the foreground and return its exit code; it gets this process's signals.
+
+        Raises HostError or EngineError if docker could not start the container.
+        """
+        try:
+            # A process group of its own: else a terminal's Ctrl-C would reach docker twice.
+            child = subprocess.Popen(argv, stderr=subprocess.PIPE, process_group=0)
+        except FileNotFoundError as error:
+            raise _no_docker(argv) from error
+        before = {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}
+        try:
+            complaint = pass_on(cast("IO[bytes]", child.stderr), _to_stderr)
+            code = child.wait()
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        if complaint and code in NOT_STARTED:
+            raise explain(complaint.decode(errors="replace"), wanted)
+        _to_stderr(complaint)
+        return code if code >= 0 else 128 - code
+
+    def detach(self, argv: Sequence[str], wanted: Container) -> str:
+        """Start a container in the background and return its id. Raises HostError or EngineError; leaves none then."""
+        with tempfile.TemporaryDirectory(prefix="drydock-run-") as folder:
+            file = Path(folder, "id")
+            done = _docker([*argv[:2], "--cidfile", str(file), *argv[2:]])
+            made = file.read_text() if file.is_file() else ""
+        if done.returncode:
+            if made:  # docker keeps a container that it could not start
+                _docker(["docker", "rm", "--force", made])
+            raise explain(done.stderr, wanted)
+        return made
+
+
+def pass_on(stream: IO[bytes], write: Callable[[bytes], object]) -> bytes:
+    """Write a stream's bytes at once, up to docker's own error; return this error."""
+    held, begins_line = b"", True
+    while chunk := os.read(stream.fileno(), 65536):
+        if held:
+            held += chunk
+            continue
+        place = ((b"\n" if begins_line else b" ") + chunk).find(b"\n" + COMPLAINT)
+        shown, held = (chunk, b"") if place < 0 else (chunk[:place], chunk[place:])
+        write(shown)
+        begins_line = chunk.endswith(b"\n")
+    return held
+
+
+def explain(said: str, wanted: Container) -> DrydockError:
+    """Return docker's error as one of ours, with a hint. Pure."""
+    text = _first_line(said)
+    for pattern, error, problem, hint in _KNOWN:
+        if found := re.search(pattern, text):
+            values = {**wanted.model_dump(), **found.groupdict(), "text": text}
+            return error(problem.format(**values), hint=hint.format(**values))
+    return EngineError(f"docker: {text}", hint="`docker info` shows whether the engine works")
+
+
+_KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
+    (
+        r"(?i)(unknown or invalid runtime name|unknown runtime specified)",
+        HostError,
+        "container runtime {runtime}: the engine does not have it",
+        "install the vendor's container toolkit and restart the engine; `docker info` lists its runtimes",
+    ),
+    (
+        r"could not select device driver",
+        HostError,
+        "--gpus {gpus}: the engine has no driver for GPUs",
+        "install NVIDIA's container toolkit, run `nvidia-ctk runtime configure --runtime=docker`, restart the engine",
+    ),
+    (
+        r"[\d\]]:(?P<port>\d+)[: ].*(address already in use|port is already allocated)",
+        HostError,
+        "port {port}: already in use on this machine",
+        "`ss -ltnp` shows by what; choose another with --port. The status port is the next one",
+    ),
+    (
+        r"cannot assign requested address",
+        HostError,
+        "--port {address}:{port}: this machine has no such address",
+        "`ip address` lists its addresses",
+    ),
+    (
+        r'(adding custom device "(?P<path>[^"]+)": .*no such file|no such device)',
+        HostError,
+        "a device is missing on this machine: {text}",
+        "load the driver; `./inv run … --print` shows the devices that are passed",
+    ),
+    (
+        r"container name .* is already in use",
+        HostError,
+        "container {name}: exists already",
+        "`docker rm --force {name}` stops and removes it; --name gives this one another name",
+    ),
+    (
+        r"bind source path does not exist: (?P<path>.+)",
+        HostError,
+        "{path}: no such file or folder on this machine",
+        "--print shows what is mounted",
+    ),
+    (r"annot connect to the Docker daemon", EngineError, "no Docker engine answers", "run `./inv engine`"),
+    (
+        r"pull access denied|manifest unknown|failed to resolve reference|no matching manifest|invalid reference",
+        EngineError,
+        "image {image}: cannot be pulled: {text}",
+        "check the reference, the network and `docker login`",
+    ),
+)
+"""What docker says → our error, its text and its hint, with the container's fields."""
+
+
+def _first_line(said: str) -> str:
+    """Return what is wrong without docker's prefixes and its advice to read the help."""
+    kept = [line for line in said.splitlines() if line.strip() and "docker run --help" not in line]
+    whole = " ".join(kept[-1:] if not said.startswith("docker: ") else kept)
+    return whole.removeprefix("docker: ").removeprefix("Error response from daemon: ").strip() or "failed"
+
+
+def _docker(argv: Sequence[str], stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(argv, stdout=stdout, stderr=subprocess.PIPE, text=True, errors="replace", check=False)
+    except FileNotFoundError as error:
+        raise _no_docker(argv) from error
+
+
+def _no_docker(argv: Sequence[str]) -> EngineError:
+    return EngineError(f"{argv[0]}: not found on PATH", hint="run `./inv engine`")
+
+
+def _to_stderr(data: bytes) -> None:
+    sys.stderr.buffer.write(data)
+    sys.stderr.buffer.flush()

@@ -1,0 +1,132 @@
+"""The reason for each option of a container: of a record, for the pages, and of one command or manifest. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from fnmatch import fnmatchcase
+
+from drydock.model.running import Run, Word
+from drydock.run.access import EVERY_ADDRESS, LOOPBACK, bracketed, exposed
+from drydock.run.container import Container, text_of
+
+COMPOSE = {
+    "--runtime": "runtime",
+    "--gpus": "deploy",
+    "--device": "devices",
+    "--env": "environment",
+    "--cap-add": "cap_add",
+    "--security-opt": "security_opt",
+    "--group-add": "group_add",
+    "--mount": "volumes",
+    "--ulimit": "ulimits",
+    "--shm-size": "shm_size",
+    "--ipc": "ipc",
+    "--network": "network_mode",
+    "--user": "user",
+    "--publish": "ports",
+    "--privileged": "privileged",
+    "--host": "command: --host",
+}
+"""Docker's option → the key of a compose file that has its value."""
+KUBERNETES = {
+    "--env": "env",
+    "--cap-add": "capabilities",
+    "--security-opt": "securityContext",
+    "--group-add": "supplementalGroups",
+    "--mount": "hostPath",
+    "--shm-size": "emptyDir for /dev/shm",
+    "--ipc": "hostIPC",
+    "--network": "hostNetwork",
+    "--user": "runAsUser",
+    "--privileged": "privileged",
+    "--host": "args: --host",
+}
+"""Docker's option → the field of a pod. What is not here, a pod does not have."""
+NAMES: Mapping[str, Mapping[str, str]] = {"docker": {}, "compose": COMPOSE, "k8s": KUBERNETES}
+
+
+def words(run: Run) -> Iterable[tuple[str, str, str]]:
+    """Yield the docker options of a record, each with its reason and source."""
+    if run.privileged:
+        yield "--privileged", f"{run.privileged.because} {run.privileged.instead}", run.privileged.source
+    yield from _option("--runtime", run.runtime)
+    yield from _option("--gpus", run.gpus)
+    yield from ((f"--device {node.path}", node.because, node.source) for node in run.devices)
+    yield from _option("--env", run.visible)
+    yield from _option("--cap-add", *run.capabilities)
+    yield from _option("--security-opt", *run.security)
+    yield from _option("--group-add", *run.groups)
+    for mount in run.mounts:
+        yield f"--mount {mount.path}{' (where it is)' if mount.optional else ''}", mount.because, mount.source
+    yield from _option("--ulimit", *run.ulimits)
+    named = {"--shm-size": run.shm, "--ipc": run.ipc, "--network": run.network, "--user": run.user}
+    for option, value in named.items():
+        yield from _option(option, value)
+    for name, setting in run.env.items():
+        yield f"--env {name}={text_of(setting.value)}", setting.because, setting.source
+
+
+def lines(run: Run, container: Container, form: str) -> Iterable[str]:
+    """Yield the reason for each option that this container has, named as in this format."""
+    names = NAMES[form]
+    for option, value, because in (*_of_record(run, container, form), *_of_address(container, form)):
+        if form == "docker" or option in names:
+            yield f"{names.get(option, option)}{f' {value}' if value else ''}: {because}"
+    if form == "k8s" and container.resource:
+        yield f"limits {container.resource}: {container.count}: the device plugin gives the pod its devices"
+
+
+def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str, str, str]]:
+    """Yield option, value and reason of what the record lists and the container has."""
+    if run.privileged:
+        yield "--privileged", "", f"{run.privileged.because} {run.privileged.instead}"
+    yield from _of_devices(run, container)
+    if run.visible and form != "k8s":
+        yield from (("--env", f"{name}={value}", run.visible.because) for name, value in container.visible.items())
+    for word in () if container.privileged else run.capabilities:
+        yield "--cap-add", word.value.upper().removeprefix("CAP_"), word.because
+    yield from (("--security-opt", word.value, word.because) for word in run.security)
+    yield from _of_groups(run, container, form)
+    given = {bind.source for bind in container.mounts}
+    yield from (("--mount", mount.path, mount.because) for mount in run.mounts if mount.path in given)
+    yield from (("--ulimit", word.value, word.because) for word in run.ulimits)
+    sizes = (("--shm-size", container.shm, run.shm), ("--ipc", container.ipc, run.ipc))
+    others = (("--network", container.network, run.network), ("--user", container.user, run.user))
+    yield from ((option, value, word.because) for option, value, word in (*sizes, *others) if value and word)
+    yield from (("--env", f"{name}={text_of(item.value)}", item.because) for name, item in run.env.items())
+
+
+def _of_devices(run: Run, container: Container) -> Iterable[tuple[str, str, str]]:
+    if run.runtime:
+        yield "--runtime", container.runtime, run.runtime.because
+    if run.gpus:
+        yield "--gpus", container.gpus, run.gpus.because
+    for node in run.devices:
+        if files := [path for path in container.devices if fnmatchcase(path, node.path)]:
+            yield "--device", _span(files), node.because
+
+
+def _of_groups(run: Run, container: Container, form: str) -> Iterable[tuple[str, str, str]]:
+    """Yield the groups; a pod gets only those whose number is known."""
+    for word, group in zip(run.groups, container.groups, strict=True):
+        if group.isdigit() or form != "k8s":
+            yield "--group-add", group if group == word.value else f"{group} ({word.value})", word.because
+
+
+def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str]]:
+    """Yield who can connect, and how to change that."""
+    if form == "k8s":
+        return
+    where = f"{bracketed(container.address)}:{container.port}"
+    only = f"only this machine can connect; --port {EVERY_ADDRESS}:{container.port} lets others"
+    because = f"other machines can connect; --port {LOOPBACK}:{container.port} does not let them"
+    because = because if exposed(container.address) else only
+    yield ("--host", container.address, because) if container.network else ("--publish", where, because)
+
+
+def _span(files: Sequence[str]) -> str:
+    return files[0] if len(files) == 1 else f"{files[0]} … {files[-1]}"
+
+
+def _option(option: str, *values: Word | None) -> Iterable[tuple[str, str, str]]:
+    return ((f"{option} {word.value}", word.because, word.source) for word in values if word)

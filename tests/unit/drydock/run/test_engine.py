@@ -1,0 +1,157 @@
+"""Docker's errors as ours, and what passes through while a container runs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import EngineError, HostError
+from drydock.run import engine
+from drydock.run.container import Container
+from tests.support.containers import GPUS, RUNTIME, machine, made
+
+DAEMON = "docker: Error response from daemon: "
+ADVICE = "\n\nRun 'docker run --help' for more information\n"
+
+
+@pytest.fixture
+def wanted(tmp_path: Path) -> Container:
+    return made(GPUS.model_copy(update={"runtime": RUNTIME.runtime}), machine(tmp_path), name="llm", port=7999)
+
+
+@pytest.mark.parametrize(
+    ("said", "problem", "hint"),
+    [
+        ("unknown or invalid runtime name: habana", "container runtime habana: the engine does not have it", "toolkit"),
+        ('could not select device driver "" with capabilities: [[gpu]]', "--gpus all: the engine has no", "nvidia-ctk"),
+        (
+            "on endpoint a (6e): failed to bind host port for 127.0.0.1:7999:1.2.3.4:8000/tcp: address already in use",
+            "port 7999: already in use",
+            "--port",
+        ),
+        ("Bind for 127.0.0.1:8000 failed: port is already allocated", "port 8000: already in use", "ss -ltnp"),
+        (
+            "failed to bind host port for 127.0.0.1:7999:172.17.0.2:8000/tcp: cannot assign requested address",
+            "--port 127.0.0.1:7999: this machine has no such address",
+            "ip address",
+        ),
+        (
+            'error gathering device information while adding custom device "/dev/nope": no such file or directory',
+            "a device is missing on this machine: error gathering device information",
+            "load the driver",
+        ),
+        (
+            'Conflict. The container name "/llm" is already in use by container "b90a". You have to remove it.',
+            "container llm: exists already",
+            "docker rm --force llm",
+        ),
+        ('invalid mount config for type "bind": bind source path does not exist: /n', "/n: no such file", "--print"),
+    ],
+)
+def test_what_this_machine_lacks_is_our_error_with_a_hint(
+    wanted: Container, said: str, problem: str, hint: str
+) -> None:
+    error = engine.explain(f"{DAEMON}{said}{ADVICE}", wanted)
+
+    assert isinstance(error, HostError)
+    assert error.problems[0].startswith(problem)
+    assert hint in error.hint
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        (f'{DAEMON}failed to resolve reference "r/x:1": no such host{ADVICE}', "image drydock/cpu-vllm0.32:latest:"),
+        ("docker: Cannot connect to the Docker daemon at unix:///x.sock", "no Docker engine answers"),
+        (f"{DAEMON}something new{ADVICE}", "docker: something new"),
+        ("", "docker: failed"),
+    ],
+)
+def test_other_errors_of_docker_are_the_engines(wanted: Container, said: str, problem: str) -> None:
+    error = engine.explain(said, wanted)
+
+    assert isinstance(error, EngineError)
+    assert error.problems[0].startswith(problem)
+    assert error.hint
+
+
+def started(script: str) -> list[str]:
+    return [sys.executable, "-c", f"import os, sys, time, signal\n{script}"]
+
+
+def test_output_passes_at_once_and_dockers_own_error_becomes_ours(
+    wanted: Container, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = f"sys.stderr.write('pulling\\n'); sys.stderr.flush(); sys.stderr.write({DAEMON + 'odd'!r}); sys.exit(125)"
+    with pytest.raises(EngineError, match="docker: odd"):
+        engine.Here().attach(started(script), wanted)
+    assert capfd.readouterr().err == "pulling\n"
+
+
+def test_the_containers_own_words_and_code_are_kept(wanted: Container, capfd: pytest.CaptureFixture[str]) -> None:
+    script = "print('out'); sys.stderr.write('50%\\r a docker: b\\ndocker: mine\\nmore'); sys.exit(3)"
+    assert engine.Here().attach(started(script), wanted) == 3
+    assert capfd.readouterr() == ("out\n", "50%\r a docker: b\ndocker: mine\nmore")
+
+
+def test_a_part_of_a_line_is_not_held_back(wanted: Container) -> None:
+    del wanted
+    reading, writing = os.pipe()
+    got: list[bytes] = []
+    with open(reading, "rb") as stream, open(writing, "wb", buffering=0) as sink:  # noqa: PTH123 - descriptors
+        thread = threading.Thread(target=engine.pass_on, args=(stream, got.append))
+        thread.start()
+        sink.write(b"10%\r")
+        deadline = time.monotonic() + 10
+        while not got and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert got == [b"10%\r"]
+        sink.close()
+        thread.join()
+
+
+def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    script = (
+        f"signal.signal(signal.SIGTERM, lambda *_: (open({str(seen)!r}, 'a').write('T'), sys.exit(143)))\n"
+        f"time.sleep(0.5); os.kill(os.getppid(), signal.SIGTERM); time.sleep(30)"
+    )
+    before = signal.getsignal(signal.SIGTERM)
+    assert engine.Here().attach(started(script), wanted) == 143
+    assert seen.read_text() == "T"
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_detached_container_that_cannot_start_is_removed(
+    wanted: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    docker = tmp_path / "docker"
+    docker.write_text(
+        f'#!/bin/sh\necho "$@" >> {tmp_path}/calls\n'
+        'if [ "$1" = run ]; then echo -n abc > "$3"; [ -z "$FAILS" ] && exit 0\n'
+        f'echo "{DAEMON}unknown or invalid runtime name: habana" >&2; exit 125; fi\n'
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+
+    assert engine.Here().detach(["docker", "run", "--detach", "i"], wanted) == "abc"
+    monkeypatch.setenv("FAILS", "1")
+    with pytest.raises(HostError, match="container runtime habana"):
+        engine.Here().detach(["docker", "run", "--detach", "i"], wanted)
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == "rm --force abc"
+
+
+def test_without_docker_the_hint_is_the_task_that_installs_it(
+    wanted: Container, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    for start in (engine.Here().attach, engine.Here().detach):
+        with pytest.raises(EngineError, match="docker: not found on PATH") as raised:
+            start(["docker", "run", "i"], wanted)
+        assert raised.value.hint == "run `./inv engine`"
