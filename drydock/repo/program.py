@@ -32,6 +32,9 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 }  # fmt: skip
 """Heading → tasks, as the overview lists them."""
 
+SHORT = {"-v": "--verbose"}
+"""Short option → the long one. Beside -h these are all: each means the same in every task."""
+
 MANY = {"matrix": "--target"}
 """Task → the option that each of its words is a value of."""
 
@@ -111,9 +114,9 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
     positional = 0
     remaining = iter(words)
     for word in remaining:
-        name = word.partition("=")[0]
+        name = SHORT.get(word, word.partition("=")[0])
         if context and name.startswith("-"):
-            yield word
+            yield name if word in SHORT else word
             if _option(context, name).takes_value and "=" not in word:
                 yield from _value(name, remaining)
         elif context and positional:
