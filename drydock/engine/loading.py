@@ -19,6 +19,7 @@ from typing import Any
 
 import docker
 import docker.errors
+from docker.models.images import ImageCollection
 
 from drydock.core.console import Step, log, step
 from drydock.core.errors import EngineError
@@ -26,6 +27,8 @@ from drydock.core.files import loads
 from drydock.oci import layout as oci
 
 _Content = io.BufferedReader | io.BytesIO
+LABEL = "io.drydock.variant"
+"""Every image of drydock has this label."""
 API = "v1.47"
 """First version of the engine's API that tells which manifests of an image are complete."""
 
@@ -86,16 +89,25 @@ def holds(image: str, digest: str) -> bool:
 
 
 def supersede(image: str) -> None:
-    """Move the tag latest to an image, and remove the other tags of its repository that no container uses."""
+    """Move the tag latest to an image, and remove its repository's other images that no container uses."""
     images = docker.from_env().images
     repository = image.rpartition(":")[0]
+    before = images.list(name=repository)
     images.get(image).tag(repository, "latest")
-    for old in images.list(name=repository):
-        for tag in set(old.tags) - {image, f"{repository}:latest"}:
-            try:
-                images.remove(tag)
-            except docker.errors.APIError as error:
-                log(f"{tag}: not removed: {error.explanation}")
+    tags = {tag for old in before for tag in old.tags if tag.rpartition(":")[0] == repository}
+    for tag in sorted(tags - {image, f"{repository}:latest"}):
+        _remove(images, tag)
+    # An image whose only name was latest has none now.
+    nameless = images.list(filters={"dangling": True, "label": LABEL})
+    for identifier in {str(old.id) for old in before} & {str(old.id) for old in nameless}:
+        _remove(images, identifier)
+
+
+def _remove(images: ImageCollection, name: str) -> None:
+    try:
+        images.remove(name)
+    except docker.errors.APIError as error:
+        log(f"{name}: not removed: {error.explanation}")
 
 
 def held(layouts: Iterable[Path]) -> frozenset[str]:
