@@ -99,7 +99,8 @@ from invoke.context import Context
 
 @verb()
 def build(_, verbose=False):
-    buildx.bake({"target": {"cpu": {"target": "foundation", "context": ".", "contexts": {}, "output": ["type=oci,dest=."]}}})
+    target = {"target": "foundation", "context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
+    buildx.bake({"target": {"cpu": target}})
 
 build(Context(), verbose="--verbose" in sys.argv)
 """
@@ -135,7 +136,8 @@ def test_on_a_terminal_a_build_is_a_line_and_its_export_another(builds: Builds) 
     built, exported = terminal.lines(written)
 
     assert code == 0
-    assert built.split()[0] == "foundation" and built.endswith("5.0 MB")
+    assert built.split()[0] == "foundation"
+    assert built.endswith("5.0 MB")
     assert exported.split()[0] == "export"
     assert not (builds.cache / "logs").exists()
 
@@ -145,7 +147,7 @@ def test_on_a_terminal_a_failing_build_shows_the_end_of_its_log_and_where_the_re
     shown, log = terminal.lines(written), builds.cache / "logs" / "cpu.log"
 
     assert code == BuildError.code
-    assert [line for line in shown if line.startswith("#2 package")][0] == "#2 package 12"
+    assert next(line for line in shown if line.startswith("#2 package")) == "#2 package 12"
     assert "error: docker buildx bake: ERROR: failed to solve: exit code: 3" in shown
     assert f"hint: the whole log is in {log}; --verbose prints it during the build" in shown
     assert "#2 package 0\n" in log.read_text()
@@ -163,7 +165,8 @@ def test_without_a_terminal_the_log_is_plain_lines(builds: Builds) -> None:
 
     assert ran.returncode == BuildError.code
     assert ran.stderr.startswith("#1 plain\n")
-    assert "\x1b" not in ran.stderr and "\r" not in ran.stderr
+    assert "\x1b" not in ran.stderr
+    assert "\r" not in ran.stderr
     assert "hint: see the failing step's output above" in ran.stderr
 
 
@@ -181,7 +184,8 @@ def test_ctrl_c_stops_buildx_and_says_the_command_that_resumes(builds: Builds, t
 
     assert code == 130
     assert shown[-1] == "interrupted; to resume, run: ./inv build --target 'a b'"
-    assert shown[-2].split()[0] == "foundation" and shown[-2].endswith("stopped")
+    assert shown[-2].split()[0] == "foundation"
+    assert shown[-2].endswith("stopped")
     assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
     assert builds.called.read_text().splitlines()[-1] == "stopped"
     assert list(tmp_path.glob("drydock-plan-*")) == []

@@ -31,6 +31,7 @@ except ValueError:
     log("error: it broke\\n\\nhint: mend it")
 """
 COMMAND: Sequence[str] = [sys.executable, "-c", SCRIPT]
+WORDS = ["said", "meanwhile", "error:", "it", "broke", "hint:", "mend", "it"]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
 
 
@@ -42,8 +43,10 @@ def test_a_step_is_drawn_while_it_runs_and_one_line_stays() -> None:
     assert "1.0 MB of 4.0 MB" in written
     assert "[a] of\\u001b[31m many" in written
     assert said == "said meanwhile"
-    assert fetched.split()[0] == "fetch" and fetched.endswith("4.0 MB")
-    assert built.split()[0] == "build" and built.endswith("failed")
+    assert fetched.split()[0] == "fetch"
+    assert fetched.endswith("4.0 MB")
+    assert built.split()[0] == "build"
+    assert built.endswith("failed")
     assert rest == ["error: it broke", "hint: mend it"]
     assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
 
@@ -61,13 +64,13 @@ def test_colour_is_left_out_with_no_color() -> None:
 def test_a_terminal_that_cannot_redraw_gets_plain_lines(options: dict[str, str]) -> None:
     _, written = terminal.run(COMMAND, {**ENVIRONMENT, **options})
 
-    assert written.split() == "said meanwhile error: it broke hint: mend it".split()
+    assert written.split() == WORDS
 
 
 def test_verbose_shows_lines_instead_of_steps() -> None:
     _, written = terminal.run([*COMMAND, "--verbose"], {**ENVIRONMENT, "NO_COLOR": "1"})
 
-    assert written.split() == "said meanwhile error: it broke hint: mend it".split()
+    assert written.split() == WORDS
 
 
 @pytest.mark.parametrize("forced", [{}, {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm"}])
