@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 EXPORT = "exporting to "
 """How the name of BuildKit's step begins that writes an image."""
+
+OPTIONS = re.compile(r"\b([A-Z]+) +(?:--\S+ +)+")
+"""Options of a step's instruction, which are longer than a line: mounts and the like."""
 
 
 class Log:
@@ -20,7 +24,7 @@ class Log:
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.now = ""
-        """Name of the step that began last."""
+        """Name of the step that began last, without the options of its instruction."""
         self.exporting = False
         self.bytes = 0
         """Bytes that were read, sent or written so far."""
@@ -51,7 +55,7 @@ class Log:
         if vertex.get("started") and digest not in self._numbers:
             self._numbers[digest] = len(self._numbers) + 1
             self._add(digest, name)
-            self.now, self.exporting = name, self.exporting or name.startswith(EXPORT)
+            self.now, self.exporting = OPTIONS.sub(r"\1 ", name, count=1), self.exporting or name.startswith(EXPORT)
         if vertex.get("cached"):
             self._add(digest, "CACHED")
         elif vertex.get("error"):

@@ -56,6 +56,8 @@ def test_a_log_says_what_the_build_does_now_and_how_much_it_moved() -> None:
         log.read(line)
     assert (log.now, log.bytes, log.exporting) == (INSTALL, 5_000_000, False)
     assert log.lines[:3] == ["#1 [internal] load base", f"#2 {INSTALL}", "#2 package 0"]
+    log.read(vertex("other", "[a 1/2] RUN --mount=type=bind,from=wheels --network=none uv --a=b pip"))
+    assert log.now == "[a 1/2] RUN uv --a=b pip"
     log.read(GOOD[-1])
     assert log.exporting
     assert log.failing(5) == []
