@@ -6,7 +6,6 @@ import contextlib
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
 from drydock.build.plan import folders
@@ -28,22 +27,19 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 
     Raises BuildError, DiskFullError or EngineError.
     """
-    with tempfile.TemporaryDirectory(prefix="drydock-plan-") as folder:
-        file = Path(folder) / "docker-bake.json"
-        file.write_text(dumps(plan))
-        options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
-        options += [f"--allow=fs={path}" for path in folders(plan)]
-        command = ["docker", "buildx", "bake", *options, "--file", str(file)]
-        if quiet():
-            _show(command, plan)
-        else:
-            _print(command)
+    options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
+    options += [f"--allow=fs={path}" for path in folders(plan)]
+    command = ["docker", "buildx", "bake", *options, "--file", "-"]
+    if quiet():
+        _show(command, plan)
+    else:
+        _print(command, plan)
 
 
-def _print(command: Sequence[str]) -> None:
+def _print(command: Sequence[str], plan: Mapping[str, Any]) -> None:
     """Run a command and log what it prints."""
     lines: list[str] = []
-    with _started([*command, "--progress=plain"]) as process:
+    with _started([*command, "--progress=plain"], plan) as process:
         for line in process.stderr or ():
             lines.append(line.rstrip())
             log(lines[-1])
@@ -54,7 +50,7 @@ def _print(command: Sequence[str]) -> None:
 def _show(command: Sequence[str], plan: Mapping[str, Any]) -> None:
     """Run a command and show its progress; print the end of its log if it fails."""
     seen = Log()
-    with contextlib.ExitStack() as steps, _started([*command, "--progress=rawjson"]) as process:
+    with contextlib.ExitStack() as steps, _started([*command, "--progress=rawjson"], plan) as process:
         _follow(process, seen, steps, _title(plan))
         if process.wait():
             log("\n".join(seen.failing(TAIL)))
@@ -92,19 +88,24 @@ def _kept(lines: Sequence[str], name: str) -> str:
 
 
 @contextlib.contextmanager
-def _started(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """Start a command; stop it if the block ends early, so that an interrupted build does not go on in the engine."""
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as process:
-        try:
-            yield process
-        except BaseException:
-            process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(STOPS_WITHIN)
-            process.kill()
-            raise
+def _started(command: Sequence[str], plan: Mapping[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    """Start a command that reads the plan from a file without a name, which no kill leaves behind.
+
+    Stop it if the block ends early, so that an interrupted build does not go on in the engine.
+    """
+    with tempfile.TemporaryFile("w+") as file:
+        file.write(dumps(plan))
+        file.seek(0)
+        pipes: dict[str, Any] = {"stdin": file, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes, text=True, errors="replace") as process:
+            try:
+                yield process
+            except BaseException:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOPS_WITHIN)
+                process.kill()
+                raise
 
 
 def _fail(code: int, lines: Sequence[str], hint: str) -> NoReturn:

@@ -82,7 +82,7 @@ def test_what_is_no_event_is_kept_as_it_is() -> None:
 
 FAKE = """#!{python}
 import json, os, signal, sys, time
-open({called!r}, "a").write(" ".join(sys.argv[1:]) + "\\n")
+open({called!r}, "a").write(" ".join(sys.argv[1:]) + "\\n" + sys.stdin.read())
 def stop(*_):
     open({called!r}, "a").write("stopped\\n")
     os._exit(1)
@@ -141,6 +141,9 @@ def test_on_a_terminal_a_build_is_a_line_and_its_export_another(builds: Builds) 
     assert built.split()[0] == "foundation"
     assert built.endswith("5.0 MB")
     assert exported.split()[0] == "export"
+    command, _, plan = builds.called.read_text().partition("\n")
+    assert command == "buildx bake --file - --progress=rawjson"
+    assert json.loads(plan)["target"]["cpu"]["target"] == "foundation"
     assert not (builds.cache / "logs").exists()
 
 
@@ -190,4 +193,4 @@ def test_ctrl_c_stops_buildx_and_says_the_command_that_resumes(builds: Builds, t
     assert shown[-2].endswith("stopped")
     assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
     assert builds.called.read_text().splitlines()[-1] == "stopped"
-    assert list(tmp_path.glob("drydock-plan-*")) == []
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "called"}
