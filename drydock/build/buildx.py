@@ -53,7 +53,8 @@ def _show(command: Sequence[str], plan: Mapping[str, Any]) -> None:
     with contextlib.ExitStack() as steps, _started([*command, "--progress=rawjson"], plan) as process:
         _follow(process, seen, steps, _title(plan))
         if process.wait():
-            log("\n".join(seen.failing(TAIL)))
+            for line in seen.failing(TAIL):
+                log(line)
             _fail(process.returncode, seen.lines, _kept(seen.lines, "-".join(plan["target"])))
 
 

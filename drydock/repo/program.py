@@ -33,7 +33,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 """Heading → tasks, as the overview lists them."""
 
 SHORT = {"-v": "--verbose"}
-"""Short option → the long one. Beside -h these are all: each means the same in every task."""
+"""Short option → the long one. Each means the same in every task, as -h does."""
 
 MANY = {"matrix": "--target"}
 """Task → the option that each of its words is a value of."""
