@@ -39,6 +39,7 @@ CHECK = {"check": "write nothing; fail if a file is outdated or was edited"}
 OFFLINE = {"offline": "do not use the network; fail if something is missing"}
 BUILDER = {"builder": "use this buildx builder instead of the engine's default"}
 NO_CACHE = {"no_cache": "do not use BuildKit's cache"}
+VERBOSE = {"verbose": "-v for short: print all that is done and BuildKit's log instead of progress"}
 CONTEXT = {"context": "NAME=FOLDER or NAME=docker-image://…: replace a named build context; repeatable"}
 INSECURE = {"insecure": "allow plain HTTP to a registry on another machine"}
 TRUST = INSECURE | {
@@ -146,7 +147,7 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     emit(diff.diff(ROOT, old, new, json=json))
 
 
-@verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT | ALWAYS_JSON)
+@verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT | ALWAYS_JSON | VERBOSE)
 def fetch(
     _: Context,
     target: str,
@@ -154,6 +155,7 @@ def fetch(
     platform: str = "",
     context: Words = NONE,
     json: bool = False,  # noqa: ARG001 - see ALWAYS_JSON
+    verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Download everything that a lock pins into the store and print the build contexts."""
     from drydock.build import build
@@ -201,7 +203,16 @@ def bake(
 
 @verb(
     iterable=["context"],
-    help=OR_AUTO | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | UNLOCKED | {"relock": "lock again first"},
+    help=OR_AUTO
+    | JSON
+    | OFFLINE
+    | BUILDER
+    | PLATFORM
+    | NO_CACHE
+    | CONTEXT
+    | UNLOCKED
+    | VERBOSE
+    | {"relock": "lock again first"},
 )
 def build(
     _: Context,
@@ -215,6 +226,7 @@ def build(
     allow_unlocked: bool = False,
     context: Words = NONE,
     root: str = "",
+    verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Build an image without network, load it into the engine and print its digest."""
     from drydock.build import build as builder_
@@ -235,6 +247,7 @@ def build(
 @verb(
     help=JSON
     | BUILDER
+    | VERBOSE
     | {
         "target": "variant id, alias or accelerator to build again and compare",
         "record": "if both builds have the same digest, write it into the lock",
@@ -260,6 +273,7 @@ def verify(
     insecure: bool = False,
     mirror_of: str = "",
     max_age: int = 0,
+    verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Build again without cache or network and compare the digests, or verify an image in a registry."""
     from drydock.build import verify as verify_module
@@ -397,8 +411,8 @@ def model(_: Context, name: str, offline: bool = False, json: bool = False) -> N
     emit(dumps({"folder": folder}) if json else f"{folder}\n")
 
 
-@verb()
-def demo(_: Context) -> None:
+@verb(help=VERBOSE)
+def demo(_: Context, verbose: bool = False) -> None:  # noqa: ARG001 - the verb reads it
     """Build the CPU image, serve a small real model and ask it a question."""
     from drydock.prove import demo as demo_module
 

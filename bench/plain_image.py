@@ -13,6 +13,7 @@ from pathlib import Path
 
 import docker
 
+from bench import guard
 from drydock.config.matrix import find, read_matrix
 from drydock.core.console import log
 from drydock.core.errors import EngineError
@@ -94,7 +95,7 @@ def command(folder: Path, inputs: dict[str, str], *options: str) -> list[str]:
 def build(inputs: dict[str, str], folder: Path = FOLDER, *options: str) -> str:
     """Build the plain image into the engine; return its id. Raises EngineError with buildx's last line."""
     ran = subprocess.run(
-        command(folder, inputs, "--load", "--label", LABEL, *options),
+        command(folder, inputs, "--load", "--label", LABEL, "--label", f"{guard.LABEL}={guard.run_id()}", *options),
         check=False, capture_output=True, text=True,
     )  # fmt: skip
     if ran.returncode:

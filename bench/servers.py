@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import docker
 from docker.models.containers import Container
 
-from bench import plain_image
+from bench import guard, plain_image
 from drydock.build import build
 from drydock.build.job import prepare
 from drydock.core.errors import BuildError
@@ -59,7 +59,7 @@ def ways() -> Ways:
         Way("ours", image, ("serve", *GIVEN)),
         Way("plain default", other, GIVEN, SHARED_MEMORY),
         Way("plain eager", other, (*GIVEN, "--enforce-eager"), SHARED_MEMORY),
-        smollm2.make(image),
+        smollm2.make(image, labels=guard.labels()),
     )
 
 
@@ -71,7 +71,7 @@ def running(way: Way, model: Path, volumes: Mapping[str, dict[str, str]] | None 
         "volumes": {str(model): {"bind": MODEL, "mode": "ro"}, **(volumes or {})},
         "shm_size": way.shared_memory,
         "environment": dict(way.environment),
-        "labels": {"io.drydock.bench": way.name},
+        "labels": {"io.drydock.bench": way.name, **guard.labels()},
     }
     container = docker.from_env().containers.run(way.image, list(way.command), detach=True, **options)
     try:

@@ -7,6 +7,7 @@ last third within 10 % of the second third's), and the container then drains and
 from __future__ import annotations
 
 import argparse
+import contextlib
 import http.client
 import json
 import random
@@ -15,13 +16,14 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import mean
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from docker.models.containers import Container
 
+from bench import guard
 from drydock.build import build
 from drydock.build.job import prepare
 from drydock.core.console import emit, log
@@ -184,13 +186,19 @@ class _Clients:
             return connection.recv(100).split(b"\r\n", 1)[0].decode("latin-1")[9:12] or "closed"
 
 
+@contextlib.contextmanager
+def _serving() -> Iterator[Container]:
+    image, labels = build.build(prepare("cpu")).image, guard.labels()
+    with demo.serving(image, smollm2.make(image, labels=labels), labels=labels) as container:
+        yield container
+
+
 def main(argv: Sequence[str]) -> int:
     """Build the CPU image if needed, soak it, and print the result."""
     parser = argparse.ArgumentParser(prog="python -m bench.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=SECONDS)
     seconds = parser.parse_args(argv).seconds
-    built = build.build(prepare("cpu"))
-    with demo.serving(built.image, smollm2.make(built.image)) as container:
+    with guard.guarded(), _serving() as container:
         demo.wait_until_ready(container)
         log(f"soaking for {seconds:g} s")
         found = soak(container, seconds)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import docker
 
-from bench import profile
+from bench import guard, profile
 from bench.records import Goal, Measurement, Phase
 from bench.servers import Way, Ways, first_answer, right, running, ways
 from bench.turns import in_turns
@@ -71,7 +71,7 @@ class _Starts:
         self.ways = compared
         self.profiles: dict[str, tuple[Phase, ...]] = {}
         self.answers: dict[str, list[str]] = {}
-        self.volume = f"drydock-bench-{time.time_ns()}"
+        self.volume = f"drydock-bench-{guard.run_id()}"
 
     def seconds(self, way: Way, *, fresh: bool = False) -> float:
         """Return the seconds until a server answers. drydock's uses the last start's cache, unless `fresh`."""

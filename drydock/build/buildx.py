@@ -1,17 +1,25 @@
-"""Runs `docker buildx bake`, and shows its progress. IO."""
+"""Runs `docker buildx bake`, and shows its progress: one line on a terminal, else BuildKit's plain log. IO."""
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from drydock.build.plan import folders
-from drydock.core.console import errors, log
+from drydock.build.progress import Log
+from drydock.core.console import log, printable, quiet, step
 from drydock.core.errors import BuildError, DiskFullError, EngineError
-from drydock.core.files import dumps
+from drydock.core.files import dumps, write_atomically
+from drydock.core.paths import cache_home
+from entrypoints.core.redact import redact_text
+
+TAIL = 20
+"""Lines of a failing step that are shown."""
+STOPS_WITHIN = 15
+"""Seconds after which a buildx that was asked to stop is killed."""
 
 
 def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool = False) -> None:
@@ -19,32 +27,89 @@ def bake(plan: Mapping[str, Any], *, builder: str | None = None, no_cache: bool 
 
     Raises BuildError, DiskFullError or EngineError.
     """
-    with tempfile.TemporaryDirectory(prefix="drydock-plan-") as folder:
-        file = Path(folder) / "docker-bake.json"
-        file.write_text(dumps(plan))
-        options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
-        options += [f"--allow=fs={path}" for path in folders(plan)]
-        options += ["--file", str(file), "--progress", _progress()]
-        code, lines = _follow(["docker", "buildx", "bake", *options])
-        if code:
-            _fail(code, lines)
+    options = [*_given("--builder", builder), *(["--no-cache"] if no_cache else [])]
+    options += [f"--allow=fs={path}" for path in folders(plan)]
+    command = ["docker", "buildx", "bake", *options, "--file", "-"]
+    if quiet():
+        _show(command, plan)
+    else:
+        _print(command, plan)
 
 
-def _follow(command: Sequence[str]) -> tuple[int, list[str]]:
-    """Run a command; return its exit code and its output, which is empty on a terminal, where buildx draws progress."""
-    if errors().is_terminal:
-        return subprocess.run(command, check=False, stdout=subprocess.DEVNULL).returncode, []
+def _print(command: Sequence[str], plan: Mapping[str, Any]) -> None:
+    """Run a command and log what it prints."""
     lines: list[str] = []
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, errors="replace"
-    ) as process:
+    with _started([*command, "--progress=plain"], plan) as process:
         for line in process.stderr or ():
             lines.append(line.rstrip())
             log(lines[-1])
-    return process.returncode, lines
+    if process.returncode:
+        _fail(process.returncode, lines, "see the failing step's output above")
 
 
-def _fail(code: int, lines: Sequence[str]) -> NoReturn:
+def _show(command: Sequence[str], plan: Mapping[str, Any]) -> None:
+    """Run a command and show its progress; print the end of its log if it fails."""
+    seen = Log()
+    with contextlib.ExitStack() as steps, _started([*command, "--progress=rawjson"], plan) as process:
+        _follow(process, seen, steps, _title(plan))
+        if process.wait():
+            for line in seen.failing(TAIL):
+                log(line)
+            _fail(process.returncode, seen.lines, _kept(seen.lines, "-".join(plan["target"])))
+
+
+def _follow(process: subprocess.Popen[str], seen: Log, steps: contextlib.ExitStack, title: str) -> None:
+    """Show what a build does until its output ends. The export is a step of its own."""
+    shown, exporting = steps.enter_context(step(title)), False
+    for line in process.stderr or ():
+        before = seen.bytes
+        seen.read(line.rstrip())
+        if seen.exporting and not exporting:
+            steps.close()
+            shown, exporting = steps.enter_context(step("export")), True
+        shown.advance(seen.bytes - before)
+        shown.note(seen.now)
+
+
+def _title(plan: Mapping[str, Any]) -> str:
+    """Return the stage that a plan builds, or build."""
+    stages = {target.get("target", "build") for target in plan["target"].values()}
+    return str(stages.pop()) if len(stages) == 1 else "build"
+
+
+def _kept(lines: Sequence[str], name: str) -> str:
+    """Keep the log of a failed build; return where, as a hint."""
+    file = cache_home() / "logs" / f"{name}.log"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(file, printable(redact_text("\n".join([*lines, ""]))))
+    except OSError:
+        return "--verbose prints the whole log"
+    return f"the whole log is in {file}; --verbose prints it during the build"
+
+
+@contextlib.contextmanager
+def _started(command: Sequence[str], plan: Mapping[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    """Start a command that reads the plan from a file without a name, which no kill leaves behind.
+
+    Stop it if the block ends early, so that an interrupted build does not go on in the engine.
+    """
+    with tempfile.TemporaryFile("w+") as file:
+        file.write(dumps(plan))
+        file.seek(0)
+        pipes: dict[str, Any] = {"stdin": file, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        with subprocess.Popen(command, **pipes, text=True, errors="replace") as process:
+            try:
+                yield process
+            except BaseException:
+                process.terminate()
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STOPS_WITHIN)
+                process.kill()
+                raise
+
+
+def _fail(code: int, lines: Sequence[str], hint: str) -> NoReturn:
     text = "\n".join(lines)
     if "no space left on device" in text:
         raise DiskFullError(
@@ -61,11 +126,7 @@ def _fail(code: int, lines: Sequence[str]) -> NoReturn:
         )
     errors = [line for line in lines if line.startswith(("ERROR", "error"))]
     reason = errors[-1] if errors else f"exit {code}"
-    raise BuildError(f"docker buildx bake: {reason}", hint="see the failing step's output above")
-
-
-def _progress() -> str:
-    return "auto" if errors().is_terminal else "plain"
+    raise BuildError(f"docker buildx bake: {reason}", hint=hint)
 
 
 def _given(option: str, value: str | None) -> list[str]:

@@ -19,12 +19,16 @@ from typing import Any
 
 import docker
 import docker.errors
+from docker.models.images import ImageCollection
 
-from drydock.core.console import log
+from drydock.core.console import Step, log, step
 from drydock.core.errors import EngineError
 from drydock.core.files import loads
 from drydock.oci import layout as oci
 
+_Content = io.BufferedReader | io.BytesIO
+LABEL = "io.drydock.variant"
+"""Every image of drydock has this label."""
 API = "v1.47"
 """First version of the engine's API that tells which manifests of an image are complete."""
 
@@ -85,16 +89,25 @@ def holds(image: str, digest: str) -> bool:
 
 
 def supersede(image: str) -> None:
-    """Move the tag latest to an image, and remove the other tags of its repository that no container uses."""
+    """Move the tag latest to an image, and remove its repository's other images that no container uses."""
     images = docker.from_env().images
     repository = image.rpartition(":")[0]
+    before = images.list(name=repository)
     images.get(image).tag(repository, "latest")
-    for old in images.list(name=repository):
-        for tag in set(old.tags) - {image, f"{repository}:latest"}:
-            try:
-                images.remove(tag)
-            except docker.errors.APIError as error:
-                log(f"{tag}: not removed: {error.explanation}")
+    tags = {tag for old in before for tag in old.tags if tag.rpartition(":")[0] == repository}
+    for tag in sorted(tags - {image, f"{repository}:latest"}):
+        _remove(images, tag)
+    # An image whose only name was latest has none now.
+    nameless = images.list(filters={"dangling": True, "label": LABEL})
+    for identifier in {str(old.id) for old in before} & {str(old.id) for old in nameless}:
+        _remove(images, identifier)
+
+
+def _remove(images: ImageCollection, name: str) -> None:
+    try:
+        images.remove(name)
+    except docker.errors.APIError as error:
+        log(f"{name}: not removed: {error.explanation}")
 
 
 def held(layouts: Iterable[Path]) -> frozenset[str]:
@@ -139,29 +152,59 @@ def send(layout: Path, reference: str, present: Collection[str]) -> None:
     process = subprocess.Popen(
         ["docker", "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
     )
+    blobs = _blobs(layout, present)
     broken = ""
-    try:
-        _stream(_named_layout(layout, reference, present), process)
-    except (BrokenPipeError, ConnectionResetError) as error:
-        broken = str(error)
-    _, stderr = process.communicate()
+    with step("load", sum(path.stat().st_size for path in blobs)) as shown, _stopped_early(process):
+        try:
+            _stream(_named_layout(layout, reference, blobs), process, shown)
+        except (BrokenPipeError, ConnectionResetError) as error:
+            broken = str(error)
+        shown.note("the engine unpacks it")
+        _, stderr = process.communicate()
     if process.returncode or broken:
         reason = stderr.decode(errors="replace").strip() or broken
         raise EngineError(f"docker load {reference}: {reason}", hint="run `invoke engine`, then the same command again")
 
 
-def _stream(files: Iterable[tuple[str, io.BufferedReader | io.BytesIO]], process: subprocess.Popen[bytes]) -> None:
+@contextlib.contextmanager
+def _stopped_early(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Kill a process if the block ends early, so that the engine does not keep half an image."""
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
+
+
+def _stream(files: Iterable[tuple[str, _Content]], process: subprocess.Popen[bytes], shown: Step) -> None:
     with tarfile.open(fileobj=process.stdin, mode="w|", format=tarfile.PAX_FORMAT) as archive:
         for name, content in files:
             entry = tarfile.TarInfo(name)
             entry.size = content.seek(0, os.SEEK_END)
             content.seek(0)
-            archive.addfile(entry, content)
+            archive.addfile(entry, _Counted(content, shown))
 
 
-def _named_layout(
-    layout: Path, reference: str, present: Collection[str]
-) -> Iterator[tuple[str, io.BufferedReader | io.BytesIO]]:
+class _Counted(io.RawIOBase):
+    """A file whose read bytes are counted."""
+
+    def __init__(self, file: _Content, shown: Step) -> None:
+        self._file, self._shown = file, shown
+
+    def read(self, size: int = -1) -> bytes:
+        data = self._file.read(size)
+        self._shown.advance(len(data))
+        return data
+
+
+def _blobs(layout: Path, present: Collection[str]) -> list[Path]:
+    """Return the files of the blobs that are not `present`."""
+    files = sorted((layout / "blobs" / "sha256").iterdir())
+    return [file for file in files if f"sha256:{file.name}" not in present]
+
+
+def _named_layout(layout: Path, reference: str, blobs: Iterable[Path]) -> Iterator[tuple[str, _Content]]:
     index = loads((layout / "index.json").read_bytes())
     for manifest in index["manifests"]:
         manifest["annotations"] = {
@@ -170,7 +213,6 @@ def _named_layout(
         }
     yield "oci-layout", io.BytesIO((layout / "oci-layout").read_bytes())
     yield "index.json", io.BytesIO(json.dumps(index).encode())
-    for blob in sorted((layout / "blobs" / "sha256").iterdir()):
-        if f"sha256:{blob.name}" not in present:
-            with blob.open("rb") as file:
-                yield f"blobs/sha256/{blob.name}", file
+    for blob in blobs:
+        with blob.open("rb") as file:
+            yield f"blobs/sha256/{blob.name}", file

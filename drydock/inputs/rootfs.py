@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 
 from debian.debfile import DebFile
 
-from drydock.core.console import log
+from drydock.core.console import log, step
 from drydock.core.errors import EngineError, StaleError
 from drydock.core.files import checksum, exclusive
 from drydock.engine import daemon
@@ -109,7 +109,7 @@ def check_digest(layout: Path, expected: str, source: Packages) -> None:
 def _make(source: Packages, store: Store, final: Path) -> None:
     daemon.ensure()
     log(f"making the {source.suite} base from {len(source.packages)} packages")
-    with whole_folder(final, replace=True) as layout:
+    with step("base"), whole_folder(final, replace=True) as layout:
         layer = layout / "layer.tar"
         with _bootstrap_image(source, store) as image, layer.open("wb") as file:
             _run_mmdebstrap(image, source, file)

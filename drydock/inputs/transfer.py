@@ -16,7 +16,7 @@ import requests
 from drydock.config.access import RETRIED, Access, redact
 from drydock.config.mirrors import rewritten
 from drydock.core import http
-from drydock.core.console import byte_progress
+from drydock.core.console import detail, step
 from drydock.core.errors import FetchError, GoneError
 from drydock.core.files import SLOWEST, Pace, open_regular, parse_size
 from drydock.inputs.store import Store
@@ -63,9 +63,9 @@ def download(store: Store, wanted: Sequence[Wanted], access: Access) -> None:
     if not missing:
         return
     total = sum(file.size or 0 for file in missing)
-    with byte_progress() as bar, http.Session() as session:
-        task = bar.add_task(f"fetching {len(missing)} files", total=total or None)
-        transfer = Transfer(store, access, session, lambda count: bar.advance(task, count), threading.Event())
+    with step("fetch", total or None) as shown, http.Session() as session:
+        shown.note(f"{len(missing)} files")
+        transfer = Transfer(store, access, session, shown.advance, threading.Event())
         problems = _download_all(transfer, missing)
     if problems:
         all_gone = all(isinstance(problem, GoneError) for problem in problems)
@@ -127,6 +127,7 @@ def _download_one(transfer: Transfer, wanted: Wanted) -> list[FetchError]:
             except FetchError as error:
                 problems.append(error)
             else:
+                detail(f"fetched {wanted.name} from {redact(url)}")
                 return []
     return problems or [GoneError(f"{wanted.name}: no configured server has it")]
 

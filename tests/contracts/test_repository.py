@@ -116,8 +116,8 @@ def test_no_file_names_a_registry_host_or_a_path_of_one_machine() -> None:
         *ROOT.glob("images/*/*"),
         *ROOT.glob("requirements.*"),
     ]
-    # Public addresses are allowed as a stack's `indexes`, and as pip's own default.
-    public = r"(?m)^  - url: https://\S+$|^PIPS_DEFAULT = .*$"
+    # Public addresses are allowed as a stack's `indexes`, and as the defaults of pip and of Debian.
+    public = r"(?m)^  - url: https://\S+$|^(?:PIPS_DEFAULT|PUBLIC) = .*$"
     texts = {name(path): re.sub(public, "", path.read_text()) for path in sources}
     assert {path: found for path, text in texts.items() if (found := re.findall(names, text))} == {}
 

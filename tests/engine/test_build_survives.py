@@ -8,6 +8,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from drydock.build import build
 from drydock.build.job import Job
 from drydock.core.errors import BuildError, DiskFullError, EngineError, StaleError
 from drydock.oci.diff import compare
+from tests.support import terminal
 from tests.support.small_disk import small_disk
 from tests.support.small_image import VARIANT, Small
 
@@ -70,6 +72,26 @@ def test_an_interrupted_build_says_so_and_leaves_no_traceback(small: Small) -> N
     assert process.returncode == 130
     assert "interrupted" in stderr
     assert "Traceback" not in stderr
+
+
+def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_resume(small: Small, tmp_path: Path) -> None:
+    words = ["build", "--target", VARIANT, "--offline", "--no-cache"]
+    command = [sys.executable, str(small.root / "tasks.py"), *words]
+    environment = {**small.environment, "TMPDIR": str(tmp_path)}
+    stopped, written = terminal.run(
+        command, environment, awaited="uv pip", then=lambda process: os.killpg(process.pid, signal.SIGINT)
+    )
+    assert stopped == 130
+    assert terminal.lines(written)[-1] == f"interrupted; to resume, run: ./inv {' '.join(words)}"
+    assert small.leftovers() == list(tmp_path.iterdir()) == []
+
+    code, written = terminal.run(command, environment, within=300)
+    lines = terminal.lines(written)
+    assert code == 0, written
+    assert [line.split()[0] for line in lines[:-2]] == ["foundation", "export", "build", "export", "load"]
+    assert max(map(len, lines)) <= 80
+    docker.from_env().images.remove(f"drydock/{VARIANT}:latest")
+    docker.from_env().images.remove(lines[-2])
 
 
 def test_an_engine_that_is_absent_is_named(small: Small) -> None:

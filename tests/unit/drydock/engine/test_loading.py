@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +65,63 @@ def test_another_layout_that_is_damaged_tells_nothing_about_the_engine(
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "index.json").write_text("{")
     assert loading.held([layout, damaged, tmp_path / "empty"]) == known != frozenset()
+
+
+@pytest.fixture
+def docker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A docker that reads an archive and then writes a file, whose path is returned."""
+    (tmp_path / "bin").mkdir()
+    fake, done = tmp_path / "bin" / "docker", tmp_path / "loaded"
+    fake.write_text(f"#!/bin/sh\ncat > /dev/null && touch {done}\n")
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    return done
+
+
+class Counted:
+    """A step that counts, and is interrupted at the first byte if asked."""
+
+    def __init__(self, *, interrupted: bool = False) -> None:
+        self.total: int | None = None
+        self.bytes = 0
+        self._interrupted = interrupted
+
+    @contextlib.contextmanager
+    def __call__(self, _name: str, total: int | None = None) -> Iterator[Counted]:
+        self.total = total
+        yield self
+
+    def note(self, text: str) -> None:
+        """Show nothing."""
+
+    def advance(self, count: int) -> None:
+        """Count, or be interrupted."""
+        self.bytes += count
+        if self._interrupted:
+            raise KeyboardInterrupt
+
+
+def test_a_load_counts_the_bytes_that_it_sends(layout: Path, docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, "step", counted := Counted())
+    blobs = sum(item["size"] for item in oci.descriptors(layout))
+    loading.send(layout, "drydock/cpu:1", ())
+
+    assert docker.exists()
+    assert counted.total == blobs <= counted.bytes
+
+
+def test_an_interrupted_load_leaves_no_process(layout: Path, docker: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+    start = subprocess.Popen
+
+    def popen(*arguments: Any, **named: Any) -> subprocess.Popen[bytes]:
+        started.append(start(*arguments, **named))
+        return started[-1]
+
+    monkeypatch.setattr(loading, "step", Counted(interrupted=True))
+    monkeypatch.setattr(loading.subprocess, "Popen", popen)
+    with pytest.raises(KeyboardInterrupt):
+        loading.send(layout, "drydock/cpu:1", ())
+
+    assert started[0].returncode == -signal.SIGKILL
+    assert not docker.exists()

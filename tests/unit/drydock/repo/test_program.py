@@ -89,7 +89,16 @@ def test_words_after_dashes_are_not_read() -> None:
     assert "--help --no-such-flag" in ran.stdout
 
 
-def test_no_task_has_a_short_option() -> None:
+def test_the_short_options_are_those_for_help_and_for_verbose() -> None:
+    contexts = {context.name: context for context in namespace.to_contexts()}
+
+    assert list(program._checked(["build", "--target", "cpu", "-v"], contexts))[-1] == "--verbose"
+    refused = inv("matrix", "-v")
+    assert refused.returncode == 2
+    assert "matrix: unknown option --verbose" in refused.stderr
+
+
+def test_no_task_has_a_short_option_of_its_own() -> None:
     flags = [flag for context in namespace.to_contexts() for flag in context.flags]
 
     assert [flag for flag in flags if not flag.startswith("--")] == []

@@ -24,15 +24,18 @@ def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytes
     assert capsys.readouterr() == ("", "error: x.whl: not to be had\n\nhint: [try] another index\n")
 
 
-def test_an_interrupt_exits_with_130(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interrupt_exits_with_130_and_says_what_to_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     @verb()
     def interrupted(_: Context) -> None:
         raise KeyboardInterrupt
 
+    monkeypatch.setattr("sys.argv", ["tasks.py", "build", "--target", "a b"])
     with pytest.raises(SystemExit) as raised:
         interrupted(Context())
     assert raised.value.code == 130
-    assert capsys.readouterr().err == "interrupted; run the same command to resume\n"
+    assert capsys.readouterr().err == "interrupted; to resume, run: ./inv build --target 'a b'\n"
 
 
 def test_other_exceptions_keep_their_traceback() -> None:

@@ -1,0 +1,196 @@
+"""How a build looks: progress on a terminal, BuildKit's log elsewhere, and the end of the log of a build that fails."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drydock.build.progress import Log
+from drydock.core.errors import BuildError, DiskFullError
+from drydock.core.paths import ROOT
+from tests.support import terminal
+
+DIGESTS = {"base": "sha256:a", "install": "sha256:b", "export": "sha256:c", "other": "sha256:d"}
+
+
+def vertex(step: str, name: str, **fields: Any) -> str:
+    return json.dumps({"vertexes": [{"digest": DIGESTS[step], "name": name, "started": "1", **fields}]})
+
+
+def output(step: str, text: str) -> str:
+    return json.dumps({"logs": [{"vertex": DIGESTS[step], "data": base64.b64encode(text.encode()).decode()}]})
+
+
+def moved(step: str, current: int) -> str:
+    return json.dumps({"statuses": [{"vertex": DIGESTS[step], "id": "transferring", "current": current}]})
+
+
+INSTALL = "[foundation 2/3] RUN uv pip install"
+BEGIN = [
+    vertex("base", "[internal] load base", completed="2"),
+    vertex("install", INSTALL),
+    *(output("install", f"package {number}\n") for number in range(30)),
+    moved("install", 3_000_000),
+    moved("install", 5_000_000),
+]
+GOOD = [*BEGIN, vertex("install", INSTALL, completed="3"), vertex("export", "exporting to oci image format")]
+BAD = [
+    *BEGIN,
+    vertex("other", "[builder] RUN make", error="context canceled"),
+    vertex("install", INSTALL, error="process did not complete: exit code: 3"),
+    "ERROR: failed to solve: exit code: 3",
+]
+
+
+def test_a_log_says_what_the_build_does_now_and_how_much_it_moved() -> None:
+    log = Log()
+    for line in BEGIN:
+        log.read(line)
+    assert (log.now, log.bytes, log.exporting) == (INSTALL, 5_000_000, False)
+    assert log.lines[:3] == ["#1 [internal] load base", f"#2 {INSTALL}", "#2 package 0"]
+    log.read(vertex("other", "[a 1/2] RUN --mount=type=bind,from=wheels --network=none uv --a=b pip"))
+    assert log.now == "[a 1/2] RUN uv --a=b pip"
+    log.read(GOOD[-1])
+    assert log.exporting
+    assert log.failing(5) == []
+
+
+def test_the_failing_step_is_the_one_that_was_not_cancelled_by_another() -> None:
+    log = Log()
+    for line in BAD:
+        log.read(line)
+    assert log.failing(4) == [
+        f"#2 {INSTALL}", "#2 package 28", "#2 package 29", "#2 ERROR: process did not complete: exit code: 3"
+    ]  # fmt: skip
+    assert log.lines[-1] == "ERROR: failed to solve: exit code: 3"
+
+
+def test_what_is_no_event_is_kept_as_it_is() -> None:
+    log = Log()
+    for line in ("12", '"text"', "{", "WARN: a"):
+        log.read(line)
+    assert log.lines == ["12", '"text"', "{", "WARN: a"]
+
+
+FAKE = """#!{python}
+import json, os, signal, sys, time
+open({called!r}, "a").write(" ".join(sys.argv[1:]) + "\\n" + sys.stdin.read())
+def stop(*_):
+    open({called!r}, "a").write("stopped\\n")
+    os._exit(1)
+signal.signal(signal.SIGTERM, stop)
+raw = "--progress=rawjson" in sys.argv
+for line in json.loads({lines!r}):
+    print(line if raw or line[0] != "{{" else "#1 plain", file=sys.stderr, flush=True)
+time.sleep({pause})
+sys.exit({code})
+"""
+TASK = """
+import sys
+from drydock.build import buildx
+from drydock.repo.verbs import verb
+from invoke.context import Context
+
+@verb()
+def build(_, verbose=False):
+    target = {"target": "foundation", "context": ".", "contexts": {}, "output": ["type=oci,dest=."]}
+    buildx.bake({"target": {"cpu": target}})
+
+build(Context(), verbose="--verbose" in sys.argv)
+"""
+
+
+class Builds:
+    """Runs a task that builds, with a docker that writes given lines."""
+
+    def __init__(self, folder: Path) -> None:
+        self.cache, self.called = folder / "cache", folder / "called"
+        self.folder = folder / "bin"
+        self.folder.mkdir()
+        self.env = {
+            "PATH": f"{self.folder}:{os.environ['PATH']}", "DRYDOCK_CACHE": str(self.cache), "PYTHONPATH": str(ROOT),
+            "TMPDIR": str(folder),
+        }  # fmt: skip
+
+    def command(self, lines: list[str], code: int = 0, pause: float = 0, *words: str) -> list[str]:
+        values = {"python": sys.executable, "called": str(self.called), "lines": json.dumps(lines)}
+        fake = self.folder / "docker"
+        fake.write_text(FAKE.format(**values, code=code, pause=pause))
+        fake.chmod(0o755)
+        return [sys.executable, "-c", TASK, *words]
+
+
+@pytest.fixture
+def builds(tmp_path: Path) -> Builds:
+    return Builds(tmp_path)
+
+
+def test_on_a_terminal_a_build_is_a_line_and_its_export_another(builds: Builds) -> None:
+    code, written = terminal.run(builds.command(GOOD), builds.env)
+    built, exported = terminal.lines(written)
+
+    assert code == 0
+    assert built.split()[0] == "foundation"
+    assert built.endswith("5.0 MB")
+    assert exported.split()[0] == "export"
+    command, _, plan = builds.called.read_text().partition("\n")
+    assert command == "buildx bake --file - --progress=rawjson"
+    assert json.loads(plan)["target"]["cpu"]["target"] == "foundation"
+    assert not (builds.cache / "logs").exists()
+
+
+def test_on_a_terminal_a_failing_build_shows_the_end_of_its_log_and_where_the_rest_is(builds: Builds) -> None:
+    code, written = terminal.run(builds.command(BAD, 1), builds.env)
+    shown, log = terminal.lines(written), builds.cache / "logs" / "cpu.log"
+
+    assert code == BuildError.code
+    assert next(line for line in shown if line.startswith("#2 package")) == "#2 package 12"
+    assert "error: docker buildx bake: ERROR: failed to solve: exit code: 3" in shown
+    assert f"hint: the whole log is in {log}; --verbose prints it during the build" in shown
+    assert "#2 package 0\n" in log.read_text()
+
+
+def test_with_verbose_the_log_is_printed_as_it_comes(builds: Builds) -> None:
+    _, written = terminal.run(builds.command(GOOD, 0, 0, "--verbose"), builds.env)
+
+    assert terminal.lines(written) == ["#1 plain"] * len(GOOD)
+
+
+def test_without_a_terminal_the_log_is_plain_lines(builds: Builds) -> None:
+    env = {**os.environ, **builds.env}
+    ran = subprocess.run(builds.command(BAD, 1), env=env, capture_output=True, text=True, check=False, timeout=60)
+
+    assert ran.returncode == BuildError.code
+    assert ran.stderr.startswith("#1 plain\n")
+    assert "\x1b" not in ran.stderr
+    assert "\r" not in ran.stderr
+    assert "hint: see the failing step's output above" in ran.stderr
+
+
+def test_a_full_disk_is_one_on_a_terminal_too(builds: Builds) -> None:
+    code, _ = terminal.run(builds.command(["ERROR: write: no space left on device"], 1), builds.env)
+    assert code == DiskFullError.code
+
+
+def test_ctrl_c_stops_buildx_and_says_the_command_that_resumes(builds: Builds, tmp_path: Path) -> None:
+    command = builds.command(BEGIN, 0, 60, "build", "--target", "a b")
+    code, written = terminal.run(
+        command, builds.env, awaited="uv pip", then=lambda process: process.send_signal(signal.SIGINT)
+    )
+    shown = terminal.lines(written)
+
+    assert code == 130
+    assert shown[-1] == "interrupted; to resume, run: ./inv build --target 'a b'"
+    assert shown[-2].split()[0] == "foundation"
+    assert shown[-2].endswith("stopped")
+    assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
+    assert builds.called.read_text().splitlines()[-1] == "stopped"
+    assert {path.name for path in tmp_path.iterdir()} == {"bin", "called"}

@@ -1,0 +1,92 @@
+"""What steps and messages look like on a terminal, without colour, and where there is no terminal."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from drydock.core import console
+from drydock.core.paths import ROOT
+from tests.support import terminal
+
+SCRIPT = """
+from drydock.core.console import log, set_verbose, step
+import sys, time
+set_verbose(verbose="--verbose" in sys.argv)
+with step("fetch", 4_000_000) as shown:
+    shown.note("[a] of\\x1b[31m many")
+    shown.advance(1_000_000)
+    time.sleep(0.3)
+    log("said meanwhile")
+    shown.advance(3_000_000)
+try:
+    with step("build"):
+        time.sleep(0.2)
+        raise ValueError
+except ValueError:
+    log("error: it broke\\n\\nhint: mend it")
+"""
+COMMAND: Sequence[str] = [sys.executable, "-c", SCRIPT]
+WORDS = ["said", "meanwhile", "error:", "it", "broke", "hint:", "mend", "it"]
+ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
+
+
+def test_a_step_is_drawn_while_it_runs_and_one_line_stays() -> None:
+    code, written = terminal.run(COMMAND, ENVIRONMENT)
+    said, fetched, built, *rest = terminal.lines(written)
+
+    assert code == 0
+    assert "1.0 MB of 4.0 MB" in written
+    assert "[a] of\\u001b[31m many" in written
+    assert said == "said meanwhile"
+    assert fetched.split()[0] == "fetch"
+    assert fetched.endswith("4.0 MB")
+    assert built.split()[0] == "build"
+    assert built.endswith("failed")
+    assert rest == ["error: it broke", "hint: mend it"]
+    assert written.rindex(terminal.CURSOR_SHOWN) > written.rindex(terminal.CURSOR_HIDDEN)
+
+
+def test_colour_is_left_out_with_no_color() -> None:
+    _, coloured = terminal.run(COMMAND, ENVIRONMENT)
+    _, plain = terminal.run(COMMAND, {**ENVIRONMENT, "NO_COLOR": "1"})
+
+    assert "\x1b[1;31merror\x1b[0m: it broke" in coloured
+    assert terminal.COLOURS.search(plain) is None
+    assert terminal.lines(plain)[-2:] == ["error: it broke", "hint: mend it"]
+
+
+@pytest.mark.parametrize("options", [{"TERM": "dumb"}, {"TERM": ""}])
+def test_a_terminal_that_cannot_redraw_gets_plain_lines(options: dict[str, str]) -> None:
+    _, written = terminal.run(COMMAND, {**ENVIRONMENT, **options})
+
+    assert written.split() == WORDS
+
+
+def test_verbose_shows_lines_instead_of_steps() -> None:
+    _, written = terminal.run([*COMMAND, "--verbose"], {**ENVIRONMENT, "NO_COLOR": "1"})
+
+    assert written.split() == WORDS
+
+
+@pytest.mark.parametrize("forced", [{}, {"FORCE_COLOR": "1", "TTY_COMPATIBLE": "1", "TERM": "xterm"}])
+def test_without_a_terminal_there_are_plain_lines_only(forced: dict[str, str]) -> None:
+    env = {**os.environ, **ENVIRONMENT, **forced}
+    ran = subprocess.run(COMMAND, env=env, capture_output=True, text=True, check=True, timeout=60)
+
+    assert ran.stderr == "said meanwhile\nerror: it broke\n\nhint: mend it\n"
+    assert ran.stdout == ""
+
+
+def test_details_are_printed_only_if_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    console.detail("a")
+    console.set_verbose(verbose=True)
+    try:
+        console.detail("b")
+    finally:
+        console.set_verbose(verbose=False)
+    assert capsys.readouterr().err == "b\n"
