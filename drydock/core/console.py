@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from entrypoints.core.redact import redact_text
-from entrypoints.core.text import printable
+from entrypoints.core.text import printable as printable  # noqa: PLC0414 - for other modules, too
 
 if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
     from rich.console import Console
