@@ -247,7 +247,7 @@ def _answered(reply: Reply, path: str) -> Reply:
         raise Forbidden(f"{path} answers {reply.status}; give the key in VLLM_API_KEY or --api-key, not in a file")
     if reply.status in (404, 405):
         raise Refused(f"this is not a generating model: {path} answers {reply.status} {message}")
-    if reply.status in (400, 422):
+    if reply.status in (400, 422, 501):
         raise Refused(f"{path} answers {reply.status} {message}")
     raise Unreachable(f"{path} answers {reply.status} {message}")
 

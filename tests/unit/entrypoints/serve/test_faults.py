@@ -247,7 +247,7 @@ def test_counters_that_drip_are_no_answer(run: Run) -> None:
 
 @pytest.mark.parametrize("metrics", ["huge", "moved"])
 def test_counters_that_are_endless_or_elsewhere_do_no_harm(run: Run, metrics: str) -> None:
-    server = run(stub={"metrics": metrics}, stall=STALL, options={"drain_timeout": 3.0})
+    server = run(stub={"metrics": metrics}, stall=STALL, flags=("--shutdown-timeout", "3"))
     server.until_ready()
     time.sleep(2 * STALL)
     assert server.status("/livez")[0] == 200
