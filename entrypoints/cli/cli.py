@@ -17,8 +17,8 @@ from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
 
-_KEY_AT_MOST = 1 << 16
-"""Characters of an --api-key-file."""
+_KEY_AT_MOST = 1 << 20
+"""Bytes of an --api-key-file."""
 _WORKLOAD_AT_MOST = 64 << 20
 """Characters of a --workload file: about two million requests."""
 
@@ -51,7 +51,7 @@ def _defect(error: Exception) -> int:
     from entrypoints.core.redact import redact_text
 
     say(redact_text("".join(format_exception(error))))
-    cause = redact_text(f"{type(error).__name__}: {one_line(str(error))}")
+    cause = f"{type(error).__name__}: {redact_text(one_line(str(error)))}"
     say(f"drydock: ended with exit code {INTERNAL}: a defect of drydock's entrypoint: {cause}")
     return INTERNAL
 
@@ -169,14 +169,17 @@ def _read_key(path: str) -> str:
     """Return the one key in a file; empty without a file. Raises USAGE."""
     if not path:
         return ""
+    from entrypoints.core.folders import read_bounded
+
     try:
-        with open(path, encoding="utf-8") as file:
-            keys = file.read(_KEY_AT_MOST).split()
+        keys = read_bounded(path, _KEY_AT_MOST).decode("ascii").split()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        reason = getattr(error, "strerror", None) or "not ASCII text"
         raise EntrypointError(
             USAGE, f"--api-key-file {path}: {reason}", "mount a file that contains the key"
         ) from error
+    if not all(key.isprintable() for key in keys):
+        raise EntrypointError(USAGE, f"--api-key-file {path}: control characters", "no client can send such a key")
     if len(keys) != 1:
         raise EntrypointError(USAGE, f"--api-key-file {path}: found {len(keys)} keys, expected one", "vLLM reads one")
     return keys[0]
@@ -239,7 +242,11 @@ def _write(option: str, path: str, text: str) -> None:
     from entrypoints.core.folders import replace
 
     try:
-        replace(path, printable(text))
+        if os.path.isfile(path) or not os.path.exists(path):
+            replace(path, printable(text))
+        else:  # /dev/stdout, or a pipe: root could replace it
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(printable(text))
     except OSError as error:
         raise EntrypointError(
             USAGE, f"{option} {path}: {error.strerror}", "name a file in a writable folder"

@@ -13,6 +13,7 @@ from math import nan
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.folders import read_bounded
 from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, SHORT, UNITS, UTILISATION
 from entrypoints.request.intents import NONE, Intents
 
@@ -23,7 +24,7 @@ _DIGITS_AT_MOST = 30
 """Characters of a number: Python refuses to convert 4,301 digits, and no size or count needs more than 20."""
 
 _CONFIG_AT_MOST = 1 << 20
-"""Characters of a config file."""
+"""Bytes of a config file."""
 
 
 class Flag(NamedTuple):
@@ -194,8 +195,7 @@ def read_config(path: str) -> dict[str, Flag]:
     Only keys and single values are needed: vLLM parses the file itself.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_CONFIG_AT_MOST)
+        text = read_bounded(path, _CONFIG_AT_MOST).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise EntrypointError(USAGE, f"--config {path}: cannot read the file: {error}") from error
     return parse_config(text, path)
