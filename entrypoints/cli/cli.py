@@ -45,7 +45,7 @@ def main(argv: tuple[str, ...], env: Env) -> int:
 
 
 def _defect(error: Exception) -> int:
-    """Report an error that nobody expected, the cause last. Return its exit code."""
+    """Report an error that no one expected, the cause last. Return its exit code."""
     from traceback import format_exception
 
     from entrypoints.core.redact import redact_text

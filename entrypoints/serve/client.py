@@ -94,7 +94,7 @@ def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None
 
 
 def _in_time(deadline: float) -> type[http.client.HTTPResponse]:
-    """Return a response that must be complete at `deadline`. A socket's own timeout begins anew at each byte."""
+    """Return a response that must be complete at `deadline`. A socket's own timeout begins again at each byte."""
     import http.client
     import io
     import socket

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import os
 import signal
@@ -14,6 +15,7 @@ import pytest
 from entrypoints.core import errors
 from entrypoints.host.processes import is_running
 from entrypoints.plan.supervision import MIDDLEWARE_NAME
+from entrypoints.serve.draining import DrainFile
 from tests.support.running import Run, Running, free_port, get
 
 STALL = 1.5
@@ -193,6 +195,23 @@ def test_the_drain_file_is_gone_afterwards(run: Run, tmp_path: Path) -> None:
     server.signal()
     assert server.exit_code() == 0
     assert not list(tmp_path.glob("drydock-draining*"))
+
+
+@pytest.mark.attack(
+    what="/tmp is full when the server is asked to stop",
+    before="vLLM was not told, went on taking requests, and cut them off at the end of the drain timeout",
+    after="the byte that tells it needs no space",
+)
+def test_a_server_on_a_full_disk_refuses_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", no_space)
+    file = DrainFile({"TMPDIR": str(tmp_path)})
+    file.leave()
+    assert Path(file.path).stat().st_size == 0
+    file.refuse()
+    assert Path(file.path).stat().st_size > 0
 
 
 # --- the last line --------------------------------------------------------------------------------------------------
