@@ -319,7 +319,7 @@ def test_a_file_of_weights_may_have_any_name(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.attack(
-    what="a watch of the supervisor fails for a reason that nobody expected",
+    what="a watch of the supervisor fails for a reason that no one expected",
     before="its last state stays for ever, for example ready",
     after="the server drains, and ends with exit code 70 and the traceback",
 )
