@@ -14,6 +14,7 @@ from entrypoints.cache.entries import COMPILED, QUARANTINE, is_in_use, listed
 from entrypoints.cache.plan import ROOM
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import remove, size
+from entrypoints.core.parse import is_number
 
 QUOTA = "DRYDOCK_CACHE_QUOTA"
 _USUAL = "50%"
@@ -76,7 +77,7 @@ def _old(folder: str) -> tuple[str, ...]:
 def _when(name: str) -> int:
     """Return the milliseconds at the end of a name; 0 if it has none."""
     end = name.rpartition(".")[2]
-    return int(end) if end.isdecimal() else 0
+    return int(end) if is_number(end) else 0
 
 
 def _unfinished(folder: str) -> tuple[str, ...]:

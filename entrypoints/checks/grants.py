@@ -10,6 +10,7 @@ from typing import Any
 
 from entrypoints.checks.findings import evaluate, notice, tell, unread
 from entrypoints.core.errors import HOST, EntrypointError
+from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding, Limits, Notice
 from entrypoints.core.units import GIB, MIB
 from entrypoints.facts.probes.common.system import CAPABILITIES
@@ -159,7 +160,7 @@ def _limits(run: Run, facts: Facts) -> Iterable[Notice]:
         name, _, limits = word["value"].partition("=")
         soft = limits.partition(":")[0]
         found = facts.limits.reachable(name) if name in Limits._fields else None
-        if found is not None and (soft == "-1" or not soft.isdigit() or found < int(soft)):
+        if found is not None and (soft == "-1" or not is_number(soft) or found < int(soft)):
             expected = "unlimited" if soft == "-1" else f"at least {soft}"
             yield notice("RUN-004", f"{name} = {found}", expected, **_values(word, f"--ulimit {word['value']}"))
 
@@ -199,6 +200,6 @@ def _security(run: Run, facts: Facts) -> Iterable[Notice]:
 def _user(run: Run, facts: Facts) -> Iterable[Notice]:
     for word in _words(run, "user"):
         user = word["value"].partition(":")[0]
-        if user.isdigit() and facts.user[0] not in (-1, int(user)):
+        if is_number(user) and facts.user[0] not in (-1, int(user)):
             option = f"--user {word['value']}"
             yield notice("RUN-007", f"user {facts.user[0]}", f"user {user}", **_values(word, option))

@@ -11,7 +11,7 @@ from typing import Any
 from entrypoints.cache.entries import COMPILED, KeptEntry, Unusable, is_in_use, listed
 from entrypoints.core.errors import HOST, OK, USAGE, EntrypointError
 from entrypoints.core.folders import make, remove
-from entrypoints.core.text import one_line, printable
+from entrypoints.core.text import emit, one_line, tell
 
 Env = Mapping[str, str]
 USAGE_TEXT = "cache list [--json] | export FILE|DIR|- [NAME …] | import FILE|DIR | remove NAME …"
@@ -36,14 +36,14 @@ def _list(root: str, rest: Sequence[str]) -> int:
     if rest == ("--json",):
         import json
 
-        sys.stdout.write(json.dumps(found, indent=2, sort_keys=True) + "\n")  # in ASCII
+        emit(json.dumps(found, indent=2, sort_keys=True) + "\n")
         return OK
     if rest:
         raise EntrypointError(USAGE, f"cache list: unknown argument {rest[0]!r}", USAGE_TEXT)
     for row in found:
         used = time.strftime("%Y-%m-%d %H:%M", time.gmtime(row["used"])) if row["used"] else "never"
         name, made_for = one_line(row["name"]), one_line(str(row["for"]))
-        sys.stdout.write(f"{name}  {row['state']}  {row['bytes'] / 1e6:.1f} MB  {used}  {made_for}\n")
+        emit(f"{name}  {row['state']}  {row['bytes'] / 1e6:.1f} MB  {used}  {made_for}\n")
     return OK
 
 
@@ -151,7 +151,7 @@ def _say_all(lines: Iterable[str]) -> None:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"drydock: {printable(text)}\n")
+    tell(f"drydock: {text}")
 
 
 _VERBS = {"list": _list, "export": _export, "import": _import, "remove": _remove}

@@ -6,20 +6,19 @@ import gc
 import json
 import os
 import signal
-import sys
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.core.errors import CHECK_FAILED, EXIT_CODES, HOST, MODEL, OK, USAGE, EntrypointError
-from entrypoints.core.text import printable
+from entrypoints.core.errors import CHECK_FAILED, EXIT_CODES, INTERNAL, MODEL, OK, USAGE, EntrypointError
+from entrypoints.core.text import emit, one_line, printable, tell
 from entrypoints.request.arguments import FLAGS, VERBS, Arguments, parse_arguments
 from entrypoints.request.flags import DOWNLOAD_DIR, LOAD_FORMAT, MODEL_NAME, REVISION
 from entrypoints.request.intents import Intents
 
 Env = Mapping[str, str]
 
-_KEY_AT_MOST = 1 << 16
-"""Characters of an --api-key-file."""
+_KEY_AT_MOST = 1 << 20
+"""Bytes of an --api-key-file."""
 _WORKLOAD_AT_MOST = 64 << 20
 """Characters of a --workload file: about two million requests."""
 
@@ -39,23 +38,27 @@ def main(argv: tuple[str, ...], env: Env) -> int:
 
         say(redact_text(f"drydock: {error}"))
         return error.code
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except Exception as error:  # noqa: BLE001 -- whatever it is, its exit code must not be one of vLLM's
+        return _defect(error)
+
+
+def _defect(error: Exception) -> int:
+    """Report an error that no one expected, the cause last. Return its exit code."""
+    from traceback import format_exception
+
+    from entrypoints.core.redact import redact_text
+
+    say(redact_text("".join(format_exception(error))))
+    cause = f"{type(error).__name__}: {redact_text(one_line(str(error)))}"
+    say(f"drydock: ended with exit code {INTERNAL}: a defect of drydock's entrypoint: {cause}")
+    return INTERNAL
 
 
 def say(text: str) -> None:
     """Write a line to standard error, in printable form: it may quote a file of someone else."""
-    text = printable(text)
-    sys.stderr.write(text if text.endswith("\n") else text + "\n")
-    sys.stderr.flush()
-
-
-def emit(text: str) -> None:
-    """Write data to standard output, in printable form. Raises HOST."""
-    try:
-        sys.stdout.write(printable(text))
-        sys.stdout.flush()
-    except (OSError, AttributeError) as error:  # None if standard output was closed before the start
-        sys.stdout = None
-        raise EntrypointError(HOST, f"cannot write to standard output: {error}") from error
+    tell(text.removesuffix("\n"))
 
 
 def emit_json(value: Any) -> None:
@@ -166,14 +169,17 @@ def _read_key(path: str) -> str:
     """Return the one key in a file; empty without a file. Raises USAGE."""
     if not path:
         return ""
+    from entrypoints.core.folders import read_bounded
+
     try:
-        with open(path, encoding="utf-8") as file:
-            keys = file.read(_KEY_AT_MOST).split()
+        keys = read_bounded(path, _KEY_AT_MOST).decode("ascii").split()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        reason = getattr(error, "strerror", None) or "not ASCII text"
         raise EntrypointError(
             USAGE, f"--api-key-file {path}: {reason}", "mount a file that contains the key"
         ) from error
+    if not all(key.isprintable() for key in keys):
+        raise EntrypointError(USAGE, f"--api-key-file {path}: control characters", "no client can send such a key")
     if len(keys) != 1:
         raise EntrypointError(USAGE, f"--api-key-file {path}: found {len(keys)} keys, expected one", "vLLM reads one")
     return keys[0]
@@ -236,7 +242,11 @@ def _write(option: str, path: str, text: str) -> None:
     from entrypoints.core.folders import replace
 
     try:
-        replace(path, text)
+        if os.path.isfile(path) or not os.path.exists(path):
+            replace(path, printable(text))
+        else:  # /dev/stdout, or a pipe: root could replace it
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(printable(text))
     except OSError as error:
         raise EntrypointError(
             USAGE, f"{option} {path}: {error.strerror}", "name a file in a writable folder"

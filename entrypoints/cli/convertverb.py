@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, OK, USAGE, EntrypointError
 from entrypoints.core.folders import copy, remove
-from entrypoints.core.text import printable
+from entrypoints.core.text import tell
 from entrypoints.decide.conversions import Conversion, choose
 from entrypoints.model.read import MARK, ModelFacts, read_model
 
@@ -310,5 +309,4 @@ def _served(job: ConversionJob) -> str:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"drydock: {printable(text)}\n")
-    sys.stderr.flush()
+    tell(f"drydock: {text}")

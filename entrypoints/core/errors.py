@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 OK = 0
-INTERNAL = 1
-"""A defect in drydock's entrypoint."""
 USAGE = 2
 """Invalid verb, flag or value."""
 CHECK_FAILED = 3
@@ -25,10 +23,11 @@ LIMITED = 10
 """The container's limit of memory or of processes ended vLLM."""
 STALLED = 11
 """vLLM was stopped while it made no progress, so requests were lost."""
+INTERNAL = 70
+"""A defect in drydock's entrypoint: EX_SOFTWARE of sysexits.h. Not 1, with which vLLM ends after most errors."""
 
 EXIT_CODES = {
     OK: "success; check passed or only warned",
-    INTERNAL: "a defect of drydock's entrypoint",
     USAGE: "unknown verb, flag or value",
     CHECK_FAILED: "a check failed (check, serve --strict)",
     MODEL: "the model is missing, broken or unreadable",
@@ -39,6 +38,7 @@ EXIT_CODES = {
     DIED: "vLLM or one of its processes ended without being asked to",
     LIMITED: "the container's limit of memory or of processes ended vLLM",
     STALLED: "stopped while vLLM made no progress",
+    INTERNAL: "a defect of drydock's entrypoint",
 }
 """Any other code is vLLM's own, passed on. 128 + n means that signal n ended it."""
 

@@ -37,10 +37,15 @@ def format_id_list(ids: tuple[int, ...]) -> str:
     return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
 
 
+def is_number(text: str) -> bool:
+    """Tell whether text is a non-negative decimal number in ASCII of at most 20 digits, which hold 64 bits."""
+    return text.isascii() and text.isdigit() and len(text) <= 20  # noqa: PLR2004
+
+
 def parse_number(text: str) -> int:
     """Parse a non-negative decimal number."""
     digits = text.strip()
-    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):  # noqa: PLR2004 - 20 digits hold 64 bits
+    if not is_number(digits):
         raise ValueError("a decimal number")
     return int(digits)
 

@@ -28,6 +28,8 @@ _SIGNED = frozenset(("sig", "signature"))
 _SIGNED_TERMS = frozenset(("se", "sp"))
 """Parameters of presigned URLs that no other rule finds. Source: AWS Signature Version 4 and 2, Google Cloud Storage
 signed URLs, Azure shared access signatures."""
+_BEGINNINGS = ("--api-k", "--hf-t")
+"""vLLM takes any unambiguous beginning of a flag: --api-ke is --api-key, --hf-tok is --hf-token."""
 _TOO_COMMON = frozenset(("key", "keys", "auth"))
 """Names that mean a secret as a flag or in JSON, but not before an equals sign in a sentence."""
 _JSON_KEY = r"""(["']?)([\w.-]+)\1(\s*[:=]\s*)(["'])((?:\\.|(?!\4).)*)\4"""
@@ -76,8 +78,9 @@ def redact_argv(argv: Iterable[str]) -> tuple[str, ...]:
     for token in argv:
         name, equals, _ = token.partition("=")
         if token.startswith("-"):
-            hiding = is_secret(name) and not equals
-            shown.append(f"{name}={HIDDEN}" if equals and is_secret(name) else redact_text(token))
+            secret = is_secret(name) or name.replace("_", "-").startswith(_BEGINNINGS)
+            hiding = secret and not equals
+            shown.append(f"{name}={HIDDEN}" if equals and secret else redact_text(token))
         else:
             shown.append(HIDDEN if hiding else redact_text(token))
     return tuple(shown)

@@ -1,6 +1,13 @@
-"""Text of a model folder, a recorded host or a cache entry, in a form that a terminal can show. Pure."""
+"""Text of a model folder, a recorded host or a cache entry, in a form that a terminal can show.
+
+Pure, except `emit` and `tell`.
+"""
 
 from __future__ import annotations
+
+import sys
+
+from entrypoints.core.errors import HOST, EntrypointError
 
 _SPACES = "\n\t\u00a0\u3000"
 """Spaces that are not printable to Python: newline, tab, no-break space, and Chinese's."""
@@ -17,6 +24,28 @@ def printable(text: str) -> str:
     return "".join(
         character if character.isprintable() or character in _SPACES else _escaped(character) for character in text
     )
+
+
+def emit(text: str) -> None:
+    """Write data to standard output, in printable form. IO. Raises HOST."""
+    try:
+        sys.stdout.write(printable(text))
+        sys.stdout.flush()
+    except (OSError, AttributeError) as error:  # None if standard output was closed before the start
+        sys.stdout = None  # or Python fails again at the end, and exits with 120
+        raise EntrypointError(HOST, f"cannot write to standard output: {error}") from error
+
+
+def tell(text: str) -> None:
+    """Write lines to standard error, in printable form. IO.
+
+    Without a reader, as after `docker run … 2>&1 | head`, nothing is written: a server goes on without its log.
+    """
+    try:
+        sys.stderr.write(f"{printable(text)}\n")
+        sys.stderr.flush()
+    except (OSError, AttributeError):  # None if it was closed before the start
+        sys.stderr = None  # or Python fails again at the end, and exits with 120
 
 
 def one_line(text: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from entrypoints.core.folders import read_regular
+from entrypoints.core.parse import is_number
 from entrypoints.host.source import READ_AT_MOST
 
 
@@ -69,7 +70,7 @@ def _count(key: str, places: Iterator[str]) -> int:
     for place in places:
         words = [line.split() for line in _text(place).splitlines()]
         for pair in words:
-            if pair[:1] == [key] and pair[-1].isdigit():
+            if pair[:1] == [key] and is_number(pair[-1]):
                 return int(pair[-1])
     return 0
 

@@ -101,8 +101,8 @@ def _fields(stat: str) -> list[str]:
 
 
 def _mapped_weights(pid: int, root: str) -> tuple[str, ...]:
-    paths = (line.split(maxsplit=5)[-1] for line in _text(f"{root}/proc/{pid}/maps").splitlines())
-    return tuple(sorted({path for path in paths if path.endswith(WEIGHTS)}))
+    lines = _text(f"{root}/proc/{pid}/maps").split("\n")  # not splitlines: a file's name may contain U+2028
+    return tuple(sorted({line.split(maxsplit=5)[-1] for line in lines if line.endswith(WEIGHTS)}))
 
 
 def _text(path: str) -> str:

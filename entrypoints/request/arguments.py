@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import is_number
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 
 VERBS = {
@@ -29,6 +30,8 @@ _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 _PLANNING = ("serve", "plan", "warm")
 """Verbs that make a plan."""
 _HIGHEST_PORT = 65535
+_SECONDS_AT_MOST = 1_000_000
+"""Eleven days. The kernel's and Python's functions that wait have limits themselves, of about twice that."""
 
 
 class Option(NamedTuple):
@@ -193,7 +196,7 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
 
 
 def _port(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and int(text) <= _HIGHEST_PORT):
+    if not (is_number(text) and int(text) <= _HIGHEST_PORT):
         raise EntrypointError(USAGE, f"--status-port {text}: expected a port from 0 to {_HIGHEST_PORT}")
     return int(text)
 
@@ -203,6 +206,6 @@ def _seconds(flag: str, text: str) -> float:
         seconds = float(text)
     except ValueError:
         seconds = -1.0
-    if not 0 <= seconds < float("inf"):
-        raise EntrypointError(USAGE, f"{flag} {text}: expected seconds, such as 25 or 0.5")
+    if not 0 <= seconds <= _SECONDS_AT_MOST:
+        raise EntrypointError(USAGE, f"{flag} {text}: expected seconds, such as 25 or 0.5, at most {_SECONDS_AT_MOST}")
     return seconds

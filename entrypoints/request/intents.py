@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.parse import parse_id_list, parse_number
+from entrypoints.core.parse import is_number, parse_id_list, parse_number
 
 Request = tuple[int, int, float]
 """Tokens of the prompt, tokens of the answer, and the number of such requests."""
@@ -106,7 +106,7 @@ def _count(values: Mapping[str, str], name: str) -> int | None:
     text = values.get(name)
     if text is None:
         return None
-    if not (text.isascii() and text.isdigit() and int(text)):
+    if not (is_number(text) and int(text)):
         raise _invalid(name, text, "a whole number above zero")
     return int(text)
 

@@ -13,14 +13,18 @@ from math import nan
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.folders import read_bounded
 from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, SHORT, UNITS, UTILISATION
 from entrypoints.request.intents import NONE, Intents
 
 _POWERS = " kmgt"
 """Suffixes of numbers: none, kilo, mega, giga, tera; as upper-case letters, powers of 1024."""
 
+_DIGITS_AT_MOST = 30
+"""Characters of a number: Python refuses to convert 4,301 digits, and no size or count needs more than 20."""
+
 _CONFIG_AT_MOST = 1 << 20
-"""Characters of a config file."""
+"""Bytes of a config file."""
 
 
 class Flag(NamedTuple):
@@ -53,8 +57,12 @@ class UserFlags(NamedTuple):
 
     def number(self, name: str, least: int = 1) -> int | None:
         """Return a flag's whole number in the flag's unit; vLLM accepts 4k and 4K. Raises USAGE."""
-        text = self.flag(name)
-        return None if text is None else parse_count(text, self.flags[name].given, least, UNITS.get(name, ""))
+        flag = self.flags.get(name)
+        if flag is None:
+            return None
+        if isinstance(flag.value, bool):
+            raise EntrypointError(USAGE, f"{flag.given}: expected a value", f"write {name} NUMBER")
+        return parse_count(flag.value, flag.given, least, UNITS.get(name, ""))
 
     def variable(self, name: str) -> str | None:
         """Return an environment variable; an empty one counts as unset, as in vLLM."""
@@ -187,8 +195,7 @@ def read_config(path: str) -> dict[str, Flag]:
     Only keys and single values are needed: vLLM parses the file itself.
     """
     try:
-        with open(path, encoding="utf-8") as file:
-            text = file.read(_CONFIG_AT_MOST)
+        text = read_bounded(path, _CONFIG_AT_MOST).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise EntrypointError(USAGE, f"--config {path}: cannot read the file: {error}") from error
     return parse_config(text, path)
@@ -218,7 +225,9 @@ def parse_count(text: str, given: str, least: int = 1, unit: str = "") -> int:
     factor = int((1000 if suffix.islower() else 1024) ** _POWERS.index(suffix.lower() or " "))
     digits = word.removesuffix(suffix)
     whole, _, part = digits.partition(".")
-    if digits.isdecimal():
+    if len(digits) > _DIGITS_AT_MOST:
+        number = least - 1
+    elif digits.isdecimal():
         number = int(digits) * factor
     elif whole.isdecimal() and part.isdecimal() and suffix.islower():
         number = int(float(digits) * factor)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -67,14 +68,18 @@ def flag(argv: Sequence[str], name: str) -> str:
 
 
 def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None, timeout: float = 5.0) -> Reply:
-    """GET a path, or POST a question to it as JSON. `timeout` is for each wait, in seconds. Raises Unreachable."""
+    """GET a path, or POST a question to it as JSON. Raises Unreachable.
+
+    `timeout` is in seconds: for the connection, for the request, and for the whole answer.
+    """
     import http.client
     import json
 
-    headers = {"Connection": "close", "Content-Type": "application/json"}
+    headers = {"Connection": "close", "Content-Type": "application/json", "X-Request-Id": f"drydock-{time.time_ns()}"}
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
     connection = _connection(endpoint, timeout)
+    connection.response_class = _in_time(time.monotonic() + timeout)
     try:
         if question is None:
             connection.request("GET", path, headers=headers)
@@ -86,6 +91,39 @@ def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None
         raise Unreachable(f"{endpoint}{path}: {error or type(error).__name__}") from error
     finally:
         connection.close()
+
+
+def _in_time(deadline: float) -> type[http.client.HTTPResponse]:
+    """Return a response that must be complete at `deadline`. A socket's own timeout begins again at each byte."""
+    import http.client
+    import io
+    import socket
+
+    class Timed(io.RawIOBase):
+        def __init__(self, sock: socket.socket) -> None:
+            self._sock, self._file = sock, sock.makefile("rb", buffering=0)
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: Any) -> int | None:
+            left = deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError("the answer is not complete in time")
+            self._sock.settimeout(left)
+            return self._file.readinto(buffer)
+
+        def close(self) -> None:
+            self._file.close()
+            super().close()
+
+    class InTime(http.client.HTTPResponse):
+        def __init__(self, sock: socket.socket, *arguments: Any, **options: Any) -> None:
+            super().__init__(sock, *arguments, **options)
+            self.fp.close()
+            self.fp = io.BufferedReader(Timed(sock))
+
+    return InTime
 
 
 def _connection(endpoint: Endpoint, timeout: float) -> http.client.HTTPConnection:

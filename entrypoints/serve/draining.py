@@ -14,7 +14,7 @@ VARIABLE = "DRYDOCK_DRAINING"
 
 
 class DrainFile:
-    """A file that does not exist while the server serves, is empty when it leaves, and has text when it refuses."""
+    """A file that does not exist while the server serves, is empty when it leaves, and has a byte when it refuses."""
 
     def __init__(self, env: Mapping[str, str]) -> None:
         # The name differs for each start: a restarted container keeps its /tmp, and its process is 1 again.
@@ -23,11 +23,11 @@ class DrainFile:
 
     def leave(self) -> None:
         """Let vLLM close each connection after its answer, so that clients go elsewhere. Raises OSError."""
-        self._write("")
+        self._resize(0)
 
     def refuse(self) -> None:
         """Let vLLM refuse new requests. Raises OSError."""
-        self._write("refuse")
+        self._resize(1)
 
     def remove(self) -> None:
         """Remove the file, if it is there."""
@@ -36,9 +36,9 @@ class DrainFile:
         except OSError:
             return
 
-    def _write(self, text: str) -> None:
+    def _resize(self, size: int) -> None:
         handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
         try:
-            os.write(handle, text.encode())
+            os.ftruncate(handle, size)  # unlike a write, it needs no space on a full disk
         finally:
             os.close(handle)

@@ -1,7 +1,6 @@
 """Why a server ends, as one sentence and as exit code. Pure.
 
-vLLM exits with 0 after its engine core was killed. So its 0 counts only if it was asked to stop, or if it never began
-to load a model (`serve --help`).
+vLLM exits with 0 after its engine core was killed. So its 0 counts only if it was asked to stop, or to print its help.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
-from entrypoints.core.errors import DIED, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
+from entrypoints.core.errors import DIED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
 from entrypoints.serve.phases import IMPORT, PLAN, SPAWN, State, phase
 
 KILLED = 128 + signal.SIGKILL
@@ -66,7 +65,7 @@ def exit_code(stop: Stop, passed: int, *, idle: bool, cut: bool) -> int:
         return stop.code
     if cut:
         return KILLED
-    return OK if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
+    return stop.code if passed in (OK, 128 + signal.SIGTERM, 128 + signal.SIGINT) else passed
 
 
 def asked_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) -> End:
@@ -77,14 +76,18 @@ def asked_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) 
         KILLED: "requests were cut off",
         STALLED: f"requests were lost, because {state.stalled}",
         NOT_READY: "the server was not ready",
+        INTERNAL: "nothing watched the server any more",
     }
     told = f"{stop.cause}: {how.get(code, f'vLLM exited with {passed}')}"
     told += f"; {limits}" if limits and code != OK else ""
     return End(code, state.wrong if code == WRONG_ANSWER else told, failed=code == WRONG_ANSWER)
 
 
-def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, ready: bool) -> End:
-    """Return the end of a vLLM that no one asked to stop. `limits`: which limit of the container was enforced."""
+def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, ready: bool, prints: bool) -> End:
+    """Return the end of a vLLM that no one asked to stop. `limits`: which limit of the container was enforced.
+
+    `prints`: it was only asked to print its help.
+    """
     began = phase(state) not in (PLAN, SPAWN, IMPORT)
     exited = f"vLLM exited with {passed} in phase {phase(state)}, without being asked to stop"
     cause = state.lost or exited
@@ -97,4 +100,4 @@ def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, re
         return End(passed, cause, failed)
     if until_ready:
         return End(NOT_READY, exited)
-    return End(DIED, exited) if began else End(OK, "vLLM exited with 0 before it loaded a model")
+    return End(OK, "vLLM printed its help") if prints and not began else End(DIED, exited)

@@ -7,11 +7,11 @@ and decode run different kernels over the same weights, so a wrong kernel, layou
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
+from entrypoints.core.text import tell
 from entrypoints.host.processes import command_line
 from entrypoints.request.flags import ADDRESS, PORT
 from entrypoints.serve.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint
@@ -32,6 +32,10 @@ decode for a token. Rounding a logit near 20 to bfloat16 twice makes 0.25. Measu
 SmolLM2-135M in bfloat16: at most 0.13. A profile's threshold `known_answer_margin` replaces it."""
 PATIENCE = 300.0
 """Seconds to wait for one answer; the first request can compile kernels."""
+
+COMPLETIONS = "/v1/completions"
+UNEXPECTED = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What an answer of another shape raises: deep JSON, numbers of a thousand digits, a list for an object."""
 
 RIGHT, WRONG, UNANSWERED = "right", "wrong", "unanswered"
 
@@ -58,6 +62,8 @@ class AnswerVerdict(NamedTuple):
     reason: str = ""
     notes: tuple[str, ...] = ()
     """What was compared, and what could not be and why."""
+    generates: bool = False
+    """Whether /v1/completions gave an answer, so that it can be asked again."""
 
 
 class Refused(Exception):  # noqa: N818 -- an answer, not an error
@@ -76,7 +82,7 @@ def main(argv: Sequence[str], env: Mapping[str, str]) -> int:
     """Return 0 if the server in this container is ready, else NOT_READY or WRONG_ANSWER; print the reason on stderr."""
     code, reason = health(argv, command_line(1), env)
     if reason:
-        sys.stderr.write(f"drydock: {reason}\n")
+        tell(f"drydock: {reason}")
     return code
 
 
@@ -108,27 +114,34 @@ def served_model(endpoint: Endpoint) -> str:
     """Return the name of the served model; empty if the server does not tell it."""
     try:
         return _model_name(lambda path, question: ask(endpoint, path, question))
-    except (Unreachable, Refused, Forbidden, AttributeError, LookupError, TypeError, ValueError):
+    except (Unreachable, Refused, Forbidden, *UNEXPECTED):
         return ""
 
 
 def compare(ask_server: Ask, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
     """Run each comparison until one is wrong. `config` is the sha256 of the model's config.json."""
     notes: list[str] = []
+    answered: set[str] = set()
+
+    def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
+        reply = ask_server(path, question)
+        answered.update((path,) if reply.status == HTTP_OK else ())
+        return reply
+
     try:
-        name = _model_name(ask_server)
+        name = _model_name(ask)
         for comparison in (_prefill_with_decode, _recorded_answer):
-            wrong, note = _run_comparison(comparison, ask_server, name, profile, config)
+            wrong, note = _run_comparison(comparison, ask, name, profile, config)
             if wrong:
                 return AnswerVerdict(WRONG, wrong, tuple(notes))
             notes.append(note)
     except Forbidden as error:
-        return AnswerVerdict(RIGHT, "", (*notes, f"not compared: {error}"))
+        return AnswerVerdict(RIGHT, "", (*notes, f"not compared: {error}"), COMPLETIONS in answered)
     except (Unreachable, Refused) as error:
         return AnswerVerdict(UNANSWERED, str(error))
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
+    except UNEXPECTED as error:
         return AnswerVerdict(UNANSWERED, f"an answer has an unexpected format: {error!r}")
-    return AnswerVerdict(RIGHT, "", tuple(notes))
+    return AnswerVerdict(RIGHT, "", tuple(notes), COMPLETIONS in answered)
 
 
 def config_sha256(model: str) -> str:
@@ -159,7 +172,7 @@ def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any],
     del config
     greedy = {"model": name, **GREEDY}
     decode = {"prompt": PROMPT, "max_tokens": TOKENS, "ignore_eos": True, "return_token_ids": True, "logprobs": 1}
-    decoded = _choice(ask_server, "/v1/completions", greedy | decode)
+    decoded = _choice(ask_server, COMPLETIONS, greedy | decode)
     prompt, tokens = decoded.get("prompt_token_ids"), decoded.get("token_ids")
     if not prompt or tokens is None:
         raise Refused("this vLLM returns no token ids")
@@ -167,7 +180,7 @@ def _prefill_with_decode(ask_server: Ask, name: str, profile: Mapping[str, Any],
         raise Refused(f"this server returns at most {len(tokens)} tokens; the comparison needs {TOKENS}")
     # vLLM does not read its prefix cache for a request with prompt_logprobs, so this is a prefill of every token.
     prefill = {"prompt": [*prompt, *tokens], "max_tokens": 1, "prompt_logprobs": 1}
-    prefilled = _choice(ask_server, "/v1/completions", greedy | prefill)
+    prefilled = _choice(ask_server, COMPLETIONS, greedy | prefill)
     margin = float(profile.get("thresholds", {}).get("known_answer_margin", {}).get("value", MARGIN))
     values = (decoded.get("logprobs") or {}).get("token_logprobs") or ()
     wrong = disagreement(tokens, values, (prefilled.get("prompt_logprobs") or [])[len(prompt) :], margin)
@@ -234,7 +247,7 @@ def _answered(reply: Reply, path: str) -> Reply:
         raise Forbidden(f"{path} answers {reply.status}; give the key in VLLM_API_KEY or --api-key, not in a file")
     if reply.status in (404, 405):
         raise Refused(f"this is not a generating model: {path} answers {reply.status} {message}")
-    if reply.status in (400, 422):
+    if reply.status in (400, 422, 501):
         raise Refused(f"{path} answers {reply.status} {message}")
     raise Unreachable(f"{path} answers {reply.status} {message}")
 
@@ -249,6 +262,6 @@ def _json(reply: Reply) -> dict[str, Any]:
     """Return the JSON object in a reply; empty if there is none."""
     try:
         value = json.loads(reply.body)
-    except ValueError:
+    except (RecursionError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}

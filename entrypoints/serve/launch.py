@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from entrypoints.cache.plan import private_root
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import write
-from entrypoints.core.text import printable
+from entrypoints.core.text import tell
 from entrypoints.host.limits import apply
 from entrypoints.host.processes import age
 from entrypoints.request.flags import SHUTDOWN, SOCKET
@@ -136,8 +136,7 @@ def spawner(plan: ServePlan, env: Mapping[str, str]) -> Callable[[], int]:
 
 def say(text: str) -> None:
     """Print one line on standard error."""
-    sys.stderr.write(f"drydock: {printable(text)}\n")
-    sys.stderr.flush()
+    tell(f"drydock: {text}")
 
 
 def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
@@ -190,6 +189,7 @@ def _supervised(
         digest=env.get("DRYDOCK_IMAGE_DIGEST", ""),
         cache="hit" if caches.hit else "miss",
         on_ready=caches.keep_behind,
+        prints=any(word.startswith("--help") for word in plan.argv),
         limits=lambda: explain(before, limit_events()),
     )
     end = supervise(job, profile, say)

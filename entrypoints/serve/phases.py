@@ -50,6 +50,12 @@ class State(NamedTuple):
     """What makes no progress for too long now."""
     dead: bool = False
     """Whether it has made none for so long that it will not recover by itself."""
+    ending: bool = False
+    """Whether vLLM was told to exit, so that its processes may end."""
+    defect: str = ""
+    """Which of drydock's own watches failed, so that the state is no longer kept."""
+    trace: str = ""
+    """The traceback of the defect."""
     idle: bool = False
     """While stopping: whether the last running request has ended."""
     unseen: bool = False
@@ -70,7 +76,7 @@ def enter(state: State, name: str, at: float) -> State:
 
 def is_ready(state: State) -> bool:
     """Tell whether the server is ready for requests."""
-    hindered = state.wrong or state.stopping or state.lost or state.stalled
+    hindered = state.wrong or state.stopping or state.lost or state.stalled or state.defect
     return state.healthy and state.verified and not hindered
 
 
@@ -79,7 +85,7 @@ def why_not(state: State) -> str:
     if is_ready(state):
         return ""
     fallback = "vLLM no longer answers" if phase(state) == READY else f"starting: {phase(state)}"
-    return state.stopping or state.wrong or state.lost or state.stalled or state.trouble or fallback
+    return state.stopping or state.wrong or state.lost or state.stalled or state.defect or state.trouble or fallback
 
 
 def is_alive(state: State) -> bool:

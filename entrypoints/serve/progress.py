@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from entrypoints.serve.client import Endpoint, Unreachable, ask
-from entrypoints.serve.health import GREEDY, HTTP_OK
+from entrypoints.serve.health import COMPLETIONS, GREEDY, HTTP_OK
 
 if TYPE_CHECKING:
     from entrypoints.serve.watch import Board
@@ -37,8 +37,8 @@ LOOKS = 5
 """Looks at the server during its patience."""
 ANSWER_WITHIN = 5.0
 """Seconds for vLLM's counters; a busy server answers later, and is looked at again."""
-_REFUSED = (400, 500)
-"""From and below: the server does not support the request for a token."""
+_REFUSED = (*range(400, 500), 503)
+"""The server does not generate now and says so: too many requests, or vLLM changes its number of engines."""
 
 
 class Engine(NamedTuple):
@@ -129,7 +129,8 @@ class Progress:
 def watch_progress(board: Board, endpoint: Endpoint, patience: float, name: str) -> None:
     """Keep `stalled` and `dead` of the state, until the server stops.
 
-    `name` is the model to ask for a token; with an empty name nothing is asked for.
+    `name` is the model to ask for a token. It is empty for a server that has never generated one, such as of an
+    embedding model, or with a key that is unknown here: nothing is asked for.
     """
     progress, asking = Progress(board.now()), _Asking(endpoint, name, patience)
     while not (board.state.stopping or board.state.lost):
@@ -159,7 +160,6 @@ class _Asking:
         self._endpoint = endpoint
         self._question = {"model": name, "prompt": "The", **GREEDY, "max_tokens": 1}
         self._patience = patience
-        self._possible = bool(name)
         self._running = False
         self._came = False
 
@@ -171,19 +171,17 @@ class _Asking:
         counted = look is not None and look.engines and not look.asleep
         busy = look is not None and any(engine.unfinished for engine in look.engines.values())
         due = progress.asked or (not busy and now - progress.moved >= self._patience / 2)
-        if self._possible and counted and due and not self._running:
+        if self._question["model"] and counted and due and not self._running:
             progress.ask(now)
             self._running = True
             _in_background(self._ask)
 
     def _ask(self) -> None:
         try:
-            status = ask(self._endpoint, "/v1/completions", self._question, DEAD_AFTER * self._patience).status
+            status = ask(self._endpoint, COMPLETIONS, self._question, DEAD_AFTER * self._patience).status
         except Unreachable:
             status = 0
-        refused = _REFUSED[0] <= status < _REFUSED[1]
-        self._possible = not refused
-        self._came = refused or status == HTTP_OK
+        self._came = status in (HTTP_OK, *_REFUSED)
         self._running = False
 
 

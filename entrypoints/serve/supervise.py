@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.core.errors import HOST, NOT_READY, OK, STALLED, WRONG_ANSWER, EntrypointError
+from entrypoints.core.errors import HOST, INTERNAL, NOT_READY, OK, STALLED, WRONG_ANSWER, EntrypointError
 from entrypoints.host.processes import children
 from entrypoints.serve.ending import TEARDOWN, End, Stop, asked_end, lost_stop, stop_at, unasked_end
 from entrypoints.serve.phases import IMPORT, READY, SPAWN, is_ready, phase, seconds
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from entrypoints.serve.client import Endpoint
     from entrypoints.serve.draining import DrainFile
+    from entrypoints.serve.phases import State
     from entrypoints.serve.watch import Board
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
@@ -73,6 +74,8 @@ class ServeJob(NamedTuple):
     """Whether the compile cache had this plan: hit or miss."""
     on_ready: Callable[[], None] = lambda: None
     """Called once, when the server becomes ready."""
+    prints: bool = False
+    """Whether vLLM was only asked to print its help."""
     limits: Callable[[], str] = lambda: ""
     """Tells which limit of the container was enforced since the start; empty if none was."""
 
@@ -108,7 +111,11 @@ def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
         _signal(-leader, signal.SIGKILL)
         raise
     say(f"status on port {port}, vLLM is process {leader}")
-    return Supervisor(job, board, leader, say).run()
+    try:
+        return Supervisor(job, board, leader, say).run()
+    except BaseException:  # a defect: vLLM must not go on without a supervisor, and hold the devices
+        _signal(-leader, signal.SIGKILL)
+        raise
 
 
 def adopt_orphans() -> None:
@@ -210,7 +217,7 @@ class Supervisor:
         self._refusing = True
         self._mark(self._job.drain_file.refuse)
         try:
-            _in_background(watch_drain, self._board, self._job.endpoint)
+            _in_background(self._board, watch_drain, self._board, self._job.endpoint)
         except EntrypointError as error:
             self._say(f"WARN running requests are not counted: {error.message}")
 
@@ -230,9 +237,13 @@ class Supervisor:
         if self._stop.drains and not self._refusing and now >= self._stop.refuse_at:
             self._refuse()
         state = self._board.state
+        if self._stop.drains and state.lost and self._terminated_at is None:
+            self._say(f"{state.lost}: stopping")
+            self._stop = lost_stop(now, state, ready=True)
         early = state.idle or (state.unseen and self._job.drains_itself)
         if self._terminated_at is None and (early or now >= self._stop.term_at):
             self._terminated_at = now
+            self._board.note(ending=True)
             _signal(self._leader, signal.SIGTERM)
         if self._terminated_at is not None and now >= self._stop.kill_at:
             self._say("vLLM did not exit in time: killing it")
@@ -244,6 +255,9 @@ class Supervisor:
         if state.lost:
             self._say(f"{state.lost}: stopping")
             self._stop = lost_stop(now, state, ready=phase(state) == READY)
+            return
+        if state.defect:
+            self._stop_unwatched(now, state)
             return
         self._tell_progress(state.stalled)
         if self._announced or not (state.wrong or is_ready(state)):
@@ -258,6 +272,17 @@ class Supervisor:
         elif self._job.until_ready and not state.wrong:
             self._stop = stop_at(now, OK, "ready, as asked for")
 
+    def _stop_unwatched(self, now: float, state: State) -> None:
+        """Begin a stop because a watch of drydock failed; running requests get the drain timeout."""
+        cause = f"a defect of drydock's entrypoint, {state.defect}"
+        self._say(f"{state.trace}{cause}: stopping")
+        if phase(state) == READY:
+            self._stop = self._drain(now, cause, self._job.drain_pause)._replace(code=INTERNAL)
+            self._mark(self._job.drain_file.leave)
+        else:
+            self._stop = stop_at(now, INTERNAL, cause)
+        self._board.note(stopping=f"stopping: {cause}")
+
     def _tell_progress(self, stalled: str) -> None:
         """Log once that vLLM makes no progress, or makes it again."""
         if bool(stalled) != self._stalled:
@@ -271,6 +296,7 @@ class Supervisor:
 
     def _kill(self) -> None:
         self._killed = True
+        self._board.note(ending=True)
         _signal(-self._leader, signal.SIGKILL)
 
     def _kill_leftovers(self) -> None:
@@ -289,8 +315,8 @@ class Supervisor:
         asked = self._killed or self._terminated_at is not None
         lost_requests = stop is not None and stop.drains and not state.idle and not asked
         if stop is None or lost_requests or (state.lost and stop.cause == state.lost):
-            until_ready, ready = self._job.until_ready, self._announced
-            return unasked_end(passed, state, limits, until_ready=until_ready, ready=ready)
+            until_ready, ready, prints = self._job.until_ready, self._announced, self._job.prints
+            return unasked_end(passed, state, limits, until_ready=until_ready, ready=ready, prints=prints)
         cut = self._killed or (self._terminated_at is not None and stop.cut_at <= self._terminated_at)
         return asked_end(stop, passed, state, limits, cut=cut)
 
@@ -303,9 +329,9 @@ def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[s
         "digest": job.digest,
         "cache": job.cache,
     }
-    _in_background(_serve_status, listener, board, info)
-    _in_background(watch_start, board, Watched(job.endpoint, leader, job.model, job.stall), profile)
-    _in_background(watch_processes, board, leader)
+    _in_background(board, _serve_status, listener, board, info)
+    _in_background(board, watch_start, board, Watched(job.endpoint, leader, job.model, job.stall), profile)
+    _in_background(board, watch_processes, board, leader)
 
 
 def _serve_status(listener: socket, board: Board, info: Mapping[str, str]) -> None:
@@ -315,12 +341,12 @@ def _serve_status(listener: socket, board: Board, info: Mapping[str, str]) -> No
     StatusServer(listener, lambda path: respond(path, board.state, info, board.now())).run()
 
 
-def _in_background(target: Callable[..., None], *arguments: Any) -> None:
+def _in_background(board: Board, target: Callable[..., None], *arguments: Any) -> None:
     """Run a function in a daemon thread. Raises HOST."""
-    from threading import Thread
+    from entrypoints.serve.watch import in_background
 
     try:
-        Thread(target=target, args=arguments, daemon=True).start()
+        in_background(board, target, *arguments)
     except RuntimeError as error:  # the kernel refused it
         raise EntrypointError(
             HOST, f"{error}: the container's limit of processes is too low", MORE_PROCESSES

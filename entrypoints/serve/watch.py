@@ -84,6 +84,20 @@ class Watched(NamedTuple):
     """Seconds without progress until a server is not ready; 0 does not look."""
 
 
+def in_background(board: Board, watch: Callable[..., None], *arguments: Any) -> None:
+    """Run a watch in a daemon thread; if it fails, the board notes a defect. Raises RuntimeError without a thread."""
+
+    def run() -> None:
+        try:
+            watch(*arguments)
+        except Exception as error:  # noqa: BLE001 -- unseen, it would leave the last state in place for ever
+            from traceback import format_exc
+
+            board.note(defect=f"{watch.__name__}: {error!r}", trace=format_exc())
+
+    threading.Thread(target=run, daemon=True).start()
+
+
 def watch_start(board: Board, watched: Watched, profile: Mapping[str, Any]) -> None:
     """Watch vLLM until it is ready, then check its health and progress periodically."""
     endpoint, leader = watched.endpoint, watched.leader
@@ -95,10 +109,10 @@ def watch_start(board: Board, watched: Watched, profile: Mapping[str, Any]) -> N
         time.sleep(LOOK_EVERY)
     board.enter(KNOWN_ANSWER)
     board.count(leader)  # all of them are there: from now on, none can end unnoticed
-    _compare(board, endpoint, profile, watched.model)
+    generates = _compare(board, endpoint, profile, watched.model)
     if watched.patience and not board.state.wrong:
-        progress = (board, endpoint, watched.patience, served_model(endpoint))
-        threading.Thread(target=watch_progress, args=progress, daemon=True).start()
+        progress = (board, endpoint, watched.patience, served_model(endpoint) if generates else "")
+        in_background(board, watch_progress, *progress)
     while not board.state.wrong:
         _answers(board, endpoint)
         time.sleep(HEARTBEAT)
@@ -110,9 +124,9 @@ def watch_processes(board: Board, leader: int) -> None:
     vLLM itself looks every five seconds, serves 200 on /health for a part of that time, and exits with 0.
     """
     checks = 0
-    while not board.state.stopping:
+    while not board.state.ending:
         ended = next((pid for pid in board.processes if not is_running(pid)), None)
-        if ended is not None:
+        if ended is not None and not board.state.ending:
             board.note(lost=f"{board.processes[ended]} (process {ended}) ended without being asked to")
             return
         if checks % CENSUS_EVERY == 0:
@@ -156,8 +170,8 @@ def _answers(board: Board, endpoint: Endpoint) -> bool:
     return healthy
 
 
-def _compare(board: Board, endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> None:
-    """Repeat the comparison until the server answers; then mark it as ready or wrong."""
+def _compare(board: Board, endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> bool:
+    """Repeat the comparison until the server answers; then mark it as ready or wrong. Tell whether it generates."""
     verdict = verify_answers(endpoint, profile, model)
     while verdict.outcome == UNANSWERED:
         board.note(trouble=f"known answer: {verdict.reason}")  # /readyz shows it
@@ -165,6 +179,7 @@ def _compare(board: Board, endpoint: Endpoint, profile: Mapping[str, Any], model
         verdict = verify_answers(endpoint, profile, model)
     if verdict.outcome == WRONG:
         board.note(wrong=f"wrong answer: {verdict.reason}", notes=verdict.notes)
-        return
+        return True
     board.note(verified=True, trouble="", notes=verdict.notes)
     board.enter(READY)
+    return verdict.generates

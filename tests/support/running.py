@@ -24,6 +24,7 @@ from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import CachePlan, Entry, Mount, ServePlan
 from entrypoints.host.processes import titled
 from entrypoints.request.arguments import Options
+from entrypoints.serve import watch
 from entrypoints.serve.launch import serve, warm
 from tests.support.records import facts
 
@@ -47,6 +48,10 @@ class Start(NamedTuple):
     factors: Mapping[str, str] = {}
     """Of the plan, beside its model."""
     profile: Mapping[str, Any] = {}
+    blind: str = ""
+    """Nobody reads the log: `closed`, or a `pipe` without a reader."""
+    broken: str = ""
+    """A function of entrypoints.serve.watch that fails."""
     stall: float = 0.0
     """Of the plan, in seconds; 0 does not look for progress."""
 
@@ -66,7 +71,13 @@ class Running:
         whole = {**os.environ, "STUB": json.dumps(stub), **env}
         with log.open("w") as stderr:
             command = [sys.executable, "-m", __spec__.name, json.dumps(start._asdict())]
-            self.process = subprocess.Popen(command, env=whole, cwd=ROOT, stderr=stderr, start_new_session=True)
+            reading, writing = os.pipe()
+            streams = {"": stderr, "closed": stderr, "pipe": writing}
+            self.process = subprocess.Popen(
+                command, env=whole, cwd=ROOT, stderr=streams[start.blind], start_new_session=True
+            )
+            os.close(reading)
+            os.close(writing)
 
     def said(self) -> str:
         return self.log.read_text()
@@ -166,6 +177,10 @@ def _cache(start: Start) -> CachePlan:
 
 def _main() -> int:
     start = Start(**json.loads(sys.argv[1]))
+    if start.blind == "closed":
+        os.close(2)
+    if start.broken:
+        setattr(watch, start.broken, lambda *_: 1 // 0)
     mounts = {
         "cache": Mount(start.cache, True, start.cache_writable, 0, 0, ""),
         "tmp": Mount("/tmp", True, start.tmp_writable, 0, 0, ""),

@@ -40,6 +40,8 @@ class Behaviour(NamedTuple):
     orphan: str = ""
     """Leave a process of a session of its own behind, and write its pid to this file."""
     generates: bool = True
+    fails_with: int = 0
+    """Every completion is answered with this status."""
     counts: bool = True
     """/metrics tells running requests."""
     fails_first: int = 0
@@ -50,6 +52,10 @@ class Behaviour(NamedTuple):
     """Seconds from the end of the engine core to this process's own, with 0 (VLLM_WATCHDOG_TIME_S)."""
     reports: bool = True
     """Its gauges tell of requests while the engine core hangs; vLLM's do only if it hung after they had begun."""
+    metrics: str = ""
+    """How /metrics misbehaves: `drip` sends a byte at a time, `huge` sends 1 GB, `moved` redirects."""
+    maps: str = ""
+    """Maps this file into the engine core's memory, as a loader of weights does."""
     compiles: bool = False
     """Keep a compiled graph below VLLM_CACHE_ROOT; die of one that is poisoned, as vLLM does of a broken pickle."""
 
@@ -60,6 +66,7 @@ BEHAVIOUR = Behaviour(**json.loads(os.environ.get("STUB", "{}")))
 class Server(ThreadingHTTPServer):
     daemon_threads = True
     running = 0
+    asked = 0
     tokens = 0
     reported = 0
     engine: subprocess.Popen[bytes] | None = None
@@ -99,6 +106,10 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         if self.path == "/health":
             self.answer(200, {})
+        elif self.path == "/asked":
+            self.answer(200, str(self.server.asked))
+        elif self.path == "/metrics" and BEHAVIOUR.metrics:
+            self.send_odd_metrics()
         elif self.path == "/metrics":
             self.answer(200, metrics(self.server) if BEHAVIOUR.counts else "# nothing is counted\n")
         elif not self.authorized():
@@ -108,10 +119,22 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.answer(404, {"detail": "Not Found"})
 
+    def send_odd_metrics(self) -> None:
+        self.send_response(302 if BEHAVIOUR.metrics == "moved" else 200)
+        self.send_header("Location", "/metrics")
+        self.end_headers()
+        size, pause = {"drip": (1, 0.05), "huge": (1 << 20, 0.0), "moved": (0, 0.0)}[BEHAVIOUR.metrics]
+        for _ in range(1000 if size else 0):
+            self.wfile.write(b"#" * size)
+            time.sleep(pause)
+
     def do_POST(self) -> None:
         question = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked += 1
         if not self.authorized():
             self.answer(401, {"error": "Unauthorized"})
+        elif BEHAVIOUR.fails_with:
+            self.answer(BEHAVIOUR.fails_with, {})
         elif not BEHAVIOUR.generates:
             self.answer(404, {"detail": "Not Found"})
         elif question["model"] != MODEL:
@@ -217,7 +240,7 @@ def prefill(tokens: list[int]) -> list[dict[str, Any] | None]:
 
 
 def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
+    parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--host", default="")
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--uds")
@@ -258,6 +281,12 @@ def end(server: Server, patience: float) -> None:
     server.shutdown()
 
 
+def map_weights(path: str) -> None:
+    """Start a process with a title of vLLM's that maps a file."""
+    code = "import mmap, sys, time; kept = mmap.mmap(open(sys.argv[1], 'rb').fileno(), 0, prot=1); time.sleep(60)"
+    subprocess.Popen(["VLLM::Loader", "-c", code, path], executable=sys.executable)
+
+
 def compile_graph() -> Behaviour:
     """Use the graph that is there, or make it; return how a server with it behaves."""
     graph = Path(os.environ["VLLM_CACHE_ROOT"]) / "torch_compile_cache" / "graph"
@@ -283,6 +312,8 @@ def main() -> int:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if BEHAVIOUR.orphan:
         leave_an_orphan(BEHAVIOUR.orphan)
+    if BEHAVIOUR.maps:
+        map_weights(BEHAVIOUR.maps)
     time.sleep(BEHAVIOUR.delay)
     server = listen(arguments)
     if BEHAVIOUR.engine:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from entrypoints.checks.findings import notice
+from entrypoints.core.parse import is_number
 from entrypoints.core.records import Notice, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.spread.demand import Demand
@@ -105,7 +106,7 @@ def effective_space(values: Mapping[str, Value], given: UserFlags, name: str) ->
     """Return the KV cache's bytes: the user's, else the chosen ones, else None. `name` is the variable in GiB."""
     user = given.variable(name)
     if user is not None:
-        return int(user) * GIB if user.isdecimal() else None
+        return int(user) * GIB if is_number(user) else None
     if name in values:
         return int(str(values[name].value)) * GIB
     chosen = values.get(CACHE_BYTES)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from entrypoints.cache.plan import short
+from entrypoints.core.parse import is_number
 from entrypoints.core.records import Value
 from entrypoints.decide.records import Thresholds
 from entrypoints.decide.shapes import buckets as spaced
@@ -158,7 +159,7 @@ def _named(ranges: Ranges) -> zip[tuple[Range, tuple[str, str]]]:
 
 def _one(spread: Range, prefix: str, env: Mapping[str, str]) -> Range:
     first, step, last = (
-        int(env[f"{prefix}_{end}"]) if env.get(f"{prefix}_{end}", "").isdigit() else size
+        int(env[f"{prefix}_{end}"]) if is_number(env.get(f"{prefix}_{end}", "")) else size
         for end, size in zip(("MIN", "STEP", "MAX"), spread, strict=True)
     )
     return Range(first, max(1, step), max(first, last))

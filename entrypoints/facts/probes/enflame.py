@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from entrypoints.core.parse import parse_json, parse_line
+from entrypoints.core.parse import is_number, parse_json, parse_line
 from entrypoints.core.records import Device, ProbeResult
 from entrypoints.facts.probes.common import pci
 from entrypoints.facts.probes.common.tools import parse_error, run_tool
@@ -66,7 +66,7 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     """Return the GCU cards of this container, with efsmi's numbers."""
     del env  # TOPS_VISIBLE_DEVICES selects cards; it does not say which exist
     functions = pci.find(host, VENDOR, kinds=_KINDS)
-    nodes = {int(path.removeprefix("/dev/gcu")): path for path in host.glob(NODES) if path[8:].isdigit()}
+    nodes = {int(path.removeprefix("/dev/gcu")): path for path in host.glob(NODES) if is_number(path[8:])}
     if not functions and not nodes:
         return ProbeResult()
     answer = _run_efsmi(host, run)

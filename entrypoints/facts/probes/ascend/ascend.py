@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from entrypoints.core.parse import parse_id_list
+from entrypoints.core.parse import is_number, parse_id_list
 from entrypoints.core.records import Device, Link, ProbeResult
 from entrypoints.facts.probes.ascend import npu_smi
 from entrypoints.facts.probes.common import pci
@@ -112,7 +112,7 @@ def _from_files(paths: tuple[str, ...], functions: Mapping[str, pci.Pci]) -> tup
 
 
 def _last(path: str) -> int:
-    return int(path.rpartition("davinci")[2]) if path.rpartition("davinci")[2].isdigit() else 0
+    return int(path.rpartition("davinci")[2]) if is_number(path.rpartition("davinci")[2]) else 0
 
 
 def _devices(

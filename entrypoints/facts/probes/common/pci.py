@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.core.parse import parse_id_list, parse_line
+from entrypoints.core.parse import is_number, parse_id_list, parse_line
 from entrypoints.host.host import Host
 
 _DEVICES = "/sys/bus/pci/devices"
@@ -52,7 +52,7 @@ def _cpus(host: Host, path: str) -> tuple[int, ...]:
 def _node(host: Host, path: str) -> int | None:
     """Return the NUMA node; None if the kernel writes -1, which means unknown."""
     word = _word(host, f"{path}/numa_node")
-    return int(word) if word.isascii() and word.isdigit() else None
+    return int(word) if is_number(word) else None
 
 
 def _word(host: Host, path: str) -> str:

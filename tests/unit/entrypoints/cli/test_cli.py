@@ -183,7 +183,14 @@ def test_an_api_key_is_read_from_a_file(profile: Path, model: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("content", "said"), [(None, "No such file"), ("", "found 0 keys"), ("a b", "found 2 keys"), (b"\xff", "not UTF-8")]
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        ("", "found 0 keys"),
+        ("a b", "found 2 keys"),
+        (b"\xff", "not ASCII"),
+        (b"a\0b", "control"),
+    ],
 )
 def test_a_file_without_one_api_key_is_refused(
     profile: Path, model: str, tmp_path: Path, content: str | bytes | None, said: str
@@ -195,6 +202,105 @@ def test_a_file_without_one_api_key_is_refused(
 
     assert ran.returncode == errors.USAGE
     assert said in ran.stderr
+
+
+@pytest.mark.attack(
+    what="a config file or a file with an API key is a pipe or /dev/zero",
+    before="the start hung for ever and could not be stopped, or took 65,536 zeros for the key",
+    after="an error that names the file",
+)
+@pytest.mark.parametrize("option", ["--config", "--api-key-file"])
+@pytest.mark.parametrize("device", [True, False], ids=["zeros", "pipe"])
+def test_a_file_of_the_command_line_is_a_regular_one(
+    profile: Path, model: str, tmp_path: Path, option: str, device: bool
+) -> None:
+    path = Path("/dev/zero") if device else tmp_path / "pipe"
+    if not device:
+        os.mkfifo(path)
+    ran = run(profile, "plan", model, option, str(path))
+
+    assert ran.returncode == errors.USAGE
+    assert "not a regular file" in ran.stderr
+
+
+@pytest.mark.attack(
+    what="the entrypoint itself has a defect",
+    before="a traceback and exit code 1, which is also vLLM's own after most errors",
+    after="a traceback without secrets, a last line that names the cause, and exit code 70",
+)
+def test_a_defect_has_its_own_exit_code_and_shows_no_secret(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object) -> int:
+        raise KeyError("https://user:hunter2@example.org")
+
+    monkeypatch.setitem(cli._RUN, "version", fail)
+    assert cli.main(("version",), {}) == errors.INTERNAL == 70
+    said = capsys.readouterr().err
+    assert "hunter2" not in said
+    assert "Traceback" in said
+    assert said.splitlines()[-1].startswith(
+        "drydock: ended with exit code 70: a defect of drydock's entrypoint: KeyError"
+    )
+
+
+@pytest.mark.attack(
+    what="root writes a page to /dev/stdout, /dev/full or a pipe",
+    before="the device was replaced by a file, for every process of the machine",
+    after="the text is written to the device",
+)
+def test_a_device_is_written_and_not_replaced(profile: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
+    ran = run(profile, "check", "--junit", str(pipe))
+
+    assert ran.returncode == errors.OK
+    assert os.read(reader, 64).startswith(b"<?xml")
+    assert pipe.is_fifo()
+    os.close(reader)
+
+
+def test_ctrl_c_is_no_defect(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupt(*_: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(cli._RUN, "version", interrupt)
+    assert cli.main(("version",), {}) == 128 + signal.SIGINT
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.attack(
+    what="a model's name has bytes that are no text, and characters that reverse its direction",
+    before="plan --html ended with a UnicodeEncodeError, or the page showed another name",
+    after="the page shows them as escapes",
+)
+def test_a_page_of_a_hostile_name_is_written(profile: Path, model: str, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    name = os.fsdecode(b"\xff") + "\u202egpj.exe<script>"
+    ran = run(profile, "plan", model, "--served-model-name", name, "--html", str(page))
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert "\\udcff\\u202egpj.exe&lt;script&gt;" in page.read_text()
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_a_full_stream_has_an_exit_code_of_the_table(profile: Path, tmp_path: Path, stream: str) -> None:
+    command = [sys.executable, "-I", "-S", str(PACKAGE), "cache", "list"]
+    env = {"DRYDOCK_PROFILE": str(profile), "DRYDOCK_CACHE_DIR": str(tmp_path)}
+    (tmp_path / "compiled" / "plan-a").mkdir(parents=True)
+    with open("/dev/full", "w") as full:  # noqa: PTH123 - a device
+        done = subprocess.run(command, env=env, check=False, **{"stdout": subprocess.DEVNULL, stream: full})
+    assert done.returncode in (errors.OK, errors.HOST)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "1e300", "nan", "\u00b2"])
+@pytest.mark.parametrize("flag", ["--status-port", "--stall-seconds", "--drain-timeout", "--max-model-len"])
+def test_a_number_that_no_clock_or_port_can_have_is_refused(profile: Path, model: str, flag: str, number: str) -> None:
+    ran = run(profile, "plan", model, flag, number)
+
+    assert ran.returncode == errors.USAGE, ran.stderr
+    assert flag in ran.stderr
 
 
 def test_a_misspelt_flag_is_refused_before_vllm_starts(profile: Path, model: str) -> None:

@@ -95,6 +95,17 @@ def test_a_password_in_a_url_is_hidden(password: str, after: str) -> None:
 
 
 @pytest.mark.attack(
+    what="a secret follows the beginning of a flag, as vLLM allows: --hf-tok, --api_k",
+    before="plan and serve printed it",
+    after="it is hidden",
+)
+@pytest.mark.parametrize("flag", ["--hf-t", "--hf_tok", "--api-k", "--api_ke", "--api-kye"])
+def test_the_beginning_of_a_secret_flag_hides_its_value(flag: str) -> None:
+    assert redact_argv((flag, "s3cret", "--port", "1")) == (flag, "<redacted>", "--port", "1")
+    assert redact_argv((f"{flag}=s3cret",)) == (f"{flag}=<redacted>",)
+
+
+@pytest.mark.attack(
     what="an error message quotes a presigned URL, or one with a token",
     before="the signature or the token was printed",
     after="the values are hidden; names and other parameters stay",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import event, example, given
 from hypothesis import strategies as st
 
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -130,6 +130,23 @@ def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
         parse_given(("--gpu-memory-utilization", share), {})
 
 
+@pytest.mark.parametrize("words", ["-tp", "--no-max-num-seqs"])
+def test_a_number_that_is_missing_is_asked_for(words: str) -> None:
+    with pytest.raises(EntrypointError, match=f"{words}: expected a value"):
+        parse_given((words,), {})
+
+
+@pytest.mark.attack(
+    what="a number on the command line has 5,000 digits, or is larger than any floating point number",
+    before="a traceback: ValueError, OverflowError",
+    after="the flag is named with what it expects",
+)
+@pytest.mark.parametrize("number", ["9" * 5000, f"{'9' * 400}.0k"])
+def test_a_number_without_end_is_refused(number: str) -> None:
+    with pytest.raises(EntrypointError, match="expected a whole number"):
+        parse_given(("--max-model-len", number), {})
+
+
 @pytest.mark.parametrize("words", ["--max-model-len 0", "--max-num-seqs -3", "-tp none", "--block-size 1.5"])
 def test_a_number_that_vllm_refuses_is_refused_before_it_starts(words: str) -> None:
     with pytest.raises(EntrypointError, match="expected a whole number"):
@@ -147,10 +164,16 @@ def test_an_empty_variable_is_not_set() -> None:
 
 
 @given(st.lists(st.text()))
+@example(["-tp"])
+@example(["-tp", "9" * 5000])
+@example(["--max-model-len", f"{'9' * 400}.0k"])
 def test_no_words_give_a_traceback_and_all_reach_vllm(words: list[str]) -> None:
     tokens = tuple(word for word in words if not word.startswith("--config"))
-    given = parse_given(tokens, {})
-
+    try:
+        given = parse_given(tokens, {})
+    except EntrypointError as error:  # its own error, no traceback: a number that vLLM would refuse, such as in ["-tp"]
+        event(error.message)
+        return
     assert given.tokens[len(given.tokens) - len(tokens) :] == tokens
 
 

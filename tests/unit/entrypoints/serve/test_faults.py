@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
-import json
 import os
 import signal
 import time
@@ -15,7 +15,8 @@ import pytest
 from entrypoints.core import errors
 from entrypoints.host.processes import is_running
 from entrypoints.plan.supervision import MIDDLEWARE_NAME
-from tests.support.running import Run, Running
+from entrypoints.serve.draining import DrainFile
+from tests.support.running import Run, Running, free_port, get
 
 STALL = 1.5
 """Seconds; a step of the stub takes none."""
@@ -196,6 +197,23 @@ def test_the_drain_file_is_gone_afterwards(run: Run, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("drydock-draining*"))
 
 
+@pytest.mark.attack(
+    what="/tmp is full when the server is asked to stop",
+    before="vLLM was not told, went on taking requests, and cut them off at the end of the drain timeout",
+    after="the byte that tells it needs no space",
+)
+def test_a_server_on_a_full_disk_refuses_requests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_space(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", no_space)
+    file = DrainFile({"TMPDIR": str(tmp_path)})
+    file.leave()
+    assert Path(file.path).stat().st_size == 0
+    file.refuse()
+    assert Path(file.path).stat().st_size > 0
+
+
 # --- the last line --------------------------------------------------------------------------------------------------
 
 
@@ -208,12 +226,133 @@ def test_the_last_line_names_the_end(run: Run) -> None:
 
 
 def test_a_vllm_that_only_printed_its_help_is_a_success(run: Run) -> None:
-    server = run(stub={"dies_with": 0})
+    server = run(stub={"dies_with": 0}, flags=("--help=all",))
     assert server.exit_code() == 0
-    assert last_line(server) == "drydock: ended with exit code 0: vLLM exited with 0 before it loaded a model"
+    assert last_line(server) == "drydock: ended with exit code 0: vLLM printed its help"
+
+
+@pytest.mark.attack(
+    what="vLLM ends with 0 while it still imports, for example because someone sends it SIGTERM",
+    before="exit code 0, so that no runtime starts it again",
+    after="exit code 9",
+)
+def test_a_vllm_that_ends_before_it_loads_a_model_is_no_success(run: Run) -> None:
+    server = run(stub={"dies_with": 0})
+    assert server.exit_code() == errors.DIED
+    assert "vLLM exited with 0 in phase import, without being asked to stop" in last_line(server)
 
 
 def test_every_exit_code_of_an_end_is_in_the_table() -> None:
     codes = {errors.DIED, errors.LIMITED, errors.STALLED, errors.WRONG_ANSWER, errors.NOT_READY, errors.OK}
     assert codes <= errors.EXIT_CODES.keys()
-    assert json.dumps(sorted(errors.EXIT_CODES)) == json.dumps(list(range(len(errors.EXIT_CODES))))
+    assert 1 not in errors.EXIT_CODES  # vLLM's own, after most errors
+    assert sorted(errors.EXIT_CODES) == [0, *range(2, 12), errors.INTERNAL]
+
+
+# --- answers that are odd -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.attack(
+    what="vLLM's /metrics sends a byte now and then, and never ends",
+    before="the watch waits for the end for ever, and a server that hangs stays ready",
+    after="an answer has a time limit as a whole; the server is not ready",
+)
+def test_counters_that_drip_are_no_answer(run: Run) -> None:
+    server = run(stub={"metrics": "drip"}, stall=STALL)
+    server.until(lambda: "ready after" in server.said(), "ready")
+    server.until(lambda: "vLLM's server has not answered" in server.said(), "a stall")
+    assert server.status("/readyz")[0] == 503
+
+
+@pytest.mark.parametrize("metrics", ["huge", "moved"])
+def test_counters_that_are_endless_or_elsewhere_do_no_harm(run: Run, metrics: str) -> None:
+    server = run(stub={"metrics": metrics}, stall=STALL, flags=("--shutdown-timeout", "3"))
+    server.until_ready()
+    time.sleep(2 * STALL)
+    assert server.status("/livez")[0] == 200
+    server.signal()
+    assert server.exit_code() == 0
+
+
+@pytest.mark.attack(
+    what="an embedding model's server, or one with an unknown key, is idle",
+    before="it is asked for a completion again and again, which it refuses or fails",
+    after="only a server that has completed a prompt before is asked for a token",
+)
+@pytest.mark.parametrize("refuses", [{"generates": False}, {"fails_with": 501}])
+def test_a_server_that_never_generated_is_not_asked_for_tokens(run: Run, refuses: dict[str, object]) -> None:
+    server = run(stub={"engine": True, **refuses}, stall=STALL)
+    server.until_ready()
+    asked = _asked(server)
+    time.sleep(2 * STALL)
+    assert _asked(server) == asked
+    assert server.status("/readyz")[0] == 200
+
+
+# --- the supervisor itself ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.attack(
+    what="the reader of the log goes away, as in docker run … 2>&1 | head -1",
+    before="a BrokenPipeError ends the supervisor, and vLLM goes on without one",
+    after="the server goes on without a log, and ends with the right exit code",
+)
+@pytest.mark.parametrize("closed", [True, False], ids=["closed", "a pipe without a reader"])
+def test_a_server_without_a_reader_of_its_log_goes_on(run: Run, closed: bool) -> None:
+    server = run(stub={"engine": True}, blind="closed" if closed else "pipe", options={"status_port": free_port()})
+    port = server.start.options["status_port"]
+    server.until(lambda: _is_ready(port), "ready")
+    server.signal()
+    assert server.exit_code() == 0
+
+
+@pytest.mark.attack(
+    what="a watch of the supervisor fails: a file of weights has a line separator in its name",
+    before="the watch ends unseen, and the server never becomes ready",
+    after="the name is read as a whole",
+)
+def test_a_file_of_weights_may_have_any_name(run: Run, tmp_path: Path) -> None:
+    weights = tmp_path / "a\u2028 \u2028b.safetensors"
+    weights.write_bytes(bytes(4096))
+    server = run(stub={"engine": True, "maps": str(weights), "delay": 1.0})
+    server.until_ready()
+
+
+@pytest.mark.attack(
+    what="a watch of the supervisor fails for a reason that no one expected",
+    before="its last state stays for ever, for example ready",
+    after="the server drains, and ends with exit code 70 and the traceback",
+)
+def test_a_server_that_nothing_watches_drains_and_ends(run: Run) -> None:
+    server = run(broken="watch_processes", options={"drain_timeout": 3.0})
+    assert server.exit_code() == errors.INTERNAL
+    assert "ZeroDivisionError" in last_line(server)
+    assert "Traceback" in server.said()
+
+
+@pytest.mark.attack(
+    what="an engine core is killed while requests drain, and vLLM does not notice",
+    before="the drain waits until its timeout, and the exit code 137 blames the timeout",
+    after="exit code 9, with the process",
+)
+def test_a_process_that_is_lost_while_draining_is_named(run: Run) -> None:
+    server = run(stub={"engine": True, "token_delay": 0.05, "looks_every": 60.0}, options={"drain_timeout": 30})
+    server.until_ready()
+    running = server.stream(tokens=10_000)
+    server.signal()
+    server.until(lambda: "draining" in server.said(), "draining")
+    os.kill(server.engine(), signal.SIGKILL)
+    assert server.exit_code() == errors.DIED
+    assert "VLLM::EngineCore" in last_line(server)
+    running.close()
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        return get(port, "/readyz")[0] == 200
+    except OSError:
+        return False
+
+
+def _asked(server: Running) -> int:
+    return int(get(server.start.port, "/asked")[1])

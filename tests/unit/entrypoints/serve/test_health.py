@@ -18,6 +18,7 @@ from entrypoints.serve.health import (
     TOKENS,
     UNANSWERED,
     WRONG,
+    AnswerVerdict,
     Ask,
     compare,
     config_sha256,
@@ -30,6 +31,20 @@ from entrypoints.serve.status import StatusServer, respond
 
 TOKEN_IDS = list(range(4, 4 + TOKENS))
 VALUES = [-0.1] * TOKENS
+HUGE = json.dumps(
+    {
+        "data": [{"id": "m"}],
+        "choices": [
+            {
+                "prompt_token_ids": [1, 2],
+                "token_ids": TOKEN_IDS,
+                "logprobs": {"token_logprobs": VALUES},
+                "prompt_logprobs": [None, {}, *[{"4": {"logprob": 10**1000}}] * TOKENS],
+                "message": 10**1000,
+            }
+        ],
+    }
+).encode()
 PROFILE = {
     "known_answers": [
         {"model": "M", "config_sha256": "c0", "prompt": "Capital of France?", "contains": "Paris", "max_tokens": 9}
@@ -183,7 +198,29 @@ def test_a_server_that_hangs_up_is_unanswered() -> None:
     def ask(path: str, question: Mapping[str, Any] | None) -> Reply:
         raise Unreachable(f"{path}: reset, asked {question}")
 
-    assert compare(ask, {}, "") == (UNANSWERED, "/v1/models: reset, asked None", ())
+    assert compare(ask, {}, "") == AnswerVerdict(UNANSWERED, "/v1/models: reset, asked None")
+
+
+@pytest.mark.attack(
+    what="vLLM's answers are nested a hundred thousand levels deep, or contain numbers of a thousand digits",
+    before="the watch that compares them ends with a RecursionError or OverflowError, and the server is never ready",
+    after="the answer counts as none, the reason is shown, and the server is asked again",
+)
+@pytest.mark.parametrize("path", ["/v1/models", "/v1/completions", "/v1/chat/completions"])
+@pytest.mark.parametrize(("status", "outcome"), [(200, UNANSWERED), (400, RIGHT), (500, UNANSWERED)])
+def test_a_deep_answer_is_none(path: str, status: int, outcome: str) -> None:
+    verdict = compare(server({path: Reply(status, b"[" * 100_000)}), PROFILE, "c0")
+    assert verdict.outcome == (UNANSWERED if path == "/v1/models" else outcome)
+
+
+def test_an_answer_with_endless_numbers_is_none() -> None:
+    assert compare(server({"/v1/completions": Reply(200, HUGE)}), PROFILE, "c0").outcome == UNANSWERED
+
+
+def test_only_a_server_that_completed_a_prompt_generates() -> None:
+    assert compare(server({}), PROFILE, "c0").generates
+    for status in (400, 401, 404, 501):
+        assert not compare(server({"/v1/completions": Reply(status, b"{}")}), PROFILE, "c0").generates
 
 
 def test_a_model_folder_is_known_by_its_config(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from entrypoints.core.errors import DIED, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
+from entrypoints.core.errors import DIED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
 from entrypoints.serve.ending import KILLED, End, Stop, asked_end, exit_code, stop_at, unasked_end
 from entrypoints.serve.phases import IMPORT, LOAD, READY, State
 
@@ -21,6 +21,7 @@ def test_a_drain_that_vllm_ended_by_itself_is_0(passed: int) -> None:
 
 def test_a_crash_while_draining_is_passed_on() -> None:
     assert exit_code(DRAIN, 139, idle=False, cut=False) == 139
+    assert exit_code(DRAIN._replace(code=INTERNAL), 0, idle=False, cut=False) == INTERNAL
 
 
 def test_cut_requests_change_the_exit_code() -> None:
@@ -44,16 +45,20 @@ STARTED = State(entered=(("plan", 0.0), (IMPORT, 0.1)))
 OOM = "the kernel's OOM killer ended 1 process"
 
 
-def unasked(passed: int, state: State = SERVED, limits: str = "", *, until_ready: bool = False) -> End:
-    return unasked_end(passed, state, limits, until_ready=until_ready, ready=state is SERVED)
+def unasked(
+    passed: int, state: State = SERVED, limits: str = "", *, until_ready: bool = False, prints: bool = False
+) -> End:
+    return unasked_end(passed, state, limits, until_ready=until_ready, ready=state is SERVED, prints=prints)
 
 
 @pytest.mark.parametrize(
     ("end", "code"),
     [
         (unasked(0), DIED),
-        (unasked(0, STARTED), OK),
-        (unasked(0, STARTED, "the pids limit, for a thread that nobody needed"), OK),
+        (unasked(0, STARTED), DIED),
+        (unasked(0, STARTED, prints=True), OK),
+        (unasked(0, STARTED, "the pids limit, for a thread that nobody needed", prints=True), OK),
+        (unasked(0, prints=True), DIED),
         (unasked(0, State(entered=(("plan", 0.0), (LOAD, 1.0)))), DIED),
         (unasked(0, STARTED, until_ready=True), NOT_READY),
         (unasked(139), 139),
@@ -62,7 +67,7 @@ def unasked(passed: int, state: State = SERVED, limits: str = "", *, until_ready
         (unasked(0, SERVED._replace(lost="VLLM::EngineCore (process 7)"), OOM), LIMITED),
     ],
 )
-def test_a_0_counts_only_before_a_model_was_loaded(end: End, code: int) -> None:
+def test_a_0_counts_only_if_help_was_asked_for(end: End, code: int) -> None:
     assert end.code == code
 
 
