@@ -118,7 +118,8 @@ def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
 def decompressed(path: Path, media_type: str) -> Any:
     """Open a layer's blob and return its uncompressed tar stream."""
     if media_type.endswith("+zstd"):
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True), 1 << 20)
+        frames = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True, closefd=True)
+        return io.BufferedReader(frames, 1 << 20)
     return gzip.open(path, "rb") if media_type.endswith("+gzip") else path.open("rb")
 
 
