@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from drydock.core.files import file_sha256, loads
+from drydock.oci import strict
 from drydock.oci.reference import DIGEST
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
@@ -69,9 +70,9 @@ def read_manifest(folder: Path) -> dict[str, Any]:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config of a layout's only manifest."""
-    config: dict[str, Any] = loads(blob(folder, read_manifest(folder)["config"]["digest"]).read_bytes())
-    return config
+    """Return the config of a layout's only manifest. Raises RegistryError if clients could read it in another way."""
+    path = blob(folder, read_manifest(folder)["config"]["digest"])
+    return strict.config(path.read_bytes(), str(path))
 
 
 def diff_ids(folder: Path, platform: str) -> list[str]:
