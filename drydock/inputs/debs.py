@@ -21,8 +21,9 @@ from drydock.config.access import Access
 from drydock.config.mirrors import read_mirrors as read_substitutes
 from drydock.config.mirrors import rewritten
 from drydock.config.validation import made
+from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
-from drydock.core.files import disk_full
+from drydock.core.files import disk_full, parse_size
 from drydock.inputs.store import Store
 from drydock.inputs.transfer import Wanted, download
 from drydock.model.locked import LockedDeb
@@ -192,10 +193,13 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def parse_logins(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield (host, (user, password)) from apt's auth.conf; scheme and path are ignored."""
-    machine = r"machine\s+(?:\w+://)?([^\s/]+)\S*\s+login\s+(\S+)\s+password\s+(\S+)"
-    for host, user, password in re.findall(machine, text):
-        yield host.partition(":")[0], (user, password)
+    """Yield (origin, (user, password)) from apt's auth.conf; the path is ignored.
+
+    An entry without a scheme is for https only (apt_auth.conf(5)).
+    """
+    machine = r"machine\s+(?:(https?)://)?([^\s/:]+(?::\d{1,5})?)(?:/\S*)?\s+login\s+(\S+)\s+password\s+(\S+)"
+    for scheme, host, user, password in re.findall(machine, text):
+        yield http.origin(f"{scheme or 'https'}://{host}"), (user, password)
 
 
 def _logins(etc: Path) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -212,7 +216,7 @@ def _deb(stanza: Mapping[str, str]) -> LockedDeb:
     """Return a package that an archive describes. Raises InputError for text that no archive has reason to send."""
     names = ("Package", "Version", "Architecture", "Filename", "SHA256")
     values = {name.lower(): stanza.get(name) for name in names}
-    size = int(stanza["Size"]) if stanza.get("Size", "").isdecimal() else None
+    size = parse_size(stanza.get("Size", ""))
     where = f"package {values['package']}"
     return made(LockedDeb, where, {"name": values.pop("package"), "size": size, **values})
 

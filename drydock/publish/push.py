@@ -109,6 +109,8 @@ def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Publi
     be published.
     """
     started = time.monotonic()
+    if options.key and options.keyless:
+        raise InputError("--key and --keyless exclude each other")
     if options.signing_config and not options.keyless:
         raise InputError("--signing-config requires --keyless")
     if not 0 <= options.expires <= LONGEST:
