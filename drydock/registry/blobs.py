@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import requests
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import SLOWEST, Pace, exclusive, loads, parse_size, read_bounded, write_atomically
+from drydock.core.files import SLOWEST, Pace, exclusive, loads, open_regular, parse_size, read_bounded, write_atomically
 from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError, pieces, reason
 
 CHUNK = 64 << 20
@@ -285,7 +285,7 @@ class Slice:
 
 def check_file(path: Path, digest: str) -> None:
     """Raise RegistryError if a file's bytes do not match its digest."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     if found != digest:
         raise RegistryError(
