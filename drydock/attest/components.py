@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -105,12 +106,27 @@ def mismatches(variant: Variant, pins: LockedPlatform, contents: ImageContents) 
     vendor's installer writes outside the environment are not listed anywhere, and not compared either.
     """
     expected = {part.key for part in locked(variant, pins)}
-    found = {component(package).key for package in contents.packages if _must_be_locked(package, pins, contents)}
+    pinned = [package for package in contents.packages if _must_be_locked(package, pins, contents)]
+    found = {component(package).key for package in pinned}
     missing = [f"{_label(key)}: in the lock but not in the image" for key in sorted(expected - found)]
     extra = [f"{_label(key)}: in the image but not in the lock" for key in sorted(found - expected)]
     everywhere = _base_is_locked(pins) and not any(item.install in ("run", "debs") for item in variant.supplied)
     strays = [path for path in contents.unaccounted() if everywhere or path.startswith(("opt/drydock/", ENVIRONMENT))]
-    return (*missing, *extra, *(f"/{path}: belongs to no package and no build step" for path in strays))
+    return (
+        *missing,
+        *extra,
+        *_misplaced(variant, pinned),
+        *(f"/{path}: belongs to no package and no build step" for path in strays),
+    )
+
+
+def _misplaced(variant: Variant, pinned: Iterable[Package]) -> Iterator[str]:
+    """Yield a line for each distribution that is not where wheels are installed, or there twice."""
+    site, seen = f"{ENVIRONMENT}lib/python{variant.python}/site-packages", set[str]()
+    for package in pinned:
+        if package.kind == "pypi" and (posixpath.dirname(package.place) != site or package.name in seen):
+            yield f"/{package.place}: is not where {package.name} is installed, or a second {package.name}"
+        seen.add(package.name)
 
 
 def _must_be_locked(package: Package, pins: LockedPlatform, contents: ImageContents) -> bool:

@@ -32,6 +32,7 @@ KEPT = (
     "*.dist-info/RECORD",
     "usr/share/doc/*/copyright",
     "opt/drydock/profile.json",
+    "opt/venv/pyvenv.cfg",
     "etc/passwd",
 )
 """Files whose text is kept in memory."""
@@ -39,12 +40,15 @@ ENVIRONMENT = "opt/venv/"
 """The Python environment: everything that drydock adds to a base is installed here."""
 LONGEST = 4 << 20
 """Maximum size in bytes of a text that is kept."""
+MOST_LINKS = 40
+"""Links that a path may lead through; Linux has the same limit."""
 LONGEST_LINE = 8192
 """Characters of a line of RECORD; a longer one names no path that Linux can have."""
 USERS = "etc/passwd"
 GENERATED = (USERS,)
 """Files outside the base that the build writes and that belong to no package."""
-OWN = ("opt/drydock/entrypoints/", "opt/drydock/conversions/")
+CONVERSIONS = "opt/drydock/conversions/"
+OWN = ("opt/drydock/entrypoints/", CONVERSIONS)
 """Folders that only drydock writes to."""
 OWN_FILES = frozenset(
     {f"opt/drydock/{name}" for name in ("profile.json", "vllm-flags.json", "environment.json")}
@@ -115,15 +119,23 @@ def read_contents(manifest: Mapping[str, Any], blob: Callable[[str], Path], base
     texts: dict[str, str] = {}
     replaced: dict[str, File] = {}
     streams: list[layers.Uncompressed] = []
-    for entry in layers.entries(manifest, blob, streams.append):
+    links: dict[str, str] = {}
+    for written in layers.entries(manifest, blob, streams.append):
+        entry = written._replace(path=resolve(links, written.path))  # containerd, too, follows links among the folders
         if entry.hides:
             layers.hide(files, entry)
+            links = {path: link for path, link in links.items() if path in files}
             if base_layers and not entry.path.startswith(ENVIRONMENT):  # no step of the build removes such files
                 files[entry.path] = File(entry.layer, 0, "", "", entry.info.mode)
         elif not entry.info.isdir():
             if entry.path in files:
                 replaced[entry.path] = files[entry.path]
             files[entry.path] = _file(files, texts, entry)
+            links.pop(entry.path, "")
+            if entry.info.issym():
+                links[entry.path] = entry.info.linkname
+        elif links.pop(entry.path, ""):
+            del files[entry.path]
     present = {path: text for path, text in texts.items() if path in files}
     packages = tuple(sorted((*debs(present), *_distributions(present)), key=lambda package: package[:5]))
     owned = owners(files, present, base_layers)
@@ -146,9 +158,9 @@ def _above_base(path: str, owner: str, of_base: bool) -> str:
 
 
 def _owners(files: Mapping[str, File], texts: Mapping[str, str]) -> dict[str, str]:
-    resolve = functools.cache(functools.partial(_resolve, {path: file.link for path, file in files.items()}))
-    known = {resolve(path): f"deb:{name}" for name, path in _deb_files(texts)}
-    known |= {resolve(path): f"pypi:{name}" for name, path in _wheel_files(texts)}
+    resolved = functools.cache(functools.partial(resolve, {path: file.link for path, file in files.items()}))
+    known = {resolved(path): f"deb:{name}" for name, path in _deb_files(texts)}
+    known |= {resolved(path): f"pypi:{name}" for name, path in _wheel_files(texts)}
     return {path: known.get(path) or _unlisted_owner(path, files[path].link, known) for path in sorted(files)}
 
 
@@ -224,16 +236,22 @@ def _wheel_files(texts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     bundled = _bundled(texts)
     for path, text in texts.items():
         info = posixpath.dirname(path)
-        if path.endswith(".dist-info/RECORD") and info not in bundled:
+        if _is_record(path, texts) and info not in bundled:
             for listed in read_record(info, text):
                 yield _distribution(info), listed
+
+
+def _is_record(path: str, texts: Mapping[str, str]) -> bool:
+    """Tell whether a file is the RECORD of a distribution, which `_distributions` compares with the lock."""
+    info = path.removesuffix("/RECORD")
+    return path.endswith(".dist-info/RECORD") and f"{info}/METADATA" in texts and not path.startswith(OWN)
 
 
 def _bundled(texts: Mapping[str, str]) -> dict[str, str]:
     """Return the metadata folders that another distribution's RECORD lists: folder → name of that distribution."""
     found = {}
     for record, text in texts.items():
-        if not record.endswith(".dist-info/RECORD"):
+        if not _is_record(record, texts):
             continue
         owner = posixpath.dirname(record)
         for path in read_record(owner, text):
@@ -263,17 +281,20 @@ def _distribution(info: str) -> str:
     return str(canonicalize_name(posixpath.basename(info).partition("-")[0]))
 
 
-def _resolve(links: Mapping[str, str], path: str) -> str:
+def resolve(links: Mapping[str, str], path: str) -> str:
     """Return a path with links among its folders resolved: bin/sh becomes usr/bin/sh if bin is a link to usr/bin."""
-    folder = ""
-    for part in path.split("/")[:-1]:
-        folder = posixpath.join(folder, part)
-        link = links.get(folder, "")
-        if link.startswith("/"):
-            folder = link.lstrip("/")
-        elif link:
-            folder = posixpath.normpath(posixpath.join(posixpath.dirname(folder), link))
-    return posixpath.join(folder, posixpath.basename(path))
+    *pending, name = path.split("/")
+    folder: list[str] = []
+    for _ in range(MOST_LINKS):
+        while pending:
+            part = pending.pop(0)
+            folder = folder[:-1] if part == ".." else [*folder, *([part] if part not in ("", ".") else [])]
+            link = links.get("/".join(folder), "") if part != ".." else ""
+            if link:
+                folder = [] if link.startswith("/") else folder[:-1]
+                pending = [*link.split("/"), *pending]
+                break
+    return "/".join([*folder, *pending, name])
 
 
 def _unlisted_owner(path: str, link: str, known: Mapping[str, str]) -> str:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from drydock.attest.contents import ENVIRONMENT, USERS, ImageContents, read_record
+from drydock.attest.contents import CONVERSIONS, ENVIRONMENT, OWN_LINKS, USERS, ImageContents, read_record, resolve
 from drydock.build import render
 from drydock.build.job import Job, entrypoint_files
 from drydock.core.console import log
@@ -33,6 +33,24 @@ USER = "drydock:x:10001:0:drydock:/cache/home:/usr/sbin/nologin\n"
 """The line that the build adds to /etc/passwd."""
 SYSTEM_PATH = oci.PATH.removeprefix("PATH=")
 ENTRYPOINTS = "opt/drydock/entrypoints/"
+SCRIPTED = "opt/drydock/environment.json"
+"""What the set-up scripts of a vendor's base export."""
+PYVENV = f"{ENVIRONMENT}pyvenv.cfg"
+SETTINGS = frozenset(
+    (
+        "ArgsEscaped",
+        "Cmd",
+        "Entrypoint",
+        "Env",
+        "ExposedPorts",
+        "Healthcheck",
+        "Labels",
+        "User",
+        "Volumes",
+        "WorkingDir",
+    )
+)
+"""What the Dockerfile of a Debian base sets."""
 METADATA = re.compile(r"([^/]+\.dist-info)/RECORD")
 INSTALLED = frozenset({"INSTALLER", "REQUESTED", "RECORD", "direct_url.json"})
 """Files of a metadata folder that the installer writes."""
@@ -45,10 +63,12 @@ def problems(job: Job, found: ImageContents, config: Mapping[str, Any]) -> tuple
     """
     return (
         *_settings(job, config.get("config", {})),
+        *_streams(found, config),
         *_base(job, found),
         *_image_base(job, found),
         *_passwd(job, found),
         *_own(job, found),
+        *_environment(job, found),
         *_records(found),
         *_wheels(job, found),
     )
@@ -57,9 +77,12 @@ def problems(job: Job, found: ImageContents, config: Mapping[str, Any]) -> tuple
 def _settings(job: Job, config: Mapping[str, Any]) -> Iterator[str]:
     """Yield the settings with which a container starts that differ from the Dockerfile."""
     program = [job.variant.interpreter, "-I", "-S", "/opt/drydock/entrypoints"]
-    found = {**config, "Healthcheck": config.get("Healthcheck", {}).get("Test")}
+    healthcheck = config.get("Healthcheck")
+    test = healthcheck.get("Test") if isinstance(healthcheck, dict) else healthcheck
+    found = {**config, "Healthcheck": test, "WorkingDir": config.get("WorkingDir", "/")}
     health = ["CMD", *program, "health"]
-    for name, value in {"Entrypoint": program, "Cmd": ["serve"], "User": "10001:0", "Healthcheck": health}.items():
+    expected = {"Entrypoint": program, "Cmd": ["serve"], "User": "10001:0", "Healthcheck": health}
+    for name, value in {**expected, "WorkingDir": "/", "OnBuild": None}.items():
         if found.get(name) != value:
             yield f"config: {name} is {found.get(name)!r}, expected {value!r}"
     if not isinstance(job.pins.base, LockedDebianBase):  # a vendor's base brings variables and labels of its own
@@ -71,6 +94,15 @@ def _settings(job: Job, config: Mapping[str, Any]) -> Iterator[str]:
             yield f"config: Env: {setting!r} is not in images/{job.variant.id}/Dockerfile"
     if config.get("Labels") != render.labels(job.variant):
         yield "config: Labels are not this repository's"
+    for name in sorted(config.keys() - SETTINGS - {"OnBuild"}):
+        yield f"config: {name} is {config[name]!r}, expected none"
+
+
+def _streams(found: ImageContents, config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line if the layers that were read are not those that a container engine unpacks."""
+    expected = config.get("rootfs", {}).get("diff_ids")
+    if [f"sha256:{layer.sha256}" for layer in found.layers] != expected:
+        yield "config: rootfs: diff_ids are not those of the layers"
 
 
 def _base(job: Job, found: ImageContents) -> Iterator[str]:
@@ -118,6 +150,27 @@ def _own(job: Job, found: ImageContents) -> Iterator[str]:
     for path in found.files:
         if path.startswith(ENTRYPOINTS) and path not in own and _source(path) not in own:
             yield f"/{path}: is not in this repository"
+        if (path == SCRIPTED and not job.variant.setup) or (
+            path.startswith(CONVERSIONS) and not job.variant.conversions
+        ):
+            yield f"/{path}: is written by no step of this variant's build"
+
+
+def _environment(job: Job, found: ImageContents) -> Iterator[str]:
+    """Yield the links and the setting of the Python environment that lead to another Python than the base's."""
+    links = {path: file.link for path, file in found.files.items() if file.link}
+    whole = isinstance(job.pins.base, LockedDebianBase)
+    for path in filter(OWN_LINKS.fullmatch, links):
+        target = resolve(links, f"{path}/.").removesuffix("/.")
+        of_base = target in found.files and (not whole or found.owners[target] not in ("", "drydock", "generated"))
+        if not (links[path] == "lib" if path.endswith("/lib64") else of_base):
+            yield f"/{path}: is a link to {links[path]!r}, which is not the base's Python"
+    settings = dict(re.findall(r"^([a-z-]+) *= *(.*)$", found.texts.get(PYVENV, ""), re.MULTILINE))
+    if (
+        PYVENV in found.files
+        and f"{settings.get('home', '')}/python{job.variant.python}".lstrip("/") not in found.files
+    ):
+        yield f"/{PYVENV}: home is {settings.get('home')!r}, where the base has no Python"
 
 
 def _records(found: ImageContents) -> Iterator[str]:

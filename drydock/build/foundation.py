@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from drydock.build.plan import template
 from drydock.core.console import log
 from drydock.core.files import loads
 from drydock.model.variant import Variant
@@ -51,7 +52,7 @@ def make(plan: Mapping[str, Any], layout: Path, bake: Bake) -> None:
     """Bake the foundation of a plan of one target into a folder. Raises BuildError, DiskFullError or EngineError."""
     asked = copy.deepcopy(dict(plan))
     (target,) = asked["target"].values()
-    target |= {"target": STAGE, "output": [f"{_export(target)},dest={layout}"]}
+    target |= {"target": STAGE, "output": [f"{_export(target)},dest={template(str(layout))}"]}
     bake(asked)
 
 
@@ -64,8 +65,9 @@ def complete(plan: Mapping[str, Any], layout: Path, foundation: Path, bake: Bake
     (target,) = asked["target"].values()
     config = oci.read_config(foundation)
     base = json.dumps({"rootfs": config["rootfs"], "history": config["history"]}).replace('"', '""')
-    target["contexts"][STAGE] = f"oci-layout://{foundation}@{oci.read_digest(foundation)}"
-    target["output"] = [f'{_export(target)},"{BASE_CONFIG}={base}",dest={layout}']
+    target["contexts"][STAGE] = template(f"oci-layout://{foundation}@{oci.read_digest(foundation)}")
+    written = template(f'"{BASE_CONFIG}={base}",dest={layout}')
+    target["output"] = [f"{_export(target)},{written}"]
     _seed(layout, foundation)
     bake(asked)
     if not _settle(layout, foundation):

@@ -40,14 +40,14 @@ def plan(
     have no network. No attestation is attached: provenance differs between builds, and would change the digest.
     """
     target = {
-        "context": str(context),
+        "context": template(str(context)),
         "dockerfile": "Dockerfile",
-        "contexts": dict(contexts),
+        "contexts": {name: template(value) for name, value in contexts.items()},
         "args": {"SOURCE_DATE_EPOCH": str(lock.source_date_epoch)},
         "platforms": [platform],
         "network": "none",
         "attest": ["type=provenance,disabled=true", "type=sbom,disabled=true"],
-        "output": [f"{EXPORT},{_compression(variant)},dest={output}"],
+        "output": [f"{EXPORT},{_compression(variant)},dest={template(str(output))}"],
     }
     return {"group": {"default": {"targets": [bake_name(variant.id)]}}, "target": {bake_name(variant.id): target}}
 
@@ -71,7 +71,13 @@ def folders(bake: Mapping[str, Any]) -> tuple[str, ...]:
         found.append(target["context"])
         found += [value.removeprefix("oci-layout://").split("@")[0] for value in target["contexts"].values()]
         found += [output.rpartition("dest=")[2] for output in target["output"]]
-    return tuple(sorted({folder for folder in found if folder.startswith("/")}))
+    paths = (folder.replace("$${", "${").replace("%%{", "%{") for folder in found if folder.startswith("/"))
+    return tuple(sorted(set(paths)))
+
+
+def template(value: str) -> str:
+    """Return the template of HCL that stands for a text: bake takes every string of its file for one."""
+    return value.replace("${", "$${").replace("%{", "%%{")
 
 
 def _compression(variant: Variant) -> str:

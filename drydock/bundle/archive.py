@@ -24,10 +24,9 @@ from drydock.core.console import byte_progress
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import disk_full, exclusive, loads, make_folder, open_regular, temporary_prefix, whole_file
 from drydock.core.paths import cache_home
-from drydock.core.tar import open_tar
+from drydock.core.tar import members, open_tar
 from drydock.oci.reference import DIGEST
 from drydock.registry.client import LARGEST
-from entrypoints.core.tar import members
 
 LAYOUT = b'{"imageLayoutVersion":"1.0.0"}'
 INDEX = "index.json"

@@ -363,5 +363,14 @@ class _Loading:
                 for item in manifest["manifests"]
                 if (item["platform"]["os"], item["platform"]["architecture"]) == (system, architecture)
             ]
-            return [digest, *(blob for item in inner for blob in self._reachable(item, platform))]
-        return [digest, manifest["config"]["digest"], *(item["digest"] for item in manifest["layers"])]
+            return list(dict.fromkeys([digest, *(blob for item in dict.fromkeys(inner) for blob in self._blobs(item))]))
+        return self._blobs(digest)
+
+    def _blobs(self, digest: str) -> list[str]:
+        """Return the digests of an image's blobs, each once. Raises InputError for an index."""
+        manifest = self.archive.json(digest)
+        if "manifests" in manifest:
+            raise InputError(f"{self.archive.path}: {digest}: found an index in an index, expected an image")
+        return list(
+            dict.fromkeys([digest, manifest["config"]["digest"], *(item["digest"] for item in manifest["layers"])])
+        )

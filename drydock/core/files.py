@@ -12,6 +12,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -110,7 +111,7 @@ class Pace:
         return time.monotonic() - self._start > self._grace + received / SLOWEST
 
 
-def open_regular(path: Path) -> IO[bytes]:
+def open_regular(path: Path) -> BufferedReader:
     """Open a file for reading, without waiting for the other end of a pipe. Raises OSError, also for a device."""
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(handle).st_mode):
@@ -141,8 +142,8 @@ def private(path: str, flags: int) -> int:
 
 
 def file_sha256(path: Path) -> str:
-    """Return the sha256 of a file's content."""
-    with path.open("rb") as file:
+    """Return the sha256 of a file's content. Raises OSError, also for a pipe or a device."""
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -1,14 +1,19 @@
-"""What all HTTP clients share: passwords that stay with their server, answers in pieces, errors without URLs. IO."""
+"""What all HTTP clients share: passwords that stay with their server, answers in pieces and in time, errors. IO."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
 from urllib.parse import urlsplit
 
 import requests
 import urllib3
 
 PORTS = {"https": 443, "http": 80}
+LONGEST_WAIT = 120.0
+"""Seconds for the header of an answer: the timeout of requests starts again with each byte, and each 100 Continue."""
 
 
 def origin(url: str) -> str:
@@ -26,8 +31,33 @@ class Session(requests.Session):
     """A session whose redirects keep a password within one origin and never gain one.
 
     The session of requests gives a redirect to another host that host's password from ~/.netrc, and keeps the one it
-    has from port 80 to port 443.
+    has from port 80 to port 443. It also reads the bodies of redirects into memory, whatever their size.
     """
+
+    longest_wait = LONGEST_WAIT
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hooks["response"].append(_skip_body)
+
+    def send(self, request: requests.PreparedRequest, **options: Any) -> requests.Response:
+        """Send a request. Raises requests.Timeout if a header that is waited for does not end."""
+        if not options.get("stream"):
+            return super().send(request, **options)
+        answer: Future[requests.Response] = Future()
+        sending = super().send
+
+        def fulfil() -> None:
+            try:
+                answer.set_result(sending(request, **options))
+            except BaseException as error:  # noqa: BLE001 - raised again where the answer is awaited
+                answer.set_exception(error)
+
+        threading.Thread(target=fulfil, daemon=True).start()
+        try:
+            return answer.result(self.longest_wait)
+        except TimeoutError as error:
+            raise requests.Timeout(f"no complete header in {self.longest_wait:g} s") from error
 
     def rebuild_auth(self, prepared_request: requests.PreparedRequest, response: requests.Response) -> None:
         """Remove the password from a redirect to another origin."""
@@ -51,3 +81,10 @@ def pieces(response: requests.Response, at_most: int = 1 << 18) -> Iterator[byte
             yield piece
     except urllib3.exceptions.HTTPError as error:
         raise requests.ConnectionError(error) from error
+
+
+def _skip_body(response: requests.Response, **_: Any) -> None:
+    """Leave out the body of a redirect."""
+    if response.is_redirect:
+        response.close()
+        response._content = b""  # noqa: SLF001 - requests has no other way

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from drydock.core.errors import RegistryError
-from drydock.core.files import loads, parse_json
+from drydock.core.files import loads
 from drydock.inputs import indexes
 from drydock.inputs.store import default_store
 from drydock.oci import strict
@@ -35,7 +35,7 @@ class Image(NamedTuple):
     def config(self, platform: str) -> dict[str, Any]:
         """Return a platform's image configuration."""
         digest = self.platforms[platform].content["config"]["digest"]
-        return parse_json(self.bytes(digest), f"{self.where}: {digest}", RegistryError)
+        return strict.config(self.bytes(digest), f"{self.where}: {digest}")
 
     def bytes(self, digest: str) -> bytes:
         """Return a small blob's bytes."""

@@ -54,6 +54,8 @@ def verify_options(
     key, identity, issuer, root = trust_in
     if bool(identity) != bool(issuer):
         raise InputError("--identity and --issuer require each other")
+    if key and identity:
+        raise InputError("--key and --identity exclude each other: the image is verified with one of them")
     if root and not identity:
         raise InputError("--trusted-root requires --identity and --issuer")
     if max_age < 0:

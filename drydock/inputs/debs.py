@@ -22,6 +22,7 @@ from drydock.config.access import Access
 from drydock.config.mirrors import read_mirrors as read_substitutes
 from drydock.config.mirrors import rewritten
 from drydock.config.validation import made
+from drydock.core import http
 from drydock.core.errors import DrydockError, FetchError, GoneError, InputError
 from drydock.core.files import disk_full, parse_size
 from drydock.inputs.store import Store
@@ -206,10 +207,13 @@ def parse_options(text: str) -> dict[str, str]:
 
 
 def parse_logins(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield (host, (user, password)) from apt's auth.conf; scheme and path are ignored."""
-    machine = r"machine\s+(?:\w+://)?([^\s/]+)\S*\s+login\s+(\S+)\s+password\s+(\S+)"
-    for host, user, password in re.findall(machine, text):
-        yield host.partition(":")[0], (user, password)
+    """Yield (origin, (user, password)) from apt's auth.conf; the path is ignored.
+
+    An entry without a scheme is for https only (apt_auth.conf(5)).
+    """
+    machine = r"machine\s+(?:(https?)://)?([^\s/:]+(?::\d{1,5})?)(?:/\S*)?\s+login\s+(\S+)\s+password\s+(\S+)"
+    for scheme, host, user, password in re.findall(machine, text):
+        yield http.origin(f"{scheme or 'https'}://{host}"), (user, password)
 
 
 def _logins(etc: Path) -> Iterator[tuple[str, tuple[str, str]]]:

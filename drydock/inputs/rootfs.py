@@ -82,16 +82,22 @@ def folder(source: Packages, store: Store) -> Path:
     return store.home / "bases" / checksum([source.platform, source.epoch, pins, recipe])
 
 
-def make(source: Packages, store: Store) -> Path:
+def make(source: Packages, store: Store, *, to_record: bool = False) -> Path:
     """Make the OCI layout from packages in the store, unless it exists; return its folder.
 
+    One whose digest is `to_record` is made by this process: no digest is recorded yet that an existing one could match.
     Raises EngineError if the engine or mmdebstrap fails.
     """
     final = folder(source, store)
     with exclusive(store.home / "bases" / "lock"):
-        if not intact(final):
+        if (to_record and final not in _MADE) or not intact(final):
             _make(source, store, final)
+            _MADE.add(final)
     return final
+
+
+_MADE = set[Path]()
+"""Layouts that this process made."""
 
 
 def check_digest(layout: Path, expected: str, source: Packages) -> None:

@@ -86,7 +86,7 @@ def _ask_size(original: str, access: Access) -> int | None:
         return path.stat().st_size if path.is_file() else None
     try:
         with http.Session() as session:
-            response = session.head(url, allow_redirects=True, **request_options(access, url))
+            response = session.head(url, allow_redirects=True, stream=True, **request_options(access, url))
     except requests.RequestException:
         return None  # the caller then fetches the file, which reports the error
     size = response.headers.get("Content-Length", "")

@@ -13,9 +13,8 @@ from pathlib import Path, PurePosixPath
 
 from drydock.core.errors import FetchError
 from drydock.core.files import file_sha256
-from drydock.core.tar import open_tar
+from drydock.core.tar import members, open_tar
 from drydock.inputs.store import mtime_of
-from entrypoints.core.tar import members
 
 MOST_FILES, MOST_BYTES = 500_000, 32 << 30
 """Limits of one source tree, far above those that images are compiled from."""

@@ -153,7 +153,7 @@ def _debian(place: ResolveTarget, wanted: DebianBase, unresolved: dict[str, str]
         unresolved["base"] = f"its packages are pinned, its digest needs a {platform} machine to make it once"
         return base
     debs.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, store, env)
-    layout = rootfs.make(fetch.rootfs_packages(base, platform, place.variant.epoch), store)
+    layout = rootfs.make(fetch.rootfs_packages(base, platform, place.variant.epoch), store, to_record=True)
     return base.model_copy(update={"digest": oci.read_digest(layout)})
 
 

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import zstandard
 
 from drydock.core.errors import BuildError
-from drydock.core.tar import open_tar
+from drydock.core.tar import members, open_tar
 from drydock.oci import layout as oci
-from entrypoints.core.tar import members
 
 
 class LayoutDifference(NamedTuple):
@@ -119,7 +118,8 @@ def _entries(path: Path, media_type: str) -> dict[str, dict[str, str]]:
 def decompressed(path: Path, media_type: str) -> Any:
     """Open a layer's blob and return its uncompressed tar stream."""
     if media_type.endswith("+zstd"):
-        return io.BufferedReader(zstandard.ZstdDecompressor().stream_reader(path.open("rb"), closefd=True), 1 << 20)
+        frames = zstandard.ZstdDecompressor().stream_reader(path.open("rb"), read_across_frames=True, closefd=True)
+        return io.BufferedReader(frames, 1 << 20)
     return gzip.open(path, "rb") if media_type.endswith("+gzip") else path.open("rb")
 
 

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple, Protocol, TypeVar, cast
 
 from drydock.core.errors import UntrustedError
-from drydock.core.tar import open_tar
+from drydock.core.tar import check_end, members, open_tar
 from drydock.oci.diff import decompressed
-from entrypoints.core.tar import members
 
 WHITEOUT = ".wh."
 OPAQUE = ".wh..wh..opq"
@@ -95,6 +94,7 @@ def entries(
                     path = posixpath.normpath(info.name).lstrip("/")
                     content = archive.extractfile(info) if info.isreg() else None
                     yield Entry(number, "" if path == "." else path, info, content)
+                check_end(archive)
                 finished(hashing.finish())
         except tarfile.TarError as error:
             raise UntrustedError(f"layer {descriptor['digest']}: invalid: {error}") from error

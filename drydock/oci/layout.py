@@ -13,12 +13,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from drydock.core.files import file_sha256, loads
+from drydock.core.files import file_sha256, loads, read_bounded
+from drydock.oci import strict
 from drydock.oci.reference import DIGEST
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 CONFIG = "application/vnd.oci.image.config.v1+json"
 LAYER = "application/vnd.oci.image.layer.v1.tar"
+LARGEST = 16 << 20
+"""Bytes of a manifest or a config."""
 PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -62,16 +65,21 @@ def blob(folder: Path, digest: str) -> Path:
     return folder / "blobs" / digest.replace(":", "/")
 
 
+def _read(path: Path) -> bytes:
+    """Return a manifest or a config. Raises OSError for what is none: a pipe, or a file that is too large."""
+    return read_bounded(path, LARGEST)
+
+
 def read_manifest(folder: Path) -> dict[str, Any]:
     """Return a layout's only manifest."""
-    manifest: dict[str, Any] = loads(blob(folder, read_digest(folder)).read_bytes())
+    manifest: dict[str, Any] = loads(_read(blob(folder, read_digest(folder))))
     return manifest
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Return the config of a layout's only manifest."""
-    config: dict[str, Any] = loads(blob(folder, read_manifest(folder)["config"]["digest"]).read_bytes())
-    return config
+    """Return the config of a layout's only manifest. Raises RegistryError if clients could read it in another way."""
+    path = blob(folder, read_manifest(folder)["config"]["digest"])
+    return strict.config(_read(path), str(path))
 
 
 def diff_ids(folder: Path, platform: str) -> list[str]:
@@ -81,8 +89,8 @@ def diff_ids(folder: Path, platform: str) -> list[str]:
         system, _, architecture = platform.partition("/")
         own = {"os": system, "architecture": architecture}
         item = next(item for item in manifest["manifests"] if own.items() <= item["platform"].items())
-        manifest = loads(blob(folder, item["digest"]).read_bytes())
-    config = loads(blob(folder, manifest["config"]["digest"]).read_bytes())
+        manifest = loads(_read(blob(folder, item["digest"])))
+    config = loads(_read(blob(folder, manifest["config"]["digest"])))
     return [str(digest) for digest in config["rootfs"]["diff_ids"]]
 
 
@@ -126,7 +134,7 @@ def intact(folder: Path) -> bool:
 
 
 def _leads_to_blobs(folder: Path, digest: str) -> bool:
-    content = loads(blob(folder, digest).read_bytes())
+    content = loads(_read(blob(folder, digest)))
     if "manifests" not in content:
         return all(blob(folder, item["digest"]).is_file() for item in (content["config"], *content["layers"]))
     inner = [item["digest"] for item in content["manifests"] if blob(folder, item["digest"]).is_file()]

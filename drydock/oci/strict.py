@@ -8,7 +8,7 @@ Source: image-spec 1.1, manifest.md, image-index.md and descriptor.md.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -29,6 +29,8 @@ DEFAULT_VARIANTS = {"arm64": "v8", "amd64": "v1"}
 
 Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._-]+$", max_length=64)]
 """A word of a platform: messages show it."""
+Names = Callable[[list[tuple[str, Any]]], dict[str, Any]]
+"""Makes an object of its names and values, or refuses them."""
 Size = Annotated[int, Field(ge=0, lt=1 << 63)]
 
 
@@ -78,7 +80,7 @@ def read(data: bytes, declared: str, where: str) -> tuple[dict[str, Any], str]:
     `declared` is the media type that the registry or a descriptor gives; if empty, the content must state it. Raises
     RegistryError unless the content is exactly one of the two, and of that type.
     """
-    content = _json(data, where)
+    content = _json(data, where, _unambiguous)
     media_type = declared or str(content.get("mediaType", ""))
     if media_type not in (*MANIFESTS, *INDEXES):
         raise RegistryError(f"{where}: expected an image or an index, found the media type {media_type!r}")
@@ -112,6 +114,19 @@ def entries(content: Mapping[str, Any], where: str) -> list[tuple[str, dict[str,
     return found
 
 
+def config(data: bytes, where: str) -> dict[str, Any]:
+    """Return an image's configuration. Raises RegistryError for a name twice, or a known one in another case."""
+    content = _json(data, where, _once)
+    settings = content.get("config") or {}
+    if not isinstance(settings, dict):
+        raise RegistryError(f"{where}: config: expected an object")
+    for names, known in ((content, _CONFIG), (settings, _SETTINGS)):
+        for name in names:
+            if known.get(name.casefold(), name) != name:
+                raise RegistryError(f"{where}: the name {name!r}, expected {known[name.casefold()]!r}: {_CASE}")
+    return content
+
+
 def _platform(platform: Mapping[str, str]) -> str:
     variant = platform.get("variant", "")
     if variant == DEFAULT_VARIANTS.get(platform["architecture"]):
@@ -134,9 +149,9 @@ def _one_kind(content: Mapping[str, Any], media_type: str, where: str) -> None:
         raise RegistryError(f"{where}: the content is an image and an index at once: clients may choose either")
 
 
-def _json(data: bytes, where: str) -> dict[str, Any]:
+def _json(data: bytes, where: str, names: Names) -> dict[str, Any]:
     try:
-        value = loads(data, object_pairs_hook=_unambiguous)
+        value = loads(data, names)
     except ValueError as error:
         raise RegistryError(f"{where}: invalid manifest: {error}") from error
     if not isinstance(value, dict):
@@ -151,9 +166,28 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         if name in found:
             raise ValueError(f"the name {name!r} occurs twice")
         if name not in _NAMES and name.casefold() in _FOLDED:
-            raise ValueError(f"the name {name!r}, expected {_FOLDED[name.casefold()]!r}: some clients ignore case")
+            raise ValueError(f"the name {name!r}, expected {_FOLDED[name.casefold()]!r}: {_CASE}")
         found[name] = value
     return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object. Raises ValueError for a name that occurs twice."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name occurs twice")
+    return found
+
+
+_CASE = "some clients ignore case"
+_CONFIG, _SETTINGS = (
+    {name.casefold(): name for name in names.split()}
+    for names in (
+        "created author architecture os os.version os.features variant config rootfs history",
+        "User Env Entrypoint Cmd Volumes WorkingDir Labels StopSignal Healthcheck OnBuild Shell ExposedPorts",
+    )
+)
+"""Names of an image's configuration, and of the settings in it, in lower case → as they are written."""
 
 
 _FOLDED = {name.casefold(): name for name in _NAMES}

@@ -25,6 +25,7 @@ from drydock.inputs import indexes
 from drydock.model.record import Record
 from drydock.model.variant import Variant
 from drydock.oci import layout as oci
+from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
 from drydock.publish import bindings, tags
 from drydock.publish.repository import PublishedTag, Repository
@@ -108,6 +109,8 @@ def publish(target: str, options: PublishOptions, *, root: Path = ROOT) -> Publi
     be published.
     """
     started = time.monotonic()
+    if options.key and options.keyless:
+        raise InputError("--key and --keyless exclude each other")
     if options.signing_config and not options.keyless:
         raise InputError("--signing-config requires --keyless")
     if not 0 <= options.expires <= LONGEST:
@@ -194,11 +197,12 @@ def read_layout(job: Job, folder: Path) -> Layout:
         digest = oci.read_digest(folder)
         index = loads((folder / "index.json").read_bytes())
         data = oci.blob(folder, digest).read_bytes()
-        manifest = Manifest(data, index["manifests"][0]["mediaType"])
+        _, media_type = strict.read(data, index["manifests"][0]["mediaType"], str(folder))
+        manifest = Manifest(data, media_type)
         if manifest.digest != digest:
             found = f"the manifest is {manifest.digest}, expected {digest}"
             raise RegistryError(f"{folder}: {found}: the file was changed on the disk", hint=hint)
-        if (manifest.media_type, "manifests" in manifest.content) != (MANIFEST, False):
+        if manifest.media_type != MANIFEST:
             raise RegistryError(f"{folder}: expected an image's manifest, found {manifest.media_type}", hint=hint)
         layout = Layout(job, folder, manifest)
         for descriptor in layout.descriptors:

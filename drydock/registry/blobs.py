@@ -17,7 +17,7 @@ import requests
 
 from drydock.core import http
 from drydock.core.errors import RegistryError
-from drydock.core.files import SLOWEST, Pace, exclusive, file_sha256, loads, parse_size, read_bounded, write_atomically
+from drydock.core.files import SLOWEST, Pace, exclusive, loads, open_regular, parse_size, read_bounded, write_atomically
 from drydock.registry.client import ATTEMPTS, Client, HttpRequest, RefusedError, TransientRequestError
 
 CHUNK = 64 << 20
@@ -286,7 +286,8 @@ class Slice:
 
 def check_file(path: Path, digest: str) -> None:
     """Raise RegistryError if a file's bytes do not match its digest."""
-    found = f"sha256:{file_sha256(path)}"
+    with open_regular(path) as file:
+        found = f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
     if found != digest:
         raise RegistryError(
             f"{path}: digest is {found}, expected {digest}: the file was changed on the disk",

@@ -13,7 +13,7 @@ HIDDEN = "<redacted>"
 _WORDS = frozenset(
     (
         *("key", "keys", "apikey", "token", "bearer", "secret", "secrets", "auth", "authorization"),
-        *("password", "passwd", "passphrase", "credential", "credentials"),
+        *("password", "passwd", "pgpassword", "passphrase", "credential", "credentials"),
     )
 )
 _STEMS = ("key", "token", "bearer", "secret", "auth", "pass", "credential")
@@ -38,6 +38,11 @@ _URL = r"""(\w://)(?:[^/\s:@"'<>]*:(?!\d+/)(?:(?!://)[^\s"'<>])*|[^/\s"'<>]*)@""
 _PARAMETER = r"""([?&;#])([\w.%-]+)=([^&;#\s"'<>]+)"""
 _ASSIGNMENT = r"""(?<![\w.?&;#-])(-{0,2}[A-Za-z_][\w.-]*)=([^\s"'&;#<>]+)"""
 _SCHEME = r"""(?i)(authorization\s*[:=]\s*)?\b(bearer|basic)(\s+)([\w.~+/=-]+)"""
+_HEADER = (
+    r"(?i)\b((?:x-api-key|x-auth-token|private-token|job-token|x-amz-security-token)\s*:\s*"
+    r"|authorization\s*:\s*(?:token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)[^\r\n]+"
+)
+"""Headers of HTTP with a secret that has no name of its own, up to the end of the line."""
 
 
 def is_secret(name: str) -> bool:
@@ -130,6 +135,7 @@ def redact_text(text: str) -> str:
     for pattern, hide in (
         (_URL, lambda match: f"{match[1]}{HIDDEN}@"),
         (_SCHEME, hide_scheme),
+        (_HEADER, lambda match: f"{match[1]}{HIDDEN}"),
         (_PARAMETER, hide_parameter),
         (_JSON_KEY, hide_value),
         (_ASSIGNMENT, hide_assigned),

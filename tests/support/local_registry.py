@@ -13,6 +13,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -181,8 +182,18 @@ def _blob(folder: Path, kind: str, data: bytes) -> dict[str, Any]:
     return {"mediaType": f"application/vnd.oci.image.{kind}", **layouts.put(folder, data)}
 
 
+class Link(bytes):
+    """The target of a symbolic link, in place of a file's content."""
+
+
 def _tar(files: Mapping[str, bytes]) -> bytes:
-    return layouts.tar((name, data, {"mtime": EPOCH, "mode": 0o644}) for name, data in files.items())
+    return layouts.tar(_entry(name, data) for name, data in files.items())
+
+
+def _entry(name: str, data: bytes) -> tuple[str, bytes, dict[str, Any]]:
+    if isinstance(data, Link):
+        return name, b"", {"mtime": EPOCH, "type": tarfile.SYMTYPE, "linkname": data.decode()}
+    return name, data, {"mtime": EPOCH, "mode": 0o644}
 
 
 def base_digest(base: LockedDebianBase, platform: str, epoch: int) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from drydock.build import plan
 from drydock.build.job import prepare
 
@@ -24,6 +26,20 @@ PLAN = {
 
 def test_bake_may_touch_exactly_the_folders_of_the_plan() -> None:
     assert plan.folders(PLAN) == ("/cache/bases/1", "/cache/out", "/cache/wheels", "/repository/images/t")
+
+
+@pytest.mark.attack(
+    what="the path of a context, of the checkout or of the cache is a template in HCL, the language of bake's files",
+    before="bake replaced it by a value of the build machine, or failed",
+    after="it stays text",
+)
+def test_a_path_is_no_template() -> None:
+    folder = "/home/${BAKE_LOCAL_PLATFORM}/%{if true}x"
+    job = prepare("cpu")
+    bake = plan.plan(job.variant, job.lock, job.platform, {"base": folder}, Path("/x"), Path("/y"))
+    written = bake["target"][plan.bake_name(job.variant.id)]["contexts"]["base"]
+    assert written == "/home/$${BAKE_LOCAL_PLATFORM}/%%{if true}x"
+    assert folder in plan.folders(bake)
 
 
 def test_a_bake_name_holds_no_dots() -> None:

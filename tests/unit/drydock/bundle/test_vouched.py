@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from drydock.attest import documents
 from drydock.attest.documents import Attached
 from drydock.build.job import LOADED, read_loaded
 from drydock.bundle.create import create
-from drydock.bundle.load import LoadOptions, load, report
-from drydock.core.errors import UntrustedError
+from drydock.bundle.load import LoadOptions, _Loading, load, report
+from drydock.core.errors import InputError, UntrustedError
+from drydock.inputs.store import Store
 from drydock.oci import layout as oci
 from drydock.publish.push import built
 from tests.support.filled_registry import StockedRepository
@@ -201,3 +203,20 @@ def test_a_damaged_image_is_loaded_again(sender: Sender) -> None:
     loaded = read_loaded(layout)
     assert loaded
     assert loaded.vouched
+
+
+@pytest.mark.attack(
+    what="indexes of a bundle name each other: a few kilobytes stand for more images than there are atoms",
+    before="the load never ended, or ended in a RecursionError",
+    after="refused: an index names images, and each blob is read once",
+)
+def test_indexes_that_name_indexes_are_refused(tmp_path: Path) -> None:
+    runs_on = {"os": "linux", "architecture": "amd64"}
+    blobs = {f"{n}": {"manifests": [{"digest": f"{n + 1}", "platform": runs_on}] * 100} for n in range(5000)}
+    blobs["image"] = {"config": {"digest": "config"}, "layers": [{"digest": "layer"}] * 100}
+    blobs["index"] = {"manifests": [{"digest": "image", "platform": runs_on}] * 100}
+    archive: Any = SimpleNamespace(path=tmp_path, json=blobs.__getitem__)
+    loading = _Loading(archive, Store(tmp_path), tmp_path, vouched=False)
+    with pytest.raises(InputError, match="found an index in an index"):
+        loading._reachable("0", "linux/amd64")
+    assert loading._reachable("index", "linux/amd64") == ["index", "image", "config", "layer"]

@@ -15,9 +15,8 @@ import pytest
 from drydock.core.console import emit, log
 from drydock.core.errors import InputError
 from drydock.core.files import loads, make_folder, parse_json, parse_size, read_bounded, write_atomically
-from drydock.core.tar import open_tar
+from drydock.core.tar import members, open_tar
 from drydock.inputs.store import Store
-from entrypoints.core.tar import members
 from entrypoints.core.text import printable
 from tests.support.damage import fuzz, survives_damage
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ class Servers(BaseAdapter):
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
         response = requests.Response()
         response.url, response.request = str(request.url), request
-        response.raw = None
+        response.raw = io.BytesIO()
         response._content = b""
         self.passwords.append(request.headers.get("Authorization"))
         following = self.urls[self.urls.index(response.url) + 1 :]

@@ -138,6 +138,11 @@ def test_the_age_is_a_number_of_days() -> None:
         verbs.verify_options(("key", "", "", ""), "", rebuild=False, insecure=False, max_age=-1)
 
 
+def test_a_key_and_an_identity_exclude_each_other() -> None:
+    with pytest.raises(InputError, match="--key and --identity exclude each other"):
+        verbs.verify_options(("key", "me", "https://issuer", ""), "", rebuild=False, insecure=False)
+
+
 def test_a_time_in_the_future_is_a_problem() -> None:
     assert "signed in the future" in problem(bind(at=NOW + DAY), name())
     assert problem(bind(at=NOW + 60), name()) == ""

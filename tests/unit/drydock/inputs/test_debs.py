@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from drydock.config.access import Access
 from drydock.core.errors import FetchError, GoneError, InputError
+from drydock.core.http import anonymous
 from drydock.inputs import debs
 from drydock.inputs.debs import (
     KEYRING,
@@ -30,6 +32,7 @@ from drydock.inputs.debs import (
     urls,
 )
 from drydock.inputs.store import Store
+from drydock.inputs.transfer import _auth
 from drydock.model.locked import LockedDeb
 
 if TYPE_CHECKING:
@@ -96,7 +99,21 @@ def test_options_and_logins_of_apt_are_read() -> None:
         "Acquire::http::Proxy": "http://proxy.example:3128",
     }
     text = "machine https://m.example:8080/debian login user\n  password secret\nmachine n.example login a password b\n"
-    assert dict(parse_logins(text)) == {"m.example": ("user", "secret"), "n.example": ("a", "b")}
+    assert dict(parse_logins(text)) == {
+        "https://m.example:8080": ("user", "secret"),
+        "https://n.example:443": ("a", "b"),
+    }
+
+
+@pytest.mark.attack(
+    what="an archive of apt without TLS is on a host that has a password for https in apt's auth.conf",
+    before="no password of auth.conf was sent to any archive: they were kept by host, and looked up by origin",
+    after="a password is sent only to its scheme, host and port, and an entry without scheme means https",
+)
+def test_a_password_of_apt_is_sent_to_its_own_archive_only() -> None:
+    access = Access(credentials=dict(parse_logins("machine m.example/debian login user password secret\n")))
+    asked = ("https://m.example/debian/a.deb", "http://m.example/a.deb", "https://m.example:8443/a.deb")
+    assert [_auth(access, url) for url in asked] == [("user", "secret"), anonymous, anonymous]
 
 
 DEB = LockedDeb(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -136,3 +137,26 @@ def test_making_the_locked_base_again_gives_the_locked_digest(tmp_path: Path) ->
     layer = max((layout / "blobs" / "sha256").iterdir(), key=lambda blob: blob.stat().st_size)
     with tarfile.open(layer) as tar:
         assert [member.name for member in tar if member.mode & SETID and not member.isdir()] == []
+
+
+@pytest.mark.attack(
+    what="another base is put into the cache before a lock is made, where the packages of the lock belong",
+    before="its digest entered the lock",
+    after="a base whose digest is to be recorded is made from the packages",
+)
+def test_a_base_to_record_is_made_from_its_packages(
+    packages: rootfs.Packages, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def write(source: rootfs.Packages, _: Store, final: Path) -> None:
+        shutil.rmtree(final, ignore_errors=True)
+        layer = store.home / f"layer-{len(made)}"
+        layer.write_bytes(b"planted" if not made else b"made")
+        made.append(oci.write_layout(final, layer, source.platform, source.epoch, "x"))
+
+    monkeypatch.setattr(rootfs, "_make", write)
+    write(packages, store, rootfs.folder(packages, store))
+    assert oci.read_digest(rootfs.make(packages, store)) == made[0]
+    assert [oci.read_digest(rootfs.make(packages, store, to_record=True)) for _ in range(2)] == [made[1]] * 2
+    assert len(made) == 2

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import signal
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +17,7 @@ import pytest
 
 from drydock.config.access import Access, redact
 from drydock.core.errors import DiskFullError, FetchError
-from drydock.core.http import anonymous, origin
+from drydock.core.http import Session, anonymous, origin
 from drydock.core.paths import ROOT
 from drydock.inputs import transfer as transfer_module
 from drydock.inputs.store import Store
@@ -311,3 +314,40 @@ def test_a_file_of_unknown_size_has_a_limit(tmp_path: Path, monkeypatch: pytest.
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(FetchError, match="not a regular file"):
         download(store, [Wanted("pipe.whl", "0" * 64, None, ((tmp_path / "pipe").as_uri(),))], access)
+
+
+@pytest.mark.attack(
+    what="a package index answers 100 Continue for ever, or redirects with a body that never ends",
+    before="fetch and lock waited for ever, below every timeout, or read the body into memory",
+    after="an error after the time for a header; the body of a redirect is not read",
+)
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 100 Continue\r\n\r\n", b"x" * 65536])
+def test_an_endless_header_or_redirect_is_given_up(
+    store: Store, answer: bytes, monkeypatch: pytest.MonkeyPatch, sha256: Sha256
+) -> None:
+    monkeypatch.setattr(Session, "longest_wait", 0.3)
+    redirect = b"HTTP/1.1 302 Found\r\nLocation: /gone\r\nContent-Length: 999999999999\r\n\r\n"
+    sent = [0]
+
+    def serve(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            if b"/gone" in connection.recv(65536):
+                connection.sendall(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n")
+                return
+            connection.sendall(redirect if answer.startswith(b"x") else b"")
+            for _ in range(1000):
+                connection.sendall(answer)
+                sent[0] += len(answer)
+                threading.Event().wait(0.01)
+
+    def accept() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=serve, args=(server.accept()[0],), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/a.whl"
+        with pytest.raises(FetchError, match=r"Timeout|answered 404"):
+            download(store, [Wanted("a.whl", sha256(b"a"), 1, (url,))], QUICK)
+    assert sent[0] < 32 << 20

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,22 @@ def test_a_base_of_several_platforms_is_whole_with_one_of_them(tmp_path: Path) -
 def test_a_digest_that_leads_out_of_a_layout_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="invalid digest"):
         oci.blob(tmp_path, "sha256:../../../etc/passwd")
+
+
+@pytest.mark.attack(
+    what="a blob of a kept layout is a pipe",
+    before="build, publish and verify waited for its other end for ever",
+    after="the layout counts as damaged",
+)
+def test_a_layout_with_a_pipe_is_not_whole(tmp_path: Path) -> None:
+    folder = layouts.write(tmp_path, b"layer")
+    for item in oci.descriptors(folder):
+        path = oci.blob(folder, item["digest"])
+        data = path.read_bytes()
+        path.unlink()
+        os.mkfifo(path)
+        assert not oci.sound(folder)
+        assert not oci.intact(folder)
+        path.unlink()
+        path.write_bytes(data)
+    assert oci.sound(folder)

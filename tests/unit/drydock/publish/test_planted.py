@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,13 @@ from typing import Any
 import pytest
 
 from drydock.attest.documents import documents
-from drydock.core.errors import UntrustedError
+from drydock.core.errors import RegistryError, UntrustedError
 from drydock.lock import proof
 from drydock.oci import layout as oci
 from drydock.publish.push import built
+from tests.support import layouts
 from tests.support.filled_registry import StockedRepository
-from tests.support.local_registry import PLATFORMS, SITE, Change
+from tests.support.local_registry import PLATFORMS, SITE, Change, Link
 
 PLATFORM = PLATFORMS[0]
 OTHER = f"sha256:{'0' * 64}"
@@ -98,6 +101,32 @@ def resealed(local: StockedRepository) -> Change:
     return change
 
 
+def owns(folder: str, name: str, **fields: str) -> Change:
+    """Add a start-up file of Python, and a RECORD that names it as part of a distribution."""
+
+    def change(layers: list[dict[str, bytes]], _: dict[str, Any]) -> None:
+        text = b"import evil"
+        digest = base64.urlsafe_b64encode(hashlib.sha256(text).digest()).rstrip(b"=").decode()
+        layers[2][f"{folder}/evil.pth"] = text
+        metadata = "".join(f"{key}: {value}\n" for key, value in fields.items())
+        if metadata:
+            layers[2][f"{folder}/{name}.dist-info/METADATA"] = metadata.encode()
+        layers[2][f"{folder}/{name}.dist-info/RECORD"] = (
+            f"evil.pth,sha256={digest},11\n{name}.dist-info/METADATA,sha256="
+            f"{base64.urlsafe_b64encode(hashlib.sha256(metadata.encode()).digest()).rstrip(b'=').decode()},\n"
+            f"{name}.dist-info/RECORD,,\n"
+        ).encode()
+
+    return change
+
+
+def through_a_link(layers: list[dict[str, bytes]], _: dict[str, Any]) -> None:
+    """Write a file through a link in one layer, and remove the link in the next."""
+    layers.append({"opt/venv/way": Link(b"lib/python3.11/site-packages")})
+    layers.append({"opt/venv/way/evil.pth": b"import evil"})
+    layers.append({"opt/venv/.wh.way": b""})
+
+
 PLANTED: dict[str, tuple[Callable[[StockedRepository], Change], str]] = {
     "a cron job": (lambda _: puts(2, "etc/cron.d/evil"), "/etc/cron.d/evil: belongs to no package"),
     "a crontab": (lambda _: puts(2, "var/spool/cron/crontabs/root"), "/var/spool/cron/crontabs/root: belongs to no"),
@@ -119,6 +148,21 @@ PLANTED: dict[str, tuple[Callable[[StockedRepository], Change], str]] = {
     "a variable": (lambda _: preloads, "config: Env: 'LD_PRELOAD=/cache/evil.so' is not in"),
     "a start command": (lambda _: sets("Entrypoint", ["/bin/sh"]), r"config: Entrypoint is \['/bin/sh'\], expected"),
     "a health check": (lambda _: sets("Healthcheck", {"Test": ["CMD", "/bin/sh"]}), "config: Healthcheck is "),
+    "a RECORD without a distribution": (lambda _: owns(SITE, "evil-1"), f"/{SITE}/evil.pth: belongs to no package"),
+    "a second RECORD of a pinned distribution": (
+        lambda _: owns("opt/venv/lib", "tiny_torch-1.0", Name="tiny-torch", Version="1.0"), "is not where tiny-torch is"
+    ),
+    "a file through a link": (lambda _: through_a_link, f"/{SITE}/evil.pth: belongs to no package"),
+    "another Python": (lambda _: puts(2, "opt/venv/bin/python3", Link(b"/cache/evil")), "is not the base's Python"),
+    "another library": (lambda _: puts(2, "opt/venv/lib64", Link(b"/cache/evil")), "is not the base's Python"),
+    "another Python's home": (lambda _: puts(2, "opt/venv/pyvenv.cfg", b"home = /cache\n"), "home is '/cache', where"),
+    "variables of a vendor's script": (
+        lambda _: puts(2, "opt/drydock/environment.json", b'{"LD_PRELOAD": "/cache/evil.so"}'), "is written by no step"
+    ),
+    "a script of a vendor": (lambda _: puts(2, "opt/drydock/conversions/x/evil.py"), "is written by no step"),
+    "a step of images built on it": (lambda _: sets("OnBuild", ["RUN evil"]), r"OnBuild is \['RUN evil'\], expected"),
+    "a working folder": (lambda _: sets("WorkingDir", "/cache"), "WorkingDir is '/cache', expected '/'"),
+    "a shell": (lambda _: sets("Shell", ["/cache/sh"]), "Shell is "),
     "a user to run as": (lambda _: sets("User", "0:0"), "config: User is '0:0', expected '10001:0'"),
 }  # fmt: skip
 
@@ -133,4 +177,51 @@ def test_what_was_planted_into_an_image_is_named(name: str, local: StockedReposi
     planted, said = PLANTED[name]
     local.write_build(PLATFORM, planted(local))
     with pytest.raises(UntrustedError, match=said):
+        attested(local)
+
+
+def renamed(local: StockedRepository, kind: str, change: Callable[[bytes], bytes]) -> None:
+    """Change the bytes of an image's manifest or config, and name it by its new digest."""
+    folder = local.layout(PLATFORM)
+    index = json.loads((folder / "index.json").read_text())
+    manifest = oci.blob(folder, index["manifests"][0]["digest"]).read_bytes()
+    if kind == "config":
+        old = json.loads(manifest)["config"]
+        new = layouts.put(folder, change(oci.blob(folder, old["digest"]).read_bytes()))
+        manifest = json.dumps({**json.loads(manifest), "config": {**old, **new}}).encode()
+    else:
+        manifest = change(manifest)
+    index["manifests"][0] |= layouts.put(folder, manifest)
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+@pytest.mark.attack(
+    what="the config or the manifest of an image in the cache has a name twice, or in another case, as Go reads it",
+    before="publish signed it after a look at the one, and Docker starts the other",
+    after="refused before anything of it is read",
+)
+@pytest.mark.parametrize(
+    ("kind", "added"),
+    [
+        ("config", b', "Config": {"Entrypoint": ["/bin/sh"]}}'),
+        ("config", b', "config": {"Entrypoint": ["/bin/sh"]}}'),
+        ("config", b', "RootFS": {"diff_ids": []}}'),
+        ("manifest", b', "Layers": []}'),
+        ("manifest", b', "layers": []}'),
+    ],
+)
+def test_what_docker_reads_in_another_way_is_refused(kind: str, added: bytes, local: StockedRepository) -> None:
+    renamed(local, kind, lambda data: data.rstrip()[:-1] + added)
+    with pytest.raises(RegistryError, match=r"occurs twice|some clients ignore case"):
+        attested(local)
+
+
+@pytest.mark.attack(
+    what="the config of an image in the cache names other layers than those that were checked",
+    before="publish did not compare them",
+    after="refused",
+)
+def test_layers_are_those_of_the_config(local: StockedRepository) -> None:
+    renamed(local, "config", lambda data: re.sub(rb'"diff_ids": \["sha256:.', b'"diff_ids": ["sha256:f', data))
+    with pytest.raises(UntrustedError, match="diff_ids are not those of the layers"):
         attested(local)

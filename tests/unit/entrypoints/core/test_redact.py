@@ -167,3 +167,22 @@ def test_harmless_texts_stay(text: str) -> None:
 def test_any_text_can_be_redacted_and_only_once(text: str) -> None:
     shown = redact_text(text)
     assert redact_text(shown) == shown
+
+
+@pytest.mark.attack(
+    what="A text quotes a header of HTTP with a key: X-Api-Key, Private-Token, or Authorization with another scheme",
+    before="the key was printed",
+    after="the rest of the line is hidden",
+)
+@pytest.mark.parametrize(
+    "header",
+    [
+        "X-Api-Key: k9x",
+        "private-token: k9x",
+        "Authorization: Token k9x",
+        'Authorization: Digest user="a", response="k9x"',
+    ],
+)
+def test_headers_with_a_secret_are_hidden(header: str) -> None:
+    assert "k9x" not in redact_text(f"curl -H {header}\nnext line")
+    assert redact_text(f"{header}\nnext line").endswith("\nnext line")
