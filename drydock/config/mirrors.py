@@ -22,12 +22,13 @@ from drydock.model.record import Record
 NAME = "mirrors.yaml"
 DEFAULT = "default"
 """The key in `indexes` for the index that pip uses if its configuration names none."""
+PASSWORD = "an address without user and password"  # noqa: S105 - an error message
 HINT = "credentials come from ~/.netrc (or the file that NETRC names), a registry's from docker login"
 
 
 def _without_credentials(value: str) -> str:
     if "@" in value.partition("://")[2].partition("/")[0] or "@" in value.partition("/")[0]:
-        raise ValueError("an address without user and password")
+        raise ValueError(PASSWORD)
     return value
 
 
@@ -42,8 +43,14 @@ def _url(value: str) -> str:
     return value
 
 
+def _registry(value: str) -> str:
+    if "://" in _without_credentials(value):
+        raise ValueError("HOST[:PORT][/PATH] without https://")
+    return value
+
+
 Url = Annotated[str, AfterValidator(_url)]
-RegistryAddress = Annotated[str, AfterValidator(_without_credentials)]
+RegistryAddress = Annotated[str, AfterValidator(_registry)]
 
 
 class Mirrors(Record):
@@ -73,7 +80,8 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     try:
         return validate(Mirrors, read_yaml(path, str(path)))
     except InputError as error:
-        raise InputError(*map(_redacted, error.problems), hint=error.hint or HINT) from None
+        blamed = HINT if any(PASSWORD in problem for problem in error.problems) else "docs/mirrors.md shows each key"
+        raise InputError(*map(_redacted, error.problems), hint=error.hint or blamed) from None
 
 
 def path_of(env: Mapping[str, str]) -> Path:
