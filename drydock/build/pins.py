@@ -88,7 +88,7 @@ def _option(job: Job, name: str, refused: str) -> str:
     """Return the option that brings a context; not --supplied, which pins, where pinning is refused."""
     if not refused and name in {item.name for item in job.variant.supplied}:
         return "--supplied FOLDER"
-    return "--context base=docker-image://REFERENCE@DIGEST" if name == BASE else f"--context {name}=FOLDER"
+    return "--context base=docker-image://REFERENCE" if name == BASE else f"--context {name}=FOLDER"
 
 
 def _allowed(job: Job, refused: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from drydock.build import build, pins
@@ -60,8 +60,7 @@ def fetch(job: Job) -> dict[str, str]:
     return contexts
 
 
-@dataclass(frozen=True)
-class LockOptions:
+class LockOptions(NamedTuple):
     """The options of `lock`."""
 
     named: bool = False
@@ -70,7 +69,7 @@ class LockOptions:
     given: Sequence[Path] = ()
     """Folders with files that the operator supplies."""
     upgrade: Upgrade = NOTHING_NEW
-    env: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    env: Mapping[str, str] = os.environ
 
 
 def lock(root: Path, variants: Sequence[Variant], options: LockOptions, *, json: bool = False) -> None:
