@@ -22,13 +22,12 @@ from drydock.model.record import Record
 NAME = "mirrors.yaml"
 DEFAULT = "default"
 """The key in `indexes` for the index that pip uses if its configuration names none."""
-PASSWORD = "an address without user and password"  # noqa: S105 - an error message
 HINT = "credentials come from ~/.netrc (or the file that NETRC names), a registry's from docker login"
 
 
 def _without_credentials(value: str) -> str:
     if "@" in value.partition("://")[2].partition("/")[0] or "@" in value.partition("/")[0]:
-        raise ValueError(PASSWORD)
+        raise ValueError("an address without user and password")
     return value
 
 
@@ -80,7 +79,7 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     try:
         return validate(Mirrors, read_yaml(path, str(path)))
     except InputError as error:
-        blamed = HINT if any(PASSWORD in problem for problem in error.problems) else "docs/mirrors.md shows each key"
+        blamed = HINT if b"@" in path.read_bytes() else "docs/mirrors.md shows each key"
         raise InputError(*map(_redacted, error.problems), hint=error.hint or blamed) from None
 
 

@@ -90,6 +90,8 @@ def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
 
     Raises InputError if the repository has no such ref, FetchError if it cannot be reached.
     """
+    if not source.ref:
+        raise InputError(f"{source.name}: neither its commit nor a tag or branch is known", hint="set `commit`")
     found = _named(source, _refs(source, env, source.ref, f"{source.ref}^{{}}"))
     if not found:
         raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="fix `ref`, or set `commit`")

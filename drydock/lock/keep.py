@@ -49,6 +49,8 @@ class Kept(NamedTuple):
     upgrade: Upgrade = NOTHING_NEW
     without: frozenset[str] = frozenset()
     """Contexts that are not needed now: they stay as they are, also if they are unresolved."""
+    epoch: int | None = None
+    """SOURCE_DATE_EPOCH of the older lock, on which the digest of a Debian base depends."""
     peers: tuple[LockedPlatform, ...] = ()
     """Pins of the variant's other platforms: one tag has one digest for all of them."""
 

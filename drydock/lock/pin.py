@@ -189,8 +189,9 @@ def _newest_debian(place: ResolveTarget, wanted: DebianBase, old: LockedDebianBa
     if old is None:
         return found
     packages = keep.debs(old.packages, found.packages), keep.debs(old.bootstrap, found.bootstrap)
-    snapshot = old.snapshot if packages == (old.packages, old.bootstrap) else found.snapshot
-    return found.model_copy(update={"packages": packages[0], "bootstrap": packages[1], "snapshot": snapshot})
+    if packages != (old.packages, old.bootstrap):
+        return found.model_copy(update={"packages": packages[0], "bootstrap": packages[1]})
+    return old if place.kept.epoch == place.variant.epoch else old.model_copy(update={"digest": None})
 
 
 # --- sources and supplied files -------------------------------------------------------------------------------------
