@@ -81,7 +81,7 @@ def _complete(job: Job) -> Job:
 def _lines(job: Job, refused: str = "") -> Iterator[str]:
     yield f"images/{job.variant.id}/lock.json: {job.platform}: not pinned:"
     for name, reason in sorted(missing(job).items()):
-        yield f"  {name}: {reason}; or pass {_option(job, name, refused)}"
+        yield f"  {name} ({_option(job, name, refused)}): {reason}"
 
 
 def _option(job: Job, name: str, refused: str) -> str:

@@ -216,9 +216,6 @@ def _lock_one(root: Path, variant: Variant, brought: Brought, env: Mapping[str, 
     previous = read_previous(path)
     started = time.monotonic()
     lock = resolve_variant(variant, previous, brought, env, upgrade)
-    for platform, pins in lock.platforms.items():
-        for context, reason in pins.unresolved.items():
-            log(f"{variant.id}: {platform}: {context} is unresolved: {reason}")
     changed = write_lock(path, lock)
     log(f"{path}: {'locked' if changed else 'unchanged'} ({time.monotonic() - started:.0f} s)")
     return path if changed else None

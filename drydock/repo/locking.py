@@ -25,6 +25,9 @@ from drydock.model.variant import SourceCode, Variant
 from drydock.repo import docs
 from drydock.repo.ci import workflow
 
+OPERATORS = "only an operator has"
+"""How a lock says that an input is in no registry and no index."""
+
 
 def refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ) -> str:
     """Return what forbids to pin: an option, or CI=true, which every CI service sets; empty if nothing does."""
@@ -92,7 +95,7 @@ def lock(root: Path, variants: Sequence[Variant], options: LockOptions, *, json:
     if json:
         emit(dumps({"wrote": paths, "changes": changes, "stale": stale, "unresolved": _unresolved(after)}))
     else:
-        log("\n".join(f"wrote {path}" for path in paths) or "every pin is up to date")
+        log("\n".join(f"wrote {path}" for path in paths) or "nothing to change")
     _settle(_unresolved(after), named=options.named)
 
 
@@ -135,11 +138,14 @@ def _settle(unresolved: Mapping[str, Mapping[str, Mapping[str, str]]], *, named:
         for platform, contexts in platforms.items()
         for context, reason in contexts.items()
     ]
-    raise UnresolvedError(
-        *lines,
-        hint="run it where the servers can be reached (mirrors.yaml names mirrors), and with --supplied FOLDER for"
-        " files that only an operator has; what could be pinned is pinned",
-    )
+    raise UnresolvedError(*lines, hint=f"what could be pinned is; {_way_out(lines)}")
+
+
+def _way_out(lines: Iterable[str]) -> str:
+    """Return what to do about unresolved inputs: some only an operator has, others only a network."""
+    brought = "pass the vendor's files with --supplied FOLDER" if any(OPERATORS in line for line in lines) else ""
+    reached = "run it where the servers can be reached, or name mirrors in mirrors.yaml"
+    return f"{brought}; for the others {reached}" if brought else reached
 
 
 def lost(variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[str, str] = os.environ) -> Iterator[str]:

@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -177,7 +178,7 @@ def test_a_tag_of_source_code_becomes_its_commit_and_what_has_none_stays_open(
     with pytest.raises(UnresolvedError) as caught:
         job(site, target)
 
-    assert [line.split(":")[0].strip() for line in caught.value.problems[1:]] == ["flashmla", "vllm-flash-attn"]
+    assert [line.split()[0] for line in caught.value.problems[1:]] == ["flashmla", "vllm-flash-attn"]
     pins = lockfile.read_lock(site.path(target)).platforms
     commits = {source.name: source.commit for source in pins[AMD64].sources}
     said = capsys.readouterr().err
@@ -225,9 +226,10 @@ def test_all_that_is_missing_is_one_list_with_the_option_for_each(
         locking.job_of(target, options, locked=how == "--locked", root=site.root)
 
     missing = prepare(target, options, root=site.root).pins.unresolved
-    assert [line.split(":")[0].strip() for line in caught.value.problems[1:]] == sorted(missing)
+    assert [line.split()[0] for line in caught.value.problems[1:]] == sorted(missing)
     for line, name in zip(caught.value.problems[1:], sorted(missing), strict=True):
-        assert line.endswith(f"--context {name}=" + ("docker-image://REFERENCE" if name == "base" else "FOLDER"))
+        value = "docker-image://REFERENCE" if name == "base" else "FOLDER"
+        assert line.startswith(f"  {name} (--context {name}={value}): ")
     assert caught.value.hint.startswith(f"{said} pins nothing: ")
     given = {"--locked", "CI=true", "--offline"} - {said}
     assert not [option for option in given if option in str(caught.value)]
@@ -242,8 +244,8 @@ def test_what_cannot_be_reached_is_listed_and_what_can_be_is_pinned(
     with pytest.raises(UnresolvedError) as caught:
         locking.job_of("gcu-s60", BuildOptions(), root=site.root)
 
-    assert [line.split(":")[0].strip() for line in caught.value.problems[1:]] == ["topsrider"]
-    assert caught.value.problems[1].endswith("--supplied FOLDER")
+    assert [line.split()[0] for line in caught.value.problems[1:]] == ["topsrider"]
+    assert caught.value.problems[1].startswith("  topsrider (--supplied FOLDER): only an operator has")
     assert "pinned base artifact.enflame.cn/" in capsys.readouterr().err
     assert prepare("gcu-s60", root=site.root).pins.base.digest
 
@@ -253,7 +255,7 @@ def test_a_registry_that_does_not_answer_is_named_with_its_reason(
 ) -> None:
     site.mirrors.write_text(json.dumps({"registries": {"vault.habana.ai": "127.0.0.1:1/habana"}}))
     before = site.path("gaudi2").read_bytes()
-    with pytest.raises(UnresolvedError, match="base: the vendor publishes a floating tag"):
+    with pytest.raises(UnresolvedError, match=r"base \(--context base=docker-image://REFERENCE\): the vendor"):
         job(site, "gaudi2")
 
     assert "127.0.0.1:1/habana" in capsys.readouterr().err
@@ -309,7 +311,7 @@ def test_lock_keeps_a_base_whose_tag_moved_and_upgrade_takes_it(
     first = locked("gaudi2")
     site.tag = "moved"
     assert locked("gaudi2") == first
-    assert "every pin is up to date" in capsys.readouterr().err
+    assert "nothing to change" in capsys.readouterr().err
 
     again = locked("gaudi2", upgrade=Upgrade(names=frozenset({"base"})))
     assert again.platforms[AMD64].base.digest != first.platforms[AMD64].base.digest
@@ -358,8 +360,9 @@ def test_a_new_requirement_moves_no_other_pin(
 
 def test_lock_fails_while_a_named_variant_keeps_an_open_input(site: Site, locked: Callable[..., Any]) -> None:
     site.offer("gcu-s60")
-    with pytest.raises(UnresolvedError, match="topsrider is unresolved"):
+    with pytest.raises(UnresolvedError, match="topsrider is unresolved") as caught:
         locked("gcu-s60", named=True)
+    assert "--supplied FOLDER" in caught.value.hint
     assert locked("gcu-s60").platforms[AMD64].unresolved.keys() == {"topsrider"}
     assert not locked("gcu-s60", named=True, given=[site.supplied]).platforms[AMD64].unresolved
 
@@ -393,3 +396,17 @@ def test_offline_does_not_let_the_builder_pull_a_base(site: Site) -> None:
         build.refuse_pulls(pinned, {"base": f"docker-image://x@{digest}", "wheels": "/a"})
     assert caught.value.hint == "run `invoke fetch --target habana1.22-fork0.9` once with a network"
     build.refuse_pulls(pinned, {"base": "oci-layout:///a@sha256:1", "wheels": "/a"})
+
+
+def test_fetch_brings_the_base_image_and_offline_asks_for_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.offer("gaudi2")
+    pinned = job(site, "gaudi2")
+    brought: list[object] = []
+    monkeypatch.setattr(locking, "fetch_base", lambda base, *_: brought.append(base.digest))
+    monkeypatch.setattr(build, "fetch_contexts", lambda _: {"base": f"docker-image://x@{pinned.pins.base.digest}"})
+    locking.fetch(pinned)
+    assert brought == [pinned.pins.base.digest]
+
+    with pytest.raises(FetchError, match="not in the store: base"):
+        locking.fetch(replace(pinned, offline=True))
+    assert len(brought) == 1
