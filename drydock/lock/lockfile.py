@@ -142,7 +142,9 @@ def resolve_variant(
     platforms: dict[str, LockedPlatform] = {}
     for platform in variant.platforms:
         peers = (*platforms.values(), *(() if upgrade.covers(BASE) else old.values()))
-        kept = Kept(old.get(platform), same, upgrade, epoch=previous and previous.source_date_epoch, peers=peers)
+        kept = Kept(
+            old.get(platform), same, upgrade, epoch=previous.source_date_epoch if previous else None, peers=peers
+        )
         platforms[platform] = pinning.resolve_platform(variant, platform, brought, pinned, env, kept)
     lock = Lock(
         schema_=1,

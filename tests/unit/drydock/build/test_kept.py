@@ -112,7 +112,7 @@ def test_an_offline_build_does_not_let_buildkit_pull(kept: Kept, monkeypatch: py
     remote = {"entrypoints": "", "base": "docker-image://registry.example/base@sha256:1"}
     monkeypatch.setattr(build, "fetch_contexts", lambda *_: remote)
     shutil.rmtree(kept.job.layout)
-    with pytest.raises(FetchError, match="not in the store: base docker-image://registry.example/base"):
+    with pytest.raises(FetchError, match=r"not in the store: base docker-image://registry\.example/base"):
         build.build(kept.local.job(PLATFORM), into_engine=False, may_pull=False)
     assert kept.builds == 0
     assert kept.build() == kept.digest
