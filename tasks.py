@@ -21,7 +21,7 @@ from drydock.core.process import short_lived
 from drydock.model.record import dump
 from drydock.repo import program
 from drydock.repo.ci.verbs import VERBS
-from drydock.repo.verbs import after_dashes, chosen, report, resolve_unlocked, terminal_columns, verb, words_of
+from drydock.repo.verbs import after_dashes, chosen, report, terminal_columns, verb, words_of
 
 Words = Sequence[str]
 NONE: Words = []
@@ -48,7 +48,10 @@ TRUST = INSECURE | {
     "issuer": "OIDC issuer of the identity",
     "trusted_root": "trusted root file (cosign trusted-root create), to verify without network",
 }
-UNLOCKED = {"allow_unlocked": "resolve at build time what the lock could not pin"}
+LOCKED = {
+    "locked": "pin nothing: fail if the lock lacks an input, as with CI=true",
+    "supplied": "folder with files that only you have, such as a vendor's installer: pin them; repeatable",
+}
 RECORD = {
     "record": "write docs/benchmarks.json and the page generated from it",
     "rounds": "number of rounds [default: depends on the part]",
@@ -102,14 +105,19 @@ ADVISORIES = {
     "advisories": "list known vulnerabilities of what the locks pin, and what could not be checked",
     "database": "with --advisories: OSV records or Debian's tracker data in a file or folder; no network; repeatable",
 }
+UPGRADE = {
+    "upgrade": "take the newest of everything that the stack allows; without it, valid pins stay",
+    "upgrade_package": "take the newest of one distribution, of one source, or of `base`; repeatable",
+    "supplied": LOCKED["supplied"],
+}
 OUTDATED = {"outdated": "write nothing; list what a new lock would change, and newer versions outside the bounds"}
 
 
 @verb(
     name="resolve",
     default=True,
-    iterable=["context", "database"],
-    help=EACH | CHECK | CONTEXT | OUTDATED | ADVISORIES | JSON,
+    iterable=["context", "database", "supplied", "upgrade_package"],
+    help=EACH | CHECK | CONTEXT | OUTDATED | UPGRADE | ADVISORIES | JSON,
 )
 def lock(
     _: Context,
@@ -117,26 +125,32 @@ def lock(
     check: bool = False,
     outdated: bool = False,
     advisories: bool = False,
+    upgrade: bool = False,
     json: bool = False,
     context: Words = NONE,
     database: Words = NONE,
+    supplied: Words = NONE,
+    upgrade_package: Words = NONE,
 ) -> None:
-    """Resolve all inputs of an image and pin them by hash in images/VARIANT/lock.json."""
+    """Pin all inputs of an image by hash in images/VARIANT/lock.json. Valid pins stay."""
     from drydock.examine import verbs
     from drydock.inputs import overrides
     from drydock.lock import lockfile
     from drydock.lock.drift import find
+    from drydock.lock.keep import Upgrade
+    from drydock.repo import locking
 
     if advisories:
         verbs.advisories(chosen(target), database, json=json)
-        return
-    if outdated:
+    elif outdated:
         find.outdated(ROOT, chosen(target), json=json)
-        return
-    variants, brought = chosen(target), {name: Path(value) for name, value in overrides.parse(context).items()}
-    lockfile.check_all(ROOT, variants) if check else report(
-        lockfile.resolve_and_write(ROOT, variants, brought), json=json
-    )
+    elif check:
+        lockfile.check_all(ROOT, chosen(target))
+    else:
+        brought = {name: Path(value) for name, value in overrides.parse(context).items()}
+        again = Upgrade(upgrade, frozenset(upgrade_package))
+        options = locking.LockOptions(bool(target), brought, [Path(each) for each in supplied], again)
+        locking.lock(ROOT, chosen(target), options, json=json)
 
 
 @verb(name="diff", positional=["old", "new"], help=JSON | {"old": "variant, lock file or REVISION:VARIANT"})
@@ -147,23 +161,25 @@ def lock_diff(_: Context, old: str, new: str, json: bool = False) -> None:
     emit(diff.diff(ROOT, old, new, json=json))
 
 
-@verb(iterable=["context"], help=TARGET | OFFLINE | PLATFORM | CONTEXT | ALWAYS_JSON | VERBOSE)
+@verb(iterable=["context", "supplied"], help=TARGET | OFFLINE | PLATFORM | CONTEXT | LOCKED | ALWAYS_JSON | VERBOSE)
 def fetch(
     _: Context,
     target: str,
     offline: bool = False,
     platform: str = "",
+    locked: bool = False,
     context: Words = NONE,
+    supplied: Words = NONE,
     json: bool = False,  # noqa: ARG001 - see ALWAYS_JSON
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
     """Download everything that a lock pins into the store and print the build contexts."""
-    from drydock.build import build
-    from drydock.build.job import BuildOptions, prepare
+    from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
+    from drydock.repo import locking
 
     options = BuildOptions(platform or None, offline, overrides.parse(context))
-    emit(dumps(build.fetch_contexts(prepare(target, options))))
+    emit(dumps(locking.fetch(locking.job_of(target, options, locked=locked, given=supplied))))
 
 
 @verb(help=EACH | CHECK | JSON)
@@ -202,17 +218,8 @@ def bake(
 
 
 @verb(
-    iterable=["context"],
-    help=OR_AUTO
-    | JSON
-    | OFFLINE
-    | BUILDER
-    | PLATFORM
-    | NO_CACHE
-    | CONTEXT
-    | UNLOCKED
-    | VERBOSE
-    | {"relock": "lock again first"},
+    iterable=["context", "supplied"],
+    help=OR_AUTO | JSON | OFFLINE | BUILDER | PLATFORM | NO_CACHE | CONTEXT | LOCKED | VERBOSE,
 )
 def build(
     _: Context,
@@ -222,25 +229,22 @@ def build(
     builder: str = "",
     platform: str = "",
     no_cache: bool = False,
-    relock: bool = False,
-    allow_unlocked: bool = False,
+    locked: bool = False,
     context: Words = NONE,
+    supplied: Words = NONE,
     root: str = "",
     verbose: bool = False,  # noqa: ARG001 - the verb reads it
 ) -> None:
-    """Build an image without network, load it into the engine and print its digest."""
+    """Build an image without network, load it into the engine and print its digest. Inputs without a pin get one."""
     from drydock.build import build as builder_
-    from drydock.build.job import BuildOptions, prepare
+    from drydock.build.job import BuildOptions
     from drydock.inputs import overrides
-    from drydock.lock import lockfile
+    from drydock.repo import locking
     from drydock.run import auto
 
-    target = auto.resolve_id(target, root)
-    if relock:
-        lockfile.resolve_and_write(ROOT, chosen(target))
-    job = prepare(target, BuildOptions(platform or None, offline, overrides.parse(context)))
-    job = resolve_unlocked(job) if allow_unlocked else job
-    built = builder_.build(job, builder=builder or None, no_cache=no_cache)
+    options = BuildOptions(platform or None, offline, overrides.parse(context))
+    job = locking.job_of(auto.resolve_id(target, root), options, locked=locked, given=supplied)
+    built = builder_.build(job, builder=builder or None, no_cache=no_cache, may_pull=not offline)
     emit(dumps(dump(built)) if json else f"{built.image}\n{built.digest}\n")
 
 

@@ -12,13 +12,16 @@ from typing import Any
 from drydock.build import buildx, foundation, plan
 from drydock.build.job import Job, entrypoint_files, layouts_lock, read_loaded
 from drydock.core.console import log
-from drydock.core.errors import UntrustedError
+from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
 from drydock.engine import daemon, loading
 from drydock.inputs import fetch
 from drydock.inputs.store import default_store, whole_folder
 from drydock.model.record import Record
 from drydock.oci import layout as oci
+
+REMOTE = ("docker-image://", "https://")
+"""Contexts that the builder gets from the network."""
 
 
 class Built(Record):
@@ -45,6 +48,16 @@ def fetch_contexts(job: Job, without: Collection[str] = ()) -> dict[str, str]:
     return {**pinned, "entrypoints": str(entrypoints), **job.context_overrides}
 
 
+def refuse_pulls(job: Job, contexts: Mapping[str, str]) -> None:
+    """Raise FetchError for contexts that the builder would get from the network, such as a base in a registry."""
+    remote = {name: value for name, value in contexts.items() if value.startswith(REMOTE)}
+    if remote:
+        raise FetchError(
+            *(f"not in the store: {name} {value}" for name, value in sorted(remote.items())),
+            hint=f"run `invoke fetch --target {job.variant.id}` once with a network",
+        )
+
+
 def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, Any]:
     """Return the job's docker-bake.json, given what `fetch_contexts` returns."""
     made = plan.plan(job.variant, job.lock, job.platform, contexts, job.folder, output)
@@ -52,9 +65,18 @@ def bake_file(job: Job, contexts: Mapping[str, str], output: Path) -> dict[str, 
 
 
 def build(
-    job: Job, *, builder: str | None = None, no_cache: bool = False, into_engine: bool = True, hash_kept: bool = False
+    job: Job,
+    *,
+    builder: str | None = None,
+    no_cache: bool = False,
+    into_engine: bool = True,
+    hash_kept: bool = False,
+    may_pull: bool = True,
 ) -> Built:
     """Build an image, unless it was built from the same inputs before, and load it, unless the engine has it.
+
+    Without `may_pull` the builder uses no network either: a base that the store lacks is an error, as is an engine that
+    is not installed.
 
     A kept layout counts only with the digest that is recorded for its inputs, if any is, and if it is not damaged: by
     the sizes of its blobs if the engine has the image, else or with `hash_kept` by their hashes. Raises FetchError,
@@ -66,10 +88,10 @@ def build(
         log(f"{job.variant.id}: up to date: already built from the same inputs and loaded")
         return _built(job, clock)
     if into_engine or builder is None:
-        daemon.ensure()
+        daemon.ensure(install=may_pull)
         clock.lap("engine")
     with layouts_lock(job.variant.id, job.platform):
-        _make_layout(job, clock, builder=builder, no_cache=no_cache)
+        _make_layout(job, clock, builder=builder, no_cache=no_cache, may_pull=may_pull)
         if into_engine and load_into_engine(job.layout, _image_of(job)):
             clock.lap("load")
         _remove_other_layouts(job.layout)
@@ -135,7 +157,7 @@ class Clock:
         return round(time.monotonic() - self._start, 1)
 
 
-def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool) -> None:
+def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool, may_pull: bool) -> None:
     if not no_cache and usable(job, oci.sound):
         origin = "loaded from a bundle of" if read_loaded(job.layout) else "already built from"
         log(f"{job.variant.id}: up to date: {origin} the same inputs")
@@ -143,6 +165,8 @@ def _make_layout(job: Job, clock: Clock, *, builder: str | None, no_cache: bool)
     have_foundation = not no_cache and oci.sound(job.foundation)
     unread = foundation.contexts(job.variant) if have_foundation else ()
     contexts = fetch_contexts(job, unread)
+    if not may_pull:
+        refuse_pulls(job, contexts)
     # BuildKit requires a value for these contexts too, although it skips the steps that read them.
     contexts |= dict.fromkeys(unread, contexts["entrypoints"])
     clock.lap("fetch")

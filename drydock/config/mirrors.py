@@ -42,8 +42,14 @@ def _url(value: str) -> str:
     return value
 
 
+def _registry(value: str) -> str:
+    if "://" in _without_credentials(value):
+        raise ValueError("HOST[:PORT][/PATH] without https://")
+    return value
+
+
 Url = Annotated[str, AfterValidator(_url)]
-RegistryAddress = Annotated[str, AfterValidator(_without_credentials)]
+RegistryAddress = Annotated[str, AfterValidator(_registry)]
 
 
 class Mirrors(Record):
@@ -73,7 +79,8 @@ def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     try:
         return validate(Mirrors, read_yaml(path, str(path)))
     except InputError as error:
-        raise InputError(*map(_redacted, error.problems), hint=error.hint or HINT) from None
+        blamed = HINT if b"@" in path.read_bytes() else "docs/mirrors.md shows each key"
+        raise InputError(*map(_redacted, error.problems), hint=error.hint or blamed) from None
 
 
 def path_of(env: Mapping[str, str]) -> Path:

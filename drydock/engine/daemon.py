@@ -96,8 +96,8 @@ def find() -> Engine | None:
     return Engine(version=info["ServerVersion"], buildx=buildx, buildkit=buildkit_version(), started=False)
 
 
-def ensure() -> Engine:
-    """Return the running engine, or start one; as root on Debian, install it first if necessary.
+def ensure(*, install: bool = True) -> Engine:
+    """Return the running engine, or start one; as root on Debian, install it first if necessary and allowed.
 
     Raises EngineError that says what is missing and how to get it.
     """
@@ -107,6 +107,8 @@ def ensure() -> Engine:
             return engine
         _refuse_named_engine()
         if not shutil.which("dockerd") or not shutil.which("docker") or not _buildx_version():
+            if not install:
+                raise EngineError("no Docker engine is installed", hint="run `invoke engine` once with a network")
             _install()
         return _start()
 

@@ -58,7 +58,7 @@ MIRROR_HINT = (
     "set DRYDOCK_DEBIAN_KEYRING to the keys of a mirror that signs with its own"
 )
 GONE_HINT = (
-    "mirrors remove a package when a newer version appears: lock the newest versions with `invoke build --relock`, "
+    "mirrors remove a package when a newer version appears: lock the newest versions with `invoke lock --upgrade`, "
     "or set DRYDOCK_SNAPSHOT_ARCHIVE to the address of a snapshot archive, with {timestamp} and {filename} in it"
 )
 TOOL_HINT = (

@@ -9,7 +9,7 @@ import hashlib
 import os
 import platform as host
 import zipfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
 from drydock.core.files import below
 from drydock.core.paths import ROOT
+from drydock.engine import daemon
 from drydock.inputs import debs as apt
 from drydock.inputs import images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
@@ -36,7 +37,7 @@ from drydock.oci import layout as oci
 
 MEGABYTE = 1_000_000
 SHOWN = 5
-"""Missing files that an error names: the largest ones. A variant has hundreds."""
+"""Missing inputs that an error names: the largest ones. A variant has hundreds."""
 
 
 def fetch(  # noqa: PLR0913 - four have defaults that only tests override
@@ -52,7 +53,8 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     """Fetch everything that a lock pins for a platform into the store; return the build contexts by name.
 
     They are base, wheels, tools, and one for each source and each context of supplied files. Those in `without` are
-    left out because the user replaces them. With `offline`, raises a FetchError that lists what the store lacks.
+    left out because the user replaces them. With `offline`, uses no network, and raises a FetchError that
+    lists what the store lacks.
     """
     pins, store = lock.platforms[platform], default_store(env)
     _refuse_unresolved(variant, pins, without)
@@ -61,11 +63,11 @@ def fetch(  # noqa: PLR0913 - four have defaults that only tests override
     wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *pins.tools)
     debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
     if offline:
-        _refuse_missing(
-            (*wheels, *sdists, *debs), store, f"run `invoke fetch --target {variant.id}` where there is a network"
-        )
-        needed = [source for source in pins.sources if source.name not in without]
-        _refuse_missing_sources([source for source in needed if not sources.stored(source, store)])
+        code = [source for source in pins.sources if source.name not in without and not source.sdist]
+        missing = (*_missing((*wheels, *sdists, *debs), store), *_missing_code(code, store))
+        _refuse_missing(missing, f"`invoke fetch --target {variant.id}`")
+        if debs:  # the root file system is made in a container
+            daemon.ensure(install=False)
     if isinstance(pins.base, LockedDebianBase):
         apt.fetch_packages(debs, pins.base.snapshot, store, env)
     resolve.fetch_wheels(wheels, target, store, env, variant.indexes)
@@ -94,19 +96,8 @@ def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collecti
     if missing:
         raise UnresolvedError(
             *(f"images/{variant.id}/lock.json: {name} is unresolved: {reason}" for name, reason in missing.items()),
-            hint=f"run `invoke lock --target {variant.id}` where the servers can be reached; or build what is available"
-            f" today with --allow-unlocked; or replace the context with --context {min(missing)}=VALUE",
-        )
-
-
-def _refuse_missing_sources(missing: Sequence[LockedSource]) -> None:
-    if missing:
-        raise FetchError(
-            *(
-                f"--offline: {source.name} {source.repository}@{source.commit} is not in the store"
-                for source in missing
-            ),
-            hint="run `invoke fetch` once with a network, or without --offline",
+            hint=f"run `invoke lock --target {variant.id}` where the servers can be reached, and commit the lock; or"
+            f" replace the context with --context {min(missing)}=VALUE",
         )
 
 
@@ -114,7 +105,7 @@ def fetch_wheels(wheels: Sequence[LockedWheel], *, offline: bool = False, env: M
     """Fetch wheels for this machine's own Python into the store."""
     store = default_store(env)
     if offline:
-        _refuse_missing(wheels, store, "run the same command once without --offline")
+        _refuse_missing(tuple(_missing(wheels, store)), "the same command")
     major, minor, _ = host.python_version_tuple()
     target = Environment(f"{major}.{minor}", host.machine(), int(host.libc_ver()[1].split(".")[1]))
     resolve.fetch_wheels(wheels, target, store, env)
@@ -169,12 +160,14 @@ def _base(pins: LockedPlatform, platform: str, epoch: int, store: Store, env: Ma
 def _image(base: LockedImageBase, platform: str, store: Store, env: Mapping[str, str]) -> str:
     """Return the build context of an image base: its layout in the store, from a bundle, else its registry or a mirror.
 
-    Without a pinned digest, which only --allow-unlocked permits, it is named by its tag.
+    Raises FetchError without a pinned digest: a tag names another image every day.
     """
-    if base.digest and oci.intact(image_folder(base.digest, platform, store)):
+    if not base.digest:
+        raise UnresolvedError(f"{base.reference}: the base has no pinned digest")
+    if oci.intact(image_folder(base.digest, platform, store)):
         return f"oci-layout://{image_folder(base.digest, platform, store)}@{base.digest}"
     reference = images.at_mirror(base.reference, mirrors.read_mirrors(env))
-    return f"docker-image://{reference}@{base.digest}" if base.digest else f"docker-image://{reference}"
+    return f"docker-image://{reference}@{base.digest}"
 
 
 def image_folder(digest: str, platform: str, store: Store) -> Path:
@@ -191,23 +184,31 @@ def _needed_debs(pins: LockedPlatform, platform: str, epoch: int, store: Store) 
     return () if oci.intact(rootfs.folder(source, store)) else (*source.packages, *source.bootstrap)
 
 
-def _refuse_missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store, hint: str) -> None:
-    """Raise one FetchError if the store lacks files: how many, and the largest."""
-    unique = {item.sha256: item for item in pinned}
-    missing = sorted((item for item in unique.values() if not store.has(item.sha256, item.size)), key=_by_size)
-    if missing:
-        more = (f"  and {len(missing) - SHOWN} more",) if len(missing) > SHOWN else ()
-        raise FetchError(
-            f"{len(missing)} of {len(unique)} pinned files are not in the store, and this uses no network"
-            f" ({_size(sum(item.size for item in missing))} to fetch):",
-            *(f"  {item.filename.rpartition('/')[2]} ({_size(item.size)})" for item in missing[:SHOWN]),
-            *more,
-            hint=hint,
-        )
+def _missing(pinned: Sequence[LockedWheel | LockedDeb], store: Store) -> Iterator[tuple[str, int]]:
+    """Yield name and size of the files that the store lacks, each once."""
+    for item in {item.sha256: item for item in pinned}.values():
+        if not store.has(item.sha256, item.size):
+            yield f"{item.filename.rpartition('/')[2]} ({_size(item.size)})", item.size
 
 
-def _by_size(item: LockedWheel | LockedDeb) -> tuple[int, str]:
-    return -item.size, item.name
+def _missing_code(pinned: Sequence[LockedSource], store: Store) -> Iterator[tuple[str, int]]:
+    """Yield name and commit of the source code that the store lacks; its size is not known."""
+    for source in pinned:
+        if not sources.stored(source, store):
+            yield f"{source.name} {source.repository}@{source.commit}", 0
+
+
+def _refuse_missing(missing: Sequence[tuple[str, int]], command: str) -> None:
+    """Raise FetchError that names what the store lacks, if it lacks anything."""
+    if not missing:
+        return
+    size, rest = _size(sum(size for _, size in missing)), len(missing) - SHOWN
+    raise FetchError(
+        f"not in the store: {len(missing)} pinned {'inputs' if len(missing) > 1 else 'input'} ({size})",
+        *(f"  {name}" for name, _ in sorted(missing, key=lambda item: (-item[1], item[0]))[:SHOWN]),
+        *([f"  and {rest} more"] if rest > 0 else []),
+        hint=f"run {command} once with a network",
+    )
 
 
 def _size(size: int) -> str:

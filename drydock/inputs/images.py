@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
+import os
+from collections.abc import Mapping
 
 from drydock.config.mirrors import Mirrors, read_mirrors, rewritten
 from drydock.config.validation import made
 from drydock.core.console import log
+from drydock.core.errors import RegistryError
+from drydock.core.paths import cache_home
+from drydock.inputs import indexes
 from drydock.model.bases import ImageBase
 from drydock.model.locked import LockedImageBase
-from drydock.oci.reference import parse
+from drydock.oci.reference import Reference, parse
+from drydock.registry.client import Client
+from drydock.registry.manifests import Manifests
 
-REGISTRY_TIMEOUT = 30
-"""Seconds."""
+PATIENCE = 15.0
+"""Seconds to wait for a registry; short, since one of many variants' registries may not answer."""
+PAUSE = 0.05
+"""Seconds before a registry is asked again; doubled each time."""
 
 
 def at_mirror(reference: str, mirrors: Mirrors) -> str:
@@ -26,13 +33,13 @@ def at_mirror(reference: str, mirrors: Mirrors) -> str:
     return f"{found}{f':{where.tag}' if where.tag else ''}{f'@{where.digest}' if where.digest else ''}"
 
 
-def resolve_image(base: ImageBase) -> LockedImageBase:
+def resolve_image(base: ImageBase, env: Mapping[str, str] = os.environ) -> LockedImageBase:
     """Return the base with the digest that its registry or mirror gives.
 
     If neither answers, return the digest recorded in the matrix, marked as unverified, or none.
     """
-    where = at_mirror(base.reference, read_mirrors())
-    digest, asked = _ask_registry(where), "the registry" if where == base.reference else "a mirror of the registry"
+    where = at_mirror(base.reference, read_mirrors(env))
+    digest, asked = _ask_registry(where, env), "the registry" if where == base.reference else "a mirror of the registry"
     values = {
         "kind": "image",
         "reference": base.reference,
@@ -43,18 +50,24 @@ def resolve_image(base: ImageBase) -> LockedImageBase:
     return made(LockedImageBase, where, values)
 
 
-def _ask_registry(reference: str) -> str | None:
-    """Return the digest of a tag; None if its registry cannot be reached."""
-    command = ["docker", "buildx", "imagetools", "inspect", "--format", "{{json .Manifest}}", reference]
+def manifests(where: Reference, env: Mapping[str, str]) -> Manifests:
+    """Return the manifests of an image's repository, asked for without much patience."""
+    access = indexes.access(indexes.read_indexes(env), env)
+    patient = access._replace(timeout=min(access.timeout, PATIENCE), pause=PAUSE)
+    return Manifests(Client(where._replace(tag="", digest=""), patient, env=env), cache_home(env) / "uploads")
+
+
+def _ask_registry(reference: str, env: Mapping[str, str]) -> str | None:
+    """Return the digest of a tag; None, after logging why, if its registry does not say."""
+    where = parse(reference)
     try:
-        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=REGISTRY_TIMEOUT)
-    except (FileNotFoundError, subprocess.TimeoutExpired) as error:
+        found = manifests(where, env).find(where.name)
+    except RegistryError as error:
         log(f"{reference}: cannot look up the digest: {error}")
         return None
-    if result.returncode:
-        log(f"{reference}: cannot look up the digest: {result.stderr.strip().splitlines()[-1]}")
-        return None
-    return str(json.loads(result.stdout)["digest"])
+    if found is None:
+        log(f"{reference}: cannot look up the digest: {where.host} has no such image")
+    return found.digest if found else None
 
 
 def _hub(name: str) -> str:

@@ -47,7 +47,7 @@ def resolve(variant: Variant, pins: LockedPlatform, given: Mapping[str, str]) ->
     for name, item in pinned.items():
         if supplied.take(item, Path(given[name]), default_store()) != pins.supplied[name]:
             raise InputError(
-                f"--context {name}={given[name]}: the files do not match the lock",
+                f"{name}: the files in {given[name]} do not match the lock",
                 hint=f"to pin these files: `invoke lock --target {variant.id} --context {name}={given[name]}`",
             )
     return {name: value for name, value in given.items() if name not in pinned}

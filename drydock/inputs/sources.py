@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -89,13 +90,47 @@ def ask(source: SourceCode, env: Mapping[str, str] = os.environ) -> str:
 
     Raises InputError if the repository has no such ref, FetchError if it cannot be reached.
     """
-    words = ("ls-remote", "--end-of-options", source.repository, source.ref, f"{source.ref}^{{}}")
-    output = git.run(words, source.name, git.network_environment(env)).decode()
-    commits: dict[str, str] = {}
-    for line in output.splitlines():
-        commit, _, name = line.partition("\t")
-        commits[name] = commit
-    for name in (f"refs/tags/{source.ref}^{{}}", f"refs/tags/{source.ref}", f"refs/heads/{source.ref}"):
-        if name in commits:
-            return commits[name]
-    raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="fix `ref`, or set `commit`")
+    if not source.ref:
+        raise InputError(f"{source.name}: neither its commit nor a tag or branch is known", hint="set `commit`")
+    found = _named(source, _refs(source, env, source.ref, f"{source.ref}^{{}}"))
+    if not found:
+        raise InputError(f"{source.repository}: has no tag or branch {source.ref!r}", hint="fix `ref`, or set `commit`")
+    return found
+
+
+def is_lost(source: SourceCode, commit: str, env: Mapping[str, str] = os.environ) -> bool:
+    """Tell whether neither a tag or branch is the commit, nor the source's own branch has it in its history.
+
+    Such a commit may be deleted by the host at any time. False for a source without tag or branch. Raises FetchError.
+    """
+    if not source.ref or source.sdist or packs.COMMIT.fullmatch(source.ref):
+        return False
+    refs = _refs(source, env)
+    if commit in refs.values():
+        return False
+    branch = f"refs/heads/{source.ref}"
+    return branch not in refs or not _has_ancestor(source, branch, commit, env)
+
+
+def _has_ancestor(source: SourceCode, branch: str, commit: str, env: Mapping[str, str]) -> bool:
+    """Tell whether a branch has a commit in its history, of which only the commits are fetched (--filter)."""
+    variables = git.network_environment(env)
+    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:
+        place = variables | {"GIT_DIR": folder}
+        git.run(("init", "--quiet", "--bare", "--template="), source.name, place)
+        options = ("--quiet", "--filter=tree:0", "--no-tags", "--no-recurse-submodules")
+        git.run(("fetch", *options, "--end-of-options", source.repository, branch), source.name, place)
+        return commit in git.run(("rev-list", "FETCH_HEAD"), source.name, place).decode().split()
+
+
+def _refs(source: SourceCode, env: Mapping[str, str], *patterns: str) -> dict[str, str]:
+    """Return the commits of a repository's tags and branches by name. Raises FetchError."""
+    words = ("ls-remote", "--end-of-options", source.repository, *patterns)
+    lines = git.run(words, source.name, git.network_environment(env)).decode().splitlines()
+    return {name: commit for commit, _, name in (line.partition("\t") for line in lines)}
+
+
+def _named(source: SourceCode, refs: Mapping[str, str]) -> str:
+    """Return the commit of the source's tag or branch; empty if the repository has neither."""
+    names = (f"refs/tags/{source.ref}^{{}}", f"refs/tags/{source.ref}", f"refs/heads/{source.ref}")
+    return next((refs[name] for name in names if name in refs), "")

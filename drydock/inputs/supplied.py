@@ -31,6 +31,26 @@ def take(item: Supplied, folder: Path, store: Store) -> tuple[LockedFile, ...]:
     return tuple(_add(path, store) for path in files)
 
 
+def offered(items: Iterable[Supplied], folders: Sequence[Path]) -> dict[str, Path]:
+    """Return for each context the first of the operator's folders that has any of its files.
+
+    Raises InputError for a folder that does not exist, or that has nothing that the variant takes.
+    """
+    items = tuple(items)
+    if missing := [f"--supplied {folder}: no such folder" for folder in folders if not folder.is_dir()]:
+        raise InputError(*missing)
+    pairs = [(item, folder) for item in items for folder in folders if _has_any(item, folder)]
+    if foreign := [folder for folder in folders if folder not in {folder for _, folder in pairs}]:
+        wanted = ", ".join(pattern for item in items for pattern in item.patterns)
+        expected = f"expected {wanted}" if wanted else "and the variant takes no supplied files"
+        raise InputError(*(f"--supplied {folder}: no file of it is needed, {expected}" for folder in foreign))
+    return {item.name: folder for item, folder in reversed(pairs)}
+
+
+def _has_any(item: Supplied, folder: Path) -> bool:
+    return any(path.is_file() for pattern in item.patterns for path in folder.glob(pattern))
+
+
 def _problems(item: Supplied, pattern: str, paths: Sequence[Path]) -> Iterator[str]:
     if not paths:
         yield f"no file matches {pattern}"
@@ -54,7 +74,7 @@ def context(item: Supplied, pins: tuple[LockedFile, ...], store: Store) -> Path:
     if missing:
         raise FetchError(
             *(f"{item.name}: {name} is pinned but not in the store" for name in missing),
-            hint=f"name the folder that contains it with --context {item.name}=FOLDER; {item.how}",
+            hint=f"name the folder that contains it with --supplied FOLDER; {item.how}",
         )
     return store.folder({pin.filename: pin.sha256 for pin in pins})
 

@@ -62,6 +62,8 @@ class ResolveRequest(NamedTuple):
     """Indexes of packages that the default index lacks."""
     explicit: tuple[tuple[str, str], ...] = ()
     """More required packages, each with the address of the one index that it comes from."""
+    prefer: tuple[tuple[str, str], ...] = ()
+    """Name and version of distributions to take again where the requirements allow it."""
 
 
 class Candidate(NamedTuple):
@@ -87,6 +89,8 @@ def run_uv(
             Path(folder, f"{name}.in").write_text("".join(f"{line}\n" for line in lines))
         Path(folder, "pyproject.toml").write_text(_project(request, target.python))
         output = Path(folder, "pylock.toml")
+        if request.prefer:
+            output.write_text(_preferences(request))
         command = _command(Path(folder), output, target, request)
         command += [*(["--no-index"] if indexes.no_index else []), *(["--no-deps"] if request.no_deps else [])]
         result = subprocess.run(command, env=uv_environment(indexes, env), capture_output=True, text=True, check=False)
@@ -121,6 +125,17 @@ def _project(request: ResolveRequest, python: str) -> str:
     lines += [f'{json.dumps(name)} = {{index = "{name}"}}' for name, _ in request.explicit]
     for name, url in request.explicit:
         lines += ["[[tool.uv.index]]", f'name = "{name}"', f"url = {json.dumps(url)}", "explicit = true"]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _preferences(request: ResolveRequest) -> str:
+    """Return an older answer with the versions to prefer: uv reads its output file before it replaces it.
+
+    Source: https://docs.astral.sh/uv/pip/compile/ ("Upgrading requirements").
+    """
+    lines = ['lock-version = "1.0"', 'created-by = "drydock"']
+    for name, version in request.prefer:
+        lines += ["[[packages]]", f"name = {json.dumps(name)}", f"version = {json.dumps(version)}"]
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -164,6 +164,11 @@ def choose(candidates: Iterable[Candidate], target: Environment) -> tuple[Candid
     return tuple(best[name][1] for name in sorted(best))
 
 
+def fits(filename: str, target: Environment) -> bool:
+    """Tell whether a wheel fits an interpreter."""
+    return not parse_wheel_filename(filename)[3].isdisjoint(tags(target))
+
+
 def tags(target: Environment) -> Iterator[Tag]:
     """Yield the wheel tags that fit, best first."""
     major, minor = (int(part) for part in target.python.split(".")[:2])
@@ -238,7 +243,8 @@ def _resolve(
         named = {name: lines for name in index.packages if (lines := _naming(name, request))}
         place = indexes
         for name, lines in named.items():
-            found, place = _from_first_place(name, lines, index, target, indexes, env)
+            own = ResolveRequest(lines, no_deps=True, prefer=request.prefer)
+            found, place = _from_first_place(name, own, index, target, indexes, env)
             chosen |= {candidate.name: candidate for candidate in found}
         if place.main and place.main != indexes.main:
             explicit += [(name, place.main) for name in index.packages if name not in named]
@@ -252,7 +258,7 @@ def _resolve(
 
 def _from_first_place(
     name: str,
-    lines: tuple[str, ...],
+    request: ResolveRequest,
     index: PublicIndex,
     target: Environment,
     indexes: Indexes,
@@ -265,10 +271,11 @@ def _from_first_place(
     said = ""
     for place in (*single(indexes), public(indexes, index.url, env)):
         try:
-            return choose(run_uv(ResolveRequest(lines, no_deps=True), target, place, env), target), place
+            return choose(run_uv(request, target, place, env), target), place
         except InputError as error:
             said = error.problems[0]
-    raise InputError(f"{', '.join(lines)}: {_nowhere(name, (index,))}\n{said}", hint=_where(name, (index,), env))
+    wanted = ", ".join(request.requirements)
+    raise InputError(f"{wanted}: {_nowhere(name, (index,))}\n{said}", hint=_where(name, (index,), env))
 
 
 def named(indexes: Iterable[PublicIndex], requirements: Iterable[str]) -> tuple[PublicIndex, ...]:

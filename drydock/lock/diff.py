@@ -50,6 +50,14 @@ def diff(root: Path, old: str, new: str, *, json: bool = False) -> str:
     return _text(differences, other(before, after))
 
 
+def changes(old: Lock | None, new: Lock) -> str:
+    """Return what a new lock changes, as text; without an old one, how much it pins."""
+    if old is None:
+        return f"new: {sum(1 for _ in _pins(new))} packages\n"
+    fields = {key: pair for key, pair in other(old, new).items() if key != "inputs_sha256"}
+    return _text(compare(old, new), fields)
+
+
 def load(root: Path, name: str) -> Lock:
     """Read a lock by target, file or REVISION:TARGET. Raises TargetError, InputError or StaleError."""
     if path_of(root, name).is_file():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ from drydock.core.files import checksum, dumps, exclusive, loads, write_atomical
 from drydock.core.paths import cache_home
 from drydock.inputs import supplied
 from drydock.lock import pin as pinning
-from drydock.model.bases import DebianBase
+from drydock.lock import stale
+from drydock.lock.keep import BASE, NOTHING_NEW, Kept, Upgrade
 from drydock.model.locked import NOTHING, Brought, Lock, LockedDebianBase, LockedImageBase, LockedPlatform
 from drydock.model.record import dump
 from drydock.model.variant import Variant
@@ -116,26 +117,35 @@ def check(variant: Variant, lock: Lock) -> None:
     """Raise StaleError if the lock was made from other inputs than the variant's (`read_lock` detects manual edits)."""
     if lock.variant == variant.id and lock.inputs_sha256 == checksum(inputs(variant)):
         return
-    changes = tuple(_changes(variant, lock)) or (
-        f"images/{variant.id}/lock.json: requirements, overrides, exclusions, layers or base have changed since",
+    changes = stale.changes(variant, lock) or (
+        f"images/{variant.id}/lock.json: the variant's inputs have changed since",
     )
     raise StaleError(*changes, hint=f"run `invoke lock --target {variant.id}`")
 
 
 def resolve_variant(
-    variant: Variant, previous: Lock | None, brought: Brought = NOTHING, env: Mapping[str, str] = os.environ
+    variant: Variant,
+    previous: Lock | None,
+    brought: Brought = NOTHING,
+    env: Mapping[str, str] = os.environ,
+    upgrade: Upgrade = NOTHING_NEW,
 ) -> Lock:
     """Resolve a variant to exact packages, build its base, and return the lock.
 
-    `brought` maps contexts to folders of supplied files. What `previous` pinned is kept where it still applies:
-    supplied files, a base that its registry confirmed before and does not answer for now, and the digest of a verified
-    build if none of its inputs changed.
+    `brought` maps contexts to folders of supplied files. What `previous` pinned is kept where it still applies, except
+    what `upgrade` names: then only a base that its registry confirmed before and does not answer for now, and the
+    digest of a verified build if none of its inputs changed.
     """
     old = previous.platforms if previous else {}
     pinned = next((pins.supplied for pins in old.values()), {})
-    platforms = {
-        platform: pinning.resolve_platform(variant, platform, brought, pinned, env) for platform in variant.platforms
-    }
+    same = previous is not None and previous.inputs_sha256 == checksum(inputs(variant))
+    platforms: dict[str, LockedPlatform] = {}
+    for platform in variant.platforms:
+        peers = (*platforms.values(), *(() if upgrade.covers(BASE) else old.values()))
+        kept = Kept(
+            old.get(platform), same, upgrade, epoch=previous.source_date_epoch if previous else None, peers=peers
+        )
+        platforms[platform] = pinning.resolve_platform(variant, platform, brought, pinned, env, kept)
     lock = Lock(
         schema_=1,
         variant=variant.id,
@@ -148,27 +158,52 @@ def resolve_variant(
     return lock.model_copy(update={"content_sha256": content_sha256(lock)})
 
 
-def complete(variant: Variant, lock: Lock, env: Mapping[str, str] = os.environ) -> Lock:
-    """Return a lock for this build only, with all that can be resolved today; a base image may be named by its tag."""
-    now = resolve_variant(variant, lock, env=env)
-    platforms = {
-        platform: pins.model_copy(
-            update={"unresolved": {name: reason for name, reason in pins.unresolved.items() if name != "base"}}
-        )
-        for platform, pins in now.platforms.items()
-    }
-    unsealed = now.model_copy(update={"platforms": platforms})
-    return unsealed.model_copy(update={"content_sha256": content_sha256(unsealed)})
+def fill(
+    variant: Variant,
+    lock: Lock,
+    platform: str,
+    without: Collection[str] = (),
+    brought: Brought = NOTHING,
+    env: Mapping[str, str] = os.environ,
+) -> Lock:
+    """Return a valid lock with what one platform lacks pinned, as far as it can be today; nothing else changes.
+
+    Contexts in `without` are not needed. Raises InputError or FetchError for files in `brought` that do not fit.
+    """
+    old = lock.platforms[platform]
+    peers = tuple(pins for name, pins in lock.platforms.items() if name != platform)
+    kept = Kept(old, same=True, without=frozenset(without), peers=peers)
+    now = pinning.resolve_platform(variant, platform, brought, old.supplied, env, kept)
+    filled = lock.model_copy(update={"platforms": {**lock.platforms, platform: _keep_history(now, old)}})
+    return filled.model_copy(update={"content_sha256": content_sha256(filled)})
 
 
 def resolve_and_write(
-    root: Path, variants: Iterable[Variant], brought: Brought = NOTHING, env: Mapping[str, str] = os.environ
+    root: Path,
+    variants: Iterable[Variant],
+    brought: Brought = NOTHING,
+    env: Mapping[str, str] = os.environ,
+    upgrade: Upgrade = NOTHING_NEW,
 ) -> list[Path]:
-    """Lock variants again; return the files that changed. The old lock stays until the new one is complete."""
+    """Lock variants; return the files that changed. Valid pins stay, except those to upgrade.
+
+    The old lock stays until the new one is complete.
+    """
     variants = tuple(variants)
     supplied.refuse_foreign(variants, brought)
-    with exclusive(cache_home(env) / "resolve.lock"):
-        return [path for path in (_lock_one(root, variant, brought, env) for variant in variants) if path]
+    with exclusive(resolving(env)):
+        found = (_lock_one(root, variant, brought, env, upgrade) for variant in variants)
+        return [path for path in found if path]
+
+
+def take_newest(root: Path, variants: Iterable[Variant]) -> list[Path]:
+    """Lock variants with the newest of everything that their stacks allow; return the files that changed."""
+    return resolve_and_write(root, variants, upgrade=Upgrade(everything=True))
+
+
+def resolving(env: Mapping[str, str]) -> Path:
+    """Return the lock file that a process holds while it resolves."""
+    return cache_home(env) / "resolve.lock"
 
 
 def check_all(root: Path, variants: Iterable[Variant]) -> None:
@@ -178,20 +213,23 @@ def check_all(root: Path, variants: Iterable[Variant]) -> None:
         raise StaleError(*problems, hint=RELOCK)
 
 
-def _lock_one(root: Path, variant: Variant, brought: Brought, env: Mapping[str, str]) -> Path | None:
+def _lock_one(root: Path, variant: Variant, brought: Brought, env: Mapping[str, str], upgrade: Upgrade) -> Path | None:
     path = path_of(root, variant.id)
-    try:
-        previous = read_lock(path)
-    except StaleError:
-        previous = None
+    previous = read_previous(path)
     started = time.monotonic()
-    lock = resolve_variant(variant, previous, brought, env)
-    for platform, pins in lock.platforms.items():
-        for context, reason in pins.unresolved.items():
-            log(f"{variant.id}: {platform}: {context} is unresolved: {reason}")
+    lock = resolve_variant(variant, previous, brought, env, upgrade)
     changed = write_lock(path, lock)
     log(f"{path}: {'locked' if changed else 'unchanged'} ({time.monotonic() - started:.0f} s)")
     return path if changed else None
+
+
+def read_previous(path: Path) -> Lock | None:
+    """Return the lock whose pins are kept; None, after logging why, if there is none or it is damaged."""
+    try:
+        return read_lock(path) if path.is_file() else None
+    except StaleError as error:
+        log(f"{error.problems[0]}: nothing of it is kept")
+        return None
 
 
 def _problems(root: Path, variant: Variant) -> tuple[str, ...]:
@@ -238,48 +276,6 @@ def _keep_fetched(pins: LockedPlatform, old: LockedPlatform) -> LockedPlatform:
         for source in pins.sources
     )
     return pins.model_copy(update={"sources": sources})
-
-
-def _changes(variant: Variant, lock: Lock) -> Iterator[str]:
-    """Yield the inputs that differ, as far as the lock's content shows."""
-    where = f"images/{variant.id}/lock.json"
-    if lock.variant != variant.id:
-        yield f"{where}: locked for variant {lock.variant!r}, expected {variant.id!r}"
-    if lock.source_date_epoch != variant.epoch:
-        yield f"{where}: source_date_epoch is {lock.source_date_epoch}, matrix.yaml has {variant.epoch}"
-    if set(lock.platforms) != set(variant.platforms):
-        yield f"{where}: locked for {', '.join(sorted(lock.platforms))}, matrix.yaml has {', '.join(variant.platforms)}"
-    for platform in sorted(set(lock.platforms) & set(variant.platforms)):
-        yield from _platform_changes(variant, lock.platforms[platform], f"{where}: platforms.{platform}")
-
-
-def _platform_changes(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
-    layers = [layer.name for layer in variant.layers]
-    if sorted(pins.layers) != sorted(layers):
-        yield f"{where}.layers: locked with {', '.join(sorted(pins.layers))}, the stack has {', '.join(layers)}"
-    if "wheels" in pins.unresolved:
-        return
-    locked = {f"{wheel.name}=={wheel.version}" for wheels in pins.layers.values() for wheel in wheels}
-    names = {pin.partition("==")[0] for pin in locked}
-    for requirement in variant.requirements:
-        if "==" in requirement and requirement not in locked:
-            yield f"{where}.layers: missing requirement {requirement}"
-    for exclusion in variant.exclude:
-        if exclusion.name in names:
-            yield f"{where}.layers: contains {exclusion.name}, which is excluded"
-    yield from _base_changes(variant, pins, f"{where}.base")
-
-
-def _base_changes(variant: Variant, pins: LockedPlatform, where: str) -> Iterator[str]:
-    base, locked = variant.base, pins.base
-    if base.kind != locked.kind:
-        yield f"{where}.kind: locked with {locked.kind!r}, expected {base.kind!r}"
-    elif isinstance(base, DebianBase) and isinstance(locked, LockedDebianBase):
-        missing = sorted(set(base.packages) - {deb.name for deb in locked.packages})
-        if base.suite != locked.suite:
-            yield f"{where}.suite: locked with {locked.suite!r}, expected {base.suite!r}"
-        if missing:
-            yield f"{where}.packages: missing {', '.join(missing)}"
 
 
 def _restore(name: str) -> str:

@@ -13,6 +13,8 @@ from drydock.inputs import debs, fetch, images, rootfs, sources, supplied
 from drydock.inputs import wheels as resolve
 from drydock.inputs.store import Store, default_store
 from drydock.inputs.uv import UV_MACHINES, Environment, ResolveRequest
+from drydock.lock import keep
+from drydock.lock.keep import Kept
 from drydock.model.bases import DebianBase
 from drydock.model.locked import (
     Brought,
@@ -30,13 +32,18 @@ BOOTSTRAP = ("apt", "mmdebstrap")
 
 
 class ResolveTarget(NamedTuple):
-    """What to resolve for: variant, platform and interpreter; and the store and environment to use."""
+    """What to resolve for: variant, platform and interpreter; what to keep; and the store and environment to use."""
 
     variant: Variant
     platform: str
     target: Environment
     store: Store
     env: Mapping[str, str]
+    kept: Kept
+
+    def failed(self, context: str, error: DrydockError) -> None:
+        """Log why a context stays unresolved; the lock has the reason that holds on every machine."""
+        log(f"{self.variant.id}: {context} cannot be resolved here: {error}")
 
 
 def resolve_platform(
@@ -45,20 +52,21 @@ def resolve_platform(
     brought: Brought,
     pinned: Mapping[str, tuple[LockedFile, ...]],
     env: Mapping[str, str],
+    kept: Kept = Kept(),  # noqa: B008 - immutable
 ) -> LockedPlatform:
     """Pin everything that one platform's image is made from; `unresolved` gives the reason for what cannot be pinned.
 
-    Raises InputError or FetchError for a failure that the stack does not allow for (`elsewhere`, `unresolved`).
+    What `kept` says stays is neither looked up nor changed. Raises InputError or FetchError for a failure that the
+    stack does not allow for (`elsewhere`, `unresolved`).
     """
     target = resolve.environment(variant.python, platform, variant.base)
-    place = ResolveTarget(variant, platform, target, default_store(env), env)
+    place = ResolveTarget(variant, platform, target, default_store(env), env, kept)
     unresolved: dict[str, str] = {}
-    log(f"{variant.id}: resolving Python distributions for {platform}")
-    wheels, build, tools = _wheels(place, unresolved)
+    layers, build = _wheels(place, unresolved)
     return LockedPlatform(
-        layers=split(variant, wheels),
+        layers=layers,
         build=build,
-        tools=tools,
+        tools=_tools(place, unresolved),
         base=_base(place, unresolved),
         sources=tuple(_sources(place, unresolved)),
         supplied=dict(_supplied(place, brought, pinned, unresolved)),
@@ -82,28 +90,40 @@ def split(variant: Variant, wheels: Sequence[LockedWheel]) -> dict[str, tuple[Lo
 # --- wheels ---------------------------------------------------------------------------------------------------------
 
 
-def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[tuple[LockedWheel, ...], ...]:
-    """Return the wheels of the image, those needed to compile, and the build tools."""
-    variant = place.variant
+Layers = Mapping[str, tuple[LockedWheel, ...]]
+
+
+def _wheels(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[Layers, tuple[LockedWheel, ...]]:
+    """Return the wheels of the image by layer, and those needed to compile."""
+    variant, old = place.variant, place.kept.pins
+    if old and (place.kept.wheels() or place.kept.leaves("wheels")):
+        unresolved |= {name: reason for name, reason in old.unresolved.items() if name == "wheels"}
+        return old.layers, old.build
+    log(f"{variant.id}: resolving Python distributions for {place.platform}")
+    prefer = place.kept.preferred()
     request = ResolveRequest(
         requirements=variant.requirements,
         overrides=tuple(override.requirement for override in variant.overrides),
         exclude=tuple(exclusion.name for exclusion in variant.exclude),
         public=variant.indexes,
+        prefer=prefer,
     )
     own = resolve.named(variant.indexes, variant.build_requirements)
-    build = ResolveRequest(variant.build_requirements, public=own)
-    requests = (request, build, tool_request())
+    build = ResolveRequest(variant.build_requirements, public=own, prefer=prefer)
     try:
-        return tuple(_resolved(place, each) if each.requirements else () for each in requests)
-    except InputError:
+        found = tuple(_resolved(place, each) if each.requirements else () for each in (request, build))
+    except InputError as error:
         if not variant.elsewhere:
             raise
+        place.failed("wheels", error)
         unresolved["wheels"] = _published(variant)
-        return (), (), _tools(place, unresolved)
+        return split(variant, ()), ()
+    return split(variant, found[0]), found[1]
 
 
 def _tools(place: ResolveTarget, unresolved: dict[str, str]) -> tuple[LockedWheel, ...]:
+    if place.kept.tools():
+        return place.kept.tools()
     if place.target.machine in UV_MACHINES:
         return _resolved(place, tool_request())
     unresolved["tools"] = f"uv resolves for {' and '.join(UV_MACHINES)} only"
@@ -116,7 +136,8 @@ def tool_request() -> ResolveRequest:
 
 
 def _resolved(place: ResolveTarget, request: ResolveRequest) -> tuple[LockedWheel, ...]:
-    return resolve.resolve_wheels(request, place.target, place.store, place.env)
+    found = resolve.resolve_wheels(request, place.target, place.store, place.env)
+    return place.kept.files(found, place.target)
 
 
 def _published(variant: Variant) -> str:
@@ -129,32 +150,49 @@ def _published(variant: Variant) -> str:
 
 
 def _base(place: ResolveTarget, unresolved: dict[str, str]) -> LockedDebianBase | LockedImageBase:
-    base = place.variant.base
+    base, old = place.variant.base, place.kept.pins
+    if old and place.kept.leaves("base"):
+        unresolved |= {name: reason for name, reason in old.unresolved.items() if name == "base"}
+        return old.base
     if isinstance(base, DebianBase):
         return _debian(place, base, unresolved)
-    found = images.resolve_image(base)
+    found = place.kept.image(base) or images.resolve_image(base, place.env)
     if found.digest is None:
         unresolved["base"] = base.unresolved or "the machine that locked did not reach its registry"
     return found
 
 
 def _debian(place: ResolveTarget, wanted: DebianBase, unresolved: dict[str, str]) -> LockedDebianBase:
-    suite, platform, store, env = wanted.suite, place.platform, place.store, place.env
-    log(f"{place.variant.id}: resolving Debian packages of {suite} for {platform}")
-    base = LockedDebianBase(
+    old = place.kept.debian(wanted)
+    base = old if old and place.kept.same else _newest_debian(place, wanted, old)
+    if base.digest:
+        return base
+    if not resolve.native(place.platform):
+        unresolved["base"] = f"its packages are pinned, its digest needs a {place.platform} machine to make it once"
+        return base
+    debs.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, place.store, place.env)
+    packages = fetch.rootfs_packages(base, place.platform, place.variant.epoch)
+    layout = rootfs.make(packages, place.store, to_record=True)
+    return base.model_copy(update={"digest": oci.read_digest(layout)})
+
+
+def _newest_debian(place: ResolveTarget, wanted: DebianBase, old: LockedDebianBase | None) -> LockedDebianBase:
+    """Return a base without digest; with the packages of the older one, if they are the same in other versions."""
+    log(f"{place.variant.id}: resolving Debian packages of {wanted.suite} for {place.platform}")
+    found = LockedDebianBase(
         kind="debian",
-        suite=suite,
+        suite=wanted.suite,
         snapshot=dt.datetime.now(dt.UTC).strftime("%Y%m%dT%H%M%SZ"),
         digest=None,
-        packages=debs.resolve_packages(suite, wanted.packages, platform, env),
-        bootstrap=debs.resolve_packages(suite, BOOTSTRAP, platform, env),
+        packages=debs.resolve_packages(wanted.suite, wanted.packages, place.platform, place.env),
+        bootstrap=debs.resolve_packages(wanted.suite, BOOTSTRAP, place.platform, place.env),
     )
-    if not resolve.native(platform):
-        unresolved["base"] = f"its packages are pinned, its digest needs a {platform} machine to make it once"
-        return base
-    debs.fetch_packages((*base.packages, *base.bootstrap), base.snapshot, store, env)
-    layout = rootfs.make(fetch.rootfs_packages(base, platform, place.variant.epoch), store, to_record=True)
-    return base.model_copy(update={"digest": oci.read_digest(layout)})
+    if old is None:
+        return found
+    packages = keep.debs(old.packages, found.packages), keep.debs(old.bootstrap, found.bootstrap)
+    if packages != (old.packages, old.bootstrap):
+        return found.model_copy(update={"packages": packages[0], "bootstrap": packages[1]})
+    return old if place.kept.epoch == place.variant.epoch else old.model_copy(update={"digest": None})
 
 
 # --- sources and supplied files -------------------------------------------------------------------------------------
@@ -162,13 +200,17 @@ def _debian(place: ResolveTarget, wanted: DebianBase, unresolved: dict[str, str]
 
 def _sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[LockedSource]:
     for source in place.variant.sources:
+        known = place.kept.source(source)
         try:
-            yield sources.resolve_source(source, place.target, place.store, place.env)
+            yield known or sources.resolve_source(source, place.target, place.store, place.env)
         except DrydockError as error:
             if not isinstance(error, (FetchError, InputError)) or not source.unresolved:
                 raise
+            place.failed(source.name, error)
+            known = LockedSource(name=source.name, repository=source.repository, source=source.source)
+            yield known
+        if known and not (known.commit or known.sdist):
             unresolved[source.name] = source.unresolved
-            yield LockedSource(name=source.name, repository=source.repository, source=source.source)
 
 
 def _supplied(

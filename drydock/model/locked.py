@@ -124,7 +124,7 @@ class LockedPlatform(Record):
     supplied: Mapping[Identifier, tuple[LockedFile, ...]] = {}
     """Context → the files that the operator supplied when it was locked."""
     unresolved: Mapping[Identifier, OneLine] = {}
-    """Context → why it could not be pinned; `build` then requires --allow-unlocked."""
+    """Context → why it could not be pinned; `build` pins it where it can be reached, `build --locked` fails."""
     image: LockedImage | None = None
 
 

@@ -54,7 +54,7 @@ def demo(root: Path = ROOT) -> None:
 def build_or_relock(
     root: Path,
     make: Callable[[Job], build.Built] = build.build,
-    relock: Callable[[Path, Sequence[Variant]], object] = lockfile.resolve_and_write,
+    relock: Callable[[Path, Sequence[Variant]], object] = lockfile.take_newest,
 ) -> tuple[Job, build.Built]:
     """Build from the lock. If no mirror has a pinned input any more, log a warning, lock again and build."""
     job = prepare(TARGET, root=root)

@@ -8,7 +8,7 @@ import shutil
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from invoke.tasks import task
 
@@ -18,9 +18,6 @@ from drydock.core.errors import DrydockError, InputError
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-
-if TYPE_CHECKING:
-    from drydock.build.job import Job
 
 INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
@@ -56,20 +53,6 @@ def chosen(target: str) -> Sequence[Variant]:
     """Return the variant that --target names, or every variant if it is empty. Raises TargetError."""
     variants = read_matrix(ROOT)
     return [find(variants, target)] if target else variants
-
-
-def resolve_unlocked(job: Job) -> Job:
-    """Return the job with what its lock could not pin resolved now, for this build only: the lock file is not changed.
-
-    Nothing is resolved if every unresolved context is overridden. Raises InputError or FetchError.
-    """
-    from dataclasses import replace
-
-    from drydock.lock import lockfile
-
-    if set(job.pins.unresolved) <= set(job.context_overrides):
-        return job
-    return replace(job, lock=lockfile.complete(job.variant, job.lock))
 
 
 def terminal_columns() -> int:

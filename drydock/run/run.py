@@ -59,7 +59,7 @@ class Building(Here):
 
     def image(self, name: str) -> LocalImage | None:
         """Return an image of the engine; build it first if it is missing. Raises what a build raises."""
-        from drydock.build import build  # noqa: PLC0415 - slow, and most runs find their image
+        from drydock.build import build, pins  # noqa: PLC0415 - slow, and most runs find their image
         from drydock.build.job import prepare  # noqa: PLC0415 - as above
         from drydock.engine import daemon  # noqa: PLC0415 - as above
 
@@ -68,7 +68,7 @@ class Building(Here):
         if found or not name.startswith(OWN):
             return found
         log(f"{name}: not built yet; building it")
-        build.build(prepare(name.removeprefix(OWN).partition(":")[0]))
+        build.build(pins.pin_missing(prepare(name.removeprefix(OWN).partition(":")[0])))
         return super().image(name)
 
 

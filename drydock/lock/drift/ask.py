@@ -15,22 +15,16 @@ from packaging.utils import canonicalize_name
 
 from drydock.config.mirrors import read_mirrors
 from drydock.core.errors import DrydockError, GoneError, InputError
-from drydock.core.paths import cache_home
 from drydock.inputs import debs, indexes, sources, wheels
-from drydock.inputs.images import at_mirror
+from drydock.inputs.images import at_mirror, manifests
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.model.locked import LockedDeb
 from drydock.model.variant import SourceCode
 from drydock.oci import strict
 from drydock.oci.reference import Reference, parse
-from drydock.registry.client import Client
 from drydock.registry.manifests import Manifest, Manifests
 
-PATIENCE = 15.0
-"""Seconds to wait for a registry; short, since there are many and a nightly check runs again tomorrow."""
-PAUSE = 0.05
-"""Seconds before a registry is asked again; doubled each time."""
 ABSENT = re.compile(
     r"[Bb]ecause (?:all versions of |only \S+ is available and )?([\w.-]+)\S* (?:was not found|has no )"
 )
@@ -148,29 +142,23 @@ class LiveUpstream:
 
     def _reach(self, where: Reference) -> bool:
         """Ask a host once, so that many images of an unreachable registry cost one wait."""
-        self._manifests(where).find(where.name)
+        manifests(where, self._env).find(where.name)
         return True
 
     def _tag(self, where: Reference, platform: str) -> Tag:
-        manifests = self._manifests(where)
-        found = manifests.find(where.name)
+        repository = manifests(where, self._env)
+        found = repository.find(where.name)
         if found is None:
             raise GoneError(f"{where}: the registry has no such image")
-        return Tag(found.digest, tuple(layer["digest"] for layer in self._of(platform, found, manifests)))
+        return Tag(found.digest, tuple(layer["digest"] for layer in self._of(platform, found, repository)))
 
-    def _of(self, platform: str, found: Manifest, manifests: Manifests) -> list[dict[str, Any]]:
+    def _of(self, platform: str, found: Manifest, repository: Manifests) -> list[dict[str, Any]]:
         if not found.is_index:
             return list(found.content["layers"])
-        for name, item in strict.entries(found.content, f"{manifests.client.where}: {found.digest}"):
+        for name, item in strict.entries(found.content, f"{repository.client.where}: {found.digest}"):
             if name == platform:
-                return list(manifests.listed(item).content["layers"])
+                return list(repository.listed(item).content["layers"])
         return []
-
-    def _manifests(self, where: Reference) -> Manifests:
-        access = indexes.access(indexes.read_indexes(self._env), self._env)
-        patient = access._replace(timeout=min(access.timeout, PATIENCE), pause=PAUSE)
-        bare = where._replace(tag="", digest="")
-        return Manifests(Client(bare, patient, env=self._env), cache_home(self._env) / "uploads")
 
 
 def absent(said: str) -> set[str]:

@@ -256,7 +256,7 @@ class _Platform:
         self, kind: str, name: str, old: str | None, new: str | None, detail: str = "", command: str = ""
     ) -> None:
         change = self._change(kind, name, old, new)
-        update = {"detail": detail, "command": command or change.command}
+        update = {"detail": detail, "command": command or (self._relock if detail == UNPINNED else change.command)}
         self.notes.drifted.append(change.model_copy(update=update))
 
     def _change(self, kind: str, name: str, old: str | None, new: str | None) -> DriftedPin:
@@ -267,7 +267,7 @@ class _Platform:
             name=name,
             old=old,
             new=new,
-            command=self._relock,
+            command=f"{self._relock} --upgrade",
         )
 
 

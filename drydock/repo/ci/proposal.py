@@ -131,7 +131,7 @@ def relock(root: Path, variants: Sequence[Variant]) -> list[Path]:
     for variant in variants:
         path = lockfile.path_of(root, variant.id)
         old, old_bytes = lockfile.read_lock(path), path.read_bytes()
-        if not lockfile.resolve_and_write(root, [variant]):
+        if not lockfile.take_newest(root, [variant]):
             continue
         new = lockfile.read_lock(path)
         if pins_less(old, new):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drydock.build import build, foundation
+from drydock.core.errors import FetchError
 from drydock.engine import daemon, loading
 from drydock.oci import layout as oci
 from tests.support import layouts
@@ -27,7 +28,7 @@ class Kept:
         self.builds = 0
         self._true = shutil.copytree(self.job.layout, folder / "true")
         self.digest = oci.read_digest(self._true)
-        patch.setattr(daemon, "ensure", lambda: None)
+        patch.setattr(daemon, "ensure", lambda **_: None)
         patch.setattr(build, "fetch_contexts", lambda *_: {"entrypoints": ""})
         patch.setattr(build, "bake_file", lambda *_: {})
         patch.setattr(foundation, "make", lambda _, layout, *__: layouts.write(layout, b""))
@@ -105,3 +106,13 @@ def test_an_image_that_the_engine_has_is_checked_by_the_sizes_of_its_blobs(
     monkeypatch.setattr(loading, "has", lambda *_: True)
     assert build.build(kept.job).digest == kept.digest
     assert kept.builds == 1
+
+
+def test_an_offline_build_does_not_let_buildkit_pull(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = {"entrypoints": "", "base": "docker-image://registry.example/base@sha256:1"}
+    monkeypatch.setattr(build, "fetch_contexts", lambda *_: remote)
+    shutil.rmtree(kept.job.layout)
+    with pytest.raises(FetchError, match=r"not in the store: base docker-image://registry\.example/base"):
+        build.build(kept.local.job(PLATFORM), into_engine=False, may_pull=False)
+    assert kept.builds == 0
+    assert kept.build() == kept.digest

@@ -174,3 +174,20 @@ def test_what_is_no_address_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "mirrors.yaml").write_text("git:\n  https://git.example/: mirror.example\n")
     with pytest.raises(InputError, match=r"expected an address with https://.*\(line 2, column"):
         read_mirrors({"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("git: {'https://github.com/': git.internal/github}", "an address with https://, http:// or file://"),
+        ("indexes: {default: mirror.internal/simple}", "an address with https://, http:// or file://"),
+        ("registries: {docker.io: https://mirror.internal/hub}", "HOST[:PORT][/PATH] without https://"),
+    ],
+)
+def test_a_wrong_scheme_is_not_blamed_on_credentials(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "mirrors.yaml").write_text(f"schema: 1\n{text}\n")
+    with pytest.raises(InputError) as caught:
+        read_mirrors({"DRYDOCK_MIRRORS": str(tmp_path / "mirrors.yaml")})
+
+    assert f"expected {expected}" in caught.value.problems[0]
+    assert "credentials" not in str(caught.value)

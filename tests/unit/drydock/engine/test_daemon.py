@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drydock.core.errors import EngineError
 from drydock.engine import daemon, debian
 
 SNAPSHOTTER = [["driver-type", "io.containerd.snapshotter.v1"]]
@@ -81,3 +82,16 @@ def test_only_debian_itself_is_debian(tmp_path: Path, text: str, expected: bool)
     release.write_text(text)
 
     assert expected is debian.is_debian(release)
+
+
+def test_an_engine_is_not_installed_where_nothing_may_be_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path))
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
+    monkeypatch.delenv("DOCKER_CONTEXT", raising=False)
+    monkeypatch.setattr(daemon, "find", lambda: None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(debian, "install", lambda *_, **__: pytest.fail("installed"))
+    with pytest.raises(EngineError, match="no Docker engine is installed"):
+        daemon.ensure(install=False)

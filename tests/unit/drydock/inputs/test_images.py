@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from drydock.config.mirrors import NONE, Mirrors
 from drydock.inputs.images import at_mirror, resolve_image
 from drydock.model.bases import ImageBase
+from tests.support.fake_registry import Answer, Fake
 
 DIGEST = f"sha256:{'1' * 64}"
 NOWHERE = "127.0.0.1:1/nothing:1"
@@ -38,3 +41,21 @@ def test_a_digest_that_the_registry_cannot_confirm_is_marked_so() -> None:
 def test_a_digest_that_nobody_knows_is_null() -> None:
     locked = resolve_image(ImageBase(kind="image", reference=NOWHERE, release="ubuntu:24.04"))
     assert (locked.digest, locked.verified) == (None, False)
+
+
+def test_a_registry_gives_the_digest_of_a_tag_and_why_it_gives_none(capsys: pytest.CaptureFixture[str]) -> None:
+    data = b'{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": []}'
+    answers = {
+        "/v2/vendor/base/manifests/1": Answer(200, {"Content-Type": "application/vnd.oci.image.index.v1+json"}, data)
+    }
+    with Fake(lambda seen: answers.get(seen.path, Answer(404, {}, b"{}"))) as registry:
+        found = resolve_image(
+            ImageBase(kind="image", reference=f"{registry.host}/vendor/base:1", release="ubuntu:24.04")
+        )
+        lost = resolve_image(
+            ImageBase(kind="image", reference=f"{registry.host}/vendor/base:2", release="ubuntu:24.04")
+        )
+
+    assert (found.digest, found.verified) == (f"sha256:{hashlib.sha256(data).hexdigest()}", True)
+    assert (lost.digest, lost.verified) == (None, False)
+    assert f"{registry.host} has no such image" in capsys.readouterr().err

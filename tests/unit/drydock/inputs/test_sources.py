@@ -72,6 +72,23 @@ def test_a_commit_becomes_a_folder_of_its_files_only(repository: Path, store: St
     assert sources.folder(pin, TARGET, store) == folder
 
 
+def test_a_commit_is_lost_when_its_branch_no_longer_leads_to_it(repository: Path) -> None:
+    own, older = source(repository, ref="main"), git(repository, "rev-parse", "v1^{commit}")
+    newest = git(repository, "rev-parse", "main")
+    assert not sources.is_lost(own, newest)
+    assert not sources.is_lost(own, older)
+    git(repository, "tag", "--delete", "v1")
+    assert not sources.is_lost(own, older)  # in the history of its branch
+
+    git(repository, "commit", "--quiet", "--amend", "--message", "again")
+    assert sources.is_lost(own, newest)
+    assert not sources.is_lost(own, older)
+    assert sources.is_lost(source(repository, ref="v1"), newest)
+    assert not sources.is_lost(source(repository, ref=""), newest)
+    git(repository, "tag", "kept", newest)
+    assert not sources.is_lost(own, newest)
+
+
 def test_a_missing_ref_and_a_missing_repository_are_named(repository: Path, store: Store) -> None:
     with pytest.raises(InputError, match="has no tag or branch 'v9'"):
         sources.resolve_source(source(repository, ref="v9"), TARGET, store)

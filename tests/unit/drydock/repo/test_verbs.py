@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from invoke.context import Context
 
-from drydock.build.job import Job, prepare
 from drydock.core.errors import FetchError, InputError, TargetError
 from drydock.core.paths import ROOT
-from drydock.repo.verbs import after_dashes, chosen, report, resolve_unlocked, verb, words_of
+from drydock.repo.verbs import after_dashes, chosen, report, verb, words_of
 
 
 def test_an_error_is_printed_with_its_hint_and_exits_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,24 +73,3 @@ def test_the_text_of_an_option_is_split_like_in_a_shell() -> None:
     assert words_of("--arguments", "--a 'b c'") == ("--a", "b c")
     with pytest.raises(InputError, match="--arguments it's: No closing quotation"):
         words_of("--arguments", "it's")
-
-
-def unlocked_job() -> Job:
-    job = prepare("cpu")
-    pins = job.pins.model_copy(update={"unresolved": {"wheels": "a reason"}})
-    return replace(job, lock=job.lock.model_copy(update={"platforms": {job.platform: pins}}))
-
-
-def test_what_the_lock_could_not_pin_is_resolved_for_one_build(monkeypatch: pytest.MonkeyPatch) -> None:
-    pinned = prepare("cpu").lock
-    monkeypatch.setattr("drydock.lock.lockfile.complete", lambda _variant, _lock: pinned)
-
-    assert resolve_unlocked(unlocked_job()) == replace(unlocked_job(), lock=pinned)
-
-
-def test_nothing_is_resolved_where_overrides_cover_what_the_lock_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr("drydock.lock.lockfile.complete")
-    job = replace(unlocked_job(), context_overrides={"wheels": "/a/folder"})
-
-    assert resolve_unlocked(job) is job
-    assert resolve_unlocked(prepare("cpu")).pins == prepare("cpu").pins

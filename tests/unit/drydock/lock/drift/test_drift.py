@@ -89,7 +89,7 @@ def test_a_newer_wheel_within_the_bounds_is_drift_and_locking_takes_it() -> None
     found = drift(CPU, Echo(CPU, {"packaging": ("99.0", FRESH)}))
     (change,) = found.drifted
     assert (change.kind, change.name, change.new, change.origin) == ("wheel", "packaging", "99.0", "main index")
-    assert change.command == f"./inv lock --target {CPU.id}"
+    assert change.command == f"./inv lock --target {CPU.id} --upgrade"
     with pytest.raises(DriftError, match="1 pins have drifted") as raised:
         settle(found)
     assert (raised.value.code, raised.value.hint) == (15, change.command)

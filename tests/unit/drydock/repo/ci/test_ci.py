@@ -512,7 +512,7 @@ def github(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
     found.server_close()
 
 
-def drifted(command: str = f"./inv lock --target {CPU.id}") -> Drift:
+def drifted(command: str = f"./inv lock --target {CPU.id} --upgrade") -> Drift:
     change = DriftedPin(
         variant=CPU.id, platform="linux/amd64", kind="wheel", name="torch", old="1", new="2", command=command
     )
@@ -624,7 +624,7 @@ def relocked(repository: Path, monkeypatch: pytest.MonkeyPatch, unresolved: Mapp
         pins = old.platforms["linux/amd64"].model_copy(update={"tools": (), "image": None, "unresolved": unresolved})
         return [path] if lockfile.write_lock(path, old.model_copy(update={"platforms": {"linux/amd64": pins}})) else []
 
-    monkeypatch.setattr("drydock.lock.lockfile.resolve_and_write", resolve)
+    monkeypatch.setattr("drydock.lock.lockfile.take_newest", resolve)
     monkeypatch.setattr("drydock.repo.docs.write", lambda *_: [])
     return proposal.relock(repository, read_matrix(repository))
 

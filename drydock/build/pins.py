@@ -1,0 +1,116 @@
+"""Pins what the lock of a job lacks, and writes that into the lock; or refuses with all that is missing. IO."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from drydock.build.job import Job
+from drydock.core.console import log
+from drydock.core.errors import UnresolvedError
+from drydock.core.files import exclusive
+from drydock.inputs import overrides, supplied
+from drydock.inputs import wheels as resolve
+from drydock.inputs.store import Store, default_store
+from drydock.lock import lockfile
+from drydock.model.locked import LockedDebianBase, LockedPlatform
+
+BASE = "base"
+
+
+def pin_missing(job: Job, *, refused: str = "", given: Sequence[Path] = (), env: Mapping[str, str] = os.environ) -> Job:
+    """Return the job with everything pinned that it needs. What was missing is also in the lock file then.
+
+    `given` are folders with files that the operator supplies. `refused` is what forbids to pin, such as --locked.
+    Raises UnresolvedError that lists all that is missing, and InputError for files that do not fit.
+    """
+    folders = supplied.offered(job.variant.supplied, given)
+    _bring(job, folders, default_store(env))
+    if not missing(job):
+        return job
+    if refused:
+        raise UnresolvedError(*_lines(job, refused), hint=_allowed(job, refused))
+    path = lockfile.path_of(job.root, job.variant.id)
+    with exclusive(lockfile.resolving(env)):
+        before = lockfile.read_lock(path)  # again: another run may have pinned it
+        lockfile.check(job.variant, before)
+        lock = lockfile.fill(job.variant, before, job.platform, job.context_overrides, folders, env)
+        changed = lockfile.write_lock(path, lock)
+    for line in _pinned(before.platforms[job.platform], lock.platforms[job.platform]):
+        log(f"pinned {line}")
+    if changed:
+        log(f"commit {path.relative_to(job.root)} to share it")
+    return _complete(replace(job, lock=lock))
+
+
+def missing(job: Job) -> dict[str, str]:
+    """Return the contexts that the job needs and its lock does not pin, and why the lock does not."""
+    return {name: reason for name, reason in job.pins.unresolved.items() if name not in job.context_overrides}
+
+
+def _bring(job: Job, folders: Mapping[str, Path], store: Store) -> None:
+    """Copy supplied files that are pinned into the store, if it lacks any. Raises InputError if they do not match."""
+    absent = {
+        name: str(folders[name])
+        for name, pins in job.pins.supplied.items()
+        if name in folders and not all(store.has(pin.sha256, pin.size) for pin in pins)
+    }
+    overrides.resolve(job.variant, job.pins, absent)
+
+
+def _complete(job: Job) -> Job:
+    """Return the job if nothing is missing any more; for this build only, without the digest of an emulated base.
+
+    Raises UnresolvedError.
+    """
+    lacking = missing(job)
+    if BASE in lacking and isinstance(job.pins.base, LockedDebianBase) and not resolve.native(job.platform):
+        log(f"base: its packages are pinned; its digest stays open, since this machine emulates {job.platform}")
+        rest = {name: reason for name, reason in job.pins.unresolved.items() if name != BASE}
+        pins = job.pins.model_copy(update={"unresolved": rest})
+        platforms = {**job.lock.platforms, job.platform: pins}
+        job = replace(job, lock=job.lock.model_copy(update={"platforms": platforms}))
+    if missing(job):
+        hint = "the lines above say why each could not be reached; a mirror goes into mirrors.yaml (docs/mirrors.md)"
+        raise UnresolvedError(*_lines(job), hint=hint)
+    return job
+
+
+def _lines(job: Job, refused: str = "") -> Iterator[str]:
+    yield f"images/{job.variant.id}/lock.json: {job.platform}: not pinned:"
+    for name, reason in sorted(missing(job).items()):
+        yield f"  {name} ({_option(job, name, refused)}): {reason}"
+
+
+def _option(job: Job, name: str, refused: str) -> str:
+    """Return the option that brings a context; not --supplied, which pins, where pinning is refused."""
+    if not refused and name in {item.name for item in job.variant.supplied}:
+        return "--supplied FOLDER"
+    return "--context base=docker-image://REFERENCE" if name == BASE else f"--context {name}=FOLDER"
+
+
+def _allowed(job: Job, refused: str) -> str:
+    """Return what to do where pinning is refused."""
+    brought = {item.name for item in job.variant.supplied} & set(missing(job))
+    command = f"`invoke lock --target {job.variant.id}{' --supplied FOLDER' if brought else ''}`"
+    return f"{refused} pins nothing: run {command} where the servers can be reached, and commit the lock"
+
+
+def _pinned(old: LockedPlatform, new: LockedPlatform) -> Iterator[str]:
+    """Yield what is pinned now and was not."""
+    codes = {source.name: source for source in new.sources}
+    for name in sorted(set(old.unresolved) - set(new.unresolved)):
+        if name == BASE:
+            yield f"base {getattr(new.base, 'reference', 'root file system')}@{new.base.digest}"
+        elif name in codes:
+            yield f"{name} {codes[name].repository}@{codes[name].commit}"
+        elif name in new.supplied:
+            yield f"{name}: {', '.join(file.filename for file in new.supplied[name])}"
+        else:
+            yield f"{name}: {len(_wheels(new, name))} files"
+
+
+def _wheels(pins: LockedPlatform, name: str) -> Sequence[object]:
+    return pins.tools if name == "tools" else [wheel for layer in pins.layers.values() for wheel in layer]

@@ -1,0 +1,150 @@
+"""Which pins of an older lock stay: all that still fit the variant, except those to upgrade. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from drydock.core.errors import InputError, nearest
+from drydock.inputs import wheels as resolve
+from drydock.inputs.uv import Environment
+from drydock.model.bases import Base, DebianBase
+from drydock.model.locked import (
+    LockedDeb,
+    LockedDebianBase,
+    LockedImageBase,
+    LockedPlatform,
+    LockedSource,
+    LockedWheel,
+)
+from drydock.model.variant import SourceCode
+
+BASE = "base"
+
+
+class Upgrade(NamedTuple):
+    """Which valid pins to resolve again."""
+
+    everything: bool = False
+    names: frozenset[str] = frozenset()
+    """Distributions and sources by name, and `base`."""
+
+    def covers(self, name: str) -> bool:
+        """Tell whether a pin is to be resolved again."""
+        return self.everything or name in self.names
+
+
+NOTHING_NEW = Upgrade()
+
+
+class Kept(NamedTuple):
+    """The pins of one platform in the older lock, and what of them may stay."""
+
+    pins: LockedPlatform | None = None
+    same: bool = False
+    """Whether the older lock was made from the variant's inputs as they are now."""
+    upgrade: Upgrade = NOTHING_NEW
+    without: frozenset[str] = frozenset()
+    """Contexts that are not needed now: they stay as they are, also if they are unresolved."""
+    epoch: int | None = None
+    """SOURCE_DATE_EPOCH of the older lock, on which the digest of a Debian base depends."""
+    peers: tuple[LockedPlatform, ...] = ()
+    """Pins of the variant's other platforms: one tag has one digest for all of them."""
+
+    def leaves(self, context: str) -> bool:
+        """Tell whether a context stays as it is, whatever it is."""
+        return self.pins is not None and self.same and context in self.without
+
+    def wheels(self) -> bool:
+        """Tell whether all wheels stay as they are."""
+        if self.pins is None or not self.same or self.upgrade.everything or "wheels" in self.pins.unresolved:
+            return False
+        return not self.upgrade.names & {wheel.name for wheel in (*_layers(self.pins), *self.pins.build)}
+
+    def preferred(self) -> tuple[tuple[str, str], ...]:
+        """Return the versions to take again where the requirements allow it."""
+        if self.pins is None:
+            return ()
+        wheels = {wheel.name: wheel.version for wheel in (*_layers(self.pins), *self.pins.build)}
+        return tuple((name, version) for name, version in sorted(wheels.items()) if not self.upgrade.covers(name))
+
+    def files(self, found: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
+        """Return what was resolved, with the older file of a version if it still fits the interpreter."""
+        old = {(w.name, w.version): w for w in (*_layers(self.pins), *self.pins.build)} if self.pins else {}
+        pairs = ((wheel, old.get((wheel.name, wheel.version))) for wheel in found)
+        return tuple(
+            known if known and not self.upgrade.covers(new.name) and resolve.fits(known.filename, target) else new
+            for new, known in pairs
+        )
+
+    def tools(self) -> tuple[LockedWheel, ...]:
+        """Return the build tools that stay; none if they are to be resolved."""
+        if self.pins is None or any(self.upgrade.covers(wheel.name) for wheel in self.pins.tools):
+            return ()
+        return self.pins.tools
+
+    def image(self, base: Base) -> LockedImageBase | None:
+        """Return the digest that stays for the base image: this platform's, or that of another platform."""
+        if self.upgrade.covers(BASE):
+            return None
+        for pins in (*((self.pins,) if self.pins else ()), *self.peers):
+            known = pins.base
+            if isinstance(known, LockedImageBase) and known.digest and _names(known, base):
+                return known
+        return None
+
+    def debian(self, base: DebianBase) -> LockedDebianBase | None:
+        """Return the older base if its suite is the same and it has every package that is asked for."""
+        known = self.pins.base if self.pins else None
+        if not isinstance(known, LockedDebianBase) or self.upgrade.covers(BASE) or known.suite != base.suite:
+            return None
+        return known if set(base.packages) <= {deb.name for deb in known.packages} else None
+
+    def source(self, wanted: SourceCode) -> LockedSource | None:
+        """Return the pin of some source code if it stays."""
+        known = next((item for item in self.pins.sources if item.name == wanted.name), None) if self.pins else None
+        if known is None or self.leaves(wanted.name):
+            return known
+        if self.upgrade.covers(wanted.name):
+            return None
+        if wanted.sdist:
+            return known if known.sdist and _satisfies(known.sdist, wanted.sdist) else None
+        if not known.commit or known.repository != wanted.repository:
+            return None
+        return known if known.commit == wanted.commit or (self.same and not wanted.commit) else None
+
+
+def _layers(pins: LockedPlatform | None) -> Sequence[LockedWheel]:
+    return [wheel for wheels in pins.layers.values() for wheel in wheels] if pins else []
+
+
+def _names(known: LockedImageBase, base: Base) -> bool:
+    """Tell whether a digest is still that of the base: its registry gave it, or the stack states it."""
+    if base.kind != "image" or known.reference != base.reference:
+        return False
+    return known.verified or base.digest in (None, known.digest)
+
+
+def _satisfies(wheel: LockedWheel, requirement: str) -> bool:
+    wanted = Requirement(requirement)
+    return canonicalize_name(wanted.name) == wheel.name and wanted.specifier.contains(wheel.version, prereleases=True)
+
+
+def debs(old: tuple[LockedDeb, ...], new: tuple[LockedDeb, ...]) -> tuple[LockedDeb, ...]:
+    """Return the older packages if they are the same ones in other versions; else the new ones, which fit together."""
+    return old if {deb.name for deb in old} == {deb.name for deb in new} else new
+
+
+def refuse_unknown(upgrade: Upgrade, pins: Iterable[LockedPlatform]) -> None:
+    """Raise InputError for a name to upgrade that none of the locks has."""
+    known = {BASE, *(name for each in pins for name in _all_names(each))}
+    for name in sorted(upgrade.names - known):
+        raise InputError(f"--upgrade-package {name}: not in the lock", hint=nearest(name, known))
+
+
+def _all_names(pins: LockedPlatform) -> Iterator[str]:
+    yield from (wheel.name for wheel in (*_layers(pins), *pins.build, *pins.tools))
+    yield from (source.name for source in pins.sources)

@@ -1,0 +1,202 @@
+"""What the verbs do with locks: build and fetch pin what is missing, `lock` also says what changed. IO."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from drydock.build import build, pins
+from drydock.build.job import BuildOptions, Job, prepare
+from drydock.bundle.inputs import fetch_base
+from drydock.config.matrix import read_matrix
+from drydock.core.console import emit, log
+from drydock.core.errors import FetchError, InputError, StaleError, UnresolvedError
+from drydock.core.files import dumps
+from drydock.core.paths import ROOT
+from drydock.inputs import sources, supplied
+from drydock.inputs.store import default_store
+from drydock.lock import diff, keep, lockfile
+from drydock.lock.keep import NOTHING_NEW, Upgrade
+from drydock.model.locked import NOTHING, Brought, Lock, LockedImageBase
+from drydock.model.variant import SourceCode, Variant
+from drydock.repo import docs
+from drydock.repo.ci import workflow
+
+OPERATORS = "only an operator has"
+"""How a lock says that an input is in no registry and no index."""
+
+
+def refusal(*, locked: bool, offline: bool, env: Mapping[str, str] = os.environ) -> str:
+    """Return what forbids to pin: an option, or CI=true, which every CI service sets; empty if nothing does."""
+    if locked or offline:
+        return "--locked" if locked else "--offline"
+    return f"CI={env['CI']}" if env.get("CI", "").lower() in ("true", "1") else ""
+
+
+def job_of(
+    target: str, options: BuildOptions, *, locked: bool = False, given: Sequence[str] = (), root: Path = ROOT
+) -> Job:
+    """Return the job of a target with everything pinned; say which committed files a new pin makes stale.
+
+    Raises what `prepare` and `pin_missing` raise.
+    """
+    job = prepare(target, options, root=root)
+    pinned = pins.pin_missing(
+        job, refused=refusal(locked=locked, offline=options.offline), given=[Path(each) for each in given]
+    )
+    if pinned.lock != job.lock:
+        say_stale(root)
+    return pinned
+
+
+def fetch(job: Job) -> dict[str, str]:
+    """Fetch everything that a job's lock pins, the base image too; return the build contexts. Raises FetchError."""
+    base = job.pins.base
+    if isinstance(base, LockedImageBase) and not job.offline and "base" not in job.context_overrides:
+        fetch_base(base, job.platform, default_store())
+    contexts = build.fetch_contexts(job)
+    if job.offline:
+        build.refuse_pulls(job, contexts)
+    return contexts
+
+
+class LockOptions(NamedTuple):
+    """The options of `lock`."""
+
+    named: bool = False
+    """Whether --target names the variant: then an input that stays unresolved is an error."""
+    brought: Brought = NOTHING
+    given: Sequence[Path] = ()
+    """Folders with files that the operator supplies."""
+    upgrade: Upgrade = NOTHING_NEW
+    env: Mapping[str, str] = os.environ
+
+
+def lock(root: Path, variants: Sequence[Variant], options: LockOptions, *, json: bool = False) -> None:
+    """Lock variants, and print what changed, which committed files are stale now, and what stays unresolved.
+
+    Raises UnresolvedError if a named variant keeps an unresolved input, InputError for wrong options.
+    """
+    before = {variant.id: _read(root, variant) for variant in variants}
+    _check_upgrade(options.upgrade, before.values())
+    brought = {**_offered(variants, options.given), **options.brought}
+    written = lockfile.resolve_and_write(root, variants, brought, options.env, options.upgrade)
+    after = {variant.id: lockfile.read_lock(lockfile.path_of(root, variant.id)) for variant in variants}
+    changes = {name: diff.changes(before[name], after[name]) for name in after if before[name] != after[name]}
+    for name, text in changes.items():
+        log(f"{name}:\n{text.rstrip()}")
+    for line in lost(variants, after, options.env):
+        log(line)
+    stale = say_stale(root) if written else ()
+    paths = [str(path.relative_to(root)) for path in written]
+    if json:
+        emit(dumps({"wrote": paths, "changes": changes, "stale": stale, "unresolved": _unresolved(after)}))
+    else:
+        log("\n".join(f"wrote {path}" for path in paths) or "nothing to change")
+    _settle(_unresolved(after), named=options.named)
+
+
+def _read(root: Path, variant: Variant) -> Lock | None:
+    return lockfile.read_previous(lockfile.path_of(root, variant.id))
+
+
+def _check_upgrade(upgrade: Upgrade, locks: Iterable[Lock | None]) -> None:
+    if upgrade.everything and upgrade.names:
+        raise InputError("--upgrade and --upgrade-package exclude each other", hint="--upgrade covers every package")
+    keep.refuse_unknown(upgrade, [pinned for lock in locks if lock for pinned in lock.platforms.values()])
+
+
+def _offered(variants: Sequence[Variant], given: Sequence[Path]) -> dict[str, Path]:
+    """Return the operator's folder for each context. Raises InputError."""
+    if given and len(variants) != 1:
+        raise InputError("--supplied: names the files of one variant", hint="add --target")
+    return supplied.offered(variants[0].supplied, given) if given else {}
+
+
+def _unresolved(locks: Mapping[str, Lock]) -> dict[str, dict[str, dict[str, str]]]:
+    """Return variant → platform → context → why it is not pinned."""
+    found = {
+        name: {platform: dict(pinned.unresolved) for platform, pinned in lock.platforms.items() if pinned.unresolved}
+        for name, lock in locks.items()
+    }
+    return {name: platforms for name, platforms in found.items() if platforms}
+
+
+def _settle(unresolved: Mapping[str, Mapping[str, Mapping[str, str]]], *, named: bool) -> None:
+    """Raise UnresolvedError for a named variant; say only how many there are after locking every variant."""
+    if not unresolved:
+        return
+    if not named:
+        log(f"{len(unresolved)} variants have unresolved inputs: `invoke matrix --unlocked` lists them")
+        return
+    lines = [
+        f"{name}: {platform}: {context} is unresolved: {reason}"
+        for name, platforms in unresolved.items()
+        for platform, contexts in platforms.items()
+        for context, reason in contexts.items()
+    ]
+    raise UnresolvedError(*lines, hint=f"what could be pinned is; {_way_out(lines)}")
+
+
+def _way_out(lines: Iterable[str]) -> str:
+    """Return what to do about unresolved inputs: some only an operator has, others only a network."""
+    brought = "pass the vendor's files with --supplied FOLDER" if any(OPERATORS in line for line in lines) else ""
+    reached = "run it where the servers can be reached, or name mirrors in mirrors.yaml"
+    return f"{brought}; for the others {reached}" if brought else reached
+
+
+def lost(variants: Iterable[Variant], locks: Mapping[str, Lock], env: Mapping[str, str] = os.environ) -> Iterator[str]:
+    """Yield a warning for each pinned commit that no tag or branch leads to any more.
+
+    A repository that does not answer, and others of its host, are not asked.
+    """
+    silent: set[str] = set()
+    asked: set[tuple[str, str]] = set()
+    for variant in variants:
+        for source, commit in _commits(variant, locks[variant.id]):
+            host = urlsplit(source.repository).netloc
+            if (source.repository, commit) in asked or host in silent:
+                continue
+            asked.add((source.repository, commit))
+            try:
+                is_lost = sources.is_lost(source, commit, env)
+            except FetchError:
+                silent.add(host)
+                continue
+            if is_lost:
+                yield _warning(variant, source, commit)
+
+
+def _commits(variant: Variant, lock: Lock) -> Iterator[tuple[SourceCode, str]]:
+    wanted = {source.name: source for source in variant.sources}
+    for pinned in lock.platforms.values():
+        yield from ((wanted[item.name], item.commit) for item in pinned.sources if item.commit)
+
+
+def _warning(variant: Variant, source: SourceCode, commit: str) -> str:
+    correct = (
+        f"correct its `commit` in templates/{variant.accelerator}/stacks/{variant.stack}.yaml"
+        if source.commit
+        else f"take the new one with `invoke lock --target {variant.id} --upgrade-package {source.name}`"
+    )
+    return (
+        f"WARNING: {variant.id}: {source.name}: {source.ref} of {source.repository} does not lead to {commit} any more;"
+        f" its host may delete it. Keep it: `invoke fetch --target {variant.id}`, then `invoke bundle`; or {correct}"
+    )
+
+
+def say_stale(root: Path) -> tuple[str, ...]:
+    """Log which other committed files no longer match the locks, and the command that writes them; return the files."""
+    variants = read_matrix(root)
+    found: list[str] = []
+    for command, check in (("docs", docs.check), ("ci", workflow.check)):
+        try:
+            check(root, variants)
+        except StaleError as error:
+            files = [problem.partition(": outdated")[0].removeprefix(f"{root}/") for problem in error.problems]
+            log(f"stale now: {', '.join(files)}: run `invoke {command}`")
+            found += files
+    return tuple(found)

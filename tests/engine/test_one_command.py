@@ -1,0 +1,90 @@
+"""From a checkout to a stand-in image of gaudi2 with one command, where the vendor's registry is on this machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from drydock.build import buildx
+from drydock.build.job import Job
+from drydock.config.matrix import find, read_matrix
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile
+from drydock.model.bases import ImageBase
+from tests.support.local_registry import FILES, FOLDERS
+from tests.support.servers import Registry
+from tests.support.standin_contexts import PLATFORM, StandIn, root_context
+
+VARIANT = find(read_matrix(ROOT), "gaudi2")
+
+
+@pytest.fixture
+def registry(tmp_path: Path) -> Iterator[Registry]:
+    found = Registry(tmp_path / "registry")
+    found.start()
+    yield found
+    found.stop()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A copy of the repository, as a new user has it."""
+    for name in (*FOLDERS, "images"):
+        shutil.copytree(ROOT / name, tmp_path / "checkout" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, tmp_path / "checkout" / name)
+    return tmp_path / "checkout"
+
+
+def standin_contexts(folder: Path, registry: Registry) -> list[str]:
+    """Push a stand-in for the vendor's base, and return --context options with stand-ins for the rest."""
+    assert isinstance(VARIANT.base, ImageBase)
+    standin = StandIn(VARIANT, folder, root_context())
+    targets = standin.targets()
+    name = next(name for name in targets if name.startswith("base_"))
+    pushed = VARIANT.base.reference.replace("vault.habana.ai", registry.host)
+    targets[name] |= {"output": [f"type=image,name={pushed},push=true"]}
+    buildx.bake({"group": {"default": {"targets": [name]}}, "target": {name: targets[name]}})
+    job = Job(VARIANT, lockfile.read_lock(lockfile.path_of(ROOT, VARIANT.id)), PLATFORM)
+    contexts = standin._contexts(job, name)
+    replaced = {key: value for key, value in contexts.items() if key not in ("base", "entrypoints")}
+    return [word for key, value in replaced.items() for word in ("--context", f"{key}={value}")]
+
+
+def test_build_pins_the_base_of_a_stand_in_gaudi2_and_builds_it(
+    tmp_path: Path, registry: Registry, checkout: Path
+) -> None:
+    contexts = standin_contexts(tmp_path / "stand-ins", registry)
+    mirrors = tmp_path / "mirrors.yaml"
+    mirrors.write_text(json.dumps({"registries": {"vault.habana.ai": registry.host}}))
+    path = lockfile.path_of(checkout, VARIANT.id)
+    before = json.loads(path.read_text())
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    environment |= {"DRYDOCK_MIRRORS": str(mirrors), "PYTHONPATH": str(checkout)}
+    environment |= {"DRYDOCK_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "tasks.py", "build", "--target", "gaudi2", "--json", *contexts]
+    done = subprocess.run(command, cwd=checkout, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    built = json.loads(done.stdout)
+    client = docker.from_env()
+    try:
+        assert client.images.get(built["image"]).labels["io.drydock.variant"] == VARIANT.id
+    finally:
+        client.images.remove(built["image"], force=True)
+
+    after = json.loads(path.read_text())
+    base = after["platforms"][PLATFORM]["base"]
+    assert f"pinned base {base['reference']}@{base['digest']}\n" in done.stderr
+    assert base["source"] == "a mirror of the registry"
+    for document in (before, after):
+        del document["content_sha256"], document["platforms"][PLATFORM]["base"]
+        del document["platforms"][PLATFORM]["unresolved"]
+    assert before == after
