@@ -147,9 +147,8 @@ def lock(
     elif check:
         lockfile.check_all(ROOT, chosen(target))
     else:
-        brought = {name: Path(value) for name, value in overrides.parse(context).items()}
         again = Upgrade(upgrade, frozenset(upgrade_package))
-        options = locking.LockOptions(bool(target), brought, [Path(each) for each in supplied], again)
+        options = locking.LockOptions(bool(target), overrides.folders(context), [*map(Path, supplied)], again)
         locking.lock(ROOT, chosen(target), options, json=json)
 
 

@@ -31,6 +31,11 @@ def parse(words: Iterable[str]) -> dict[str, str]:
     return contexts
 
 
+def folders(words: Iterable[str]) -> dict[str, Path]:
+    """Parse the arguments of --context as folders. Raises InputError."""
+    return {name: Path(value) for name, value in parse(words).items()}
+
+
 def resolve(variant: Variant, pins: LockedPlatform, given: Mapping[str, str]) -> dict[str, str]:
     """Check the contexts that the user gave, and return those that replace one.
 

@@ -51,8 +51,8 @@ SOCKET = "--uds"
 CERTIFICATE = "--ssl-certfile"
 API_KEY = "--api-key"
 API_KEY_VARIABLE = "VLLM_API_KEY"
-"""vLLM reads it where `--api-key` is absent, before 0.10 also where it is present. It holds one key.
-Source: vllm/entrypoints/openai/api_server.py of 0.6 to 0.9, `envs.VLLM_API_KEY or args.api_key`; later versions,
+"""vLLM reads it where `--api-key` is absent; older versions also where it is present. It holds one key.
+Source: vllm/entrypoints/openai/api_server.py, `envs.VLLM_API_KEY or args.api_key`; of later versions,
 `args.api_key or [envs.VLLM_API_KEY]`."""
 SHUTDOWN = "--shutdown-timeout"
 MIDDLEWARE = "--middleware"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from drydock.build import build, job
+from drydock.build import build, job, pins
 from drydock.config.matrix import find
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.paths import ROOT
@@ -251,6 +251,7 @@ def test_run_with_auto_builds_what_is_not_built_yet(tmp_path: Path, monkeypatch:
     built: list[str] = []
     monkeypatch.setattr(daemon, "ensure", lambda: None)
     monkeypatch.setattr(job, "prepare", lambda target: target)
+    monkeypatch.setattr(pins, "pin_missing", lambda job: job)
     monkeypatch.setattr(build, "build", built.append)
     found = LocalImage(f"sha256:{'ab' * 32}")
     monkeypatch.setattr(run.Here, "image", lambda *_: found if built else None)
