@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import buildx, foundation, plan
-from drydock.build.job import Job, entrypoint_files, layouts_lock, read_loaded
+from drydock.build.job import Job, entrypoint_files, layouts_lock
+from drydock.build.loaded import read_loaded
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
