@@ -100,7 +100,7 @@ def build(
 
 
 def usable(job: Job, whole: Callable[[Path], bool]) -> bool:
-    """Tell whether a layout is kept that is `whole` and has the digest recorded for its inputs; log what it lacks."""
+    """Tell whether a kept layout is `whole` and has the digest recorded for its inputs; log why not."""
     if job.kept_layout is None:
         return False
     if not whole(job.layout):
