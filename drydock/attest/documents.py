@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from drydock.attest import bom, brought, components, contents, licences, origins, provenance, vex
-from drydock.build.job import Job, read_loaded
+from drydock.build.job import Job
+from drydock.build.loaded import LoadedFrom, read_loaded
 from drydock.core.errors import UntrustedError
 from drydock.core.files import compact, dumps
 from drydock.lock import lockfile, proof
@@ -93,7 +95,7 @@ def _of_the_build(job: Job, layout: Path, manifest: Manifest, subject: str) -> t
             " neither --key nor --digest vouched",
             hint=f"load it again with --key or --digest, or `invoke build --target {job.variant.id} --no-cache`",
         )
-    found = _brought(job, layout, manifest) if loaded and loaded.vouched else {}
+    found = _brought(job, layout, manifest, loaded) if loaded and loaded.vouched else {}
     if found:
         return Attached(LOCK, found[LOCK]), Attached(PROVENANCE, found[PROVENANCE])
     statement = provenance.statement(job, layout, manifest.digest, subject, os.environ)
@@ -103,10 +105,18 @@ def _of_the_build(job: Job, layout: Path, manifest: Manifest, subject: str) -> t
     )
 
 
-def _brought(job: Job, layout: Path, manifest: Manifest) -> dict[str, bytes]:
-    """Return the documents from the image's bundle. Raises UntrustedError if they are about something else."""
+def _brought(job: Job, layout: Path, manifest: Manifest, loaded: LoadedFrom) -> dict[str, bytes]:
+    """Return the documents from the image's bundle.
+
+    Raises UntrustedError if they are about something else, or were changed since the bundle was loaded.
+    """
     paths = {media_type: layout / FOLDER / name for media_type, name in brought.TYPES.items()}
     found = {media_type: path.read_bytes() for media_type, path in paths.items() if path.is_file()}
+    hashes = {brought.TYPES[media_type]: hashlib.sha256(data).hexdigest() for media_type, data in found.items()}
+    if hashes != loaded.documents:
+        raise UntrustedError(
+            f"{layout / FOLDER}: not the documents of bundle {loaded.bundle}", hint="load the bundle again"
+        )
     about = brought.About(job.variant.id, job.platform, manifest.digest, job.inputs_sha256)
     brought.check(found, about, job.pins)
     return found

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 from drydock.attest.components import ingredients, locked
 from drydock.build import plan
-from drydock.build.job import Job, LoadedFrom, read_loaded
+from drydock.build.job import Job
+from drydock.build.loaded import LoadedFrom, read_loaded
 from drydock.config import matrix
 from drydock.config.access import redact
 from drydock.model.locked import LockedDebianBase, LockedPlatform

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from drydock.build import buildx, foundation, plan
-from drydock.build.job import Job, entrypoint_files, layouts_lock, read_loaded
+from drydock.build.job import Job, entrypoint_files, layouts_lock
+from drydock.build.loaded import read_loaded
 from drydock.core.console import log
 from drydock.core.errors import FetchError, UntrustedError
 from drydock.core.paths import cache_home
@@ -99,7 +100,7 @@ def build(
 
 
 def usable(job: Job, whole: Callable[[Path], bool]) -> bool:
-    """Tell whether a layout is kept that is `whole` and has the digest recorded for its inputs; log what it lacks."""
+    """Tell whether a kept layout is `whole` and has the digest recorded for its inputs; log why not."""
     if job.kept_layout is None:
         return False
     if not whole(job.layout):

@@ -18,13 +18,12 @@ from typing import NamedTuple
 
 from drydock.build import foundation, plan, render
 from drydock.config import matrix
-from drydock.core.errors import InputError, StaleError, UntrustedError
+from drydock.core.errors import InputError, UntrustedError
 from drydock.core.files import exclusive
 from drydock.core.paths import ROOT, cache_home
 from drydock.inputs import overrides
 from drydock.lock import lockfile, proof
 from drydock.model.locked import Lock, LockedPlatform
-from drydock.model.record import Digest, Record
 from drydock.model.variant import Variant
 
 ARCHITECTURES = {"x86_64": "linux/amd64", "aarch64": "linux/arm64", "s390x": "linux/s390x", "ppc64le": "linux/ppc64le"}
@@ -47,16 +46,6 @@ STAND_IN = "io.drydock.stand-in"
 """Label of an image that contains something else than its lock pins: the names of the replaced contexts."""
 STAND_INS = "drydock-stand-in/"
 """Beginning of such an image's name: it never takes the name of an image that is as locked."""
-LOADED = "loaded.json"
-"""File next to a kept layout that this machine did not build: from which bundle it came."""
-
-
-class LoadedFrom(Record):
-    """Content of LOADED."""
-
-    bundle: Digest
-    vouched: bool
-    """Whether `--key` or `--digest` named the bundle. Otherwise anyone may have made it."""
 
 
 @dataclass(frozen=True)
@@ -178,15 +167,6 @@ def recorded_digest(root: Path, variant: str, lock: Lock, platform: str, inputs_
     shown = proof.read_proof(root, variant)
     tested = shown.digest if shown and shown.inputs_sha256 == inputs_sha256 else ""
     return committed_digest(lock, platform, inputs_sha256) or tested or None
-
-
-def read_loaded(layout: Path) -> LoadedFrom | None:
-    """Return from which bundle a kept layout was loaded; None if this machine built it. Raises StaleError."""
-    path = layout / LOADED
-    try:
-        return LoadedFrom.model_validate_json(path.read_bytes()) if path.is_file() else None
-    except ValueError as error:
-        raise StaleError(f"{path}: invalid: {error}", hint=f"remove {layout}, then build or load again") from error
 
 
 def entrypoint_files(root: Path) -> dict[str, bytes]:

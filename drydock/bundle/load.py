@@ -20,14 +20,12 @@ from pydantic import ValidationError
 from drydock.build import build
 from drydock.build.job import (
     ARCHITECTURES,
-    LOADED,
     BuildOptions,
-    LoadedFrom,
     image_name,
     layouts_lock,
     prepare,
-    read_loaded,
 )
+from drydock.build.loaded import read_loaded, write
 from drydock.bundle.admit import check_own_build, check_recorded, kept, read_documents, verify_signature
 from drydock.bundle.archive import Archive, check_free_space
 from drydock.bundle.contents import BUNDLE, COMMIT, SOURCE, STORED, TITLE, Bundle, BundledImage, BundleOrigin
@@ -42,13 +40,13 @@ from drydock.core.errors import (
     UntrustedError,
     nearest,
 )
-from drydock.core.files import dumps, write_atomically
+from drydock.core.files import write_atomically
 from drydock.core.paths import ROOT, cache_home
 from drydock.engine import daemon
 from drydock.inputs import fetch, packs, supplied
 from drydock.inputs.store import Store, default_store, whole_folder
 from drydock.lock import lockfile
-from drydock.model.record import Record, dump
+from drydock.model.record import Record
 from drydock.oci import layout as oci
 
 
@@ -286,8 +284,7 @@ class _Loading:
 
         for name, data in found.items():
             write_atomically(layout / documents.FOLDER / name, data)
-        loaded = LoadedFrom(bundle=self.archive.digest, vouched=self.vouched)
-        write_atomically(layout / LOADED, dumps(dump(loaded)))
+        write(layout, self.archive.digest, found, vouched=self.vouched)
 
     # --- missing content --------------------------------------------------------------------------------------------
 

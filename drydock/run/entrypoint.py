@@ -24,7 +24,7 @@ WITHOUT_IMAGE = ("plan", "check", "facts", "version", "help")
 """Verbs that need nothing of the image but its profile."""
 
 PASSED = ("PATH", "LD_LIBRARY_PATH", API_KEY, *FROM_THE_SHELL)
-"""Variables of the shell that the entrypoint gets, beside proxies: what `run` passes, and what vendors' tools need.
+"""Variables of the shell that the entrypoint gets, with proxies: what `run` passes, and what vendors' tools need.
 
 A container would not see the others, such as HOME and CUDA_VISIBLE_DEVICES.
 """

@@ -159,6 +159,8 @@ BAD = {
             "/models/smollm2",
             "--max-model-len",
             "8192",
+            "--dtype",
+            "float32",
             "--root",
             "/hosts/cpu-cgroup2-tiny",
             "--exec",

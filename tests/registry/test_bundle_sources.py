@@ -14,7 +14,7 @@ import pytest
 from drydock.bundle.archive import Archive, index_of, write
 from drydock.bundle.contents import BUNDLE, COMMIT, INPUTS, SOURCE, Blob, artifact, blob, titled
 from drydock.bundle.create import create
-from drydock.bundle.load import load, read_bundle
+from drydock.bundle.load import LoadOptions, load, read_bundle
 from drydock.core.errors import FetchError, InputError
 from drydock.core.files import dumps
 from drydock.inputs import packs, sources
@@ -73,6 +73,7 @@ class Carried:
     def __init__(self, folder: Path) -> None:
         self.here, self.file = Compiled(folder / "here"), folder / "all.tar"
         create([VARIANT], self.file, root=self.here.root)
+        self.vouched = LoadOptions(digest=Archive(self.file).digest)
         (folder / "here" / "upstream").rename(folder / "gone")
 
     def forged(self, file: Path, layer: Blob, media_type: str, commit: str, *, alone: bool) -> Path:
@@ -137,12 +138,12 @@ def planted(store: Store) -> list[str]:
 
 
 def test_another_machine_compiles_the_files_of_the_commit(carried: Carried, there: Store) -> None:
-    loaded = load(carried.file, root=carried.here.root)
+    loaded = load(carried.file, carried.vouched, root=carried.here.root)
     assert loaded.images[0].rebuildable
     folder = sources.folder(carried.here.source, TARGET, there)
     assert [path.name for path in folder.iterdir()] == ["setup.py"]
     assert (folder / "setup.py").read_text() == "print('one')\n"
-    assert load(carried.file, root=carried.here.root).files_new == 0
+    assert load(carried.file, carried.vouched, root=carried.here.root).files_new == 0
     create([VARIANT], there.home / "again.tar", root=carried.here.root)
     assert (there.home / "again.tar").read_bytes() == carried.file.read_bytes()
 
@@ -207,7 +208,7 @@ def test_source_code_that_the_lock_does_not_pin_is_ignored(
     after="refused and removed; the next run fetches it again",
 )
 def test_changed_objects_are_not_bundled(carried: Carried, there: Store, tmp_path: Path) -> None:
-    load(carried.file, root=carried.here.root)
+    load(carried.file, carried.vouched, root=carried.here.root)
     pack = packs.path(str(carried.here.source.commit), there)
     pack.write_bytes(bytes(poisoned_pack(tmp_path).source))  # type: ignore[arg-type] - it is in memory
     with pytest.raises(FetchError, match="was changed on the disk"):

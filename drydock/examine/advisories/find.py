@@ -32,10 +32,10 @@ def audit(root: Path, variants: Sequence[Variant], databases: Sequence[str], *, 
     database = FileDatabase([Path(name) for name in databases]) if databases else LiveDatabase()
     found = find(root, variants, database)
     emit(dumps(dump(found)) if json else text(found))
-    settle(found)
+    raise_if_found(found)
 
 
-def settle(found: Advisories) -> None:
+def raise_if_found(found: Advisories) -> None:
     """Raise AdvisoryError if there are findings, else NotAskedError if something was not checked."""
     if found.findings:
         raise AdvisoryError(

@@ -34,10 +34,10 @@ def outdated(root: Path, variants: Iterable[Variant], *, json: bool) -> None:
     """Print what has drifted, as text or JSON. Raises StaleError for a stale lock, and what `settle` raises."""
     found = find(root, variants, LiveUpstream())
     emit(dumps(dump(found)) if json else text(found))
-    settle(found)
+    raise_if_found(found)
 
 
-def settle(drift: Drift) -> None:
+def raise_if_found(drift: Drift) -> None:
     """Raise DriftError if something drifted, else NotAskedError if a source could not be reached."""
     if drift.drifted:
         commands = dict.fromkeys(change.command for change in drift.drifted)

@@ -25,7 +25,7 @@ from drydock.examine.advisories.sources import Database, LiveDatabase
 from drydock.inputs import indexes
 from drydock.lock import lockfile, proof
 from drydock.lock.drift.ask import LiveUpstream, Upstream
-from drydock.lock.drift.find import find, settle
+from drydock.lock.drift.find import find, raise_if_found
 from drydock.lock.drift.record import Drift, text
 from drydock.model.locked import Lock
 from drydock.model.variant import Variant
@@ -99,7 +99,7 @@ def propose(root: Path, to: Server, world: Upstream | None = None, database: Dat
     relocked = relock(root, [variant for variant in variants if variant.id in outdated])
     after = known.find(root, built, database) if relocked else before
     if not (relocked and _git(root, "status", "--porcelain", "--", *GENERATED)):
-        settle(found)
+        raise_if_found(found)
         _settle_known(after)
         return "nothing to propose\n"
     told = f"{NOTE}\n\n{changes(before, after)}\n{text(found.model_copy(update={'beyond': ()}))}"
@@ -118,8 +118,8 @@ def fixable(found: Advisories) -> set[str]:
 
 
 def _settle_known(found: Advisories) -> None:
-    """Raise as `audit --advisories` does, but not for what no database covers, which no night will change."""
-    known.settle(found.model_copy(update={"not_covered": ()}))
+    """Raise as `audit --advisories` does, but not for what no database covers, which a new lock cannot change."""
+    known.raise_if_found(found.model_copy(update={"not_covered": ()}))
 
 
 def relock(root: Path, variants: Sequence[Variant]) -> list[Path]:

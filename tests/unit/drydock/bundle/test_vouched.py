@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from drydock.attest import documents
 from drydock.attest.documents import Attached
-from drydock.build.job import LOADED, read_loaded
+from drydock.build.loaded import LOADED, read_loaded
 from drydock.bundle.create import create
 from drydock.bundle.load import LoadOptions, _Loading, load, report
 from drydock.core.errors import InputError, UntrustedError
@@ -183,8 +184,31 @@ def test_documents_that_were_changed_in_the_cache_are_refused(sender: Sender) ->
     sender.load(file, digest=digest)
     (path,) = sender.there.rglob("provenance.json")
     path.write_text(path.read_text().replace(PLATFORM, "linux/arm64"))
-    with pytest.raises(UntrustedError, match="platform is 'linux/arm64', expected 'linux/amd64'"):
+    with pytest.raises(UntrustedError, match="not the documents of bundle"):
         sender.attached()
+
+
+@pytest.mark.attack(
+    what="someone who can write to the cache says that --key vouched for a loaded image, with provenance of their own",
+    before="publish attached and signed that provenance",
+    after="the record has a seal of this machine's key, which is not in the cache; without it nothing vouches",
+)
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_record_in_the_cache_does_not_vouch_for_itself(sender: Sender, sealed: bool) -> None:
+    file, digest = sender.bundle()
+    sender.load(file, digest=digest if sealed else "")
+    (record,) = sender.there.rglob(LOADED)
+    content = json.loads(record.read_text())
+    invented = record.parent / documents.FOLDER / "provenance.json"
+    invented.parent.mkdir(exist_ok=True)
+    invented.write_text("{}")
+    content["documents"] = {"provenance.json": hashlib.sha256(b"{}").hexdigest()}
+    record.write_text(json.dumps({**content, "vouched": True}))
+
+    loaded = read_loaded(record.parent)
+
+    assert loaded
+    assert not loaded.vouched
 
 
 @pytest.mark.attack(

@@ -378,10 +378,10 @@ def test_not_checked_is_not_clean(tmp_path: Path) -> None:
     assert {item.why for item in found.not_asked} == {"the database has no data of Debian's security tracker"}
     assert found.sources == ("1 OSV records of PyPI, the newest of 2026-11-20",)
     with pytest.raises(NotAskedError, match="inputs were not checked"):
-        find.settle(found)
+        find.raise_if_found(found)
     complete = audited(tmp_path, unrelated, {"openssh": {}})
     assert complete.not_asked == complete.not_covered == ()
-    find.settle(complete)
+    find.raise_if_found(complete)
 
 
 VULNERABLE = osv({"introduced": "0"}, name="jinja2")
@@ -409,7 +409,7 @@ def test_a_finding_is_an_error_and_names_package_fix_and_variants(tmp_path: Path
     found = audited(tmp_path, VULNERABLE)
     assert f"jinja2 {JINJA}: PYSEC-2026-1 (CVE-2026-1): no fixed version: {CPU.id}\n" in text(found)
     with pytest.raises(AdvisoryError, match="1 known vulnerabilities") as raised:
-        find.settle(found)
+        find.raise_if_found(found)
     assert raised.value.code == 18
 
 

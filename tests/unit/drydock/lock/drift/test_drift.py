@@ -17,7 +17,7 @@ from drydock.core.paths import ROOT
 from drydock.inputs.indexes import Indexes
 from drydock.inputs.uv import Candidate, Environment, ResolveRequest
 from drydock.lock.drift.ask import LiveUpstream, Offer, Tag, absent, origin
-from drydock.lock.drift.find import find, settle
+from drydock.lock.drift.find import find, raise_if_found
 from drydock.lock.drift.record import Drift, text
 from drydock.lock.lockfile import path_of, read_lock
 from drydock.model.bases import ImageBase
@@ -82,7 +82,7 @@ def test_an_upstream_that_has_what_is_locked_is_no_drift(variant: Variant) -> No
     found = drift(variant, Echo(variant))
     assert (found.drifted, found.beyond, found.not_asked) == ((), (), ())
     assert found.asked >= (1 if variant is IMAGE else 4)
-    settle(found)
+    raise_if_found(found)
 
 
 def test_a_newer_wheel_within_the_bounds_is_drift_and_locking_takes_it() -> None:
@@ -91,7 +91,7 @@ def test_a_newer_wheel_within_the_bounds_is_drift_and_locking_takes_it() -> None
     assert (change.kind, change.name, change.new, change.origin) == ("wheel", "packaging", "99.0", "main index")
     assert change.command == f"./inv lock --target {CPU.id} --upgrade"
     with pytest.raises(DriftError, match="1 pins have drifted") as raised:
-        settle(found)
+        raise_if_found(found)
     assert (raised.value.code, raised.value.hint) == (15, change.command)
 
 
@@ -115,7 +115,7 @@ def test_what_is_newer_beyond_the_bounds_is_told_and_is_no_drift() -> None:
     assert (change.name, change.new, change.origin) == ("torch", "99.0", "extra index 1")
     assert "raise the bound in templates/cpu/stacks/cpu-0.32.yaml" in change.command
     assert found.drifted == ()
-    settle(found)
+    raise_if_found(found)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_a_source_that_is_away_is_never_no_drift(variant: Variant, name: str, so
     assert {item.source for item in found.not_asked} == {source}
     assert f"not asked: {source} (linux/amd64): somewhere: Connection refused\n" in text(found)
     with pytest.raises(NotAskedError) as raised:
-        settle(found)
+        raise_if_found(found)
     assert raised.value.code == 16
 
 
