@@ -52,11 +52,12 @@ class Image(NamedTuple):
         return store.path(sha256)
 
     def _size(self, digest: str) -> int:
-        """Return a layer's size as a manifest of the image names it. Raises RegistryError."""
-        layers = (layer for manifest in self.platforms.values() for layer in manifest.content.get("layers", ()))
-        size = next((layer.get("size") for layer in layers if layer["digest"] == digest), None)
+        """Return the size of a layer or a config as a manifest of the image names it. Raises RegistryError."""
+        contents = [manifest.content for manifest in self.platforms.values()]
+        named = [item for content in contents for item in (content["config"], *content["layers"])]
+        size = next((item.get("size") for item in named if item["digest"] == digest), None)
         if not isinstance(size, int):
-            raise RegistryError(f"{self.where}: {digest}: no manifest names the size of this layer")
+            raise RegistryError(f"{self.where}: {digest}: no manifest names the size of this blob")
         return size
 
     def documents(self, digest: str, types: Collection[str]) -> tuple[Referrer, ...]:
