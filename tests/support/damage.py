@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 ROUNDS, ROUND = 20, 500
 """Rounds of damaged inputs for each parser, and inputs in a round."""
-SECONDS = 25.0
+SECONDS = 10.0
 """After this time no further round begins, however busy the machine is: ten thousand cases take about ten seconds on a
 quiet one. `./inv test --kind fuzz` runs all of them on any machine (--fuzz-seconds)."""
 
