@@ -16,22 +16,9 @@ from typing import IO, Any, Literal, cast
 
 import zstandard
 
-LONGEST_HEADER = 1 << 18
-"""Bytes of an extended header, which holds a path, a link or attributes. tarfile reads it into memory."""
-MOST_GLOBAL = 100
-"""Extended headers that apply to all further files; git writes one."""
-MOST_MEMBERS = 2_000_000
-"""A base image with CUDA has 60,000."""
-LARGEST = 64 << 30
-"""Bytes of an archive's content, uncompressed: a hundred bytes of zstd can stand for a terabyte."""
+from entrypoints.core import tar
+from entrypoints.core.tar import members as members  # noqa: PLC0414 - for other modules, too
 
-_EXTENDED = (
-    tarfile.XHDTYPE,
-    tarfile.XGLTYPE,
-    tarfile.SOLARIS_XHDTYPE,
-    tarfile.GNUTYPE_LONGNAME,
-    tarfile.GNUTYPE_LONGLINK,
-)
 _BROKEN = (ValueError, OverflowError, EOFError, RecursionError, gzip.BadGzipFile, zlib.error, zstandard.ZstdError)
 """What tarfile and decompressors raise for invalid numbers, endless chains of headers and damaged data."""
 
@@ -44,7 +31,7 @@ _RECORD = re.compile(rb"([1-9][0-9]{0,8}) ([^=\n]+)=")
 _RENAMING = frozenset({"path", "linkpath", "size"})
 
 
-class Header(tarfile.TarInfo):
+class Header(tar.Header):
     """A header with one meaning, which is refused before tarfile reads gigabytes of it."""
 
     kinds: frozenset[bytes] = frozenset()
@@ -54,12 +41,10 @@ class Header(tarfile.TarInfo):
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Header:
         """Parse a block. Raises tarfile.ReadError for what tarfile would take for the end of the archive."""
         try:
-            header = super().frombuf(buf, encoding, errors)
+            header = cast("Header", super().frombuf(buf, encoding, errors))
         except (tarfile.InvalidHeaderError, tarfile.TruncatedHeaderError) as error:  # type: ignore[attr-defined]
             raise tarfile.ReadError(f"damaged archive: {error}") from error
         _refuse_ambiguous(bytes(buf))
-        if header.type in _EXTENDED and not 0 <= header.size <= LONGEST_HEADER:
-            raise tarfile.ReadError(f"found a header of {header.size} bytes, expected at most {LONGEST_HEADER}")
         if header.isdir() and buf[156:157] == tarfile.AREGTYPE:
             header.kinds = frozenset({tarfile.AREGTYPE})
         return header
@@ -133,25 +118,6 @@ def open_tar(file: IO[bytes], mode: Literal["r:", "r|", "r:gz"]) -> Iterator[tar
             yield archive
     except _BROKEN as error:
         raise tarfile.ReadError(f"damaged archive: {error or type(error).__name__}") from error
-
-
-def members(archive: tarfile.TarFile, at_most: int = LARGEST) -> Iterator[tarfile.TarInfo]:
-    """Yield the members of an archive, of at most `at_most` bytes in total; the archive does not keep them.
-
-    Raises tarfile.ReadError for more, and for headers that lead backwards, which would be read forever.
-    """
-    last, size, count = -1, 0, 0
-    while (member := archive.next()) is not None:
-        archive.members.clear()  # type: ignore[attr-defined]
-        size, count = size + member.size, count + 1
-        if member.offset <= last or member.size < 0:
-            raise tarfile.ReadError(f"{member.name[:80]!r}: invalid size or position")
-        if max(size, member.offset_data + member.size) > at_most or count > MOST_MEMBERS:
-            raise tarfile.ReadError(f"found more than {at_most} bytes or {MOST_MEMBERS} files")
-        if len(archive.pax_headers) > MOST_GLOBAL:
-            raise tarfile.ReadError(f"found more than {MOST_GLOBAL} global headers")
-        last = member.offset
-        yield member
 
 
 def check_end(archive: tarfile.TarFile) -> None:
