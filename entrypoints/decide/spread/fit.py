@@ -23,7 +23,8 @@ from entrypoints.decide.spread.choice import (
     read_case,
 )
 from entrypoints.decide.spread.devices import arrange, numbers
-from entrypoints.decide.spread.layouts import obstacle, splits, spread_because
+from entrypoints.decide.spread.layouts import splits
+from entrypoints.decide.spread.obstacles import obstacle, spread_because
 from entrypoints.decide.spread.room import Rules, Split
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (

@@ -43,6 +43,8 @@ class Rules(NamedTuple):
     """Whether vLLM's own data parallelism (--data-parallel-size) is supported."""
     executors: tuple[str, ...] = ("uni", "mp", "ray")
     """Values of --distributed-executor-backend that may be chosen; () leaves it to vLLM."""
+    whole: bool = False
+    """Whether all devices serve one model together, since no process can share them (a TPU slice)."""
     chunk: int = 8192
     """Tokens of a prompt computed at once, unless --max-num-batched-tokens sets it."""
 

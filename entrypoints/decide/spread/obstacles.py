@@ -1,0 +1,69 @@
+"""Why a model cannot be split over so many ranks, and how its experts are spread over them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from entrypoints.decide.spread.room import Rules
+from entrypoints.model.read import ModelFacts
+
+
+def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None) -> str:
+    """Return why tensor parallelism over this number of ranks is impossible; empty if it is possible."""
+    geometry = model.geometry
+    if rules.sizes and tensor not in rules.sizes:
+        return f"the runtime supports tensor-parallel sizes {', '.join(map(str, rules.sizes))} only"
+    if geometry is None or tensor == 1:
+        return ""
+    if not rules.pads_heads and not geometry.divides(tensor):
+        return f"{geometry.heads} heads and {geometry.kv_heads} KV heads are not divisible by {tensor}"
+    attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
+    cut = _cut(attention, tensor, model.group, "the attention's width")
+    if geometry.experts:
+        return cut or expert_obstacle(model, rules, tensor, experts)
+    return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+
+
+def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool | None) -> str:
+    """Return why this number of ranks of all engines cannot hold the experts; empty if they can."""
+    whole = experts if experts is not None else keeps_experts_whole(model, rules, ranks)
+    if whole or not model.geometry or not model.geometry.experts:
+        return ""
+    return _cut(model.geometry.expert_width, ranks, model.group, "an expert's width")
+
+
+def _cut(width: int, ranks: int, group: int, what: str) -> str:
+    if not width or width % (ranks * max(1, group)) == 0:
+        return ""
+    if width % ranks:
+        return f"{what} of {width} is not divisible by {ranks}"
+    return f"a split of {what} of {width} over {ranks} ranks cuts the {group} numbers that share a quantisation scale"
+
+
+def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
+    """Return whether ranks hold whole experts, unless the user sets it."""
+    geometry = model.geometry
+    if geometry is None or ranks == 1 or geometry.experts < ranks:
+        return False
+    needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
+    return rules.expert == "tp" or (rules.expert == "needed" and needed)
+
+
+def spread_because(model: ModelFacts, ranks: int) -> str:
+    """Return the reason why ranks hold whole experts."""
+    geometry = model.geometry
+    if geometry is None:
+        return ""
+    cut = _cut(geometry.expert_width, ranks, model.group, "an expert's width")
+    each = f"each of {ranks} ranks holds {geometry.experts // ranks} of {geometry.experts} experts whole"
+    if cut:
+        return f"{cut}; therefore {each}"
+    return f"{each}; its matrices are larger than with every expert split into {ranks} slices"
+
+
+def sizes(model: ModelFacts, rules: Rules, most: int, experts: bool | None = None) -> tuple[int, ...]:
+    """Return every possible tensor-parallel size, ascending; only powers of two if the number of heads is unknown."""
+    numbers: Iterable[int] = range(1, most + 1)
+    if model.geometry is None:
+        numbers = (number for number in numbers if number & (number - 1) == 0)
+    return tuple(number for number in numbers if not obstacle(model, rules, number, experts))
