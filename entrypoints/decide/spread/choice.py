@@ -1,16 +1,15 @@
-"""The input of a fit, and the choice among all splits of a model. Pure."""
+"""The input of a fit, and what a split of the model allows. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from entrypoints.core.errors import HOST, MODEL, EntrypointError
 from entrypoints.core.records import Facts
-from entrypoints.decide.records import GIB, does_not_fit, gib
+from entrypoints.decide.records import GIB
 from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, numbers, widest
-from entrypoints.decide.spread.layouts import Space, read_space, splits
+from entrypoints.decide.spread.layouts import Space, read_space
 from entrypoints.decide.spread.room import DeviceMemory, DeviceRoom, KvCache, Rules, Split, room
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
@@ -19,7 +18,6 @@ from entrypoints.request.flags import (
     CACHE_TYPE,
     DATA,
     EXPERT,
-    LENGTH,
     OFFLOAD,
     TENSOR,
     UTILISATION,
@@ -56,6 +54,8 @@ class Choice(NamedTuple):
     room: DeviceRoom
     length: int | None
     tokens: int | None
+    because: str = ""
+    """Why it was chosen."""
 
 
 def is_known(given: UserFlags, name: str) -> bool:
@@ -83,7 +83,7 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         space,
         _memory(facts, pool, given, rules),
         _cache(model, given, rules),
-        read_demand(model, given, rules.block),
+        read_demand(model, given, rules.block, rules.sequences),
     )
 
 
@@ -128,32 +128,7 @@ def loaded_bytes(case: FitCase) -> int:
     return case.model.weights.loaded(case.rules.element) if case.model.weights else 0
 
 
-# --- the choice -----------------------------------------------------------------------------------------------------
-
-
-def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
-    """Return the first split that meets the demand, else the closest one. Raises DOES_NOT_FIT."""
-    if case.model.weights is None and case.cache is None:
-        return Choice(possible[0], case.room(possible[0]), case.demand.length, None)
-    choices = _choices(case, possible)
-    for choice in choices:
-        if is_enough(case, choice):
-            return choice
-    if not choices or _is_too_short(case, max(choices, key=_length)):
-        raise _refusal(case, possible, choices)
-    longest = max(map(_length, choices))
-    with_longest = [choice for choice in choices if _length(choice) == longest]
-    return max(with_longest, key=lambda choice: (choice.tokens or 0) * choice.split.data)
-
-
-def _choices(case: FitCase, possible: tuple[Split, ...]) -> list[Choice]:
-    """Return the choices under those splits that leave room for a KV cache."""
-    choices = (choice_under(case, split) for split in possible)
-    return [choice for choice in choices if choice is not None]
-
-
-def _length(choice: Choice) -> int:
-    return choice.length or 0
+# --- one split ------------------------------------------------------------------------------------------------------
 
 
 def choice_under(case: FitCase, split: Split) -> Choice | None:
@@ -173,43 +148,20 @@ def choice_under(case: FitCase, split: Split) -> Choice | None:
     return Choice(split, room, longest, case.cache.tokens(room.left, longest, split))
 
 
+def has_full_length(case: FitCase, choice: Choice) -> bool:
+    """Return whether a choice has the demanded length."""
+    return case.demand.length is None or choice.tokens is None or choice.length == case.demand.length
+
+
+def held(case: FitCase, choice: Choice) -> int | None:
+    """Return the number of usual sequences that one engine's KV cache holds; None if only vLLM knows."""
+    if case.cache is None or choice.tokens is None:
+        return None
+    one = case.cache.bytes(case.demand.usual, choice.split)
+    return max(0, choice.room.left) // one if one else case.demand.each(choice.split.data)
+
+
 def is_enough(case: FitCase, choice: Choice) -> bool:
-    """Return whether a choice has the full length and room for all required sequences."""
-    if choice.tokens is None:
-        return True
-    full_length = case.demand.length is None or choice.length == case.demand.length
-    return full_length and choice.tokens >= case.demand.tokens(choice.split.data)
-
-
-def _is_too_short(case: FitCase, choice: Choice) -> bool:
-    """Return whether the sequence length is too short to serve."""
-    if choice.length is None or choice.length == case.demand.length:
-        return False
-    return case.demand.fixed or choice.length < case.rules.shortest_context
-
-
-def _refusal(case: FitCase, possible: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
-    best = max(possible, key=lambda split: case.room(split).left)
-    split = max(choices, key=_length).split if choices else best
-    length, need = case.demand.length, ""
-    if case.cache and length:
-        need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
-    message = f"{case.model.name}: with {split.as_flags()}, {case.room(split).describe()}{need}"
-    return does_not_fit(message, "; ".join(_what_fits(case, choices)))
-
-
-def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
-    """Yield changes that would make the model fit, the smallest change first."""
-    if choices:
-        longest = max(map(_length, choices))
-        if longest >= case.rules.shortest_context:
-            yield f"{LENGTH} {longest} fits"
-    without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)
-    if without_fixed != case.space:
-        others = _choices(case, splits(case.model, case.rules, without_fixed, loaded_bytes(case)))
-        fitting = next((choice for choice in others if is_enough(case, choice)), None)
-        if fitting:
-            yield f"{fitting.split.as_flags()} fits"
-    if case.rules.element > 1 and not case.model.quantization:
-        yield "a quantised model takes less memory"
-    yield f"use more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"
+    """Return whether a choice has the full length, and room for all sequences that run at a time."""
+    sequences = held(case, choice)
+    return has_full_length(case, choice) and (sequences is None or sequences >= case.demand.each(choice.split.data))

@@ -18,8 +18,11 @@ _SAME_SOCKET = ("PIX", "PXB", "PHB", "NODE", "PCIE", "PCI", "PIX+PXB")
 _UNRELATED = ("SYS", "NA", "N/A", "NONE", "UNKNOWN", "")
 """Names of links over PCIe in nvidia-smi, npu-smi, rocm-smi and xpu-smi; any other name is a vendor's own link."""
 
-_SIMILAR_MEMORY = 0.9
-"""Least ratio of memory sizes of devices that serve together: firmware reserves a varying part of the memory."""
+_SIMILAR_MEMORY = 0.8
+"""Least ratio of memory sizes of devices of one name that serve together. Error correction (ECC) takes up to an eighth
+of the memory, and firmware reserves a varying part; a larger difference is another model of the device."""
+_SAME_MEMORY = 0.98
+"""Ratio of memory sizes above which the difference costs nothing worth a notice."""
 
 _FREE = 0.8
 """Share of vLLM's part of the memory that must be free for a device to count as free."""
@@ -65,7 +68,7 @@ def choose_pool(facts: Facts, requested: tuple[int, ...] | None, usable: float) 
         hint = f"end the processes that hold them, or select devices anyway: --devices {numbers(facts.devices)}"
         raise EntrypointError(HOST, f"none of {len(facts.devices)} devices is healthy and free{states}", hint)
     alike, different = _largest_family(free)
-    return Pool(alike, tuple(_excluded(unhealthy, in_use, different, alike[0].name)))
+    return Pool(alike, (*_excluded(unhealthy, in_use, different, alike[0].name), *_unequal(alike)))
 
 
 def is_healthy(device: Device) -> bool:
@@ -98,6 +101,19 @@ def _alike(device: Device, first: Device) -> bool:
     if device.memory_total is None or first.memory_total is None:
         return device.name == first.name and device.memory_total == first.memory_total
     return device.name == first.name and _is_similar(device.memory_total, first.memory_total)
+
+
+def _unequal(devices: tuple[Device, ...]) -> Iterator[Notice]:
+    """Yield a notice if the smallest device leaves memory of the others unused."""
+    sizes = {device: device.memory_total for device in devices if device.memory_total}
+    least, most = min(sizes.values(), default=0), max(sizes.values(), default=0)
+    if least >= _SAME_MEMORY * most:
+        return
+    small = [device for device in sizes if sizes[device] < _SAME_MEMORY * most]
+    others = [device for device in sizes if device not in small]
+    found = f"{gib(least)} on {numbers(small)}, {gib(most)} on {numbers(others)}"
+    cost = gib(sum(sizes.values()) - least * len(sizes))
+    yield notice("PLAN-140", found, "the same memory on every device", cost=cost, others=numbers(others))
 
 
 def _labelled(label: str, devices: tuple[Device, ...]) -> str:
@@ -138,6 +154,7 @@ def _requested_pool(facts: Facts, requested: tuple[int, ...], usable: float) -> 
     findings = (
         *_doubts("not healthy, or held by other processes", doubtful),
         *_doubts("different from the first", mixed),
+        *_unequal(devices),
     )
     return Pool(devices, findings)
 

@@ -11,15 +11,16 @@ from typing import NamedTuple
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
-from entrypoints.decide.records import GIB, gib
+from entrypoints.decide.records import gib
+from entrypoints.decide.spread.aims import LATENCY, THROUGHPUT, choose, is_worthwhile, least_read
 from entrypoints.decide.spread.choice import (
     Choice,
     FitCase,
     choice_under,
-    choose,
+    has_full_length,
+    held,
     is_enough,
     is_known,
-    loaded_bytes,
     read_case,
 )
 from entrypoints.decide.spread.devices import arrange, numbers
@@ -76,7 +77,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
     DOES_NOT_FIT, and USAGE if the user's settings are impossible.
     """
     case = read_case(facts, model, given, rules)
-    possible = splits(model, case.rules, case.space, loaded_bytes(case))
+    possible = splits(model, case.rules, case.space)
     choice = choose(case, possible)
     size = min(choice.split.tensor, len(case.pool.devices))
     groups = arrange(case.pool.devices, facts.links, size, _groups(case, choice.split))
@@ -131,7 +132,7 @@ def _parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> 
         values[PIPELINE] = Value(str(split.pipeline), because, ("1: the layers of all stages would not fit",))
     if split.data > 1:
         copy = "over which the experts are distributed" if case.model.expert_share else "each with a full copy"
-        because = f"--optimize throughput: {split.data} engines of {split.world} devices, {copy}"
+        because = f"{split.data} engines of {split.world} devices, {copy}: {split.data * split.world} devices serve"
         instead = (f"1: {split.world * (split.data - 1)} devices would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.space.experts is None:
@@ -144,21 +145,13 @@ def _because(case: FitCase, choice: Choice) -> str:
         return f"{case.model.unknown}, so the model's size is unknown; set -tp to use more devices"
     if case.cache is None:
         return f"{choice.room.describe()}; {case.model.unknown}"
-    if choice.length != case.demand.length:
-        aim = "no number of devices fits the full length, and this one fits the longest sequence"
-    elif _is_latency(case):
-        aim = "--optimize latency: the largest number of devices that makes one answer faster"
-    else:
-        aim = "the smallest number of devices that fits the model"
+    aim = choice.because
     if case.model.estimated and case.model.unknown:
         aim = f"{aim}; {case.model.unknown}"
-    length = choice.length or case.rules.shortest_context
-    sequence = f"one sequence of {length} tokens takes {gib(case.cache.bytes(length, choice.split))}"
-    return f"{aim}; {choice.room.describe()}; {sequence}"
-
-
-def _is_latency(case: FitCase) -> bool:
-    return case.space.aim == "latency"
+    length, usual = choice.length or case.rules.shortest_context, case.demand.usual
+    one = f"one sequence of {length} tokens takes {gib(case.cache.bytes(length, choice.split))}"
+    several = f"{gib(max(0, choice.room.left))} hold {held(case, choice)} of {usual} tokens"
+    return f"{aim}; {choice.room.describe()}; {one}, and {several}"
 
 
 def _instead(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> Iterator[str]:
@@ -166,13 +159,13 @@ def _instead(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> Iter
     tensor = choice.split.tensor
     smaller, larger = tensor // 2, 2 * tensor
     if smaller:
-        yield f"{smaller}: {_why_not(case, smaller, possible)}"
+        yield f"{smaller}: {_why_not(case, smaller, choice, possible)}"
     if larger <= len(case.pool.devices):
-        yield f"{larger}: {_why_not(case, larger, possible)}"
+        yield f"{larger}: {_why_not(case, larger, choice, possible)}"
 
 
-def _why_not(case: FitCase, tensor: int, possible: tuple[Split, ...]) -> str:
-    """Return the reason against a tensor-parallel size."""
+def _why_not(case: FitCase, tensor: int, best: Choice, possible: tuple[Split, ...]) -> str:
+    """Return the reason against a tensor-parallel size other than the best one."""
     why = obstacle(case.model, case.rules, tensor, case.space.experts)
     if why:
         return why
@@ -180,21 +173,45 @@ def _why_not(case: FitCase, tensor: int, possible: tuple[Split, ...]) -> str:
     if split is None:
         return "not possible with the parallelism that you set"
     choice = choice_under(case, split)
-    if choice is None or (case.cache and not is_enough(case, choice)):
+    if choice is None or not has_full_length(case, choice):
         return f"too little memory: {case.room(split).describe()}, {_shortage(case, choice)}"
-    if tensor > case.space.wide:
+    return _why_worse(case, choice, best)
+
+
+def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
+    """Return the reason against a split with the full length."""
+    split = choice.split
+    if split.tensor > case.space.wide:
         return f"the group would use a slower link: the fastest links join only {case.space.wide} devices"
-    if _is_latency(case):
-        return "slower answers" if tensor < case.space.wide else f"less than {gib(GIB)} of weights per rank"
-    return "not needed, and every token would wait for more devices; --optimize latency chooses it where it helps"
+    if not is_enough(case, choice):
+        return f"{split.data} such engines have room for {_held_by_all(case, choice)}"
+    if case.space.aim == THROUGHPUT:
+        return f"{split.data} engines instead of {best.split.data}: fewer sequences at a time"
+    if not is_worthwhile(case, split):
+        return f"less than {gib(least_read(case))} of weights per device: exchanging results would take as long"
+    return _why_not_as_good(case, split, best.split)
+
+
+def _why_not_as_good(case: FitCase, split: Split, best: Split) -> str:
+    """Return the reason against a split that would do."""
+    idle = len(case.pool.devices) - split.world * split.data
+    if idle:
+        return f"{idle} devices would stay idle"
+    if split.world > best.world:
+        return "not needed"
+    return "slower answers" if case.space.aim == LATENCY else "slower answers; --optimize throughput chooses it"
+
+
+def _held_by_all(case: FitCase, choice: Choice) -> str:
+    sequences = (held(case, choice) or 0) * choice.split.data
+    demanded = case.demand.each(choice.split.data) * choice.split.data
+    return f"{sequences} sequences of {case.demand.usual} tokens instead of {demanded}"
 
 
 def _shortage(case: FitCase, choice: Choice | None) -> str:
     if choice is None:
         return "nothing is left for the KV cache"
-    if choice.length != case.demand.length:
-        return f"which leaves room for {choice.length} tokens of {case.demand.length}"
-    return f"which leaves room for {choice.tokens} tokens of {case.demand.tokens(choice.split.data)}"
+    return f"which leaves room for {choice.length} tokens of {case.demand.length}"
 
 
 def _lengths(case: FitCase, choice: Choice) -> dict[str, Value]:
@@ -220,24 +237,24 @@ def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[N
     if concurrency is None:
         return _state_sequences(case, choice), ()
     each = -(-concurrency // engines)
-    typical, step = case.demand.typical, case.given.number(BATCHED) or case.rules.chunk
-    held = max(1, choice.tokens // typical) if choice.tokens is not None and typical else each
+    step, room = case.given.number(BATCHED) or case.rules.chunk, held(case, choice)
+    fitting = each if room is None or not case.demand.typical else max(1, room)
     because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
-    if min(held, step) >= each:
+    if min(fitting, step) >= each:
         both = ("more: exceeds --concurrency", "fewer: requests would wait while the KV cache has room")
         return {SEQUENCES: Value(str(each), because, both)}, ()
-    fewer = min(held, step)
-    because, instead = _fewer(case, held, step, each)
+    fewer = min(fitting, step)
+    because, instead = _fewer(case, fitting, step, each)
     queued = notice("PLAN-026", f"{fewer * engines} at a time", f"{concurrency} at a time", because=because)
     return {SEQUENCES: Value(str(fewer), because, (instead,))}, (queued,)
 
 
-def _fewer(case: FitCase, held: int, step: int, each: int) -> tuple[str, str]:
+def _fewer(case: FitCase, fitting: int, step: int, each: int) -> tuple[str, str]:
     """Return the reason for fewer sequences than --concurrency, and the reason against all of them."""
-    if step < held:
+    if step < fitting:
         because = f"a step computes {step} tokens, and every running sequence takes one"
         return because, f"{each}: vLLM refuses to start"
-    because = f"the KV cache holds {held} sequences of {case.demand.typical} tokens, the mean of the ranges"
+    because = f"the KV cache holds {fitting} sequences of {case.demand.typical} tokens, the mean of the ranges"
     return because, f"{each}: vLLM would preempt running requests"
 
 
@@ -246,12 +263,12 @@ def _state_sequences(case: FitCase, choice: Choice) -> dict[str, Value]:
     if case.cache is None or not case.cache.geometry.states:
         return {}
     one = case.cache.bytes(1, choice.split)
-    held = max(1, choice.room.left // one)
-    if held >= MOST_SEQUENCES:
+    fitting = max(1, choice.room.left // one)
+    if fitting >= MOST_SEQUENCES:
         return {}
-    because = f"each sequence keeps a state of {one >> 20} MiB on each device at any length; {held} states fit"
+    because = f"each sequence keeps a state of {one >> 20} MiB on each device at any length; {fitting} states fit"
     instead = (f"up to {MOST_SEQUENCES}, vLLM's default: vLLM would refuse to start",)
-    return {SEQUENCES: Value(str(held), because, instead)}
+    return {SEQUENCES: Value(str(fitting), because, instead)}
 
 
 def _utilisation(case: FitCase) -> dict[str, Value]:
@@ -283,11 +300,30 @@ def _executor(case: FitCase, split: Split) -> dict[str, Value]:
 
 
 def _idle(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
-    """Yield a notice with the idle devices."""
+    """Yield a notice with the idle devices, and the flag that would use them."""
     idle = tuple(device for device in case.pool.devices if device not in devices)
     if not idle or LOCAL in case.given.flags:
         return
-    yield notice("PLAN-025", numbers(idle), f"{split.as_flags()} needs {len(devices)}", count=str(len(idle)))
+    because, use = _why_idle(case, split, len(idle))
+    found = f"devices {numbers(idle)} of {len(case.pool.devices)}"
+    yield notice("PLAN-025", found, "none", because=because, use=f"{use} --devices {numbers(idle)}")
+
+
+def _why_idle(case: FitCase, split: Split, idle: int) -> tuple[str, str]:
+    """Return why devices stay idle, and how to use them; what is returned second ends before `--devices`."""
+    another = "start another server with"
+    wide, engines = split.world, split.data + idle // split.world
+    if case.model.weights is None and case.cache is None:
+        return f"the model's size is unknown, so one device serves; {case.model.unknown}", f"set -tp, or {another}"
+    if idle < wide:
+        return f"{split.as_flags()} leaves fewer than the {wide} of another engine", another
+    if not case.rules.data:
+        return "this stack runs one engine per server", another
+    if case.space.data:
+        return f"you set -dp {case.space.data}", f"set -dp {engines}, or {another}"
+    if case.space.tensor:
+        return f"you set -tp {case.space.tensor}", f"set -dp {engines}, leave out -tp, or {another}"
+    return "more engines would cut an expert's matrices", another
 
 
 def _slow(case: FitCase, split: Split) -> Iterator[Notice]:

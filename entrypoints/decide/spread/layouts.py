@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.decide.records import GIB
 from entrypoints.decide.spread.obstacles import expert_obstacle, keeps_experts_whole, obstacle, sizes
 from entrypoints.decide.spread.room import Rules, Split
 from entrypoints.model.read import ModelFacts
@@ -21,10 +20,6 @@ _SEVERAL_HOSTS = {
     "--node-rank",
 }
 """Flags that are set only for a server on several hosts."""
-
-WORTH_SPLITTING = GIB
-"""Bytes of weights per rank below which a further split makes no answer faster: a device reads them in 0.3 ms (at
-3 TB/s) to 1 ms, about as long as the all-reduces of one token take."""
 
 
 class Space(NamedTuple):
@@ -65,27 +60,23 @@ def read_space(given: UserFlags, count: int, wide: int) -> Space:
     )
 
 
-def splits(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> tuple[Split, ...]:
-    """Return every split that keeps the user's parallelism, best first; `loaded` is the bytes of all weights.
+def splits(model: ModelFacts, rules: Rules, space: Space) -> tuple[Split, ...]:
+    """Return every split that keeps the user's parallelism, each with as many engines as there are devices for.
 
-    The order is tensor parallelism over few devices, then pipelines, then tensor parallelism over slow links. For
-    latency the largest useful tensor parallelism comes first. Raises USAGE, and HOST for too few devices.
+    The order is tensor parallelism over the fastest links, then pipelines, then tensor parallelism over slow links; of
+    each, few devices first. Raises USAGE, and HOST for too few devices.
     """
     most = space.devices // min(space.data or 1, space.devices)
     _check_fixed(model, rules, space)
     pipeline = space.pipeline or 1
     if space.nodes and fixed(space).world * (space.data or 1) > space.devices:
         return (_split(model, rules, space, space.tensor or 1, pipeline),)
-    if space.tensor:
-        within, across = [space.tensor], []
-    else:
-        possible = sizes(model, rules, most, space.experts)
-        within = [size for size in possible if size <= space.wide]
-        across = [size for size in possible if size > space.wide]
-    shapes = [(size, pipeline) for size in _by_aim(within, space, loaded)]
+    possible = (space.tensor,) if space.tensor else sizes(model, rules, most, space.experts)
+    within = [size for size in possible if size <= space.wide]
+    shapes = [(size, pipeline) for size in within]
     if rules.pipeline and not space.tensor and not space.pipeline:
         shapes += _staged(model, within, most)
-    shapes += [(size, pipeline) for size in across]
+    shapes += [(size, pipeline) for size in possible if size > space.wide]
     fitting = [(tensor, stages) for tensor, stages in shapes if tensor * stages <= most]
     if not fitting:
         raise _too_few(rules, space, most)
@@ -99,13 +90,6 @@ def _too_few(rules: Rules, space: Space, most: int) -> EntrypointError:
     return EntrypointError(HOST, message, "give the container more devices, or lower -pp and -dp")
 
 
-def _by_aim(within: list[int], space: Space, loaded: int) -> list[int]:
-    if space.aim != "latency":
-        return within
-    useful = [size for size in within if loaded // size >= WORTH_SPLITTING]
-    return useful[::-1] + [size for size in within if size not in useful]
-
-
 def _staged(model: ModelFacts, within: list[int], most: int) -> Iterator[tuple[int, int]]:
     """Yield (tensor size, stages): the widest stages first, of these the fewest; a stage has at least one layer."""
     layers = model.geometry.layers if model.geometry else most
@@ -115,11 +99,7 @@ def _staged(model: ModelFacts, within: list[int], most: int) -> Iterator[tuple[i
 
 
 def _split(model: ModelFacts, rules: Rules, space: Space, tensor: int, pipeline: int) -> Split:
-    data = space.data or 1
-    if space.data is None and space.aim == "throughput" and rules.data:
-        data = max(1, space.devices // (tensor * pipeline))
-        if data > 1 and expert_obstacle(model, rules, tensor * data, space.experts):
-            data = 1
+    data = space.data or _most_engines(model, rules, space, tensor, pipeline)
     engines = space.engines or data
     if engines > 1 and rules.expert == "needed":  # with slices of every expert the engines would wait for each other
         rules = rules._replace(expert="tp")
@@ -127,6 +107,21 @@ def _split(model: ModelFacts, rules: Rules, space: Space, tensor: int, pipeline:
     if experts is None:
         experts = keeps_experts_whole(model, rules, tensor * engines)
     return Split(tensor, pipeline, data, experts, engines)
+
+
+def _most_engines(model: ModelFacts, rules: Rules, space: Space, tensor: int, pipeline: int) -> int:
+    """Return how many engines the devices are enough for; one if the user chose the ranks and named no aim."""
+    if not rules.data or (space.tensor and not space.aim):
+        return 1
+    counts = range(space.devices // (tensor * pipeline), 1, -1)
+    return next((count for count in counts if not expert_obstacle(model, rules, tensor * count, space.experts)), 1)
+
+
+def way(split: Split, space: Space) -> int:
+    """Return 0 for a split over the fastest links only, 1 for a pipeline of such groups, 2 for one over slow links."""
+    if split.tensor > space.wide:
+        return 2
+    return 0 if split.pipeline == (space.pipeline or 1) else 1
 
 
 def fixed(space: Space) -> Split:

@@ -45,6 +45,8 @@ class Rules(NamedTuple):
     """Values of --distributed-executor-backend that may be chosen; () leaves it to vLLM."""
     whole: bool = False
     """Whether all devices serve one model together, since no process can share them (a TPU slice)."""
+    sequences: int = 256
+    """Sequences that a server runs at a time, unless the user says; vLLM's default --max-num-seqs."""
     chunk: int = 8192
     """Tokens of a prompt computed at once, unless --max-num-batched-tokens sets it."""
 

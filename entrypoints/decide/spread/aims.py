@@ -1,0 +1,173 @@
+"""The choice among all splits of a model, by the user's aim. Pure.
+
+All devices that were handed over serve. The aims differ in the number of devices that share one copy of the model:
+
+- latency: as many as make an answer faster.
+- throughput: as few as hold the model and the KV cache of all sequences, so that there are as many engines as possible.
+- none: as many as have a worthwhile share of the weights to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from entrypoints.core.errors import EntrypointError
+from entrypoints.decide.records import GIB, does_not_fit, gib
+from entrypoints.decide.spread.choice import (
+    Choice,
+    FitCase,
+    choice_under,
+    has_full_length,
+    held,
+    is_enough,
+    loaded_bytes,
+)
+from entrypoints.decide.spread.layouts import splits, way
+from entrypoints.decide.spread.room import Split
+from entrypoints.request.flags import LENGTH
+
+LATENCY, THROUGHPUT = "latency", "throughput"
+
+_READ_FOR_LATENCY = GIB
+"""Bytes of weights per device below which a further split makes no answer faster: a device reads them in 0.3 ms (at
+3 TB/s) to 1 ms, about as long as the all-reduces of one token take."""
+
+_READ_BY_DEFAULT = 0.1
+"""Share of a device's memory that its part of the weights takes at least. Accelerators read all of their memory in 20
+to 50 ms, so a tenth takes 2 to 5 ms: several times as long as the all-reduces of one token."""
+
+
+def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
+    """Return the split that serves the aim best. Raises DOES_NOT_FIT."""
+    if case.model.weights is None and case.cache is None:
+        return Choice(possible[0], case.room(possible[0]), case.demand.length, None)
+    choices = choices_under(case, possible)
+    full = [choice for choice in choices if has_full_length(case, choice)]
+    if full:
+        return _best(case, full)
+    if not choices or _is_too_short(case, max(choices, key=_length)):
+        raise _refusal(case, possible, choices)
+    longest = max(map(_length, choices))
+    best = _roomiest([choice for choice in choices if _length(choice) == longest])
+    return best._replace(because="no number of devices fits the full length, and this one fits the longest sequence")
+
+
+def choices_under(case: FitCase, possible: Iterable[Split]) -> list[Choice]:
+    """Return the choices under those splits that leave room for a KV cache."""
+    choices = (choice_under(case, split) for split in possible)
+    return [choice for choice in choices if choice is not None]
+
+
+def least_read(case: FitCase) -> int:
+    """Return the bytes of weights that each device of a group reads at least."""
+    return _READ_FOR_LATENCY if case.space.aim == LATENCY else int(_READ_BY_DEFAULT * case.memory.total)
+
+
+def is_worthwhile(case: FitCase, split: Split) -> bool:
+    """Return whether each device of a group has enough weights to read."""
+    return split.world == 1 or case.rules.whole or loaded_bytes(case) // split.world >= least_read(case)
+
+
+# --- the aims -------------------------------------------------------------------------------------------------------
+
+
+def _best(case: FitCase, full: list[Choice]) -> Choice:
+    """Return the best of the choices that have the full length."""
+    enough = [choice for choice in full if is_enough(case, choice)]
+    if not enough:
+        return _closest(case, full)
+    fast = _over_fastest_links(case, enough)
+    if case.rules.whole:
+        fast = [choice for choice in fast if _used(choice) == case.space.devices] or fast
+    if case.space.aim == THROUGHPUT:
+        because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
+        return max(fast, key=lambda choice: (choice.split.data, _used(choice)))._replace(because=because)
+    worthwhile = [choice for choice in fast if is_worthwhile(case, choice.split)]
+    if not worthwhile:
+        because = f"the narrowest group that holds the weights and {_sequences(case, full[0])}"
+        return min(fast, key=lambda choice: (choice.split.world, -choice.split.data))._replace(because=because)
+    return _widest(case, worthwhile)
+
+
+def _widest(case: FitCase, worthwhile: list[Choice]) -> Choice:
+    """Return the widest group, by default one that lets all devices serve."""
+    if case.rules.whole:
+        because = "all devices of the slice serve one model, since no other process can use a part of it"
+    else:
+        because = f"the widest group that leaves each device {gib(least_read(case))} of weights or more to read"
+    if case.space.aim == LATENCY:
+        best = max(worthwhile, key=lambda choice: (choice.split.tensor, choice.split.data))
+        return best._replace(because=f"--optimize latency: {because}")
+    return max(worthwhile, key=lambda choice: (_used(choice), choice.split.tensor))._replace(because=because)
+
+
+def _closest(case: FitCase, full: list[Choice]) -> Choice:
+    """Return the choice with room for the most sequences, since none has room for all of them."""
+    near = full if case.demand.asked else _over_fastest_links(case, full)
+    most = max(near, key=lambda choice: choice.split.tensor) if case.space.aim == LATENCY else _roomiest(near)
+    return most._replace(because=f"no split holds {_sequences(case, most)}, and this one holds the most")
+
+
+def _roomiest(choices: list[Choice]) -> Choice:
+    return max(choices, key=lambda choice: (choice.tokens or 0) * choice.split.data)
+
+
+def _over_fastest_links(case: FitCase, choices: list[Choice]) -> list[Choice]:
+    """Return the choices that use only the fastest links; else pipelines of the widest group and the fewest stages."""
+    nearest = min(way(choice.split, case.space) for choice in choices)
+    near = [choice for choice in choices if way(choice.split, case.space) == nearest]
+    if nearest != 1:
+        return near
+    return [max(near, key=lambda choice: (choice.split.tensor, -choice.split.pipeline))]
+
+
+def _used(choice: Choice) -> int:
+    return choice.split.world * choice.split.data
+
+
+def _sequences(case: FitCase, choice: Choice) -> str:
+    """Return the demanded KV cache, as a part of a reason."""
+    if held(case, choice) is None:
+        return "a KV cache"
+    return f"the KV cache of {case.demand.concurrency} sequences of {case.demand.usual} tokens"
+
+
+# --- what does not fit ----------------------------------------------------------------------------------------------
+
+
+def _length(choice: Choice) -> int:
+    return choice.length or 0
+
+
+def _is_too_short(case: FitCase, choice: Choice) -> bool:
+    """Return whether the sequence length is too short to serve."""
+    if choice.length is None or choice.length == case.demand.length:
+        return False
+    return case.demand.fixed or choice.length < case.rules.shortest_context
+
+
+def _refusal(case: FitCase, possible: tuple[Split, ...], choices: list[Choice]) -> EntrypointError:
+    best = max(possible, key=lambda split: case.room(split).left)
+    split = max(choices, key=_length).split if choices else best
+    length, need = case.demand.length, ""
+    if case.cache and length:
+        need = f"; the KV cache of {length} tokens takes {gib(case.cache.bytes(length, split))}"
+    message = f"{case.model.name}: with {split.as_flags()}, {case.room(split).describe()}{need}"
+    return does_not_fit(message, "; ".join(_what_fits(case, choices)))
+
+
+def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
+    """Yield changes that would make the model fit, the smallest change first."""
+    if choices:
+        longest = max(map(_length, choices))
+        if longest >= case.rules.shortest_context:
+            yield f"{LENGTH} {longest} fits"
+    without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)
+    if without_fixed != case.space:
+        others = choices_under(case, splits(case.model, case.rules, without_fixed))
+        fitting = next((choice for choice in others if is_enough(case, choice)), None)
+        if fitting:
+            yield f"{fitting.split.as_flags()} fits"
+    if case.rules.element > 1 and not case.model.quantization:
+        yield "a quantised model takes less memory"
+    yield f"use more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"
