@@ -17,6 +17,7 @@ from entrypoints.decide.spread.choice import (
     Choice,
     FitCase,
     choice_under,
+    groups,
     has_full_length,
     held,
     is_enough,
@@ -40,7 +41,8 @@ to 50 ms, so a tenth takes 2 to 5 ms: several times as long as the all-reduces o
 def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
     """Return the split that serves the aim best. Raises DOES_NOT_FIT."""
     if case.model.weights is None and case.cache is None:
-        return Choice(possible[0], case.room(possible[0]), case.demand.length, None)
+        one = possible[0]._replace(data=case.space.data or 1, engines=case.space.engines or 1)
+        return Choice(one, case.room(one), case.demand.length, None)
     choices = choices_under(case, possible)
     full = [choice for choice in choices if has_full_length(case, choice)]
     if full:
@@ -81,7 +83,7 @@ def _best(case: FitCase, full: list[Choice]) -> Choice:
         fast = [choice for choice in fast if _used(choice) == case.space.devices] or fast
     if case.space.aim == THROUGHPUT:
         because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
-        return max(fast, key=lambda choice: (choice.split.data, _used(choice)))._replace(because=because)
+        return max(fast, key=lambda choice: (groups(case, choice.split), choice.split.world))._replace(because=because)
     worthwhile = [choice for choice in fast if is_worthwhile(case, choice.split)]
     if not worthwhile:
         because = f"the narrowest group that holds the weights and {_sequences(case, full[0])}"
@@ -129,7 +131,8 @@ def _sequences(case: FitCase, choice: Choice) -> str:
     """Return the demanded KV cache, as a part of a reason."""
     if held(case, choice) is None:
         return "a KV cache"
-    return f"the KV cache of {case.demand.concurrency} sequences of {case.demand.usual} tokens"
+    default = "" if case.demand.asked else ", the stack's default,"
+    return f"the KV cache of {case.demand.concurrency} sequences{default} of {case.demand.usual} tokens"
 
 
 # --- what does not fit ----------------------------------------------------------------------------------------------

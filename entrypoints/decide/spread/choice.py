@@ -158,10 +158,20 @@ def held(case: FitCase, choice: Choice) -> int | None:
     if case.cache is None or choice.tokens is None:
         return None
     one = case.cache.bytes(case.demand.usual, choice.split)
-    return max(0, choice.room.left) // one if one else case.demand.each(choice.split.data)
+    return max(0, choice.room.left) // one if one else demanded(case, choice.split)
+
+
+def groups(case: FitCase, split: Split) -> int:
+    """Return the engines on this host; where a server runs only one, the servers that the devices are enough for."""
+    return split.data if case.rules.data else max(1, case.space.devices // split.world)
+
+
+def demanded(case: FitCase, split: Split) -> int:
+    """Return the sequences that one engine runs at a time; further servers share only the stack's default."""
+    return case.demand.each(split.data if case.demand.asked else groups(case, split))
 
 
 def is_enough(case: FitCase, choice: Choice) -> bool:
     """Return whether a choice has the full length, and room for all sequences that run at a time."""
     sequences = held(case, choice)
-    return has_full_length(case, choice) and (sequences is None or sequences >= case.demand.each(choice.split.data))
+    return has_full_length(case, choice) and (sequences is None or sequences >= demanded(case, choice.split))

@@ -17,6 +17,7 @@ from entrypoints.decide.spread.choice import (
     Choice,
     FitCase,
     choice_under,
+    demanded,
     has_full_length,
     held,
     is_enough,
@@ -186,7 +187,7 @@ def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
     if not is_enough(case, choice):
         return f"{split.data} such engines have room for {_held_by_all(case, choice)}"
     if case.space.aim == THROUGHPUT:
-        return f"{split.data} engines instead of {best.split.data}: fewer sequences at a time"
+        return f"fewer engines than {best.split.data}, and fewer sequences at a time"
     if not is_worthwhile(case, split):
         return f"less than {gib(least_read(case))} of weights per device: exchanging results would take as long"
     return _why_not_as_good(case, split, best.split)
@@ -203,9 +204,9 @@ def _why_not_as_good(case: FitCase, split: Split, best: Split) -> str:
 
 
 def _held_by_all(case: FitCase, choice: Choice) -> str:
-    sequences = (held(case, choice) or 0) * choice.split.data
-    demanded = case.demand.each(choice.split.data) * choice.split.data
-    return f"{sequences} sequences of {case.demand.usual} tokens instead of {demanded}"
+    engines = choice.split.data
+    most, needed = (held(case, choice) or 0) * engines, demanded(case, choice.split) * engines
+    return f"{most} sequences of {case.demand.usual} tokens instead of {needed}"
 
 
 def _shortage(case: FitCase, choice: Choice | None) -> str:

@@ -41,55 +41,103 @@ def texts(found: Fit) -> str:
 # --- how many -------------------------------------------------------------------------------------------------------
 
 
-def test_a_model_that_fits_one_device_takes_one_and_says_which_stay_idle() -> None:
+def test_a_small_model_gets_an_engine_on_every_device() -> None:
     found = fit(host(8), model(), said(), RULES)
 
-    assert (shape(found), ids(found), found.length) == ((1, 1, 1), [0], 131072)
+    assert (shape(found), ids(found), found.length) == ((1, 1, 8), list(range(8)), 131072)
     assert "--max-model-len" not in found.values
-    assert "Idle devices: 7. 1-7" in texts(found)
+    assert found.findings == ()
+    assert found.values["--data-parallel-size"].because.endswith("8 devices serve")
     assert found.values["--distributed-executor-backend"].value == "uni"
     assert found.values["--gpu-memory-utilization"].value == "0.9"
 
 
-def test_seventy_billion_take_four_of_eighty_gib_and_say_why_not_two_or_eight() -> None:
+def test_a_large_model_is_spread_over_all_devices_and_says_why_not_four() -> None:
     found = fit(host(8), model(LLAMA_70B, 70.6), said(), RULES)
     tensor = found.values["--tensor-parallel-size"]
 
-    assert shape(found) == (4, 1, 1)
-    assert "weights take 32.9 GiB" in tensor.because
-    assert "10.0 GiB" in tensor.because
-    assert [text.partition(":")[0] for text in tensor.instead] == ["2", "8"]
-    assert "too little memory" in tensor.instead[0]
+    assert shape(found) == (8, 1, 1)
+    assert "leaves each device 8.0 GiB of weights or more" in tensor.because
+    assert "weights take 16.4 GiB" in tensor.because
+    assert tensor.instead == ("4: slower answers; --optimize throughput chooses it",)
     assert found.values["--distributed-executor-backend"].value == "mp"
+
+
+def test_groups_and_engines_share_out_the_devices() -> None:
+    found = fit(host(8), model(LLAMA_70B, 32), said(), RULES)
+
+    assert shape(found) == (4, 1, 2)
+    assert [text.partition(":")[0] for text in found.values["--tensor-parallel-size"].instead] == ["2", "8"]
+    assert "less than 8.0 GiB of weights per device" in found.values["--tensor-parallel-size"].instead[1]
+
+
+def test_a_narrower_group_that_leaves_none_idle_is_better() -> None:
+    found = fit(host(6), model(LLAMA_70B, 32), said(), RULES)
+
+    assert shape(found) == (2, 1, 3)
+    assert "4: 2 devices would stay idle" in found.values["--tensor-parallel-size"].instead
 
 
 def test_for_latency_as_many_as_have_something_to_do() -> None:
     assert shape(fit(host(8), model(), said(optimize="latency"), RULES)) == (8, 1, 1)
     small = model(LLAMA_8B, 0.5)
-    assert shape(fit(host(8), small, said(optimize="latency"), RULES)) == (1, 1, 1)
+    assert shape(fit(host(8), small, said(optimize="latency"), RULES)) == (1, 1, 8)
 
 
-def test_for_throughput_as_many_engines_as_there_are_devices_for() -> None:
+def test_for_throughput_as_many_engines_as_hold_the_cache_of_all_sequences() -> None:
     found = fit(host(8), model(LLAMA_70B, 70.6), said(optimize="throughput"), RULES)
 
     assert shape(found) == (4, 1, 2)
     assert ids(found) == list(range(8))
     assert found.values["--data-parallel-size"].value == "2"
+    assert "256 sequences, the stack's default, of 2048 tokens" in found.values["--tensor-parallel-size"].because
 
 
-def test_an_old_vllm_without_data_parallelism_gets_one_engine() -> None:
+def test_the_cache_of_the_concurrency_takes_a_wider_group() -> None:
+    narrow, wide = (
+        fit(host(8), model(LLAMA_70B, 70.6), said(*words, optimize="throughput"), RULES)
+        for words in (("--max-num-seqs", "64"), ("--max-num-seqs", "400"))
+    )
+
+    assert (shape(narrow), shape(wide)) == ((4, 1, 2), (8, 1, 1))
+    assert "3800 sequences" not in wide.values["--tensor-parallel-size"].because
+    assert "400 sequences of 2048 tokens" in wide.values["--tensor-parallel-size"].because
+
+
+def test_an_old_vllm_without_data_parallelism_names_the_idle_devices() -> None:
     known = ("--model", "--tensor-parallel-size", "--gpu-memory-utilization")
     found = fit(host(8), model(), said(known=known, optimize="throughput"), RULES)
 
     assert shape(found) == (1, 1, 1)
     assert set(found.values) <= set(known)
+    assert "this stack runs one engine per server. devices 1-7 of 8" in texts(found)
+
+
+def test_ranks_that_the_user_chose_leave_the_rest_idle_and_say_the_flag() -> None:
+    found = fit(host(4), model(), said("-tp", "2"), RULES)
+
+    assert shape(found) == (2, 1, 1)
+    idle = told(found.findings)[0]
+    assert (idle.id, idle.found) == ("PLAN-025", "devices 2-3 of 4")
+    assert idle.remediation == "set -dp 2, leave out -tp, or start another server with --devices 2-3"
+
+
+def test_devices_that_serve_only_together_are_one_group() -> None:
+    rules = RULES._replace(whole=True)
+
+    assert shape(fit(host(8), model(), said(), rules)) == (8, 1, 1)
+    assert shape(fit(host(8), model(), said(optimize="throughput"), rules)) == (1, 1, 8)
+    assert (
+        "no other process can use a part"
+        in fit(host(8), model(), said(), rules).values["--tensor-parallel-size"].because
+    )
 
 
 def test_heads_that_do_not_divide_are_said() -> None:
     qwen = Geometry(28, 0, 0, 28, 4, 128, 0, 32768, intermediate=18944)
     found = fit(host(8), model(qwen, 7.6), said(optimize="latency"), RULES)
 
-    assert shape(found) == (4, 1, 1)
+    assert shape(found) == (4, 1, 2)
     assert "8: 28 heads and 4 KV heads are not divisible by 8" in found.values["--tensor-parallel-size"].instead
 
 
@@ -127,13 +175,15 @@ def test_a_model_of_unknown_weights_and_shape_takes_one() -> None:
 
     assert (shape(found), found.length, found.kv_tokens) == ((1, 1, 1), None, None)
     assert "hub id" in found.values["--tensor-parallel-size"].because
+    assert "set -tp" in told(found.findings)[0].remediation
 
 
 def test_a_model_of_known_weights_and_unknown_cache_keeps_a_quarter() -> None:
     hybrid = model(None, 50)
     found = fit(host(8), hybrid, said(), RULES)
 
-    assert shape(found) == (2, 1, 1)
+    assert shape(found) == (8, 1, 1)
+    assert shape(fit(host(8), hybrid, said(optimize="throughput"), RULES)) == (2, 1, 4)
 
 
 def test_a_wrong_configuration_is_an_error_unless_the_user_splits() -> None:
@@ -246,7 +296,7 @@ def test_concurrency_that_the_cache_does_not_hold_is_said() -> None:
 def test_concurrency_takes_more_devices_before_it_waits() -> None:
     given = said(input=(4000, 4000), output=(1000, 1000), concurrency=64)
 
-    assert shape(fit(host(8, 24), model(), given, RULES)) == (4, 1, 1)
+    assert shape(fit(host(8, 24), model(), given, RULES)) == (4, 1, 2)
 
 
 def test_concurrency_beyond_the_tokens_of_a_step_is_said() -> None:
@@ -307,7 +357,7 @@ def test_a_size_that_cannot_be_is_refused_with_the_nearest(words: tuple[str, ...
 def test_a_split_that_is_too_small_is_refused_with_one_that_fits() -> None:
     error = refused(DOES_NOT_FIT, host(8), model(LLAMA_70B, 70.6), said("-tp", "1"), RULES)
 
-    assert "-tp 4 fits" in error.hint
+    assert "-tp 4 -dp 2 fits" in error.hint
 
 
 def test_several_hosts_are_the_users_to_set() -> None:
@@ -373,9 +423,19 @@ def test_devices_that_are_named_are_used_and_doubted() -> None:
     there = changed(host(4), busy=True, memory_used=40 * GIB)
     found = fit(there, model(), said(devices=(0, 1)), RULES)
 
-    assert ids(found) == [0]
+    assert ids(found) == [0, 1]
     assert "PLAN-024" in texts(found)
     assert found.values["--gpu-memory-utilization"].value == "0.5"
+
+
+def test_nearly_alike_devices_serve_together_with_the_smallest_memory() -> None:
+    found = fit(changed(host(4, 48), memory_total=42 * GIB), model(LLAMA_70B, 70.6), said(), RULES)
+    unequal = told(found.findings)[0]
+
+    assert shape(found) == (4, 1, 1)
+    assert "of 37.8 GiB usable per device" in found.values["--tensor-parallel-size"].because
+    assert (unequal.id, unequal.found) == ("PLAN-140", "42.0 GiB on 0-1, 48.0 GiB on 2-3")
+    assert "12.0 GiB of the others stay unused" in unequal.text
 
 
 def test_a_desktops_memory_lowers_the_share() -> None:

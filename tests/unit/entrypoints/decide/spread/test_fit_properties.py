@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Link
+from entrypoints.decide.spread.devices import numbers
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.room import Split, stage_share
 from entrypoints.model.geometry import Geometry
@@ -189,8 +189,29 @@ def test_more_memory_never_gives_fewer_tokens(question: Question, more: int) -> 
         assert (after.sequences or 0) >= (before.sequences or 0)
 
 
-@pytest.mark.parametrize("count", [1, 2, 8])
-def test_without_a_user_a_plan_takes_no_more_devices_than_hold_the_model(count: int) -> None:
-    found = fit(host(count), ModelFacts("m", True, "", "", Weights(2, 1, 0), None, "?"), said(), RULES)
+@settings(max_examples=CASES)
+@given(questions())
+def test_a_plan_uses_every_healthy_device_or_names_the_idle_ones(question: Question) -> None:
+    found = answer(question)
+    assume(found)
+    assert found
+    healthy = {device.number for device in question.facts.devices if device.health == "ok"}
+    idle = healthy - {device.number for device in found.devices}
+    named = [notice for notice in found.findings if notice.id == "PLAN-025"]
 
-    assert len(found.devices) == 1
+    assert bool(named) == bool(idle)
+    assert all(numbers(d for d in question.facts.devices if d.number in idle) in notice.found for notice in named)
+
+
+@settings(max_examples=CASES)
+@given(questions())
+def test_latency_never_has_narrower_groups_than_throughput(question: Question) -> None:
+    narrow, wide = (
+        answer(question._replace(given=question.given._replace(intents=question.given.intents._replace(optimize=aim))))
+        for aim in ("throughput", "latency")
+    )
+    assume(narrow and wide and narrow.length == wide.length)
+    assert narrow
+    assert wide
+    assert narrow.data >= wide.data
+    assert narrow.tensor <= wide.tensor or narrow.data > wide.data or narrow.tensor * narrow.data > wide.tensor
