@@ -171,6 +171,7 @@ def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
         pipeline=bool(thresholds.number("pipeline")),
         expert="tp",
         data=bool(thresholds.number("data_parallel")),
+        sequences=thresholds.whole("decode_sequences"),
         chunk=1 << 20 if thresholds.number("whole_prompts") else thresholds.whole("batched_tokens"),
     )
 

@@ -118,6 +118,7 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         shortest_context=thresholds.whole("shortest_context"),
         data=False,
         executors=(),
+        sequences=thresholds.whole("sequences"),
         chunk=thresholds.whole("prefill_tokens"),
     )
 
