@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, MODEL, USAGE, EntrypointError
-from entrypoints.core.parse import parse_id_list
+from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Facts, Notice, Processor, Use, Value
 from entrypoints.core.units import GIB
 from entrypoints.decide.case import Case, element_bytes
@@ -19,7 +19,7 @@ from entrypoints.decide.records import Decision, does_not_fit, gib
 from entrypoints.decide.spread import binding as bind
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.demand import Demand, read_demand
-from entrypoints.decide.spread.executor import choose_executor, unbound
+from entrypoints.decide.spread.executor import choose_executor, has_room_for_workers, unbound
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import CACHE_BYTES
@@ -64,7 +64,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     limits, queued = choose_limits(case, layout, size, memory)
     executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
     values = {"--dtype": dtype, **parallel, **limits, **memory, **executor, **choose_preload(case)}
-    findings = (*_notices(case), *queued, *unbound(facts, executor))
+    findings = (*_notices(case), *queued, *unbound(facts, executor), *_idle(case, layout))
     return Decision(values, findings, uses=tuple(_uses(case, layout, size, memory)))
 
 
@@ -135,15 +135,16 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
         return _layout(case, domains, user), {intents.TENSOR: Value(str(user), "")}
     copies = _copies(case, domains, size)
     if copies:
-        return copies, intents.choose_copies(copies.data)
+        small = "" if case.given.intents.optimize else _too_small(case, size)
+        return copies, intents.choose_copies(copies.data, small)
     layout, value = _split(case, domains, size)
     return layout, {intents.TENSOR: value}
 
 
 def _copies(case: Case, domains: tuple[bind.Domain, ...], size: int) -> Layout | None:
     """Return a layout with a full copy on each node, if intents call for it and each node has memory and CPU time."""
-    nodes = len(domains)
-    if nodes == 1 or not intents.wants_copies(case.given, case.model.geometry) or _covered(case, domains):
+    nodes, small = len(domains), bool(_too_small(case, size)) and has_room_for_workers(case.facts)
+    if nodes == 1 or not intents.wants_copies(case.given, case.model.geometry, small=small) or _covered(case, domains):
         return None
     layout = Layout(1, 1, nodes, bind.place(domains, nodes, bind.time_limit(case.facts)))
     return layout if mem.whole_gib(_room(case, layout, size), _share(case)) >= 1 else None
@@ -194,11 +195,16 @@ def _reason_for_one(case: Case, domains: tuple[bind.Domain, ...], size: int) -> 
         return covered
     if case.model.geometry is None:
         return f"{case.model.unknown}, so the model's size is unknown; set -tp to use more nodes"
-    small = case.thresholds.bytes("one_node_weights_gib")
-    if case.model.weights and case.model.weights.loaded(size) < small:
-        weights = gib(case.model.weights.loaded(size))
-        return f"{weights} of weights are too few to split: below {gib(small)} the link between sockets costs more"
-    return ""
+    return _too_small(case, size)
+
+
+def _too_small(case: Case, size: int) -> str:
+    """Return that the model is too small to be split; empty if it is not, or its size is unknown."""
+    small, weights = case.thresholds.bytes("one_node_weights_gib"), case.model.weights
+    if not weights or weights.loaded(size) >= small:
+        return ""
+    loaded = gib(weights.loaded(size))
+    return f"{loaded} of weights are too few to split: below {gib(small)} the link between sockets costs more"
 
 
 def _covered(case: Case, domains: tuple[bind.Domain, ...]) -> str:
@@ -390,6 +396,20 @@ def _preload(case: Case) -> dict[str, str]:
 
 
 # --- notices --------------------------------------------------------------------------------------------------------
+
+
+def _idle(case: Case, layout: Layout) -> Iterator[Notice]:
+    """Yield a notice with the NUMA nodes that no rank uses, unless the container's CPU time does not cover them."""
+    domains = bind.domains(case.facts, _visible_nodes(case.given))
+    idle = tuple(domain.node for domain in domains if domain.node not in {rank.node for rank in layout.ranks})
+    if not idle or _covered(case, domains):
+        return
+    because = f"{len(layout.ranks)} of {len(domains)} NUMA nodes run a rank"
+    use = f"start another container for them with --cpuset-mems {format_id_list(idle)} and their --cpuset-cpus"
+    if not has_room_for_workers(case.facts):
+        because = f"{because}, since /dev/shm is too small for worker processes"
+        use = f"docker run --shm-size=4g …, or {use}"
+    yield notice("PLAN-025", f"NUMA nodes {format_id_list(idle)}", "none", because=because, use=use)
 
 
 def _notices(case: Case) -> Iterator[Notice]:

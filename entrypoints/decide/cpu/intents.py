@@ -23,19 +23,20 @@ _SEQUENCES, _TOKENS = 128, 2048
 """vLLM's default batch for an API server on CPU, for each rank that shares a copy; throughput mode doubles both."""
 
 
-def wants_copies(given: UserFlags, geometry: Geometry | None) -> bool:
+def wants_copies(given: UserFlags, geometry: Geometry | None, *, small: bool) -> bool:
     """Return whether each NUMA node should get a full copy: higher throughput, but one node computes each answer.
 
     Models with experts get no copies: their data-parallel engines would wait for each other at every step.
     """
-    if geometry is None or geometry.experts or given.intents.optimize != THROUGHPUT:
+    aim = given.intents.optimize
+    if geometry is None or geometry.experts or not (aim == THROUGHPUT or (small and aim is None)):
         return False
     return not {DATA, f"{DATA}-local", PIPELINE} & set(given.flags)
 
 
-def choose_copies(nodes: int) -> dict[str, Value]:
+def choose_copies(nodes: int, why: str) -> dict[str, Value]:
     """Give each NUMA node an engine of its own."""
-    because = f"--optimize throughput: one engine with all weights on each of {nodes} NUMA nodes"
+    because = f"{why or '--optimize throughput'}: one engine with all weights on each of {nodes} NUMA nodes"
     one = f"1 with {TENSOR} {nodes}: the nodes would wait for each other at every layer; suits --optimize latency"
     return {DATA: Value(str(nodes), because, (one,)), TENSOR: Value("1", "each engine has its own NUMA node")}
 

@@ -35,8 +35,7 @@ def choose_executor(facts: Facts, given: UserFlags, ranks: int, binding: Value) 
 
     Raises HOST if worker processes are needed or requested, and /dev/shm is too small for them.
     """
-    free = _shared_memory(facts)
-    enough = free >= WORKER_SHARED_MEMORY
+    free, enough = _shared_memory(facts), has_room_for_workers(facts)
     set_by_user = given.flag(EXECUTOR) or given.variable(OWN_PROCESSES) or given.variable(BIND)
     worker_pays = enough and _restricts(facts, binding)
     if ranks == 1 and not set_by_user and not worker_pays:
@@ -47,6 +46,11 @@ def choose_executor(facts: Facts, given: UserFlags, ranks: int, binding: Value) 
     if ranks == 1:
         return {BIND: binding}
     return {BIND: binding, EXECUTOR: Value("mp", "each rank is a separate process, bound to its own cores")}
+
+
+def has_room_for_workers(facts: Facts) -> bool:
+    """Return whether /dev/shm is large enough for worker processes."""
+    return _shared_memory(facts) >= WORKER_SHARED_MEMORY
 
 
 def _shared_memory(facts: Facts) -> int:

@@ -10,6 +10,7 @@ from entrypoints.decide.cpu.cpu import KV_SPACE, decide
 from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.executor import BIND
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.sample import GIB, IOMP, PROFILE, TCMALLOC, facts
@@ -72,12 +73,33 @@ def test_one_rank_a_node_for_a_model_that_is_worth_splitting() -> None:
     assert chosen[BIND] == "0-3|4-7"
 
 
-def test_a_small_model_stays_on_one_node() -> None:
-    chosen = values(facts(cores=8, nodes=2), model=SMOLLM2)
+def test_a_small_model_gets_an_engine_on_each_node() -> None:
+    found = decided(facts(cores=8, nodes=2), model=SMOLLM2)
+    chosen = {name: value.value for name, value in found.values.items()}
 
-    assert chosen["--tensor-parallel-size"] == "1"
-    assert chosen[BIND] == "0-3"
-    assert "--distributed-executor-backend" not in chosen
+    assert (chosen["--tensor-parallel-size"], chosen["--data-parallel-size"]) == ("1", "2")
+    assert chosen[BIND] == "0-3|4-7"
+    assert "too few to split" in found.values["--data-parallel-size"].because
+    assert found.findings == ()
+
+
+def test_a_small_model_stays_on_one_node_for_latency_and_says_which_stays_idle() -> None:
+    found = decide(PROFILE, facts(cores=8, nodes=2), SMOLLM2, parse_given((), {}, (), Intents(optimize="latency")))
+    idle = found.findings[-1]
+
+    assert found.values[BIND].value == "0-3"
+    assert (idle.id, idle.found) == ("PLAN-025", "NUMA nodes 1")
+    assert "--cpuset-mems 1" in idle.values["use"]
+
+
+def test_without_shared_memory_for_workers_a_small_model_stays_on_one_node() -> None:
+    host = facts(cores=8, nodes=2)
+    host = host._replace(mounts={**host.mounts, "shm": host.mounts["shm"]._replace(free=64 << 20)})
+    found = decided(host, model=SMOLLM2)
+
+    assert found.values["--tensor-parallel-size"].value == "1"
+    assert "--data-parallel-size" not in found.values
+    assert "--shm-size=4g" in found.findings[-1].values["use"]
 
 
 def test_six_nodes_give_the_nearest_smaller_number_that_divides_the_heads() -> None:
