@@ -28,6 +28,8 @@ class Endpoint(NamedTuple):
     socket: str = ""
     """Path of a Unix socket, used instead of host and port."""
     key: str = ""
+    engine: int | None = None
+    """The data-parallel engine that answers; None leaves the choice to vLLM."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -78,6 +80,8 @@ def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None
     headers = {"Connection": "close", "Content-Type": "application/json", "X-Request-Id": f"drydock-{time.time_ns()}"}
     if endpoint.key:
         headers["Authorization"] = f"Bearer {endpoint.key}"
+    if endpoint.engine is not None:  # vLLM before 0.11 ignores it
+        headers["X-data-parallel-rank"] = str(endpoint.engine)
     connection = _connection(endpoint, timeout)
     connection.response_class = _in_time(time.monotonic() + timeout)
     try:

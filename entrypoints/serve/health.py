@@ -105,9 +105,20 @@ def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, st
     return Endpoint("127.0.0.1", int(port or flag(first, "--status-port") or STATUS_PORT)), "/readyz"
 
 
-def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> AnswerVerdict:
-    """Compare the server's answers: prefill with decode, and with the recorded answer of this `model` folder."""
-    return compare(lambda path, question: ask(endpoint, path, question, PATIENCE), profile, config_sha256(model))
+def verify_answers(endpoint: Endpoint, profile: Mapping[str, Any], model: str, engines: int = 1) -> AnswerVerdict:
+    """Compare each engine's answers: prefill with decode, and with the recorded answer of this `model` folder."""
+    config = config_sha256(model)
+    first = _verify_engine(endpoint._replace(engine=0 if engines > 1 else None), profile, config)
+    for number in range(1, engines if first.outcome == RIGHT else 1):
+        verdict = _verify_engine(endpoint._replace(engine=number), profile, config)
+        if verdict.outcome != RIGHT:
+            return verdict._replace(reason=f"engine {number}: {verdict.reason}")
+    several = (f"the same for each of {engines} engines",) if engines > 1 else ()
+    return first._replace(notes=(*first.notes, *several))
+
+
+def _verify_engine(endpoint: Endpoint, profile: Mapping[str, Any], config: str) -> AnswerVerdict:
+    return compare(lambda path, question: ask(endpoint, path, question, PATIENCE), profile, config)
 
 
 def served_model(endpoint: Endpoint) -> str:

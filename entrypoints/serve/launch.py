@@ -181,6 +181,7 @@ def _supervised(
         drain_timeout=options.drain_timeout,
         drain_pause=options.drain_pause,
         stall=plan.stall,
+        engines=len({use.engine for use in plan.uses}) or 1,
         refuses=MIDDLEWARE_NAME in plan.argv,
         drain_file=drain_file,
         drains_itself=flag(plan.argv, SHUTDOWN) not in ("", "0"),

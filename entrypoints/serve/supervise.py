@@ -74,6 +74,8 @@ class ServeJob(NamedTuple):
     """Whether the compile cache had this plan: hit or miss."""
     on_ready: Callable[[], None] = lambda: None
     """Called once, when the server becomes ready."""
+    engines: int = 1
+    """Data-parallel engines on this host."""
     prints: bool = False
     """Whether vLLM was only asked to print its help."""
     limits: Callable[[], str] = lambda: ""
@@ -330,7 +332,8 @@ def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[s
         "cache": job.cache,
     }
     _in_background(board, _serve_status, listener, board, info)
-    _in_background(board, watch_start, board, Watched(job.endpoint, leader, job.model, job.stall), profile)
+    watched = Watched(job.endpoint, leader, job.model, job.stall, job.engines)
+    _in_background(board, watch_start, board, watched, profile)
     _in_background(board, watch_processes, board, leader)
 
 

@@ -82,6 +82,8 @@ class Watched(NamedTuple):
     """The model's name or folder."""
     patience: float = 0.0
     """Seconds without progress until a server is not ready; 0 does not look."""
+    engines: int = 1
+    """Data-parallel engines on this host."""
 
 
 def in_background(board: Board, watch: Callable[..., None], *arguments: Any) -> None:
@@ -109,7 +111,7 @@ def watch_start(board: Board, watched: Watched, profile: Mapping[str, Any]) -> N
         time.sleep(LOOK_EVERY)
     board.enter(KNOWN_ANSWER)
     board.count(leader)  # all of them are there: from now on, none can end unnoticed
-    generates = _compare(board, endpoint, profile, watched.model)
+    generates = _compare(board, watched, profile)
     if watched.patience and not board.state.wrong:
         progress = (board, endpoint, watched.patience, served_model(endpoint) if generates else "")
         in_background(board, watch_progress, *progress)
@@ -170,13 +172,14 @@ def _answers(board: Board, endpoint: Endpoint) -> bool:
     return healthy
 
 
-def _compare(board: Board, endpoint: Endpoint, profile: Mapping[str, Any], model: str) -> bool:
+def _compare(board: Board, watched: Watched, profile: Mapping[str, Any]) -> bool:
     """Repeat the comparison until the server answers; then mark it as ready or wrong. Tell whether it generates."""
-    verdict = verify_answers(endpoint, profile, model)
+    question = (watched.endpoint, profile, watched.model, watched.engines)
+    verdict = verify_answers(*question)
     while verdict.outcome == UNANSWERED:
         board.note(trouble=f"known answer: {verdict.reason}")  # /readyz shows it
         time.sleep(ASK_AGAIN)
-        verdict = verify_answers(endpoint, profile, model)
+        verdict = verify_answers(*question)
     if verdict.outcome == WRONG:
         board.note(wrong=f"wrong answer: {verdict.reason}", notes=verdict.notes)
         return True

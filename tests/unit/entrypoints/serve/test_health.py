@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
-from entrypoints.serve.client import Reply, Unreachable
+from entrypoints.serve.client import Endpoint, Reply, Unreachable
 from entrypoints.serve.health import (
     RIGHT,
     TOKENS,
@@ -24,6 +24,7 @@ from entrypoints.serve.health import (
     config_sha256,
     disagreement,
     health,
+    verify_answers,
 )
 from entrypoints.serve.phases import READY, State
 from entrypoints.serve.ports import listen
@@ -265,3 +266,35 @@ def test_health_without_a_supervisor_asks_vllm_itself() -> None:
 
 def test_health_with_an_invalid_port_is_not_ready() -> None:
     assert health(("--status-port", "many"), (), {})[0] == NOT_READY
+
+
+# --- several engines ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("engines", "asked"), [(1, {None}), (3, {0, 1, 2})])
+def test_every_engine_is_asked(engines: int, asked: set[int | None], monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: set[int | None] = set()
+
+    def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None, _: float) -> Reply:
+        seen.add(endpoint.engine)
+        return server({})(path, question)
+
+    monkeypatch.setattr("entrypoints.serve.health.ask", ask)
+    verdict = verify_answers(Endpoint("127.0.0.1", 1), PROFILE, "", engines)
+
+    assert (verdict.outcome, seen) == (RIGHT, asked)
+    assert ("the same for each of 3 engines" in verdict.notes) == (engines == 3)
+
+
+def test_one_wrong_engine_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = {"choices": [{"prompt_logprobs": [None, {}, *prefilled(behind=5.0)]}]}
+
+    def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None, _: float) -> Reply:
+        is_prefill = question is not None and "prompt_logprobs" in question
+        return reply(wrong) if endpoint.engine == 1 and is_prefill else server({})(path, question)
+
+    monkeypatch.setattr("entrypoints.serve.health.ask", ask)
+    verdict = verify_answers(Endpoint("127.0.0.1", 1), PROFILE, "", 2)
+
+    assert verdict.outcome == WRONG
+    assert verdict.reason.startswith("engine 1: ")
