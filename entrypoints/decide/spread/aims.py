@@ -76,37 +76,50 @@ def is_worthwhile(case: FitCase, split: Split) -> bool:
 def _best(case: FitCase, full: list[Choice]) -> Choice:
     """Return the best of the choices that have the full length."""
     enough = [choice for choice in full if is_enough(case, choice)]
+    if case.space.aim != THROUGHPUT and not case.demand.asked:
+        return _widest(case, _fastest(case, full))
     if not enough:
         return _closest(case, full)
-    fast = _over_fastest_links(case, enough)
-    if case.rules.whole:
-        fast = [choice for choice in fast if _used(choice) == case.space.devices] or fast
-    if case.space.aim == THROUGHPUT:
-        because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
-        return max(fast, key=lambda choice: (groups(case, choice.split), choice.split.world))._replace(because=because)
+    fast = _fastest(case, enough)
+    if case.space.aim != THROUGHPUT:
+        return _widest(case, fast)
+    because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
+    return max(fast, key=lambda choice: (groups(case, choice.split), choice.split.world))._replace(because=because)
+
+
+def _fastest(case: FitCase, choices: list[Choice]) -> list[Choice]:
+    """Return the choices over the fastest links; only those that use all devices, if they serve only together."""
+    fast = _over_fastest_links(case, choices)
+    whole = [choice for choice in fast if _used(choice) == case.space.devices]
+    return whole if case.rules.whole and whole else fast
+
+
+def _widest(case: FitCase, fast: list[Choice]) -> Choice:
+    """Return the widest group that is worth a split; a wider one if only that has room for all sequences."""
     worthwhile = [choice for choice in fast if is_worthwhile(case, choice.split)]
-    if not worthwhile:
-        because = f"the narrowest group that holds the weights and {_sequences(case, full[0])}"
-        return min(fast, key=lambda choice: (choice.split.world, -choice.split.data))._replace(because=because)
-    return _widest(case, worthwhile)
-
-
-def _widest(case: FitCase, worthwhile: list[Choice]) -> Choice:
-    """Return the widest group, by default one that lets all devices serve."""
+    best = max(worthwhile or fast[:1], key=lambda choice: _by_width(case, choice))
+    wider = [choice for choice in fast if choice.split.world > best.split.world and is_enough(case, choice)]
+    if wider and (not worthwhile or not is_enough(case, best)):
+        because = f"the narrowest group that holds the weights and {_sequences(case, best)}"
+        return min(wider, key=lambda choice: (choice.split.world, -choice.split.data))._replace(because=because)
+    because = f"the widest group that leaves each device {gib(least_read(case))} of weights or more to read"
     if case.rules.whole:
         because = "all devices of the slice serve one model, since no other process can use a part of it"
-    else:
-        because = f"the widest group that leaves each device {gib(least_read(case))} of weights or more to read"
-    if case.space.aim == LATENCY:
-        best = max(worthwhile, key=lambda choice: (choice.split.tensor, choice.split.data))
-        return best._replace(because=f"--optimize latency: {because}")
-    return max(worthwhile, key=lambda choice: (_used(choice), choice.split.tensor))._replace(because=because)
+    elif not worthwhile:
+        because = "the narrowest group that holds the model"
+    latency = "--optimize latency: " if case.space.aim == LATENCY else ""
+    return best._replace(because=latency + because)
+
+
+def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:
+    """Return the order of groups: by their own size for latency, else first by the devices that serve."""
+    split = choice.split
+    return (split.tensor, split.data) if case.space.aim == LATENCY else (_used(choice), split.tensor)
 
 
 def _closest(case: FitCase, full: list[Choice]) -> Choice:
-    """Return the choice with room for the most sequences, since none has room for all of them."""
-    near = full if case.demand.asked else _over_fastest_links(case, full)
-    most = max(near, key=lambda choice: choice.split.tensor) if case.space.aim == LATENCY else _roomiest(near)
+    """Return the choice with room for the most sequences, since none has room for all that the user asked for."""
+    most = max(full, key=lambda choice: choice.split.tensor) if case.space.aim == LATENCY else _roomiest(full)
     return most._replace(because=f"no split holds {_sequences(case, most)}, and this one holds the most")
 
 
