@@ -147,7 +147,7 @@ def _of(items: list[Comparison], held: list[bool]) -> str:
     return f"{sum(held)} of {len(items)} ({sum(held) / len(items):.0%})" if items else ""
 
 
-def disagreements(folder: Path, name: str = "") -> str:
+def disagreements(folder: Path = HERE, name: str = "") -> str:
     """Return the figures, and each recommendation that ours differs from, as lines for the terminal."""
     compared = [item for item in comparisons(folder) if name in ("", item.accelerator)]
     lines = "".join(f"{_line(item)}\n" for item in compared if not item.agrees)
