@@ -142,7 +142,7 @@ def least_weights(model: ModelFacts, made: ServePlan, found: Spread) -> float:
 
 
 def least_cache(model: ModelFacts, made: ServePlan, found: Spread) -> float:
-    """Return the least bytes of a rank's cache: one sequence of full length, in the layers that attend to all tokens."""
+    """Return the least bytes of a rank's cache: a sequence of full length, in the layers that attend to all tokens."""
     geometry = model.geometry
     assert geometry
     length = int(setting(made, LENGTH) or geometry.max_length or 0)

@@ -8,7 +8,6 @@ architecture, memory and link. Used by decisions.py.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, NamedTuple
@@ -167,7 +166,7 @@ def _with_devices(facts: Facts, kind: Kind, count: int) -> Facts:
 
 def _device(kind: Kind, recorded: tuple[Device, ...], number: int) -> Device:
     """Return a device: a recorded one, or a further one like it, in a slot of its own."""
-    chip, die = divmod(number, kind.ranks)
+    chip = number // kind.ranks
     turn, place = divmod(chip, len(recorded))
     like, several = recorded[place], len({device.card for device in recorded})
     memory = like.memory_total if kind.memory is None else kind.memory * MIB
@@ -183,14 +182,9 @@ def _device(kind: Kind, recorded: tuple[Device, ...], number: int) -> Device:
         bus=like.bus if not turn else f"{turn:04x}{like.bus[4:]}",
         module_id=None if like.module_id is None else like.module_id + turn * len(recorded),
         card=card,
-        path=_further(like.path, like.path.rstrip("0123456789") + str(number), turn + die),
-        uuid=_further(like.uuid, f"{like.uuid}-{turn}-{die}", turn + die),
+        path=f"{like.path.rstrip('0123456789')}{chip}" if like.path and turn else like.path,
+        uuid=f"{like.uuid}-{turn}" if like.uuid and turn else like.uuid,
     )
-
-
-def _further(recorded: str, other: str, turn: int) -> str:
-    """Return what is recorded of a device; of a further one like it, another; empty if nothing is recorded."""
-    return other if recorded and turn else recorded
 
 
 def _firmware(device: Device, memory: int | None) -> int | None:
@@ -203,20 +197,21 @@ def _firmware(device: Device, memory: int | None) -> int | None:
 def _continued(facts: Facts, total: int) -> Iterator[Link]:
     """Yield the recorded links, repeated for each further group of as many devices.
 
-    Between groups each pair is linked as most recorded pairs are, if all of those are; else neighbours only.
+    Between groups each pair is linked as the first and last recorded device, if all recorded pairs are linked; else
+    neighbours only.
     """
     first = min((device.number for device in facts.devices), default=0)
     size, recorded = len(facts.devices), {(link.first - first, link.second - first): link.kind for link in facts.links}
     if not recorded:
         return
-    usual = Counter(recorded.values()).most_common(1)[0][0]
     complete = len(recorded) == size * (size - 1) // 2
+    between = recorded[0, size - 1] if complete else recorded[min(recorded)]
     for a in range(total):
         for b in range(a + 1, total):
             if a // size == b // size:
                 kind = recorded.get((a % size, b % size))
             else:
-                kind = usual if complete or b == a + 1 else None
+                kind = between if complete or b == a + 1 else None
             if kind:
                 yield Link(a, b, kind)
 
