@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.parse import parse_id_list
 from entrypoints.core.records import Device, Facts, Finding, ServePlan
+from entrypoints.core.units import GIB
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import CACHE_TYPE, DTYPE, LENGTH
+from entrypoints.request.flags import CACHE_TYPE, DTYPE, LENGTH, UTILISATION
 from entrypoints.request.intents import NONE
 from tests.support.decisions import AIMS, SHOWN
 from tests.support.hosts import expect
@@ -32,6 +33,9 @@ CASES = 300
 HELD = 0.5
 """Share of a device's memory above which somebody else's process holds it in these tests."""
 CORES, BINDING = "NEURON_RT_VISIBLE_CORES", "VLLM_CPU_OMP_THREADS_BIND"
+OTHER_SHARES = ("habana", "neuron")
+"""Accelerators whose --gpu-memory-utilization is not a share of the whole memory: Gaudi's is of what weights and graphs
+leave, and vLLM Neuron adds what it reserves outside."""
 ESTIMATED = 0.97
 """Of a weight count that is an estimate, what is certain (test_models)."""
 
@@ -158,11 +162,15 @@ def misfits(there: Machine, model: ModelFacts, made: ServePlan) -> Iterator[str]
     totals = {device.number: device.memory_total for device in there.facts.devices}
     per_device = Counter(use.number for use in made.uses) if there.facts.accelerator == "neuron" else {}
     weights, cache = least_weights(model, made, found), least_cache(model, made, found)
+    reserved = float(there.profile["thresholds"].get("reserved_gib", {}).get("value", 0)) * GIB
+    usable = float(setting(made, UTILISATION) or 1) if there.facts.accelerator not in OTHER_SHARES else 1
     for use in made.uses:
         total = totals.get(use.number)
         shared = use.total * per_device.get(use.number, 1)
-        if use.weights + use.other + use.cache > use.total or (total and shared > total):
+        if use.weights + use.other + use.cache > use.total * usable or (total and shared > total):
             yield f"{use.number}: {use.weights} + {use.other} + {use.cache} of {use.total}"
+        if use.other < reserved:
+            yield f"{use.number}: {use.other} beside weights and cache, {reserved:.0f} are reserved"
         if use.weights < int(weights):
             yield f"{use.number}: weights {use.weights}, at least {weights:.0f}"
         if use.cache < cache:
