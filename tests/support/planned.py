@@ -1,0 +1,117 @@
+"""Models and plans of the tests: what is decided for a published configuration on a machine, and that in short."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from entrypoints.core.records import ServePlan  # noqa: E402
+from entrypoints.model.config import parse_config  # noqa: E402
+from entrypoints.model.geometry import parse_geometry  # noqa: E402
+from entrypoints.model.parameters import estimate, expert_share  # noqa: E402
+from entrypoints.model.read import ModelFacts  # noqa: E402
+from entrypoints.model.weights import Weights  # noqa: E402
+from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
+from entrypoints.request.flags import DATA, EXPERT, LENGTH, PIPELINE, TENSOR  # noqa: E402
+from entrypoints.request.intents import NONE, Intents  # noqa: E402
+from entrypoints.request.vllm_flags import parse_given  # noqa: E402
+from tests.support.hosts import expect  # noqa: E402
+from tests.support.machines import Machine  # noqa: E402
+
+HERE = ROOT / "tests" / "models"
+BFLOAT16 = 2
+
+
+# --- models ---------------------------------------------------------------------------------------------------------
+
+
+@cache
+def models(folder: Path = HERE) -> dict[str, ModelFacts]:
+    """Return every model by its hub id."""
+    return {path.stem.replace("--", "/"): _model(path) for path in sorted((folder / "configs").glob("*.json"))}
+
+
+def _model(path: Path) -> ModelFacts:
+    """Read a published configuration."""
+    body = json.loads(path.read_text())
+    config, name = parse_config(body["config"]), path.stem.replace("--", "/")
+    geometry, unknown = parse_geometry(config)
+    weights, share = None, 0.0
+    if geometry is not None:
+        share = expert_share(config, geometry)
+        weights = _published(body["parameters"]) if body["parameters"] else estimate(config, geometry)
+    return ModelFacts(
+        name, False, config.architecture, config.quantization.method, weights, geometry, unknown,
+        group=config.quantization.group, estimated=not body["parameters"], modalities=config.modalities,
+        expert_share=share, dtype=config.dtype,
+    )  # fmt: skip
+
+
+def _published(parameters: int) -> Weights:
+    return Weights(BFLOAT16 * parameters, parameters, 0)
+
+
+# --- plans ----------------------------------------------------------------------------------------------------------
+
+
+class Spread(NamedTuple):
+    """How a plan spreads a model over devices."""
+
+    tensor: int
+    pipeline: int
+    data: int
+    experts: bool
+    length: str
+    """--max-model-len where the plan sets it, else empty."""
+    because: str
+    """Why this tensor-parallel size."""
+
+    def short(self) -> str:
+        """Return the ranks in short, such as `tp4 dp2 ep`."""
+        parts = [f"tp{self.tensor}", f"pp{self.pipeline}" * (self.pipeline > 1), f"dp{self.data}" * (self.data > 1)]
+        return " ".join(filter(None, [*parts, "ep" * self.experts]))
+
+
+def plan(machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE) -> ServePlan:
+    """Plan as the machine's own accelerator does. Raises EntrypointError."""
+    return command(machine.profile, machine.facts, model, parse_given((model.name, *words), {}, (), intents))
+
+
+def spread(planned: ServePlan) -> Spread:
+    """Return how a plan spreads its model."""
+    said = {reason.setting: reason for reason in planned.reasons}
+
+    def size(name: str) -> int:
+        return int(said[name].value) if name in said else 1
+
+    length = said[LENGTH].value if LENGTH in said else ""
+    because = said[TENSOR].because if TENSOR in said else ""
+    return Spread(
+        size(TENSOR), size(PIPELINE), size(DATA), EXPERT in said and said[EXPERT].value == "true", length, because
+    )
+
+
+def intents_of(values: Mapping[str, Any]) -> Intents:
+    """Return the goals that a record names."""
+    fields = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+    return Intents(**fields)
+
+
+@cache
+def host(name: str) -> Machine:
+    """Return a recorded host, as it is."""
+    profile = expect.profile_of(name)
+    return Machine(profile, expect.read(name, profile))
+
+
+def table(columns: list[str], rows: Iterable[list[str]]) -> str:
+    """Format a Markdown table."""
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -1,0 +1,234 @@
+"""Published recommendations beside ours: docs/decisions.md, and the differences for the terminal. See decisions.py."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from entrypoints.core.errors import EntrypointError
+from entrypoints.request.flags import NODES
+from tests.support.machines import accelerator, machine
+from tests.support.planned import HERE, ROOT, Spread, intents_of, models, plan, spread, table
+
+PAGE = ROOT / "docs" / "decisions.md"
+REFUSED = "refused"
+_REASON_WORDS = 200
+"""Characters of a reason in a list."""
+
+
+class Record(NamedTuple):
+    """What a vendor or a project recommends for one model on one host, or several equal ones."""
+
+    model: str
+    device: str
+    """A kind of machines.KINDS."""
+    devices: int
+    """Handed to the server, on each host."""
+    tensor: int
+    says: str
+    source: str
+    pipeline: int = 1
+    data: int = 1
+    experts: bool | None = None
+    """Whether expert parallelism is on; None if the source says nothing of it."""
+    hosts: int = 1
+    words: tuple[str, ...] = ()
+    """Further flags of vLLM that both commands have."""
+    intents: Mapping[str, Any] = {}
+    differs: str = ""
+    """Why ours differs, where it does."""
+
+    @property
+    def short(self) -> str:
+        """Return the ranks in short."""
+        return Spread(self.tensor, self.pipeline, self.data, bool(self.experts), "", "").short()
+
+    @property
+    def on(self) -> str:
+        """Return the machine in short."""
+        return f"{f'{self.hosts} x ' * (self.hosts > 1)}{self.devices} {self.device}"
+
+    @property
+    def asked(self) -> str:
+        """Return flags and goals as words."""
+        return " ".join([*self.words, *(f"{name} {_words(value)}" for name, value in self.intents.items())])
+
+
+class Comparison(NamedTuple):
+    """A recommendation and what is decided for the same question."""
+
+    record: Record
+    ours: Spread | None
+    """None if it is refused."""
+    because: str
+
+    @property
+    def accelerator(self) -> str:
+        """Return the accelerator."""
+        return accelerator(self.record.device)
+
+    @property
+    def agrees(self) -> bool:
+        """Tell whether ranks and engines are the same, and expert parallelism where the source names it."""
+        said, ours = self.record, self.ours
+        if ours is None:
+            return False
+        same = (ours.tensor, ours.pipeline, ours.data) == (said.tensor, said.pipeline, said.data)
+        return same and said.experts in (None, ours.experts)
+
+    @property
+    def same_tensor(self) -> bool:
+        """Tell whether at least the tensor-parallel size is the same."""
+        return self.ours is not None and self.ours.tensor == self.record.tensor
+
+
+def records(folder: Path = HERE) -> list[Record]:
+    """Return every published recommendation."""
+    files = sorted((folder / "published").glob("*.json"))
+    return [_record(item) for path in files for item in json.loads(path.read_text())]
+
+
+def _record(item: dict[str, Any]) -> Record:
+    return Record(**{**item, "words": tuple(item.get("words", ()))})
+
+
+def comparisons(folder: Path = HERE) -> list[Comparison]:
+    """Compare every recommendation with what is decided for exactly its devices."""
+    return [compare(record, folder) for record in records(folder)]
+
+
+def compare(record: Record, folder: Path = HERE) -> Comparison:
+    """Compare one recommendation."""
+    several = (NODES, str(record.hosts)) if record.hosts > 1 else ()
+    there, model = machine(record.device, record.devices), models(folder)[record.model]
+    try:
+        ours = spread(plan(there, model, (*record.words, *several), intents_of(record.intents)))
+    except EntrypointError as error:
+        return Comparison(record, None, error.message)
+    return Comparison(record, ours, ours.because)
+
+
+def share(compared: list[Comparison]) -> float:
+    """Return the share that agrees, from 0 to 1."""
+    return sum(item.agrees for item in compared) / len(compared)
+
+
+def _words(value: Any) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def _groups(compared: list[Comparison]) -> dict[str, list[Comparison]]:
+    """Return the comparisons of each accelerator."""
+    names = sorted({item.accelerator for item in compared})
+    return {name: [item for item in compared if item.accelerator == name] for name in names}
+
+
+def figures(compared: list[Comparison]) -> str:
+    """Format how many agree, by accelerator: on one host, on several, and in the tensor-parallel size alone."""
+    rows = [[name, *_figures(items)] for name, items in _groups(compared).items()]
+    columns = ["accelerator", "agree", "on one host", "on several hosts", "same tensor parallelism"]
+    return table(columns, [*rows, ["all", *_figures(compared)]])
+
+
+def _figures(items: list[Comparison]) -> list[str]:
+    one = [item for item in items if item.record.hosts == 1]
+    several = [item for item in items if item.record.hosts > 1]
+    agreeing = [_of(part, [item.agrees for item in part]) for part in (items, one, several)]
+    return [*agreeing, _of(items, [item.same_tensor for item in items])]
+
+
+def _of(items: list[Comparison], held: list[bool]) -> str:
+    return f"{sum(held)} of {len(items)} ({sum(held) / len(items):.0%})" if items else ""
+
+
+def disagreements(folder: Path = HERE, name: str = "") -> str:
+    """Return the figures, and each recommendation that ours differs from, as lines for the terminal."""
+    compared = [item for item in comparisons(folder) if name in ("", item.accelerator)]
+    lines = "".join(f"{_line(item)}\n" for item in compared if not item.agrees)
+    return f"{figures(compared)}\n{lines}"
+
+
+def _line(item: Comparison) -> str:
+    record, ours = item.record, item.ours.short() if item.ours else REFUSED
+    asked = f" [{record.asked}]" if record.asked else ""
+    explained = f"\n    differs: {record.differs}" if record.differs else ""
+    head = f"{record.model} on {record.on}{asked}: published {record.short}, ours {ours}"
+    return f"{head}\n    because: {item.because}\n    source: {record.source}{explained}"
+
+
+# --- the page -------------------------------------------------------------------------------------------------------
+
+
+def page() -> str:
+    """Return docs/decisions.md."""
+    compared = comparisons()
+    parts = "".join(f"\n## {name}\n\n{_section(items)}" for name, items in _groups(compared).items())
+    return f"{_INTRODUCTION}\n{figures(compared)}{parts}"
+
+
+_INTRODUCTION = """# Published recommendations compared with drydock
+
+Each row is a command or a statement of a vendor's manual, a model's page or a project's recipe: a model, a machine,
+and how many devices serve it. drydock plans the same model with exactly these devices, flags and goals; it is not told
+the published parallelism unless the column "asked" shows it.
+
+Ours agrees if the tensor-parallel size, the pipeline stages and the engines are the same, and expert parallelism too
+where the source says whether it is on. `tp4`: tensor parallelism of 4, `pp2`: two pipeline stages, `dp2`: two
+data-parallel engines, `ep`: expert parallelism. Below each table: why ours differs.
+
+[tests/models/decisions.md](../tests/models/decisions.md) shows what is decided for each model on each recorded host.
+The page is generated by `python tests/support/decisions.py` from `tests/models/published/`; a test compares it.
+"""
+
+
+def _section(items: list[Comparison]) -> str:
+    columns = ["model", "devices", "asked", "published", "ours", "agrees", "source"]
+    return f"{table(columns, map(_row, items))}{_differences(items)}"
+
+
+def _row(item: Comparison) -> list[str]:
+    record = item.record
+    ours = item.ours.short() if item.ours else REFUSED
+    agrees = "yes" if item.agrees else "no"
+    asked = f"`{record.asked}`" if record.asked else ""
+    said = f"`{record.short}`: {_plain(record.says)}"
+    return [record.model, record.on, _plain(asked), said, f"`{ours}`", agrees, link(record.source)]
+
+
+def _differences(items: list[Comparison]) -> str:
+    lines = [f"- {_difference(item)}\n" for item in items if not item.agrees]
+    return "\nWhere ours differs:\n\n" + "".join(lines) if lines else ""
+
+
+def _difference(item: Comparison) -> str:
+    ours = f"ours is `{item.ours.short()}`" if item.ours else "ours refuses it"
+    why = f" {item.record.differs.rstrip('.')}." if item.record.differs else ""
+    because = item.because.partition(";")[0][:_REASON_WORDS]
+    return _plain(f"{item.record.model} on {item.record.on}: {ours}: {because}.{why}")
+
+
+def _plain(text: str) -> str:
+    """Return text that does not end a cell or a line of a table."""
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+_FILE = re.compile(r"(?P<repository>[\w.-]+/[\w.-]+)@(?P<commit>[0-9a-f]{7,40}):(?P<path>[^ ]+)")
+
+
+def link(source: str) -> str:
+    """Return a source as a link, if it is an address or names a repository, a commit and a file."""
+    file = _FILE.fullmatch(source)
+    if file:
+        repository, commit, path = file.group("repository", "commit", "path")
+        return f"[{repository} {Path(path).name}](https://github.com/{repository}/blob/{commit}/{path})"
+    address = re.match(r"https?://[^\s,;)]+", source)
+    if address:
+        where, rest = address.group(), source[address.end() :]
+        return f"[{where.partition('://')[2].rstrip('/').rpartition('/')[2]}]({where}){_plain(rest)}"
+    return _plain(source)
