@@ -75,16 +75,16 @@ def is_worthwhile(case: FitCase, split: Split) -> bool:
 
 def _best(case: FitCase, full: list[Choice]) -> Choice:
     """Return the best of the choices that have the full length."""
-    enough = [choice for choice in full if is_enough(case, choice)]
-    if case.space.aim != THROUGHPUT and not case.demand.asked:
-        return _widest(case, _fastest(case, full))
-    if not enough:
-        return _closest(case, full)
-    fast = _fastest(case, enough)
-    if case.space.aim != THROUGHPUT:
-        return _widest(case, fast)
-    because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
-    return max(fast, key=lambda choice: (groups(case, choice.split), choice.split.world))._replace(because=because)
+    fast = _fastest(case, full)
+    enough = [choice for choice in fast if is_enough(case, choice)]
+    if case.space.aim == THROUGHPUT and enough:
+        because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
+        return max(enough, key=lambda choice: (groups(case, choice.split), choice.split.world))._replace(
+            because=because
+        )
+    if case.space.aim == THROUGHPUT or (case.demand.asked and not enough):
+        return _closest(case, fast)
+    return _widest(case, enough if case.demand.asked else fast)
 
 
 def _fastest(case: FitCase, choices: list[Choice]) -> list[Choice]:
