@@ -67,6 +67,12 @@ class Geometry(NamedTuple):
     """Layers that keep no KV cache."""
     states: int = 0
     """Numbers that all layers with a state of fixed size keep together, for one sequence."""
+    state_heads: int = 0
+    """Heads or groups of a layer with a state, which ranks must divide; 0 if there is no such rule."""
+    state_matrix: int = 0
+    """Numbers of one such layer's recurrent state, without its convolution; 0 if unknown."""
+    sparse: bool = False
+    """Whether an indexer selects the tokens that a layer attends to (DeepSeek sparse attention)."""
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -102,6 +108,8 @@ def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
         sliding_layers=0,
         cacheless=geometry.layers - min(states.attention_layers, geometry.layers),
         states=states.state_layers * states.numbers,
+        state_heads=states.heads,
+        state_matrix=states.matrix,
     ), ""
 
 
@@ -132,6 +140,7 @@ def _geometry(config: Config) -> Geometry:
         intermediate=size(text, "intermediate_size_mlp", *_INTERMEDIATE),
         experts=experts,
         expert_width=size(text, "moe_intermediate_size", *_INTERMEDIATE) if experts else 0,
+        sparse=bool(size(text, "index_topk")),
     )
 
 

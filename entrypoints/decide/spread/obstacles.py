@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from entrypoints.decide.spread.room import Rules
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.hybrid import STATE_BYTES
 from entrypoints.model.read import ModelFacts
 
 
@@ -15,13 +17,45 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return f"the runtime supports tensor-parallel sizes {', '.join(map(str, rules.sizes))} only"
     if geometry is None or tensor == 1:
         return ""
-    if not rules.pads_heads and not geometry.divides(tensor):
-        return f"{geometry.heads} heads and {geometry.kv_heads} KV heads are not divisible by {tensor}"
+    heads = _heads_obstacle(geometry, rules, tensor) or _state_obstacle(geometry, rules, tensor)
+    if heads:
+        return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+
+
+def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share the attention's heads; empty if it can."""
+    heads, kv_heads = geometry.heads, geometry.kv_heads
+    if not rules.pads_heads and not geometry.divides(tensor):
+        return f"{heads} heads and {kv_heads} KV heads are not divisible by {tensor}"
+    if rules.whole_kv_heads and kv_heads % tensor and tensor % kv_heads:
+        return f"with {kv_heads} KV heads over {tensor} ranks the engine keeps a KV head for each of {heads} heads"
+    each = heads // tensor
+    if geometry.latent and not geometry.sparse and rules.latent_heads and each not in rules.latent_heads:
+        supported = ", ".join(map(str, rules.latent_heads))
+        return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {each}"
+    if geometry.head_size in rules.grouped_head_sizes and each <= max(1, kv_heads // tensor) and each < heads:
+        return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"
+    return ""
+
+
+def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share the state of linear-attention and Mamba layers; empty if it can.
+
+    Source: vLLM 0.32's mamba_utils.py and mamba_mixer2.py; vllm-ascend's patch_mamba_config.py for the blocks.
+    """
+    if geometry.state_heads % tensor:
+        return f"{geometry.state_heads} heads or groups of the layers with a state are not divisible by {tensor}"
+    if not (rules.state_block and geometry.state_matrix) or geometry.latent:
+        return ""
+    keys = rules.state_block * max(1, geometry.kv_heads // tensor) * geometry.head_size * rules.kv_element
+    if geometry.state_matrix * STATE_BYTES // tensor % keys:
+        return f"a layer's state over {tensor} ranks does not fill whole blocks of {rules.state_block} tokens"
+    return ""
 
 
 def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool | None) -> str:

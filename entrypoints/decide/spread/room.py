@@ -47,6 +47,14 @@ class Rules(NamedTuple):
     """Whether all devices serve one model together, since no process can share them (a TPU slice)."""
     chunk: int = 8192
     """Tokens of a prompt computed at once, unless --max-num-batched-tokens sets it."""
+    latent_heads: tuple[int, ...] = ()
+    """Heads per rank that the kernel of latent attention supports; () means any. Sparse attention has its own."""
+    grouped_head_sizes: tuple[int, ...] = ()
+    """Head sizes for which a rank needs several query heads for each of its KV heads."""
+    state_block: int = 0
+    """Tokens of an attention block: a recurrent state must fill whole blocks of one layer's keys; 0 if not so."""
+    whole_kv_heads: bool = False
+    """Whether ranks must divide the KV heads, or be a multiple of them, although query heads are padded."""
 
 
 class Split(NamedTuple):
