@@ -73,6 +73,8 @@ class Geometry(NamedTuple):
     """Numbers of one such layer's recurrent state, without its convolution; 0 if unknown."""
     sparse: bool = False
     """Whether an indexer selects the tokens that a layer attends to (DeepSeek sparse attention)."""
+    padded: bool = False
+    """Whether the engine pads heads that ranks do not divide (NxD Inference); set by an accelerator's decisions."""
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -80,7 +82,17 @@ class Geometry(NamedTuple):
 
     def kv_elements(self, ranks: int) -> int:
         """Return the numbers that one rank keeps per token and layer."""
-        return self.latent or 2 * max(1, self.kv_heads // ranks) * self.head_size
+        return self.latent or 2 * self.kv_heads_of_rank(ranks) * self.head_size
+
+    def kv_heads_of_rank(self, ranks: int) -> int:
+        """Return the KV heads that one rank keeps.
+
+        With padded heads, KV heads that neither divide the ranks nor are divided by them are kept once for each query
+        head. Source: NxD Inference feature guide, GQA (CONVERT_TO_MHA), and its modules/attention/gqa.py.
+        """
+        if self.padded and self.kv_heads % ranks and ranks % self.kv_heads:
+            return -(-self.heads // ranks)
+        return max(1, self.kv_heads // ranks)
 
     def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
         """Return the bytes that one sequence of so many tokens takes on one rank, with numbers of `size` bytes.

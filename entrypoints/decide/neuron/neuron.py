@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
-from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores
+from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
@@ -71,6 +71,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     engine = ENGINES[str(thresholds.table["engine"]["value"])]
     cores = as_cores(facts, given)
     limited, length = _default_length(model, given, thresholds)
+    if engine.pads_heads and limited.geometry:
+        limited = limited._replace(geometry=limited.geometry._replace(padded=True))
     fit_given = _for_latency(cores.given)
     if engine.capped:
         fit_given = _with_kv_cap(cores.facts, fit_given, thresholds)
@@ -86,23 +88,36 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     }
     if not given.variable(COUNT):
         values |= choose_cores(cores.facts.devices, fitted.devices, fitted.tensor)
-    findings = (*fitted.findings, *_notices(case, engine), *_left_out(cores.left_out))
+    told = tuple(finding for finding in fitted.findings if finding.id != "PLAN-025")  # NRN-004 names cores instead
+    idle = idle_cores(cores.facts.devices, _row(fitted, values), fitted.tensor)
+    findings = (*told, *idle, *_notices(case, engine), *_left_out(cores.left_out))
     return Decision(values, findings, uses=tuple(_uses(cores.facts.devices, fitted, values)))
 
 
 def _uses(cores: tuple[Device, ...], fitted: Fit, values: Mapping[str, Value]) -> Iterator[Use]:
     """Yield how each chosen core's memory is used, with the number of its device."""
-    row = parse_id_list(str(values[VISIBLE].value)) if VISIBLE in values else (use.number for use in fitted.uses)
     card = {core.number: core.card or 0 for core in cores}
-    for number, use in zip(row, fitted.uses, strict=False):
+    for number, use in zip(_row(fitted, values), fitted.uses, strict=False):
         yield use._replace(number=card[number])
+
+
+def _row(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:
+    """Return the numbers of the cores that serve."""
+    if VISIBLE in values:
+        return parse_id_list(str(values[VISIBLE].value))
+    return tuple(core.number for core in fitted.devices)
 
 
 # --- what fits ------------------------------------------------------------------------------------------------------
 
 
 def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
-    """Return the rules for these devices; data parallelism is left to several servers behind a router."""
+    """Return the rules for these devices.
+
+    Data parallelism is left to several servers behind a router: that of vLLM Neuron does not scale, and the vendor's
+    mitigation are such servers (Neuron SDK 2.32, Llama 3 recipe, known issues). Query heads are padded by NxD Inference
+    only; vLLM Neuron replicates KV heads, and splits query heads evenly (its tensor parallelism design).
+    """
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
     usable = thresholds.number("usable_share")

@@ -32,14 +32,12 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     heads, kv_heads = geometry.heads, geometry.kv_heads
     if not rules.pads_heads and not geometry.divides(tensor):
         return f"{heads} heads and {kv_heads} KV heads are not divisible by {tensor}"
-    if rules.whole_kv_heads and kv_heads % tensor and tensor % kv_heads:
-        return f"with {kv_heads} KV heads over {tensor} ranks the engine keeps a KV head for each of {heads} heads"
     each = heads // tensor
     if geometry.latent and not geometry.sparse and rules.latent_heads and each not in rules.latent_heads:
         supported = ", ".join(map(str, rules.latent_heads))
         return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {each}"
     grouped = heads > kv_heads and geometry.head_size in rules.grouped_head_sizes
-    if grouped and each <= max(1, kv_heads // tensor):
+    if grouped and each <= geometry.kv_heads_of_rank(tensor):
         return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"
     return ""
 
@@ -53,7 +51,7 @@ def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
         return f"{geometry.state_heads} heads or groups of the layers with a state are not divisible by {tensor}"
     if not (rules.state_block and geometry.state_matrix) or geometry.latent:
         return ""
-    keys = rules.state_block * max(1, geometry.kv_heads // tensor) * geometry.head_size * rules.kv_element
+    keys = rules.state_block * geometry.kv_heads_of_rank(tensor) * geometry.head_size * rules.kv_element
     if geometry.state_matrix * STATE_BYTES // tensor % keys:
         return f"a layer's state over {tensor} ranks does not fill whole blocks of {rules.state_block} tokens"
     return ""

@@ -53,8 +53,6 @@ class Rules(NamedTuple):
     """Head sizes for which a rank needs several query heads for each of its KV heads."""
     state_block: int = 0
     """Tokens of an attention block: a recurrent state must fill whole blocks of one layer's keys; 0 if not so."""
-    whole_kv_heads: bool = False
-    """Whether ranks must divide the KV heads, or be a multiple of them, although query heads are padded."""
 
 
 class Split(NamedTuple):

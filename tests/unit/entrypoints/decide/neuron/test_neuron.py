@@ -10,7 +10,7 @@ import pytest
 from entrypoints.checks.findings import FAIL, evaluate
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.core.records import Device, Facts, Link
-from entrypoints.decide.neuron.cores import as_cores, choose_cores
+from entrypoints.decide.neuron.cores import as_cores, choose_cores, idle_cores
 from entrypoints.decide.neuron.neuron import buckets, decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
@@ -218,6 +218,42 @@ def test_a_long_model_is_served_short_unless_asked_for_more() -> None:
 def test_a_model_that_is_not_here_gets_a_length_where_the_engine_must_have_one() -> None:
     assert values(TRN1, model=HUB)["--max-model-len"] == "2048"
     assert "--max-model-len" not in values(TRN2, model=HUB)
+
+
+def test_kv_heads_that_fit_no_size_are_kept_once_for_each_query_head() -> None:
+    assert LLAMA.geometry
+    phi = LLAMA.geometry._replace(heads=40, kv_heads=10, padded=True)
+
+    assert [phi.kv_heads_of_rank(ranks) for ranks in (1, 2, 8, 10, 20, 32)] == [10, 5, 5, 1, 1, 2]
+    assert phi._replace(padded=False).kv_heads_of_rank(8) == 1
+    assert phi.kv_bytes(1024, 2, 8) == 5 * phi._replace(padded=False).kv_bytes(1024, 2, 8)
+
+
+def test_padded_heads_take_the_memory_that_they_take() -> None:
+    assert LLAMA.geometry
+    odd = LLAMA._replace(geometry=LLAMA.geometry._replace(heads=40, kv_heads=10))
+    asked = ("-tp", "8", "--max-model-len", "32768")
+
+    assert int(str(values(TRN1, *asked, model=odd)["--max-num-seqs"])) < int(
+        str(values(TRN1, *asked, model=LLAMA)["--max-num-seqs"])
+    )
+
+
+def test_idle_cores_are_rows_for_further_servers() -> None:
+    found = decided(TRN2, intents=Intents(optimize="throughput"))
+    ranks = int(str(found.values["--tensor-parallel-size"].value))
+    said = next(finding for finding in found.findings if finding.id == "NRN-004")
+
+    assert said.values["use"].startswith(f"start {64 // ranks - 1} more behind a router")
+    assert "PLAN-025" not in {finding.id for finding in found.findings}
+
+
+def test_cores_that_are_too_few_for_another_server_of_this_size_are_told_too() -> None:
+    cores = as_cores(host(INF2), parse_given((), {})).facts.devices
+    said = next(idle_cores(cores, tuple(range(8)), 8))
+
+    assert (said.found, said.values["use"][-3:]) == (f"cores 8-{len(cores) - 1} of {len(cores)}", f"-{len(cores) - 1}"[-3:])
+    assert list(idle_cores(cores, tuple(core.number for core in cores), len(cores))) == []
 
 
 def test_concurrency_is_the_batch_that_is_compiled() -> None:
