@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.decide.spread.room import Rules
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import STATE_BYTES
@@ -25,6 +26,20 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+
+
+def impossible_size(
+    model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None
+) -> EntrypointError | None:
+    """Return the USAGE error for a tensor-parallel size of the user's, with the nearest sizes; None if it is possible."""
+    why = obstacle(model, rules, tensor, experts)
+    if not why:
+        return None
+    near = sizes(model, rules, max(2 * tensor, *rules.sizes, 1), experts)
+    below, above = [size for size in near if size < tensor], [size for size in near if size > tensor]
+    nearest = [*below[-1:], *above[:1]]
+    hint = "possible: " + (" or ".join(f"-tp {size}" for size in nearest) or "no size close to it")
+    return EntrypointError(USAGE, f"-tp {tensor}: {why}", hint)
 
 
 def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
