@@ -14,6 +14,7 @@ from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Thresholds
+from entrypoints.decide.spread.experts import beside_adapters
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
@@ -46,8 +47,8 @@ _MIXES_GRAPHS = (0, 21)
 _FILLS_BLOCKS = (0, 18)
 """Since 0.18 vllm-ascend requires that a recurrent state fills whole blocks of keys (patch_mamba_config.py)."""
 _REFUSES_LATENT, _REFUSES_EXPERTS = (0, 18), (0, 23)
-"""Versions since which vllm-ascend's _310p folder refuses latent attention and expert parallelism (model_runner_310p.py,
-fused_moe.py)."""
+"""Since these versions vllm-ascend refuses latent attention and expert parallelism on 310P (_310p/model_runner_310p.py
+and _310p/fused_moe/fused_moe.py)."""
 
 
 class AscendCase(Case):
@@ -117,9 +118,10 @@ def rules(case: AscendCase) -> Rules:
 def _fit(case: AscendCase) -> Fit:
     """Choose by the documented heads of latent attention, or without this rule if the model fits only then.
 
+    Adapters and whole experts exclude each other (vllm-ascend 0.23 docs, LoRA).
     Raises the errors of `fit`.
     """
-    wanted = rules(case)
+    wanted = beside_adapters(rules(case), case.given, case.profile["vllm"], since=None)
     try:
         return fit(case.facts, case.model, case.given, wanted)
     except EntrypointError as error:

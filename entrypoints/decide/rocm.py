@@ -13,6 +13,7 @@ from entrypoints.core.errors import HOST, EntrypointError
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.records import Decision, Thresholds
+from entrypoints.decide.spread.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.facts.derived import derive
@@ -35,7 +36,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     thresholds = Thresholds(profile["thresholds"])
     usable, foreign = _with_kernels(facts, thresholds)
     usable = restricted(usable, given, (VISIBLE, ALSO_VISIBLE))
-    chosen = fit(usable, model, given, rules(thresholds))
+    chosen = fit(usable, model, given, beside_adapters(rules(thresholds, given), given, profile["vllm"]))
     values = {
         **chosen.values,
         **_visible(facts, chosen, given),
@@ -47,13 +48,13 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     return Decision(values, findings, uses=chosen.uses)
 
 
-def rules(thresholds: Thresholds) -> Rules:
+def rules(thresholds: Thresholds, given: UserFlags) -> Rules:
     """Return the rules for AMD's GPUs."""
     return Rules(
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),
-        expert="needed",
+        expert=experts_on_gpus(given),
         shortest_context=thresholds.whole("shortest_context"),
     )
 

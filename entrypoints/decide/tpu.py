@@ -64,7 +64,7 @@ def padded(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
 def rules(case: Case, dtype: str) -> Rules:
     """Return the rules for the chips; an idle chip's memory is known only from its generation. Raises HOST.
 
-    A rank is a JAX device: a chip, or one of a chip's two cores. All chips of a host's slice serve one model, as in all of
+    A rank is a JAX device: a chip, or one of a chip's two cores. All chips of a host's slice serve one model, as in
     tpu-inference's benchmarks. Ranks must divide the heads, or be a multiple of the KV heads (tpu-inference 0.27's
     utils.py get_padded_num_heads and layers/vllm/custom_ops/linear.py). Its benchmarks of mixture-of-experts models on
     8 ranks spread whole experts (DeepSeek-R1, Qwen3.5-397B, Qwen3-Coder-480B).

@@ -31,7 +31,7 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
 def impossible_size(
     model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None
 ) -> EntrypointError | None:
-    """Return the USAGE error for a tensor-parallel size of the user's, with the nearest sizes; None if it is possible."""
+    """Return the USAGE error for a size that the user set, with the nearest possible sizes; None if it is possible."""
     why = obstacle(model, rules, tensor, experts)
     if not why:
         return None

@@ -252,7 +252,10 @@ def test_cores_that_are_too_few_for_another_server_of_this_size_are_told_too() -
     cores = as_cores(host(INF2), parse_given((), {})).facts.devices
     said = next(idle_cores(cores, tuple(range(8)), 8))
 
-    assert (said.found, said.values["use"][-3:]) == (f"cores 8-{len(cores) - 1} of {len(cores)}", f"-{len(cores) - 1}"[-3:])
+    assert (said.found, said.values["use"][-3:]) == (
+        f"cores 8-{len(cores) - 1} of {len(cores)}",
+        f"-{len(cores) - 1}"[-3:],
+    )
     assert list(idle_cores(cores, tuple(core.number for core in cores), len(cores))) == []
 
 
