@@ -73,7 +73,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     limited, length = _default_length(model, given, thresholds)
     if engine.pads_heads and limited.geometry:
         limited = limited._replace(geometry=limited.geometry._replace(padded=True))
-    fit_given = _for_latency(cores.given)
+    fit_given = _with_aim(cores.given, engine)
     if engine.capped:
         fit_given = _with_kv_cap(cores.facts, fit_given, thresholds)
     fitted = fit(cores.facts, limited, fit_given, _rules(cores.facts, thresholds, engine))
@@ -83,7 +83,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     values = {
         "--dtype": Value("bfloat16", "Neuron supports float16 and bfloat16; bfloat16 has the range of every weight"),
         **_lengths(case, length),
-        **_ranks(fitted, given),
+        **_ranks(fitted, given, engine),
         **engine.settings(case),
     }
     if not given.variable(COUNT):
@@ -151,20 +151,20 @@ def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds) -> User
     return given._replace(flags={**given.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
 
 
-def _for_latency(given: UserFlags) -> UserFlags:
-    """Return the intents with latency as the default aim: the vendor's recipes use as many cores as help."""
-    if given.intents.optimize:
+def _with_aim(given: UserFlags, engine: Engine) -> UserFlags:
+    """Return the intents with the engine's own aim, unless the user has one."""
+    if given.intents.optimize or not engine.aim:
         return given
-    return given._replace(intents=given.intents._replace(optimize="latency"))
+    return given._replace(intents=given.intents._replace(optimize=engine.aim))
 
 
-def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
+def _ranks(fitted: Fit, given: UserFlags, engine: Engine) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
         because = f"each rank is a logical NeuronCore, called device here; {values[TENSOR].because}"
-        if not given.intents.optimize:
-            because = f"{because}; latency is the default on Neuron, as in the vendor's recipes"
+        if engine.aim and not given.intents.optimize:
+            because = f"{because}; {engine.aim} is the default of this engine, as in the vendor's recipes"
         values[TENSOR] = values[TENSOR]._replace(because=because)
     return values
 
@@ -320,10 +320,13 @@ class Engine(NamedTuple):
     """Whether the KV cache is a share of the memory, instead of all remaining memory."""
     needs_length: bool
     """Whether --max-model-len must be set."""
+    aim: str = "latency"
+    """The aim if the user has none: the tutorials of NxD Inference use all cores of an instance for one model (64 on
+    trn2.48xlarge for Llama 3.3 70B), those of vLLM Neuron do not (16 of 64)."""
 
 
 ENGINES = {
-    "native": Engine(_native, pads_heads=False, capped=True, needs_length=False),
+    "native": Engine(_native, pads_heads=False, capped=True, needs_length=False, aim=""),
     "nxdi": Engine(_nxdi, pads_heads=True, capped=False, needs_length=True),
     "transformers-neuronx": Engine(_transformers, pads_heads=False, capped=False, needs_length=True),
 }
