@@ -9,14 +9,26 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import notice
-from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, MODEL, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Thresholds
+from entrypoints.decide.spread.experts import beside_adapters
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import BATCHED, DATA, EAGER, EXECUTOR, EXPERT, GRAPHS, LENGTH, NODES, SEQUENCES
+from entrypoints.request.flags import (
+    BATCHED,
+    DATA,
+    EAGER,
+    EXECUTOR,
+    EXPERT,
+    GRAPHS,
+    LENGTH,
+    NODES,
+    SEQUENCES,
+    TENSOR,
+)
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "ASCEND_RT_VISIBLE_DEVICES"
@@ -32,6 +44,11 @@ _BINDS_ITSELF = (0, 18)
 """Since 0.18 vllm-ascend binds workers to CPUs, on arm64 only (cpu_binding.py)."""
 _MIXES_GRAPHS = (0, 21)
 """Since 0.21 vllm-ascend captures full and piecewise graphs together by default (release notes)."""
+_FILLS_BLOCKS = (0, 18)
+"""Since 0.18 vllm-ascend requires that a recurrent state fills whole blocks of keys (patch_mamba_config.py)."""
+_REFUSES_LATENT, _REFUSES_EXPERTS = (0, 18), (0, 23)
+"""Since these versions vllm-ascend refuses latent attention and expert parallelism on 310P (_310p/model_runner_310p.py
+and _310p/fused_moe/fused_moe.py)."""
 
 
 class AscendCase(Case):
@@ -64,7 +81,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     case = AscendCase(profile, _visible(facts, given), _capped(profile, facts, model), given)
     if _MIXED in profile["thresholds"]:
         return _omniinfer(case)
-    fitted = fit(case.facts, case.model, given, rules(case))
+    _refuse_on_duo(case)
+    fitted = _fit(case)
     values = {
         **fitted.values,
         **_chips(case, fitted),
@@ -80,8 +98,9 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
 
 
 def rules(case: AscendCase) -> Rules:
-    """Return the rules for the chips."""
-    numbers = case.thresholds
+    """Return the rules for the chips; a tensor-parallel size that the user set is not held against latent attention."""
+    numbers, is_duo = case.thresholds, case.architecture == DUO
+    any_latent = is_duo or case.is_eager or case.given.number(TENSOR) is not None
     return Rules(
         usable=numbers.number("usable_memory_share"),
         reserved=numbers.bytes("unseen_memory_gib") + numbers.bytes("runtime_memory_gib"),
@@ -90,7 +109,25 @@ def rules(case: AscendCase) -> Rules:
         block=numbers.whole("block_tokens"),
         expert="tp" if case.architecture in (A2, A3) else "",
         shortest_context=numbers.whole("shortest_context"),
+        latent_heads=() if any_latent else tuple(map(int, numbers.words("latent_heads"))),
+        grouped_head_sizes=() if is_duo else tuple(map(int, numbers.words("grouped_head_sizes"))),
+        state_block=numbers.whole("block_tokens") if case.version >= _FILLS_BLOCKS and not is_duo else 0,
     )
+
+
+def _fit(case: AscendCase) -> Fit:
+    """Choose by the documented heads of latent attention, or without this rule if the model fits only then.
+
+    Adapters and whole experts exclude each other (vllm-ascend 0.23 docs, LoRA).
+    Raises the errors of `fit`.
+    """
+    wanted = beside_adapters(rules(case), case.given, case.profile["vllm"], since=None)
+    try:
+        return fit(case.facts, case.model, case.given, wanted)
+    except EntrypointError as error:
+        if error.code != DOES_NOT_FIT or not wanted.latent_heads:
+            raise
+    return fit(case.facts, case.model, case.given, wanted._replace(latent_heads=()))
 
 
 def _mask(case: AscendCase) -> int:
@@ -149,6 +186,17 @@ def _nodes(fitted: Fit) -> str:
 
 
 # --- 310P -----------------------------------------------------------------------------------------------------------
+
+
+def _refuse_on_duo(case: AscendCase) -> None:
+    """Raise MODEL or USAGE for what vllm-ascend refuses on 310P only after the weights are loaded."""
+    if case.architecture != DUO:
+        return
+    if case.model.geometry and case.model.geometry.latent and case.version >= _REFUSES_LATENT:
+        message = f"{case.model.name}: vllm-ascend does not support latent attention on 310P"
+        raise EntrypointError(MODEL, message, "use a model without it, or a host with Atlas A2 or A3")
+    if case.given.flag(EXPERT) == "True" and case.version >= _REFUSES_EXPERTS:
+        raise EntrypointError(USAGE, f"{EXPERT}: vllm-ascend does not support it on 310P", f"leave out {EXPERT}")
 
 
 def _capped(profile: Mapping[str, Any], facts: Facts, model: ModelFacts) -> ModelFacts:
@@ -355,8 +403,10 @@ def _few_cpus(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
 
 def _latent(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
     """Yield a notice if latent attention has too few heads per rank, with the vendor's parallelism instead."""
-    geometry, least = case.model.geometry, case.thresholds.whole("heads_of_latent_attention")
-    if not geometry or not geometry.latent or case.is_eager or geometry.heads // fitted.tensor >= least:
+    geometry, least = case.model.geometry, min(map(int, case.thresholds.words("latent_heads")))
+    if not geometry or not geometry.latent or geometry.sparse or case.is_eager:
+        return
+    if geometry.heads // fitted.tensor >= least:
         return
     tensor = max(1, geometry.heads // least)
     options = f"-tp {tensor} -dp {max(1, _ranks(fitted) // tensor)} {EXPERT}"

@@ -13,6 +13,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision
+from entrypoints.decide.spread.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
@@ -31,7 +32,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     """Choose every setting that the user did not set. Raises the errors of `fit`."""
     case = Case(profile, _usable(facts), model, given)
     dtype = choose_dtype(case)
-    fit_result = fit(case.facts, model, given, rules(case, dtype))
+    fit_result = fit(case.facts, model, given, beside_adapters(rules(case, dtype), given, profile["vllm"]))
     values = {
         "--dtype": dtype,
         **fit_result.values,
@@ -64,7 +65,7 @@ def rules(case: Case, dtype: Value) -> Rules:
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
         element=element_bytes(case.given.flag("--dtype") or str(dtype.value)),
-        expert="needed",
+        expert=experts_on_gpus(case.given),
         shortest_context=numbers.whole("shortest_context"),
         memory=case.facts.memory.total if unified else None,
         executors=numbers.words("executors"),

@@ -62,7 +62,13 @@ def padded(model: ModelFacts, profile: Mapping[str, Any]) -> ModelFacts:
 
 
 def rules(case: Case, dtype: str) -> Rules:
-    """Return the rules for the chips; an idle chip's memory is known only from its generation. Raises HOST."""
+    """Return the rules for the chips; an idle chip's memory is known only from its generation. Raises HOST.
+
+    A rank is a JAX device: a chip, or one of a chip's two cores. All chips of a host's slice serve one model, as in
+    tpu-inference's benchmarks. Ranks must divide the heads, or be a multiple of the KV heads (tpu-inference 0.27's
+    utils.py get_padded_num_heads and layers/vllm/custom_ops/linear.py). Its benchmarks of mixture-of-experts models on
+    8 ranks spread whole experts (DeepSeek-R1, Qwen3.5-397B, Qwen3-Coder-480B).
+    """
     numbers, name = case.thresholds, f"hbm_gib_{case.architecture}"
     if case.facts.devices and name not in numbers.table:
         known = ", ".join(key.removeprefix("hbm_gib_") for key in sorted(numbers.table) if key.startswith("hbm_gib_"))
@@ -77,9 +83,10 @@ def rules(case: Case, dtype: str) -> Rules:
         element=size,
         kv_element=1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size,
         block=numbers.whole("block_tokens"),
-        expert="needed",
+        expert="tp",
         memory=numbers.bytes(name) if case.facts.devices else None,
         executors=(),  # the platform sets its own: one process drives all chips of a host
+        whole=True,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.records import Decision, Thresholds
+from entrypoints.decide.spread.experts import beside_adapters
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
@@ -24,7 +25,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     """Choose every setting that the user did not set. Raises the errors of `fit`."""
     thresholds = Thresholds(profile["thresholds"])
     usable = restricted(facts, given, (VISIBLE,))
-    chosen = fit(usable, model, given, rules(thresholds))
+    chosen = fit(usable, model, given, beside_adapters(rules(thresholds), given, profile["vllm"]))
     values = {
         **chosen.values,
         **_executor(chosen, thresholds),
@@ -35,7 +36,11 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
 
 
 def rules(thresholds: Thresholds) -> Rules:
-    """Return the rules for Intel's GPUs."""
+    """Return the rules for Intel's GPUs.
+
+    Experts stay whole only where needed: llm-scaler lists expert parallelism as experimental, and serves mixtures of
+    experts without it (vllm/README.md, Qwen3.6-35B-A3B; its 4-bit quantisation at load fails with it, issue 438).
+    """
     return Rules(
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),

@@ -67,6 +67,14 @@ class Geometry(NamedTuple):
     """Layers that keep no KV cache."""
     states: int = 0
     """Numbers that all layers with a state of fixed size keep together, for one sequence."""
+    state_heads: int = 0
+    """Heads or groups of a layer with a state, which ranks must divide; 0 if there is no such rule."""
+    state_matrix: int = 0
+    """Numbers of one such layer's recurrent state, without its convolution; 0 if unknown."""
+    sparse: bool = False
+    """Whether an indexer selects the tokens that a layer attends to (DeepSeek sparse attention)."""
+    padded: bool = False
+    """Whether the engine pads heads that ranks do not divide (NxD Inference); set by an accelerator's decisions."""
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -74,7 +82,17 @@ class Geometry(NamedTuple):
 
     def kv_elements(self, ranks: int) -> int:
         """Return the numbers that one rank keeps per token and layer."""
-        return self.latent or 2 * max(1, self.kv_heads // ranks) * self.head_size
+        return self.latent or 2 * self.kv_heads_of_rank(ranks) * self.head_size
+
+    def kv_heads_of_rank(self, ranks: int) -> int:
+        """Return the KV heads that one rank keeps.
+
+        With padded heads, KV heads that neither divide the ranks nor are divided by them are kept once for each query
+        head. Source: NxD Inference feature guide, GQA (CONVERT_TO_MHA), and its modules/attention/gqa.py.
+        """
+        if self.padded and self.kv_heads % ranks and ranks % self.kv_heads:
+            return -(-self.heads // ranks)
+        return max(1, self.kv_heads // ranks)
 
     def kv_bytes(self, tokens: int, size: int, ranks: int, chunk: int = 0) -> int:
         """Return the bytes that one sequence of so many tokens takes on one rank, with numbers of `size` bytes.
@@ -102,6 +120,8 @@ def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
         sliding_layers=0,
         cacheless=geometry.layers - min(states.attention_layers, geometry.layers),
         states=states.state_layers * states.numbers,
+        state_heads=states.heads,
+        state_matrix=states.matrix,
     ), ""
 
 
@@ -132,6 +152,7 @@ def _geometry(config: Config) -> Geometry:
         intermediate=size(text, "intermediate_size_mlp", *_INTERMEDIATE),
         experts=experts,
         expert_width=size(text, "moe_intermediate_size", *_INTERMEDIATE) if experts else 0,
+        sparse=bool(size(text, "index_topk")),
     )
 
 

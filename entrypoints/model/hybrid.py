@@ -5,6 +5,7 @@ The state's size follows from keys of config.json, as vLLM computes it in model_
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from entrypoints.model.config import Config, Table, size
@@ -23,6 +24,10 @@ class States(NamedTuple):
     state_layers: int
     numbers: int
     """Numbers in one layer's state, for one sequence."""
+    heads: int = 0
+    """Number that tensor-parallel ranks must divide, of one layer's heads or groups; 0 if there is no such rule."""
+    matrix: int = 0
+    """Of `numbers`, those of the recurrent state, without the convolution's window; 0 if unknown."""
 
 
 class Mamba(NamedTuple):
@@ -52,13 +57,15 @@ class DeltaNet(NamedTuple):
 def parse_states(config: Config) -> States | None:
     """Return how many layers attend and how many keep a state; None if the keys do not answer both."""
     numbers = _state_numbers(config.text)
+    heads, matrix = _state_heads(config.text), _state_matrix(config.text)
     attention = _attention_layers(config)
     layers = size(config.text, "num_hidden_layers")
     if not (numbers and layers and attention is not None and 0 <= attention <= layers):
         return None
     if "falcon_h1" in config.family:  # every layer attends and keeps a state
-        return States(layers, layers, numbers)
-    return States(attention, config.pattern.count("M") if config.pattern else layers - attention, numbers)
+        return States(layers, layers, numbers, heads, matrix)
+    keeping = config.pattern.count("M") if config.pattern else layers - attention
+    return States(attention, keeping, numbers, heads, matrix)
 
 
 def parse_mamba(text: Table) -> Mamba:
@@ -100,6 +107,22 @@ def _attention_layers(config: Config) -> int | None:
     if every:
         return layers // every
     return 0 if "falcon_h1" in config.family else None
+
+
+def _state_heads(text: Table) -> int:
+    """Return the number that ranks must divide: vLLM 0.32 mamba_mixer2.py (heads and groups, or one group), gdn."""
+    net, mamba = parse_delta_net(text), parse_mamba(text)
+    if net.key_heads and net.value_heads:
+        return math.gcd(net.key_heads, net.value_heads)
+    return mamba.heads if mamba.groups == 1 else math.gcd(mamba.heads, mamba.groups)
+
+
+def _state_matrix(text: Table) -> int:
+    """Return the numbers of one layer's recurrent state; 0 for Mamba 1 and for what is not known."""
+    net, mamba = parse_delta_net(text), parse_mamba(text)
+    if net.key_heads and net.value_heads:
+        return net.value_heads * net.key_size * net.value_size
+    return mamba.heads * mamba.head_size * mamba.state
 
 
 def _state_numbers(text: Table) -> int:

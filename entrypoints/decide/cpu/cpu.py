@@ -20,9 +20,11 @@ from entrypoints.decide.spread import binding as bind
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.executor import choose_executor, has_room_for_workers, unbound
+from entrypoints.decide.spread.obstacles import impossible_size, sizes
+from entrypoints.decide.spread.room import Rules
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import CACHE_BYTES
+from entrypoints.request.flags import CACHE_BYTES, EXPERT
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -30,6 +32,10 @@ RESERVED = "VLLM_CPU_NUM_OF_RESERVED_CPU"
 VISIBLE = "CPU_VISIBLE_MEMORY_NODES"
 
 MANUAL = "vLLM's CPU installation manual"
+
+RULES = Rules(usable=1, reserved=0, activations=0)
+"""For how a model divides, as vLLM itself requires on every platform; experts are whole only on request: vLLM's CPU
+manual recommends no expert parallelism, and some kernels refuse it (0.32 fused_moe/experts/cpu_moe.py)."""
 
 _RANKS_PER_CPU = 4
 """More ranks than this per CPU are a typing error."""
@@ -132,6 +138,9 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     domains = bind.domains(case.facts, _visible_nodes(case.given))
     user = case.given.number(intents.TENSOR)
     if user:
+        error = impossible_size(case.model, RULES, user, case.given.flag(EXPERT) == "True")
+        if error:
+            raise error
         return _layout(case, domains, user), {intents.TENSOR: Value(str(user), "")}
     copies = _copies(case, domains, size)
     if copies:
@@ -173,7 +182,7 @@ def _counts(case: Case, domains: tuple[bind.Domain, ...], size: int) -> tuple[li
     """Return the possible numbers of ranks, best first, with the reason for the first and against others."""
     nodes = len(domains)
     geometry = case.model.geometry
-    possible = [count for count in range(1, nodes + 1) if count == 1 or (geometry and geometry.divides(count))]
+    possible = list(sizes(case.model, RULES, nodes)) if geometry else [1]
     if nodes == 1:
         return possible, "the host has one NUMA node with cores and memory", ()
     one = _reason_for_one(case, domains, size)

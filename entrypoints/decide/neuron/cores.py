@@ -7,12 +7,13 @@ environment variables, NEURON_RT_VISIBLE_CORES.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list, parse_number
-from entrypoints.core.records import Device, Facts, Link, Value
+from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "NEURON_RT_VISIBLE_CORES"
@@ -129,3 +130,16 @@ def choose_cores(available: tuple[Device, ...], preferred: tuple[Device, ...], r
 
 def _row(start: int, ranks: int) -> set[int]:
     return set(range(start, start + ranks))
+
+
+def idle_cores(available: tuple[Device, ...], row: tuple[int, ...], ranks: int) -> Iterator[Notice]:
+    """Yield a notice with the cores that no rank uses, and the further servers that can use them."""
+    idle = {core.number for core in available} - set(row)
+    if not idle:
+        return
+    starts = [start for start in range(0, max(idle) + 1, ranks) if _row(start, ranks) <= idle]
+    rows = "; ".join(format_id_list(tuple(_row(start, ranks))) for start in starts)
+    use = f"start {len(starts)} more behind a router, each with {VISIBLE} of one row: {rows}"
+    if not starts:
+        use = f"start another with a smaller -tp and {VISIBLE}={format_id_list(tuple(sorted(idle)))}"
+    yield notice("NRN-004", f"cores {format_id_list(tuple(sorted(idle)))} of {len(available)}", "none", use=use)

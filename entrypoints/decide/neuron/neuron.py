@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
-from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores
+from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.model.read import ModelFacts
@@ -71,7 +71,9 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     engine = ENGINES[str(thresholds.table["engine"]["value"])]
     cores = as_cores(facts, given)
     limited, length = _default_length(model, given, thresholds)
-    fit_given = _for_latency(cores.given)
+    if engine.pads_heads and limited.geometry:
+        limited = limited._replace(geometry=limited.geometry._replace(padded=True))
+    fit_given = _with_aim(cores.given, engine)
     if engine.capped:
         fit_given = _with_kv_cap(cores.facts, fit_given, thresholds)
     fitted = fit(cores.facts, limited, fit_given, _rules(cores.facts, thresholds, engine))
@@ -81,28 +83,41 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     values = {
         "--dtype": Value("bfloat16", "Neuron supports float16 and bfloat16; bfloat16 has the range of every weight"),
         **_lengths(case, length),
-        **_ranks(fitted, given),
+        **_ranks(fitted, given, engine),
         **engine.settings(case),
     }
     if not given.variable(COUNT):
         values |= choose_cores(cores.facts.devices, fitted.devices, fitted.tensor)
-    findings = (*fitted.findings, *_notices(case, engine), *_left_out(cores.left_out))
+    told = tuple(finding for finding in fitted.findings if finding.id != "PLAN-025")  # NRN-004 names cores instead
+    idle = idle_cores(cores.facts.devices, _row(fitted, values), fitted.tensor)
+    findings = (*told, *idle, *_notices(case, engine), *_left_out(cores.left_out))
     return Decision(values, findings, uses=tuple(_uses(cores.facts.devices, fitted, values)))
 
 
 def _uses(cores: tuple[Device, ...], fitted: Fit, values: Mapping[str, Value]) -> Iterator[Use]:
     """Yield how each chosen core's memory is used, with the number of its device."""
-    row = parse_id_list(str(values[VISIBLE].value)) if VISIBLE in values else (use.number for use in fitted.uses)
     card = {core.number: core.card or 0 for core in cores}
-    for number, use in zip(row, fitted.uses, strict=False):
+    for number, use in zip(_row(fitted, values), fitted.uses, strict=False):
         yield use._replace(number=card[number])
+
+
+def _row(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:
+    """Return the numbers of the cores that serve."""
+    if VISIBLE in values:
+        return parse_id_list(str(values[VISIBLE].value))
+    return tuple(core.number for core in fitted.devices)
 
 
 # --- what fits ------------------------------------------------------------------------------------------------------
 
 
 def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
-    """Return the rules for these devices; data parallelism is left to several servers behind a router."""
+    """Return the rules for these devices.
+
+    Data parallelism is left to several servers behind a router: that of vLLM Neuron does not scale, and the vendor's
+    mitigation are such servers (Neuron SDK 2.32, Llama 3 recipe, known issues). Query heads are padded by NxD Inference
+    only; vLLM Neuron replicates KV heads, and splits query heads evenly (its tensor parallelism design).
+    """
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
     usable = thresholds.number("usable_share")
@@ -137,20 +152,20 @@ def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds) -> User
     return given._replace(flags={**given.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
 
 
-def _for_latency(given: UserFlags) -> UserFlags:
-    """Return the intents with latency as the default aim: the vendor's recipes use as many cores as help."""
-    if given.intents.optimize:
+def _with_aim(given: UserFlags, engine: Engine) -> UserFlags:
+    """Return the intents with the engine's own aim, unless the user has one."""
+    if given.intents.optimize or not engine.aim:
         return given
-    return given._replace(intents=given.intents._replace(optimize="latency"))
+    return given._replace(intents=given.intents._replace(optimize=engine.aim))
 
 
-def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
+def _ranks(fitted: Fit, given: UserFlags, engine: Engine) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
         because = f"each rank is a logical NeuronCore, called device here; {values[TENSOR].because}"
-        if not given.intents.optimize:
-            because = f"{because}; latency is the default on Neuron, as in the vendor's recipes"
+        if engine.aim and not given.intents.optimize:
+            because = f"{because}; {engine.aim} is the default of this engine, as in the vendor's recipes"
         values[TENSOR] = values[TENSOR]._replace(because=because)
     return values
 
@@ -306,10 +321,13 @@ class Engine(NamedTuple):
     """Whether the KV cache is a share of the memory, instead of all remaining memory."""
     needs_length: bool
     """Whether --max-model-len must be set."""
+    aim: str = "latency"
+    """The aim if the user has none: the tutorials of NxD Inference use all cores of an instance for one model (64 on
+    trn2.48xlarge for Llama 3.3 70B), those of vLLM Neuron do not (16 of 64)."""
 
 
 ENGINES = {
-    "native": Engine(_native, pads_heads=False, capped=True, needs_length=False),
+    "native": Engine(_native, pads_heads=False, capped=True, needs_length=False, aim=""),
     "nxdi": Engine(_nxdi, pads_heads=True, capped=False, needs_length=True),
     "transformers-neuronx": Engine(_transformers, pads_heads=False, capped=False, needs_length=True),
 }

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.decide.spread.room import Rules
+from entrypoints.model.geometry import Geometry
+from entrypoints.model.hybrid import STATE_BYTES
 from entrypoints.model.read import ModelFacts
 
 
@@ -15,13 +18,58 @@ def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None 
         return f"the runtime supports tensor-parallel sizes {', '.join(map(str, rules.sizes))} only"
     if geometry is None or tensor == 1:
         return ""
-    if not rules.pads_heads and not geometry.divides(tensor):
-        return f"{geometry.heads} heads and {geometry.kv_heads} KV heads are not divisible by {tensor}"
+    heads = _heads_obstacle(geometry, rules, tensor) or _state_obstacle(geometry, rules, tensor)
+    if heads:
+        return heads
     attention = 0 if geometry.latent or not model.group else geometry.heads * geometry.head_size
     cut = _cut(attention, tensor, model.group, "the attention's width")
     if geometry.experts:
         return cut or expert_obstacle(model, rules, tensor, experts)
     return cut or _cut(geometry.intermediate, tensor, model.group, "the feed-forward width")
+
+
+def impossible_size(
+    model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None
+) -> EntrypointError | None:
+    """Return the USAGE error for a size that the user set, with the nearest possible sizes; None if it is possible."""
+    why = obstacle(model, rules, tensor, experts)
+    if not why:
+        return None
+    near = sizes(model, rules, max(2 * tensor, *rules.sizes, 1), experts)
+    below, above = [size for size in near if size < tensor], [size for size in near if size > tensor]
+    nearest = [*below[-1:], *above[:1]]
+    hint = "possible: " + (" or ".join(f"-tp {size}" for size in nearest) or "no size close to it")
+    return EntrypointError(USAGE, f"-tp {tensor}: {why}", hint)
+
+
+def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share the attention's heads; empty if it can."""
+    heads, kv_heads = geometry.heads, geometry.kv_heads
+    if not rules.pads_heads and not geometry.divides(tensor):
+        return f"{heads} heads and {kv_heads} KV heads are not divisible by {tensor}"
+    each = heads // tensor
+    if geometry.latent and not geometry.sparse and rules.latent_heads and each not in rules.latent_heads:
+        supported = ", ".join(map(str, rules.latent_heads))
+        return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {each}"
+    grouped = heads > kv_heads and geometry.head_size in rules.grouped_head_sizes
+    if grouped and each <= geometry.kv_heads_of_rank(tensor):
+        return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"
+    return ""
+
+
+def _state_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
+    """Return why this number of ranks cannot share the state of linear-attention and Mamba layers; empty if it can.
+
+    Source: vLLM 0.32's mamba_utils.py and mamba_mixer2.py; vllm-ascend's patch_mamba_config.py for the blocks.
+    """
+    if geometry.state_heads % tensor:
+        return f"{geometry.state_heads} heads or groups of the layers with a state are not divisible by {tensor}"
+    if not (rules.state_block and geometry.state_matrix) or geometry.latent:
+        return ""
+    keys = rules.state_block * geometry.kv_heads_of_rank(tensor) * geometry.head_size * rules.kv_element
+    if geometry.state_matrix * STATE_BYTES // tensor % keys:
+        return f"a layer's state over {tensor} ranks does not fill whole blocks of {rules.state_block} tokens"
+    return ""
 
 
 def expert_obstacle(model: ModelFacts, rules: Rules, ranks: int, experts: bool | None) -> str:

@@ -49,6 +49,12 @@ class Rules(NamedTuple):
     """Sequences that a server runs at a time, unless the user says; vLLM's default --max-num-seqs."""
     chunk: int = 8192
     """Tokens of a prompt computed at once, unless --max-num-batched-tokens sets it."""
+    latent_heads: tuple[int, ...] = ()
+    """Heads per rank that the kernel of latent attention supports; () means any. Sparse attention has its own."""
+    grouped_head_sizes: tuple[int, ...] = ()
+    """Head sizes for which a rank needs several query heads for each of its KV heads."""
+    state_block: int = 0
+    """Tokens of an attention block: a recurrent state must fill whole blocks of one layer's keys; 0 if not so."""
 
 
 class Split(NamedTuple):

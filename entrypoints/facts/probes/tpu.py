@@ -80,7 +80,10 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     answer = run_tool(host, run, COMMAND, parse_tpu_info) or TpuInfoOutput()
     found = places or _unplaced(host, paths, named, answer)
     groups = {path.rpartition("/")[2]: f"/dev/vfio/{path.split('/')[4]}" for path in host.glob(GROUPS)}
-    devices = tuple(_device(number, place, _path(place, number, paths, groups)) for number, place in enumerate(found))
+    shared = len(paths) < len(found)
+    devices = tuple(
+        _device(number, place, _path(place, number, paths, groups, shared=shared)) for number, place in enumerate(found)
+    )
     given = tuple(device for device in devices if device.path or not paths)
     return ProbeResult(_with_usage(given, answer), versions={"libtpu": answer.libtpu} if answer.libtpu else {})
 
@@ -121,19 +124,26 @@ def _subsystem(host: Host, bus: str) -> str:
 
 
 def _unplaced(host: Host, paths: tuple[str, ...], named: str, answer: TpuInfoOutput) -> tuple[TpuDevice, ...]:
-    """Return devices that exist only in /dev, as in a sandbox without /sys. The environment or tpu-info names them."""
+    """Return devices that exist only in /dev, as in a sandbox without /sys. The environment or tpu-info names them.
+
+    A device file is a chip, which can have two dies.
+    """
     generation = named or next((chip.generation for chip in answer.chips), "")
     if not generation:
         expected = "Google's PCI functions in /sys, or TPU_ACCELERATOR_TYPE such as v6e-8"
         host.fail(paths[0], "a TPU of unknown generation", expected)
-    return (TpuDevice(generation, "", None, (), None),) * len(paths)
+    dies = DIES.get(generation, 1)
+    cards = [card for card in range(len(paths)) for _ in range(dies)]
+    return tuple(TpuDevice(generation, "", None, (), card if dies > 1 else None) for card in cards)
 
 
-def _path(place: TpuDevice, number: int, paths: tuple[str, ...], groups: Mapping[str, str]) -> str:
-    """Return the device file: that of the IOMMU group, or if there is none, by the device's position."""
+def _path(place: TpuDevice, number: int, paths: tuple[str, ...], groups: Mapping[str, str], *, shared: bool) -> str:
+    """Return the device file: that of the IOMMU group, or if there is none, by the device's position.
+
+    `shared` tells whether both dies of a chip have the same file.
+    """
     if place.bus in groups and paths and paths[0].startswith("/dev/vfio"):
         return groups[place.bus] if groups[place.bus] in paths else ""
-    shared = place.card is not None and paths[:1] and paths[0].startswith("/dev/accel")  # one file for both dies
     index = place.card if shared and place.card is not None else number
     return paths[index] if index < len(paths) else ""
 

@@ -8,8 +8,9 @@ import pytest
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts
-from entrypoints.decide.ascend import decide
+from entrypoints.decide.ascend import AscendCase, decide, rules
 from entrypoints.decide.records import Decision
+from entrypoints.decide.spread.obstacles import obstacle
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
@@ -60,6 +61,10 @@ def decided(
 ) -> Decision:
     given = parse_given(flags, env, intents=intents)
     return decide(expect.profile_of(name), facts or host(name), model, given)
+
+
+def ascend_case(name: str, model: ModelFacts, *flags: str) -> AscendCase:
+    return AscendCase(expect.profile_of(name), host(name), model, parse_given(flags, {}))
 
 
 def values(name: str, model: ModelFacts, *flags: str, facts: Facts | None = None, **env: str) -> dict[str, str | bool]:
@@ -251,17 +256,72 @@ def test_a_length_that_310p_shall_find_itself_is_said() -> None:
     assert "NPU-046" in advices(decided(DUO, LLAMA, "--max-model-len", "auto"))
 
 
-def test_latent_attention_with_few_heads_a_rank_is_said_with_the_vendors_spread() -> None:
-    deepseek = QWEN_MOE._replace(
-        architecture="DeepseekV3ForCausalLM",
-        weights=Weights(700 << 30, 0, 700 << 30),
-        geometry=Geometry(61, 0, 0, 128, 128, 56, 576, 163_840, 7168, 129_280, 18_432, 256, 2048),
-    )
-    found = decided(A3, deepseek, "--max-model-len", "16384")
+DEEPSEEK = QWEN_MOE._replace(
+    architecture="DeepseekV3ForCausalLM",
+    weights=Weights(700 << 30, 0, 700 << 30),
+    geometry=Geometry(61, 0, 0, 128, 128, 56, 576, 163_840, 7168, 129_280, 18_432, 256, 2048),
+    expert_share=0.97,
+)
+
+
+@pytest.mark.parametrize("flags", [(), ("--max-model-len", "16384")])
+def test_latent_attention_gets_as_many_heads_a_rank_as_the_vendor_documents(flags: tuple[str, ...]) -> None:
+    sizes = {size for size in range(1, 17) if not obstacle(DEEPSEEK, rules(ascend_case(A3, DEEPSEEK, *flags)), size)}
+
+    assert sizes == {1, 2, 4}
+
+
+def test_latent_attention_gets_fewer_heads_where_the_model_fits_only_then() -> None:
+    dense = DEEPSEEK._replace(expert_share=0.0)
+    found = decided(A3, dense, "--max-model-len", "16384", "-dp", "1", "-pp", "1")
     said = next(finding for finding in told(found.findings) if finding.id == "PLAN-047")
 
     assert found.values["--tensor-parallel-size"].value == "16"
     assert said.remediation.startswith("set -tp 4 -dp 4 --enable-expert-parallel")
+
+
+def test_the_users_size_is_kept_for_latent_attention_with_a_warning() -> None:
+    assert "PLAN-047" in advices(decided(A3, DEEPSEEK, "-tp", "16", "--max-model-len", "16384"))
+    assert "PLAN-047" not in advices(decided(A3, DEEPSEEK, "-tp", "16", "--max-model-len", "16384", "--enforce-eager"))
+
+
+def test_sparse_attention_has_other_kernels_than_latent_attention() -> None:
+    assert DEEPSEEK.geometry
+    sparse = DEEPSEEK._replace(geometry=DEEPSEEK.geometry._replace(sparse=True))
+
+    assert not obstacle(sparse, rules(ascend_case(A3, sparse)), 16)
+    assert "PLAN-047" not in advices(decided(A3, sparse, "-tp", "16", "--max-model-len", "16384"))
+
+
+def test_310p_refuses_latent_attention_and_expert_parallelism_before_the_weights_are_loaded() -> None:
+    with pytest.raises(EntrypointError, match="does not support latent attention on 310P"):
+        decided(DUO, DEEPSEEK)
+    with pytest.raises(EntrypointError, match="--enable-expert-parallel: vllm-ascend does not support it on 310P"):
+        decided(DUO, QWEN_MOE, "--enable-expert-parallel")
+
+
+NEXT = QWEN_MOE._replace(
+    architecture="Qwen3NextForCausalLM",
+    geometry=Geometry(48, 0, 0, 16, 2, 256, 0, 262_144, 2048, 151_936, 5120, 512, 512, 36, state_heads=16)._replace(
+        state_matrix=32 * 128 * 128
+    ),
+)
+
+
+def test_wide_heads_need_several_query_heads_for_each_kv_head() -> None:
+    refusal = obstacle(NEXT, rules(ascend_case(A3, NEXT)), 16)
+
+    assert refusal == "heads of size 256 need several of 16 heads per KV head on each of 16 ranks"
+    assert not obstacle(NEXT, rules(ascend_case(A3, NEXT)), 8)
+    with pytest.raises(EntrypointError, match="-tp 16: heads of size 256"):
+        decided(A3, NEXT, "-tp", "16")
+
+
+def test_a_recurrent_state_fills_whole_blocks_of_keys() -> None:
+    assert NEXT.geometry
+    odd = NEXT._replace(geometry=NEXT.geometry._replace(state_matrix=24 * 128 * 100))
+
+    assert "does not fill whole blocks of 128 tokens" in obstacle(odd, rules(ascend_case(A3, odd)), 8)
 
 
 def test_omni_infer_says_what_its_mixed_deployment_does_not_serve() -> None:

@@ -10,8 +10,9 @@ import pytest
 from drydock.core.paths import ROOT
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, USAGE, EntrypointError
 from entrypoints.core.records import Device
+from entrypoints.decide.case import Case
 from entrypoints.decide.records import Decision
-from entrypoints.decide.tpu import decide, token_paddings
+from entrypoints.decide.tpu import decide, rules, token_paddings
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.intents import Intents
 from entrypoints.request.vllm_flags import parse_given
@@ -88,6 +89,22 @@ def test_both_dies_of_a_chip_are_one_visible_chip() -> None:
     dies = tuple(device._replace(card=device.number // 2) for device in chips("v7x", 4))
 
     assert value(plan(LLAMA, dies, "--tensor-parallel-size", "2"), "TPU_VISIBLE_CHIPS") == "0"
+
+
+@pytest.mark.parametrize(("generation", "count", "memory"), [("v7x", 8, 94.75), ("v6e", 8, 31.25)])
+def test_a_slice_is_used_whole_with_the_memory_of_each_core(generation: str, count: int, memory: float) -> None:
+    case = Case(PROFILE, facts(accelerator="tpu", devices=chips(generation, count)), LLAMA, parse_given((), {}))
+    found = rules(case, "bfloat16")
+
+    assert (found.whole, found.memory) == (True, int(memory * GIB))
+
+
+def test_experts_stay_whole_over_several_ranks() -> None:
+    assert LLAMA.geometry
+    experts = LLAMA._replace(geometry=LLAMA.geometry._replace(experts=128, expert_width=768))
+
+    assert plan(experts, chips("v6e", 8), "-tp", "8").values["--enable-expert-parallel"].value is True
+    assert "--enable-expert-parallel" not in plan(experts, chips("v6e", 8), "-tp", "1").values
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,26 @@ def test_six_nodes_give_the_nearest_smaller_number_that_divides_the_heads() -> N
     assert "32 heads" in decision.because
 
 
+@pytest.mark.parametrize(
+    ("ranks", "why", "possible"),
+    [
+        ("3", "32 heads and 8 KV heads are not divisible by 3", "possible: -tp 2 or -tp 4"),
+        ("6", "32 heads and 8 KV heads are not divisible by 6", "possible: -tp 4 or -tp 8"),
+    ],
+)
+def test_a_size_that_does_not_divide_the_heads_is_refused_with_the_nearest(ranks: str, why: str, possible: str) -> None:
+    error = refused(facts(cores=12, nodes=6, memory=384 * GIB), "-tp", ranks)
+
+    assert (error.code, error.message, error.hint) == (USAGE, f"-tp {ranks}: {why}", possible)
+
+
+def test_nodes_that_would_cut_a_layers_state_are_not_taken() -> None:
+    assert LLAMA.geometry
+    hybrid = LLAMA._replace(geometry=LLAMA.geometry._replace(state_heads=6))
+
+    assert values(facts(cores=8, nodes=4, memory=384 * GIB), model=hybrid)["--tensor-parallel-size"] == "2"
+
+
 def test_little_cpu_time_stays_on_one_node() -> None:
     chosen = values(with_quota(facts(cores=8, nodes=2, memory=128 * GIB), 2.5))
 

@@ -10,7 +10,7 @@ import pytest
 from entrypoints.checks.findings import FAIL, evaluate
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
 from entrypoints.core.records import Device, Facts, Link
-from entrypoints.decide.neuron.cores import as_cores, choose_cores
+from entrypoints.decide.neuron.cores import as_cores, choose_cores, idle_cores
 from entrypoints.decide.neuron.neuron import buckets, decide
 from entrypoints.decide.records import Decision
 from entrypoints.model.read import ModelFacts
@@ -21,6 +21,7 @@ from tests.support.hosts.models import LLAMA, SMOLLM2
 
 GIB = 1 << 30
 TRN2, TRN1, INF2, OLD = "neuron-trn2n.48xlarge", "neuron-trn1.32xlarge", "neuron-inf2.24xlarge", "neuron-trn1.2xlarge"
+FAST = Intents(optimize="latency")
 HUB = ModelFacts("meta-llama/Llama-3.1-8B", False, "", "", None, None, "it is not here yet")
 
 
@@ -65,8 +66,13 @@ def test_every_logical_core_is_a_rank_with_its_share_of_the_memory() -> None:
 
 
 def test_a_model_takes_as_many_cores_as_help_like_the_vendors_recipes() -> None:
-    assert values(TRN2)["--tensor-parallel-size"] == "8"
-    assert values(TRN2, intents=Intents(optimize="throughput"))["--tensor-parallel-size"] == "1"
+    wide, default, narrow = (
+        int(str(values(TRN2, intents=Intents(optimize=aim))["--tensor-parallel-size"]))
+        for aim in ("latency", None, "throughput")
+    )
+
+    assert narrow <= default <= wide == 8
+    assert values(TRN1) == values(TRN1, intents=Intents(optimize="latency"))
 
 
 def test_only_sizes_that_the_collectives_know_are_taken() -> None:
@@ -82,7 +88,7 @@ def test_nxd_inference_pads_heads_and_vllm_neuron_does_not() -> None:
 
 def test_cores_start_at_a_multiple_of_their_number() -> None:
     assert values(INF2)["NEURON_RT_VISIBLE_CORES"] == "0-7"
-    assert values(TRN2, intents=Intents(devices=(3, 4, 5)))["NEURON_RT_VISIBLE_CORES"] == "16-23"
+    assert values(TRN2, intents=FAST._replace(devices=(3, 4, 5)))["NEURON_RT_VISIBLE_CORES"] == "16-23"
 
 
 def test_cores_without_a_row_are_taken_as_they_are() -> None:
@@ -93,7 +99,7 @@ def test_cores_without_a_row_are_taken_as_they_are() -> None:
 
 
 def test_wished_devices_and_visible_cores_limit_what_is_planned_with() -> None:
-    assert values(TRN2, intents=Intents(devices=(7,)))["NEURON_RT_VISIBLE_CORES"] == "28-31"
+    assert values(TRN2, intents=FAST._replace(devices=(7,)))["NEURON_RT_VISIBLE_CORES"] == "28-31"
     assert values(TRN1, env={"NEURON_RT_VISIBLE_CORES": "8-15"})["NEURON_RT_VISIBLE_CORES"] == "8-15"
     assert "NEURON_RT_VISIBLE_CORES" not in values(TRN1, env={"NEURON_RT_NUM_CORES": "2"})
 
@@ -111,7 +117,7 @@ def test_devices_that_are_not_here_are_refused() -> None:
 def test_devices_that_a_process_holds_are_left_out_and_it_is_said() -> None:
     facts = host(TRN2)
     devices = tuple(device._replace(busy=device.number != 9) for device in facts.devices)
-    found = decided(TRN2, facts=facts._replace(devices=devices))
+    found = decided(TRN2, facts=facts._replace(devices=devices), intents=FAST)
 
     assert found.values["NEURON_RT_VISIBLE_CORES"].value == "36-39"
     assert [finding.found for finding in found.findings if finding.id == "PLAN-074"] == ["devices 0-8,10-15"]
@@ -121,7 +127,7 @@ def test_a_machine_whose_devices_are_all_held_is_refused_by_their_numbers() -> N
     error = refused("neuron-trn2-pod-busy")
 
     assert (error.code, error.hint.endswith("--devices 0")) == (HOST, True)
-    assert values("neuron-trn2-pod-busy", intents=Intents(devices=(0,)))["NEURON_RT_VISIBLE_CORES"] == "0-3"
+    assert values("neuron-trn2-pod-busy", intents=FAST._replace(devices=(0,)))["NEURON_RT_VISIBLE_CORES"] == "0-3"
 
 
 def test_without_a_device_there_is_no_plan() -> None:
@@ -144,7 +150,7 @@ def test_buckets_are_powers_of_two_and_the_length() -> None:
 
 
 def test_vllm_neuron_compiles_pieces_of_prompts_and_batches() -> None:
-    found = values(TRN2)
+    found = values(TRN2, intents=FAST)
 
     assert config(found)["neuron_config"] == {
         "num_batched_tokens_buckets": [128, 256, 512, 1024, 2048],
@@ -218,6 +224,45 @@ def test_a_long_model_is_served_short_unless_asked_for_more() -> None:
 def test_a_model_that_is_not_here_gets_a_length_where_the_engine_must_have_one() -> None:
     assert values(TRN1, model=HUB)["--max-model-len"] == "2048"
     assert "--max-model-len" not in values(TRN2, model=HUB)
+
+
+def test_kv_heads_that_fit_no_size_are_kept_once_for_each_query_head() -> None:
+    assert LLAMA.geometry
+    phi = LLAMA.geometry._replace(heads=40, kv_heads=10, padded=True)
+
+    assert [phi.kv_heads_of_rank(ranks) for ranks in (1, 2, 8, 10, 20, 32)] == [10, 5, 5, 1, 1, 2]
+    assert phi._replace(padded=False).kv_heads_of_rank(8) == 1
+    assert phi.kv_bytes(1024, 2, 8) == 5 * phi._replace(padded=False).kv_bytes(1024, 2, 8)
+
+
+def test_padded_heads_take_the_memory_that_they_take() -> None:
+    assert LLAMA.geometry
+    odd = LLAMA._replace(geometry=LLAMA.geometry._replace(heads=40, kv_heads=10))
+    asked = ("-tp", "8", "--max-model-len", "32768")
+
+    assert int(str(values(TRN1, *asked, model=odd)["--max-num-seqs"])) < int(
+        str(values(TRN1, *asked, model=LLAMA)["--max-num-seqs"])
+    )
+
+
+def test_idle_cores_are_rows_for_further_servers() -> None:
+    found = decided(TRN2, intents=Intents(optimize="throughput"))
+    ranks = int(str(found.values["--tensor-parallel-size"].value))
+    said = next(finding for finding in found.findings if finding.id == "NRN-004")
+
+    assert said.values["use"].startswith(f"start {64 // ranks - 1} more behind a router")
+    assert "PLAN-025" not in {finding.id for finding in found.findings}
+
+
+def test_cores_that_are_too_few_for_another_server_of_this_size_are_told_too() -> None:
+    cores = as_cores(host(INF2), parse_given((), {})).facts.devices
+    said = next(idle_cores(cores, tuple(range(8)), 8))
+
+    assert (said.found, said.values["use"][-3:]) == (
+        f"cores 8-{len(cores) - 1} of {len(cores)}",
+        f"-{len(cores) - 1}"[-3:],
+    )
+    assert list(idle_cores(cores, tuple(core.number for core in cores), len(cores))) == []
 
 
 def test_concurrency_is_the_batch_that_is_compiled() -> None:

@@ -189,6 +189,15 @@ def test_without_sys_the_environment_names_the_generation(tmp_path: Path) -> Non
     assert [(device.architecture, device.path) for device in seen.devices] == [("v5e", "/dev/vfio/0")]
 
 
+@pytest.mark.parametrize("groups", [True, False])
+def test_a_slice_of_four_chips_of_two_cores_is_eight_devices(tmp_path: Path, groups: bool) -> None:
+    tree = {f"dev/vfio/{number}": "" for number in range(4)} | {"dev/vfio/vfio": ""}
+    seen, _host = probe(tmp_path, tree if groups else chips("0x0076", 4, "vfio/"), kind="tpu7x-8")
+
+    assert [(device.architecture, device.card) for device in seen.devices] == [("v7x", card // 2) for card in range(8)]
+    assert {device.path for device in seen.devices} == {f"/dev/vfio/{number}" for number in range(4)}
+
+
 def test_a_chip_of_unknown_generation_is_a_failure(tmp_path: Path) -> None:
     _, host = probe(tmp_path, {"dev/accel0": ""})
 

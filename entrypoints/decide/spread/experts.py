@@ -1,0 +1,37 @@
+"""When ranks hold whole experts (--enable-expert-parallel), by what is published for each platform. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from entrypoints.decide.spread.room import Rules
+from entrypoints.request.vllm_flags import UserFlags
+
+ADAPTERS, SHARDED_ADAPTERS = "--enable-lora", "--fully-sharded-loras"
+
+_WITH_ADAPTERS = (0, 21)
+"""Since this version vLLM spreads whole experts with LoRA adapters (0.18 asserts that it does not; vLLM pull 38021)."""
+
+
+def experts_on_gpus(given: UserFlags) -> str:
+    """Return `Rules.expert` for GPUs: whole experts for throughput, else only where slices are impossible.
+
+    vLLM's recipes make tensor parallelism the default for every model and label it "latency"; they label expert
+    parallelism over its ranks "balanced", and over engines "throughput" (vllm-project/recipes,
+    strategies/single_node_*.yaml and recommendStrategy in src/lib/command-synthesis.js).
+    """
+    return "tp" if given.intents.optimize == "throughput" else "needed"
+
+
+def beside_adapters(rules: Rules, given: UserFlags, vllm: str, since: tuple[int, ...] | None = _WITH_ADAPTERS) -> Rules:
+    """Return the rules without whole experts if the user's LoRA adapters forbid them: vLLM would not start.
+
+    `since` is the first version of vLLM that has both; None if there is none. In every version ranks cannot also divide
+    the adapters (vLLM 0.21 and 0.32, lora/layers/fused_moe.py).
+    """
+    if given.flag(ADAPTERS) != "True":
+        return rules
+    version = tuple(int(number) for number in re.findall(r"\d+", vllm[:40])[:3])
+    if since is not None and version >= since and given.flag(SHARDED_ADAPTERS) != "True":
+        return rules
+    return rules._replace(expert="")

@@ -1,0 +1,105 @@
+"""Which numbers of ranks can share a model, by its heads, its states and what a platform's kernels support."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from drydock.core.paths import ROOT
+from entrypoints.core.errors import USAGE
+from entrypoints.decide.spread.obstacles import impossible_size, obstacle, sizes
+from entrypoints.decide.spread.room import Rules
+from entrypoints.model.config import parse_config
+from entrypoints.model.geometry import Geometry, parse_geometry
+from tests.support.many import LLAMA_8B, model
+
+RULES = Rules(usable=0.9, reserved=0, activations=0)
+
+
+def config_of(name: str) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads((ROOT / "tests" / "models" / "configs" / f"{name}.json").read_text())
+    return dict(table["config"])
+
+
+def geometry_of(name: str) -> Geometry:
+    found, why = parse_geometry(parse_config(config_of(name)))
+    assert found, why
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "heads", "matrix"),
+    [
+        ("Qwen--Qwen3-Next-80B-A3B-Instruct", 16, 32 * 128 * 128),
+        ("ai21labs--Jamba-v0.1", 0, 0),
+        ("deepseek-ai--DeepSeek-R1", 0, 0),
+    ],
+)
+def test_a_configuration_tells_the_heads_of_layers_with_a_state(name: str, heads: int, matrix: int) -> None:
+    geometry = geometry_of(name)
+
+    assert (geometry.state_heads, geometry.state_matrix, geometry.sparse) == (heads, matrix, False)
+
+
+@pytest.mark.parametrize(
+    ("keys", "heads"),
+    [
+        ({"mamba_n_heads": 24, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 1}, 24),
+        ({"mamba_n_heads": 24, "mamba_d_head": 64, "mamba_d_state": 128, "mamba_n_groups": 2}, 2),
+    ],
+)
+def test_groups_of_a_mamba_layer_are_divided_unless_there_is_one(keys: dict[str, int], heads: int) -> None:
+    plain = {"num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "hidden_size": 512}
+    listed = {"layer_types": ["mamba", "attention", "mamba", "attention"]}
+    geometry, why = parse_geometry(parse_config({**plain, **listed, **keys}))
+
+    assert geometry, why
+    assert geometry.state_heads == heads
+
+
+def test_an_indexer_makes_attention_sparse() -> None:
+    geometry, _why = parse_geometry(parse_config({**config_of("deepseek-ai--DeepSeek-R1"), "index_topk": 2048}))
+
+    assert geometry
+    assert geometry.sparse
+
+
+def test_ranks_divide_the_heads_of_layers_with_a_state_too() -> None:
+    hybrid = model(LLAMA_8B._replace(state_heads=4))
+
+    assert sizes(hybrid, RULES, 8) == (1, 2, 4)
+    assert obstacle(hybrid, RULES, 8) == "4 heads or groups of the layers with a state are not divisible by 8"
+
+
+def test_a_size_of_the_users_is_refused_with_the_nearest_or_with_none() -> None:
+    error = impossible_size(model(LLAMA_8B), RULES, 12)
+
+    assert error
+    assert (error.code, error.hint) == (USAGE, "possible: -tp 8 or -tp 16")
+    assert impossible_size(model(LLAMA_8B), RULES, 4) is None
+
+
+def test_kernels_of_latent_attention_name_the_heads_of_a_rank() -> None:
+    latent = model(LLAMA_8B._replace(heads=128, kv_heads=128, latent=576))
+    few = RULES._replace(latent_heads=(32, 64, 128))
+
+    assert sizes(latent, few, 16) == (1, 2, 4)
+    assert "latent attention supports 32, 64, 128 heads per rank" in obstacle(latent, few, 8)
+    assert sizes(latent, RULES, 16) == (1, 2, 4, 8, 16)
+
+
+def test_heads_of_a_size_need_several_query_heads_for_each_kv_head() -> None:
+    wide, narrow = LLAMA_8B._replace(heads=16, kv_heads=2, head_size=256), RULES._replace(grouped_head_sizes=(256,))
+
+    assert sizes(model(wide), narrow, 16) == (1, 2, 4, 8)
+    assert sizes(model(wide), RULES, 16) == (1, 2, 4, 8, 16)
+    assert sizes(model(wide._replace(kv_heads=16)), narrow, 16) == (1, 2, 4, 8, 16)
+
+
+def test_a_state_fills_whole_blocks_of_keys() -> None:
+    hybrid = LLAMA_8B._replace(heads=16, kv_heads=2, head_size=256, state_heads=16, state_matrix=16 * 128 * 128)
+
+    assert sizes(model(hybrid), RULES._replace(state_block=128), 16) == (1, 2, 4, 8, 16)
+    assert sizes(model(hybrid), RULES._replace(state_block=1024), 16) == (1, 2)
