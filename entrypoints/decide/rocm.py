@@ -18,7 +18,7 @@ from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import NUMA
+from entrypoints.request.flags import NUMA, TENSOR
 from entrypoints.request.vllm_flags import UserFlags
 
 VISIBLE = "HIP_VISIBLE_DEVICES"
@@ -36,7 +36,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     thresholds = Thresholds(profile["thresholds"])
     usable, foreign = _with_kernels(facts, thresholds)
     usable = restricted(usable, given, (VISIBLE, ALSO_VISIBLE))
-    chosen = fit(usable, model, given, beside_adapters(rules(thresholds, given), given, profile["vllm"]))
+    chosen = fit(usable, model, given, beside_adapters(rules(usable, thresholds, given), given, profile["vllm"]))
     values = {
         **chosen.values,
         **_visible(facts, chosen, given),
@@ -48,15 +48,24 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     return Decision(values, findings, uses=chosen.uses)
 
 
-def rules(thresholds: Thresholds, given: UserFlags) -> Rules:
-    """Return the rules for AMD's GPUs."""
+def rules(facts: Facts, thresholds: Thresholds, given: UserFlags) -> Rules:
+    """Return the rules for AMD's GPUs; a tensor-parallel size that the user set is not held against AITER's kernels."""
+    free = given.number(TENSOR) is not None or not _uses_aiter(facts, thresholds, given)
     return Rules(
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),
         expert=experts_on_gpus(given),
         shortest_context=thresholds.whole("shortest_context"),
+        latent_heads=() if free else tuple(map(int, thresholds.words("latent_heads"))),
     )
+
+
+def _uses_aiter(facts: Facts, thresholds: Thresholds, given: UserFlags) -> bool:
+    """Return whether AITER's kernels compute latent attention."""
+    supported = thresholds.words("aiter_architectures")
+    off = "0" in (given.variable(AITER), given.variable(f"{AITER}_MLA"))
+    return not off and bool(supported) and {device.architecture for device in facts.devices} <= set(supported)
 
 
 def _with_kernels(facts: Facts, thresholds: Thresholds) -> tuple[Facts, tuple[Notice, ...]]:

@@ -9,6 +9,7 @@ import pytest
 from entrypoints.core.errors import EntrypointError
 from entrypoints.core.records import Facts, Reason, ServePlan
 from entrypoints.decide import rocm
+from entrypoints.decide.records import Thresholds
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.plan import command
 from entrypoints.request.intents import NONE, Intents
@@ -157,3 +158,27 @@ def test_quantization_is_judged_by_what_the_gpu_computes(name: str, method: str,
     found = plan(name, model=LLAMA._replace(quantization=method))
 
     assert [finding.id for finding in found.findings if finding.id.startswith("ROCM-03")] == ids
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "heads"),
+    [
+        ((), {}, 128),
+        (("-tp", "3"), {}, 0),
+        ((), {"VLLM_ROCM_USE_AITER": "0"}, 0),
+        ((), {"VLLM_ROCM_USE_AITER_MLA": "0"}, 0),
+    ],
+)
+def test_amds_kernel_of_latent_attention_names_the_heads_of_a_rank(
+    words: tuple[str, ...], env: dict[str, str], heads: int
+) -> None:
+    profile, facts = host("rocm-mi300x-8x")
+    found = rocm.rules(facts, Thresholds(profile["thresholds"]), parse_given(words, env))
+
+    assert max(found.latent_heads, default=0) == heads
+
+
+def test_other_kernels_take_any_number_of_heads() -> None:
+    profile, facts = host("rocm-rx7900xtx-2x")
+
+    assert rocm.rules(facts, Thresholds(profile["thresholds"]), parse_given((), {})).latent_heads == ()
