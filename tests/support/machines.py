@@ -119,7 +119,7 @@ KINDS: Mapping[str, Kind] = {
     "trn1": Kind("neuron-trn1.32xlarge", cores=2),
     "trn2": Kind("neuron-trn2n.48xlarge", cores=4),
     "trn3": Kind(
-        "neuron-trn2n.48xlarge", "Trainium3", "trn3", 147456, cores=4, source="144 GiB (AWS's page of the Trn3 instances)"
+        "neuron-trn2n.48xlarge", "Trainium3", "trn3", 147456, cores=4, source="144 GiB (AWS's page of Trn3 instances)"
     ),
     # cpu: a device is a NUMA node
     "xeon": Kind(
