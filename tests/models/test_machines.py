@@ -22,12 +22,13 @@ def test_a_machine_has_as_many_devices_as_are_handed_over_each_with_its_own_addr
             assert len(facts.nodes) == count
             continue
         devices = facts.devices
-        assert [device.number for device in devices] == [*range(count * known.ranks)]
+        assert [device.number for device in devices] == [*range(len(devices))]
+        assert sum(device.cores for device in devices) == count * known.ranks
         cards = {device.number if device.card is None else device.card for device in devices}
         assert len({device.bus for device in devices}) >= len(cards)
         assert not any(device.busy for device in devices)
         sizes = {device.memory_total or 0 for device in devices}
-        assert min(sizes) >= ALIKE * max(sizes)
+        assert known.cores > 1 or min(sizes) >= ALIKE * max(sizes)
         assert all(link.first < link.second < len(devices) for link in facts.links)
 
 
@@ -52,7 +53,7 @@ def test_the_first_devices_of_a_recording_are_as_recorded() -> None:
         ("h100", 8, (0, 7), "NV18"),
         ("max1550", 8, (4, 5), "MDF"),  # dies of the third card
         ("max1550", 8, (3, 4), "XL16"),
-        ("inf2", 12, (5, 6), "NeuronLink"),
+        ("inf2", 24, (5, 6), "NeuronLink"),
     ],
 )
 def test_further_devices_are_linked_as_those_recorded(kind: str, count: int, pair: tuple[int, int], link: str) -> None:
@@ -66,6 +67,13 @@ def test_a_chip_with_two_cores_is_two_devices() -> None:
 
     assert len(devices) == 8
     assert [device.card for device in devices] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_some_cores_of_a_chip_have_their_share_of_its_memory() -> None:
+    whole, part = machines.machine("trn2", 5).facts.devices
+
+    assert (whole.cores, part.cores) == (4, 1)
+    assert part.memory_total == (whole.memory_total or 0) // 4
 
 
 def test_processors_have_a_node_for_each_device_with_its_own_cores() -> None:

@@ -74,7 +74,7 @@ def test_every_recommendation_names_a_known_machine_a_known_model_and_its_source
     assert {record.device for record in RECORDS} <= set(machines.KINDS)
     assert {record.model for record in RECORDS} <= set(decisions.models())
     assert all(record.says and record.source for record in RECORDS)
-    assert [f"{record.model} on {record.on}" for record in RECORDS if not uses_the_devices(record)] == []
+    assert [f"{record.title} on {record.on}" for record in RECORDS if not uses_the_devices(record)] == []
 
 
 def uses_the_devices(record: published.Record) -> bool:
@@ -85,7 +85,7 @@ def uses_the_devices(record: published.Record) -> bool:
 
 
 def test_a_recommendation_stands_once() -> None:
-    asked = [(record.model, record.on, record.asked, record.short, record.source) for record in RECORDS]
+    asked = [(record.title, record.on, record.asked, record.short, record.source) for record in RECORDS]
 
     assert [item for item, count in Counter(asked).items() if count > 1] == []
 
@@ -97,7 +97,7 @@ def test_most_recommendations_agree() -> None:
 def test_every_disagreement_with_a_published_recommendation_is_explained() -> None:
     differing = [item.record for item in published.comparisons() if not item.agrees]
 
-    assert [f"{record.model} on {record.on}: {record.short}" for record in differing if not record.differs] == []
+    assert [f"{record.title} on {record.on}: {record.short}" for record in differing if not record.differs] == []
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ class Kind(NamedTuple):
     """What is written after `--target`; empty for the row that the recorded host names."""
     ranks: int = 1
     """Devices of the runtime in one of these devices."""
+    cores: int = 1
+    """Ranks that a device holds, where these are what is handed over and counted."""
     source: str = ""
     """Of the memory and the link, where they are not recorded."""
 
@@ -55,6 +57,9 @@ KINDS: Mapping[str, Kind] = {
     "l4": Kind("cuda-rtx4090-8x", "NVIDIA L4", "8.9", 23034, source="nvidia-smi of an L4"),
     "a10g": Kind("cuda-rtx4090-8x", "NVIDIA A10G", "8.6", 23028, source="nvidia-smi of an A10G"),
     "t4": Kind("cuda-rtx4090-8x", "Tesla T4", "7.5", 15360, source="nvidia-smi of a T4"),
+    "v100-16g": Kind(
+        "cuda-v100-8x", "Tesla V100-SXM2-16GB", "7.0", 16160, target="v100", source="nvidia-smi of a V100 16GB"
+    ),
     "v100-32g": Kind("cuda-v100-8x", target="v100"),
     "rtx4090": Kind("cuda-rtx4090-8x"),
     "rtx5090": Kind("cuda-rtx4090-8x", "NVIDIA GeForce RTX 5090", "12.0", 32607, source="nvidia-smi of an RTX 5090"),
@@ -82,6 +87,10 @@ KINDS: Mapping[str, Kind] = {
     # xpu
     "b580": Kind("xpu-b580-1x"),
     "b60": Kind("xpu-arc-pro-b60-2x"),
+    "b70": Kind(
+        "xpu-arc-pro-b60-2x", "Intel Arc Pro B70", "bmg-g31", 32640,
+        source="32 GiB (Intel's data sheet), less what the driver takes of a B60",
+    ),
     "max1100": Kind("xpu-max1100-1x"),
     "max1550": Kind("xpu-max1550-2x"),
     # tpu
@@ -104,11 +113,14 @@ KINDS: Mapping[str, Kind] = {
     "gaudi3": Kind("habana-gaudi3-8x"),
     "gaudi3-pcie": Kind("habana-gaudi3-8x", "HL-338", source="128 GiB, as an HL-325L (Intel's data sheet)"),
     # enflame
-    "s60": Kind("enflame-s60-8x", target="enflame"),
-    # neuron
-    "inf2": Kind("neuron-inf2.24xlarge"),
-    "trn1": Kind("neuron-trn1.32xlarge"),
-    "trn2": Kind("neuron-trn2n.48xlarge"),
+    "s60": Kind("enflame-s60-2x"),
+    # neuron: a device is a logical core
+    "inf2": Kind("neuron-inf2.24xlarge", cores=2),
+    "trn1": Kind("neuron-trn1.32xlarge", cores=2),
+    "trn2": Kind("neuron-trn2n.48xlarge", cores=4),
+    "trn3": Kind(
+        "neuron-trn2n.48xlarge", "Trainium3", "trn3", 147456, cores=4, source="144 GiB (AWS's page of Trn3 instances)"
+    ),
     # cpu: a device is a NUMA node
     "xeon": Kind(
         "cpu-xeon8380-2s", memory=524288, source="Xeon 6 and 5th generation: AMX, 512 GiB a socket (Intel's data sheet)"
@@ -132,9 +144,12 @@ def accelerator(kind: str) -> str:
 
 
 @cache
-def machine(kind: str, count: int) -> Machine:
-    """Return a machine with `count` devices of a kind; of a CPU, with `count` NUMA nodes."""
-    known = KINDS[kind]
+def machine(kind: str, count: int, target: str = "") -> Machine:
+    """Return a machine with `count` devices of a kind; of a CPU, with `count` NUMA nodes.
+
+    `target` is another row than the kind's.
+    """
+    known = KINDS[kind]._replace(target=target or KINDS[kind].target)
     profile = _profile(known)
     facts = expect.read(known.host, profile)
     changed = _processors(facts, known, count) if accelerator(kind) == "cpu" else _with_devices(facts, known, count)
@@ -154,8 +169,10 @@ def _profile(kind: Kind) -> dict[str, Any]:
 
 def _with_devices(facts: Facts, kind: Kind, count: int) -> Facts:
     """Return a host's facts with `count` devices of a kind, all of them free."""
-    recorded, total = facts.devices, count * kind.ranks
+    recorded, total = facts.devices, -(-count // kind.cores) * kind.ranks
     devices = tuple(_device(kind, recorded, number) for number in range(total))
+    if count % kind.cores:
+        devices = (*devices[:-1], _part(devices[-1], count % kind.cores))
     if kind.link is not None:
         pairs = ((a, b) for a in range(total) for b in range(a + 1, total))
         links = tuple(Link(a, b, kind.link) for a, b in pairs) if kind.link else ()
@@ -185,6 +202,12 @@ def _device(kind: Kind, recorded: tuple[Device, ...], number: int) -> Device:
         path=f"{like.path.rstrip('0123456789')}{chip}" if like.path and turn else like.path,
         uuid=f"{like.uuid}-{turn}" if like.uuid and turn else like.uuid,
     )
+
+
+def _part(device: Device, cores: int) -> Device:
+    """Return a device of which a container has some of the cores only, with their share of the memory."""
+    memory = device.memory_total and device.memory_total * cores // device.cores
+    return device._replace(cores=cores, memory_total=memory)
 
 
 def _firmware(device: Device, memory: int | None) -> int | None:

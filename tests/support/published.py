@@ -26,7 +26,7 @@ class Record(NamedTuple):
     device: str
     """A kind of machines.KINDS."""
     devices: int
-    """Handed to the server, on each host."""
+    """Handed to the server, on each host: logical cores on Neuron, NUMA nodes of a CPU."""
     tensor: int
     says: str
     source: str
@@ -40,6 +40,15 @@ class Record(NamedTuple):
     intents: Mapping[str, Any] = {}
     differs: str = ""
     """Why ours differs, where it does."""
+    named: str = ""
+    """The model that the source names, if it has the configuration of `model`; empty if it is `model`."""
+    target: str = ""
+    """The row of the matrix with the software that the source describes; empty for the kind's own."""
+
+    @property
+    def title(self) -> str:
+        """Return the model's name as the source has it."""
+        return self.named or self.model
 
     @property
     def short(self) -> str:
@@ -103,7 +112,7 @@ def comparisons(folder: Path = HERE) -> list[Comparison]:
 def compare(record: Record, folder: Path = HERE) -> Comparison:
     """Compare one recommendation."""
     several = (NODES, str(record.hosts)) if record.hosts > 1 else ()
-    there, model = machine(record.device, record.devices), models(folder)[record.model]
+    there, model = machine(record.device, record.devices, record.target), models(folder)[record.model]
     try:
         ours = spread(plan(there, model, (*record.words, *several), intents_of(record.intents)))
     except EntrypointError as error:
@@ -158,7 +167,7 @@ def _line(item: Comparison) -> str:
     record, ours = item.record, item.ours.short() if item.ours else REFUSED
     asked = f" [{record.asked}]" if record.asked else ""
     explained = f"\n    differs: {record.differs}" if record.differs else ""
-    head = f"{record.model} on {record.on}{asked}: published {record.short}, ours {ours}"
+    head = f"{record.title} on {record.on}{asked}: published {record.short}, ours {ours}"
     return f"{head}\n    because: {item.because}\n    source: {record.source}{explained}"
 
 
@@ -198,7 +207,7 @@ def _row(item: Comparison) -> list[str]:
     agrees = "yes" if item.agrees else "no"
     asked = f"`{record.asked}`" if record.asked else ""
     said = f"`{record.short}`: {_plain(record.says)}"
-    return [record.model, record.on, _plain(asked), said, f"`{ours}`", agrees, link(record.source)]
+    return [record.title, record.on, _plain(asked), said, f"`{ours}`", agrees, link(record.source)]
 
 
 def _differences(items: list[Comparison]) -> str:
@@ -210,7 +219,7 @@ def _difference(item: Comparison) -> str:
     ours = f"ours is `{item.ours.short()}`" if item.ours else "ours refuses it"
     why = f" {item.record.differs.rstrip('.')}." if item.record.differs else ""
     because = item.because.partition(";")[0][:_REASON_WORDS]
-    return _plain(f"{item.record.model} on {item.record.on}: {ours}: {because}.{why}")
+    return _plain(f"{item.record.title} on {item.record.on}: {ours}: {because}.{why}")
 
 
 def _plain(text: str) -> str:
