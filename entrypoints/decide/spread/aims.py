@@ -4,7 +4,7 @@ All devices that were handed over serve. The aims differ in the number of device
 
 - latency: as many as make an answer faster.
 - throughput: as few as hold the model and the KV cache of all sequences, so that there are as many engines as possible.
-- none: as many as have a worthwhile share of the weights to read.
+- none: as many as have a worthwhile share of the weights to read; one for a small model.
 """
 
 from __future__ import annotations
@@ -33,9 +33,13 @@ _READ_FOR_LATENCY = GIB
 """Bytes of weights per device below which a further split makes no answer faster: a device reads them in 0.3 ms (at
 3 TB/s) to 1 ms, about as long as the all-reduces of one token take."""
 
-_READ_BY_DEFAULT = 0.1
+_SMALL = 0.25
+"""Share of a device's memory below which the weights of a whole model are not split by default: the device has room
+for the KV cache of many sequences, and several engines answer more requests than one."""
+
+_READ_BY_DEFAULT = 0.05
 """Share of a device's memory that its part of the weights takes at least. Accelerators read all of their memory in 20
-to 50 ms, so a tenth takes 2 to 5 ms: several times as long as the all-reduces of one token."""
+to 50 ms, so a twentieth takes 1 to 2.5 ms: at least as long as the all-reduces of one token."""
 
 
 def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
@@ -65,9 +69,16 @@ def least_read(case: FitCase) -> int:
     return _READ_FOR_LATENCY if case.space.aim == LATENCY else int(_READ_BY_DEFAULT * case.memory.total)
 
 
+def is_small(case: FitCase) -> bool:
+    """Return whether a copy of the model takes so little of a device that, by default, each device gets one."""
+    return case.space.aim != LATENCY and loaded_bytes(case) < _SMALL * case.memory.total
+
+
 def is_worthwhile(case: FitCase, split: Split) -> bool:
     """Return whether each device of a group has enough weights to read."""
-    return split.world == 1 or case.rules.whole or loaded_bytes(case) // split.world >= least_read(case)
+    if split.world == 1 or case.rules.whole:
+        return True
+    return not is_small(case) and loaded_bytes(case) // split.world >= least_read(case)
 
 
 # --- the aims -------------------------------------------------------------------------------------------------------
@@ -79,9 +90,8 @@ def _best(case: FitCase, full: list[Choice]) -> Choice:
     enough = [choice for choice in fast if is_enough(case, choice)]
     if case.space.aim == THROUGHPUT and enough:
         because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
-        return max(enough, key=lambda choice: (groups(case, choice.split), choice.split.world))._replace(
-            because=because
-        )
+        best = max(enough, key=lambda choice: (groups(case, choice.split), choice.split.world))
+        return best._replace(because=because)
     if case.space.aim == THROUGHPUT or (case.demand.asked and not enough):
         return _closest(case, fast)
     return _widest(case, enough if case.demand.asked else fast)
@@ -102,13 +112,20 @@ def _widest(case: FitCase, fast: list[Choice]) -> Choice:
     if wider and (not worthwhile or not is_enough(case, best)):
         because = f"the narrowest group that holds the weights and {_sequences(case, best)}"
         return min(wider, key=lambda choice: (choice.split.world, -choice.split.data))._replace(because=because)
-    because = f"the widest group that leaves each device {gib(least_read(case))} of weights or more to read"
-    if case.rules.whole:
-        because = "all devices of the slice serve one model, since no other process can use a part of it"
-    elif not worthwhile:
-        because = "the narrowest group that holds the model"
     latency = "--optimize latency: " if case.space.aim == LATENCY else ""
-    return best._replace(because=latency + because)
+    return best._replace(because=latency + _why_widest(case, best))
+
+
+def _why_widest(case: FitCase, best: Choice) -> str:
+    if case.space.devices == 1:
+        return "the one device that was handed over holds the model"
+    if case.rules.whole:
+        return "all devices of the slice serve one model, since no other process can use a part of it"
+    if is_small(case) and best.split.world == 1:
+        return f"the weights take less than {_SMALL:.0%} of one device, so that each device gets its own engine"
+    if not is_worthwhile(case, best.split):
+        return "the narrowest group that holds the model"
+    return f"the widest group that leaves each device {gib(least_read(case))} of weights or more to read"
 
 
 def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.decide.records import gib
-from entrypoints.decide.spread.aims import LATENCY, THROUGHPUT, choose, is_worthwhile, least_read
+from entrypoints.decide.spread.aims import LATENCY, THROUGHPUT, choose, is_small, is_worthwhile, least_read
 from entrypoints.decide.spread.choice import (
     Choice,
     FitCase,
@@ -188,6 +188,8 @@ def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
         return f"{split.data} such engines have room for {_held_by_all(case, choice)}"
     if case.space.aim == THROUGHPUT:
         return f"fewer engines than {best.split.data}, and fewer sequences at a time"
+    if is_small(case):
+        return "the model is too small for a split: engines of their own answer more requests"
     if not is_worthwhile(case, split):
         return f"less than {gib(least_read(case))} of weights per device: exchanging results would take as long"
     return _why_not_as_good(case, split, best.split)
