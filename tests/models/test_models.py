@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -13,21 +12,18 @@ from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import parse_geometry
 from entrypoints.model.parameters import estimate
 from tests.support import decisions, machines, published
+from tests.support.planned import configurations
 
-FILES = sorted((decisions.HERE / "configs").glob("*.json"))
-COUNTED = [path for path in FILES if json.loads(path.read_text())["parameters"]]
+BODIES = configurations()
+COUNTED = [name for name, body in BODIES.items() if body["parameters"]]
 WITHIN = 0.03
 AGREEING = 0.85
 """Least share of the published recommendations that decisions agree with; each of the others is argued."""
 
 
-def named(path: Path) -> str:
-    return path.stem.replace("--", "/")
-
-
-@pytest.mark.parametrize("path", FILES, ids=named)
-def test_every_configuration_is_understood_and_has_a_source(path: Path) -> None:
-    body = json.loads(path.read_text())
+@pytest.mark.parametrize("name", BODIES)
+def test_every_configuration_is_understood_and_has_a_source(name: str) -> None:
+    body = BODIES[name]
     geometry, unknown = parse_geometry(parse_config(body["config"]))
 
     assert geometry, unknown
@@ -36,9 +32,9 @@ def test_every_configuration_is_understood_and_has_a_source(path: Path) -> None:
     assert body["source"]
 
 
-@pytest.mark.parametrize("path", COUNTED, ids=named)
-def test_parameters_are_estimated_within_three_hundredths(path: Path) -> None:
-    body = json.loads(path.read_text())
+@pytest.mark.parametrize("name", COUNTED)
+def test_parameters_are_estimated_within_three_hundredths(name: str) -> None:
+    body = BODIES[name]
     config = parse_config(body["config"])
     geometry, _ = parse_geometry(config)
     assert geometry
@@ -49,7 +45,7 @@ def test_parameters_are_estimated_within_three_hundredths(path: Path) -> None:
 
 
 def test_there_are_forty_models() -> None:
-    assert len(FILES) >= 40
+    assert len(BODIES) >= 40
     assert len(COUNTED) >= 12
 
 

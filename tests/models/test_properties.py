@@ -135,6 +135,11 @@ def setting(made: ServePlan, name: str) -> str:
     return next((reason.value for reason in made.reasons if reason.setting == name), "")
 
 
+def is_known(model: ModelFacts) -> bool:
+    """Tell whether the model's sizes are known, so that they can be computed again; else only vLLM knows them."""
+    return model.geometry is not None and model.weights is not None
+
+
 def least_weights(model: ModelFacts, made: ServePlan, found: Spread) -> float:
     """Return the least bytes of a rank's weights: experts divided among all ranks, the rest among one engine's."""
     assert model.weights
@@ -180,7 +185,7 @@ def misfits(there: Machine, model: ModelFacts, made: ServePlan) -> Iterator[str]
 @pytest.mark.parametrize("name", HOSTS)
 def test_what_is_planned_fits(name: str) -> None:
     there = host(name)
-    wrong = ((asked, [*misfits(there, model, made)]) for asked, model, made in plans(name))
+    wrong = ((asked, [*misfits(there, model, made)]) for asked, model, made in plans(name) if is_known(model))
 
     assert [(asked, lines) for asked, lines in wrong if lines] == []
 
@@ -195,7 +200,8 @@ def test_sizes_divide_the_model_and_multiply_to_the_devices(name: str) -> None:
     wrong = []
     for asked, model, made in plans(name):
         found = spread(made)
-        assert model.geometry
+        if not model.geometry:
+            continue
         if not (pads_heads(host(name)) or model.geometry.heads % found.tensor == 0):
             wrong.append(f"{asked}: {model.geometry.heads} heads over {found.tensor}")
         if made.uses and found.tensor * found.pipeline * found.data != len(made.uses):
@@ -269,4 +275,4 @@ def test_a_pool_as_it_is_found_is_used_fits_and_nothing_lies_idle_unnamed(
 
     assert idle(there, made) == []
     assert not broken & {use.number for use in made.uses}
-    assert [*misfits(there, model, made)] == []
+    assert not is_known(model) or [*misfits(there, model, made)] == []

@@ -35,13 +35,22 @@ BFLOAT16 = 2
 @cache
 def models(folder: Path = HERE) -> dict[str, ModelFacts]:
     """Return every model by its hub id."""
-    return {path.stem.replace("--", "/"): _model(path) for path in sorted((folder / "configs").glob("*.json"))}
+    return {name: _model(name, body) for name, body in configurations(folder).items()}
 
 
-def _model(path: Path) -> ModelFacts:
+@cache
+def configurations(folder: Path = HERE) -> dict[str, dict[str, Any]]:
+    """Return the published configurations by hub id: a file each in configs/, and those of configurations.json."""
+    single = {
+        path.stem.replace("--", "/"): json.loads(path.read_text()) for path in (folder / "configs").glob("*.json")
+    }
+    more = folder / "configurations.json"
+    return dict(sorted({**single, **(json.loads(more.read_text()) if more.exists() else {})}.items()))
+
+
+def _model(name: str, body: dict[str, Any]) -> ModelFacts:
     """Read a published configuration."""
-    body = json.loads(path.read_text())
-    config, name = parse_config(body["config"]), path.stem.replace("--", "/")
+    config = parse_config(body["config"])
     geometry, unknown = parse_geometry(config)
     weights, share = None, 0.0
     if geometry is not None:

@@ -8,14 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drydock.core.paths import ROOT
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import parse_geometry
 from entrypoints.model.parameters import estimate, expert_share
+from tests.support.planned import configurations
 
-CONFIGS = [
-    json.loads(path.read_text())["config"] for path in sorted((ROOT / "tests" / "models" / "configs").glob("*.json"))
-]
+CONFIGS = [body["config"] for body in configurations().values()]
 VALUES: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=2),
