@@ -226,6 +226,13 @@ def _unsupported_quantisation(case: HabanaCase) -> Iterator[Notice]:
         yield notice("HPU-045", method, f"one of {', '.join(methods)}" if methods else "an unquantised model")
 
 
+def _refused_quantisation(case: HabanaCase) -> Iterator[Notice]:
+    """Yield a notice for --quantization inc beside the model's own method, which vLLM's _verify_quantization refuses."""
+    method = case.model.quantization
+    if case.given.flag(QUANTIZATION) == "inc" and method not in ("", "inc"):
+        yield notice("HPU-052", f"{QUANTIZATION} inc", f"no {QUANTIZATION}, or {method}", method=method)
+
+
 def _unconverted(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice if the weights must be converted before serving."""
     if not _is_float8(case) or case.model.converted or case.word("fp8_conversion") != "beforehand":
@@ -293,6 +300,7 @@ def _too_long(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
 def notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield notices about the model and the user's settings."""
     yield from _unsupported_quantisation(case)
+    yield from _refused_quantisation(case)
     yield from _unconverted(case)
     yield from _unmeasured(case)
     yield from _unsupported(case)

@@ -331,6 +331,13 @@ def test_measurements_that_cannot_be_found_are_told() -> None:
     assert "HPU-048" not in ids(decided(DEEPSEEK_R1, variant=R1, INC_MEASUREMENT_DUMP_PATH_PREFIX="/q", **lost))
 
 
+def test_quantization_inc_beside_the_models_own_method_is_a_fail() -> None:
+    """_verify_quantization of vLLM: the method of the configuration does not match the argument."""
+    assert "HPU-052" in ids(decided(DEEPSEEK_R1, "--quantization", "inc", variant=R1, QUANT_CONFIG=CONFIG))
+    assert "HPU-052" not in ids(decided(DEEPSEEK_R1, variant=R1, QUANT_CONFIG=CONFIG))
+    assert "HPU-052" not in ids(decided(LLAMA_8B, "--quantization", "inc", variant=OLD, QUANT_CONFIG="/q/g2.json"))
+
+
 def ids(decision: Decision) -> list[str]:
     return [finding.id for finding in decision.findings]
 
