@@ -29,8 +29,8 @@ _OF_TEXT = frozenset(
         *("budget", "size", "sizes", "bos", "eos", "pad", "unk"),
     )
 )
-"""Words beside TOKEN that make it a token of text: MAX_TOKEN_LEN, PER_TOKEN_QUANT, eos_token_id. Beside another word of
-_WORDS they mean nothing: MAX_KEY_SIZE stays hidden, and so does SECRET_TOKEN_LIMIT."""
+"""Words that make TOKEN a token of text: MAX_TOKEN_LEN, PER_TOKEN_QUANT, eos_token_id. With another word of _WORDS
+they mean nothing: MAX_KEY_SIZE stays hidden, and so does SECRET_TOKEN_LIMIT."""
 _PLACES = frozenset(("file", "path", "dir", "folder"))
 """Last words of names whose value says where a secret is: --api-key-file."""
 _SIGNED = frozenset(("sig", "signature"))

@@ -82,7 +82,7 @@ class Range(NamedTuple):
     """Whether `least` itself is in the range."""
     most_too: bool = True
     words: tuple[str, ...] = ()
-    """What the flag takes beside these numbers."""
+    """What the flag takes other than these numbers."""
 
 
 RANGES: Mapping[str, Range] = {

@@ -227,7 +227,7 @@ def _unsupported_quantisation(case: HabanaCase) -> Iterator[Notice]:
 
 
 def _refused_quantisation(case: HabanaCase) -> Iterator[Notice]:
-    """Yield a notice for --quantization inc beside the model's own method: vLLM's _verify_quantization refuses it."""
+    """Yield a notice for --quantization inc for a quantised model: vLLM's _verify_quantization refuses it."""
     method = case.model.quantization
     if case.given.flag(QUANTIZATION) == "inc" and method not in ("", "inc"):
         yield notice("HPU-052", f"{QUANTIZATION} inc", f"no {QUANTIZATION}, or {method}", method=method)
