@@ -69,6 +69,8 @@ class Container(Record):
     arguments: tuple[str, ...]
     model: Bind | None
     cache: str
+    start: int
+    """Minutes that a first start may take; 0 if the accelerator's record does not say."""
     address: str
     """Never empty. With the host's network the server listens on it, otherwise docker does."""
     port: int
@@ -126,6 +128,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         arguments=_arguments(run, request, address, reference),
         model=model,
         cache=_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
+        start=int(run.start.value.removesuffix("m")) if run.start else 0,
         address=address,
         port=request.port,
         key_required=_needs_key(request, address),

@@ -16,7 +16,8 @@ STOP_SECONDS = 30
 """Between SIGTERM and SIGKILL. The entrypoint drains for 25 s, of which new requests are served for 5 s, and vLLM then
 has 4 s to exit; docker's default is 10 s."""
 START_SECONDS = 3600
-"""Until Kubernetes considers a start failed. A first start downloads weights and compiles."""
+"""Until Kubernetes considers a start failed, at least. A first start downloads weights and compiles; where the record
+of the accelerator (`run.start`) says that this takes longer, that time applies."""
 ASK_EVERY = 10
 """Seconds between two probes."""
 TMP = "/tmp"  # noqa: S108 - the container's own

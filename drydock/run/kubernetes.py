@@ -136,7 +136,7 @@ def _container(container: Container) -> dict[str, Any]:
         "env": list(_environment(container)),
         **resources,
         "securityContext": _security(container),
-        "startupProbe": _probe("/startupz", START_SECONDS // ASK_EVERY),
+        "startupProbe": _probe("/startupz", max(START_SECONDS, 60 * container.start) // ASK_EVERY),
         "readinessProbe": _probe("/readyz", 1),
         "livenessProbe": _probe("/livez", 3),
         "lifecycle": {"preStop": {"exec": {"command": [*PAUSE, f"import time; time.sleep({PRESTOP_SECONDS})"]}}},

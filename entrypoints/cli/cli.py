@@ -92,7 +92,9 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     _check_files(profile, arguments, env)
     facts, model, plan = _plan_for(arguments, env, profile)
     if model.unanswered:
-        raise EntrypointError(MODEL, model.unknown, _NO_HUB)
+        offline = model.unanswered.split()[0]
+        hint = f"unset {offline}, or {_MOUNT}" if offline in env else f"set HTTPS_PROXY or HF_ENDPOINT, or {_MOUNT}"
+        raise EntrypointError(MODEL, model.unknown, hint)
     say(as_text(wrong(plan.findings)) + reasons_text(plan))
     if arguments.options.strict and failed(plan.findings):
         say("drydock: not started: a check is FAIL, and --strict is set")
@@ -101,7 +103,7 @@ def _start(arguments: Arguments, env: Env, run: Any) -> int:
     return code
 
 
-_NO_HUB = "set HTTPS_PROXY or HF_ENDPOINT, or mount the model's folder and give its path"
+_MOUNT = "mount the model's folder and give its path"
 
 
 def _check_files(profile: Mapping[str, Any], arguments: Arguments, env: Env) -> None:

@@ -21,7 +21,16 @@ _STEMS = ("key", "token", "bearer", "secret", "auth", "pass", "credential")
 _LAST = "pass"
 """Names a secret only at the end: DB_PASS, but not pass_config."""
 _COUNTS = frozenset(("bucket", "buckets", "padding", "paddings", "threshold", "thresholds"))
-"""Words of names in which TOKEN means a token of text: NEURON_TOKEN_GEN_BUCKETS, PROFILER_TOKEN_THRESHOLD."""
+"""Words of names that say how much, not a secret: NEURON_TOKEN_GEN_BUCKETS, PROFILER_TOKEN_THRESHOLD."""
+_TOKENS = frozenset(("token",))
+_OF_TEXT = frozenset(
+    (
+        *("num", "min", "max", "per", "count", "counts", "len", "length", "lengths", "limit", "limits", "ratio"),
+        *("budget", "size", "sizes", "bos", "eos", "pad", "unk"),
+    )
+)
+"""Words that make TOKEN a token of text: MAX_TOKEN_LEN, PER_TOKEN_QUANT, eos_token_id. With another word of _WORDS
+they mean nothing: MAX_KEY_SIZE stays hidden, and so does SECRET_TOKEN_LIMIT."""
 _PLACES = frozenset(("file", "path", "dir", "folder"))
 """Last words of names whose value says where a secret is: --api-key-file."""
 _SIGNED = frozenset(("sig", "signature"))
@@ -38,6 +47,10 @@ _URL = r"""(\w://)(?:[^/\s:@"'<>]*:(?!\d+/)(?:(?!://)[^\s"'<>])*|[^/\s"'<>]*)@""
 _PARAMETER = r"""([?&;#])([\w.%-]+)=([^&;#\s"'<>]+)"""
 _ASSIGNMENT = r"""(?<![\w.?&;#-])(-{0,2}[A-Za-z_][\w.-]*)=([^\s"'&;#<>]+)"""
 _SCHEME = r"""(?i)(authorization\s*[:=]\s*)?\b(bearer|basic)(\s+)([\w.~+/=-]+)"""
+_ISSUERS = ("hf_", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-")
+_ISSUED = r"""(?<![A-Za-z0-9])(hf_|gh[pousr]_|github_pat_|glpat-)[A-Za-z0-9_-]{20,}"""
+"""A token by its issuer's prefix: secret under any name. Source: GitHub's, GitLab's and Hugging Face's documentation of
+their tokens, of which the shortest has 20 characters after the prefix."""
 _HEADER = (
     r"(?i)\b((?:x-api-key|x-auth-token|private-token|job-token|x-amz-security-token)\s*:\s*"
     r"|authorization\s*:\s*(?:token|digest|negotiate|apikey|aws4-hmac-sha256)\s+)[^\r\n]+"
@@ -52,7 +65,10 @@ def is_secret(name: str) -> bool:
     words = _words(name)
     if not words or words[-1] in _PLACES or not _COUNTS.isdisjoint(words):
         return False
-    return words[-1] == _LAST or not _WORDS.isdisjoint(words)
+    found = _WORDS.intersection(words)
+    if found == _TOKENS and not _OF_TEXT.isdisjoint(words):
+        return False
+    return words[-1] == _LAST or bool(found)
 
 
 def _has_stem(text: str) -> bool:
@@ -101,9 +117,19 @@ def redact_value(name: str, value: str) -> str:
     return HIDDEN if is_secret(name) else redact_text(value)
 
 
+def _hide_issued(text: str) -> str:
+    """Hide tokens that their issuer's prefix tells."""
+    if not any(issuer in text for issuer in _ISSUERS):
+        return text
+    import re
+
+    return re.sub(_ISSUED, HIDDEN, text)
+
+
 def redact_text(text: str) -> str:
-    """Hide passwords and signatures in URLs, values of secret names (A=B, and in JSON), and Bearer and Basic values."""
+    """Hide passwords and signatures in URLs, values of secret names (A=B, and in JSON), credentials, known tokens."""
     has_url = "://" in text and ("@" in text or "=" in text)
+    text = _hide_issued(text)
     if not has_url and not ("=" in text or '"' in text or "'" in text or " " in text):
         return text
     lower = text.lower()

@@ -57,7 +57,7 @@ def open_tar(file: IO[bytes], mode: Literal["r:", "r:gz"]) -> Iterator[tarfile.T
 def members(archive: tarfile.TarFile, at_most: int = LARGEST) -> Iterator[tarfile.TarInfo]:
     """Yield the members of an archive, of at most `at_most` bytes in total; the archive does not keep them.
 
-    Raises tarfile.ReadError for more, and for headers that lead backwards, which would be read for ever.
+    Raises tarfile.ReadError for more, and for headers that lead backwards, which would be read without end.
     """
     last, size, count = -1, 0, 0
     while (member := archive.next()) is not None:

@@ -6,6 +6,7 @@ Sources: vllm-ascend's platform.py, cpu_binding.py and docs at 0.11, 0.18 and 0.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from posixpath import join, normpath
 from typing import Any
 
 from entrypoints.checks.findings import notice
@@ -37,6 +38,7 @@ A2, A3, DUO = "ascend910b", "ascend910_93", "ascend310p"
 
 TUNING = "vllm-ascend docs, optimization and tuning"
 GUIDE = "omni-infer's guide"
+PROFILES = "VLLM_TORCH_PROFILER_DIR"
 
 _MIXED = "architectures_mixed"
 """A threshold of omni-infer's stacks only: the models that its mixed deployment serves."""
@@ -356,7 +358,7 @@ def _gloo(case: AscendCase) -> dict[str, Value]:
 
 def _profiling(case: AscendCase) -> dict[str, Value]:
     """State the profiler's defaults if the user enabled profiling."""
-    if not case.given.variable("VLLM_TORCH_PROFILER_DIR"):
+    if not case.given.variable(PROFILES):
         return {}
     return {
         "PROFILER_TOKEN_THRESHOLD": Value(
@@ -372,6 +374,18 @@ def _mixed_notices(case: AscendCase) -> Iterator[Notice]:
         yield notice("NPU-041", case.model.architecture, f"one of {', '.join(served)}")
     if (case.given.number(DATA) or 1) > 1:
         yield notice("NPU-042", f"{DATA} {case.given.number(DATA)}", "1")
+    folder = case.given.variable(PROFILES)
+    if folder and not _is_writable(case.facts, folder):
+        yield notice("NPU-047", f"{PROFILES}={folder}", "a folder below a writable one")
+
+
+def _is_writable(facts: Facts, folder: str) -> bool:
+    """Return whether a folder can be written: as the probe found it, else if it is in a writable one."""
+    probed = facts.mounts.get("profiles")
+    if probed is not None:
+        return probed.writable
+    path = normpath(join("/", folder))  # the image's working directory
+    return any(mount.writable and f"{path}/".startswith(f"{mount.path}/") for mount in facts.mounts.values())
 
 
 # --- notices --------------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts
+from entrypoints.request.flags import QUANTIZATION
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 VISIBLE = "TOPS_VISIBLE_DEVICES"
@@ -35,6 +36,18 @@ class EnflameCase(Case):
     def lists(self, table: str) -> bool:
         """Return whether one of the vendor's tables contains this model's architecture."""
         return self.model.architecture in self.thresholds.words(f"models_{table}")
+
+    @property
+    def methods(self) -> tuple[str, ...]:
+        """The quantisations: the model's own, and another one of the user's --quantization."""
+        names = (self.model.quantization, self.given.flag(QUANTIZATION) or "")
+        return tuple(dict.fromkeys(name for name in names if name))
+
+    @property
+    def schemes(self) -> tuple[str, ...]:
+        """The vendor's tables for the quantisations; not each kernel has one."""
+        tables = (scheme(self.model._replace(quantization=method)) for method in self.methods)
+        return tuple(dict.fromkeys(table for table in tables if table))
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: UserFlags) -> Decision:
@@ -86,7 +99,7 @@ def scheme(model: ModelFacts) -> str:
 def _require_supported(case: EnflameCase) -> Iterator[Notice]:
     """Raise MODEL for what the vendor does not support, or yield a FAIL notice if the user set --quantization."""
     for problem, found, expected, hint in (*_bad_quantisation(case), *_bad_pair(case)):
-        if case.given.flag("--quantization") is None:
+        if case.given.flag(QUANTIZATION) is None:
             raise EntrypointError(MODEL, f"{case.model.name}: {problem}: found {found}, expected {expected}", hint)
         yield notice("GCU-030", found, expected, what=problem)
 
@@ -98,24 +111,24 @@ Problem = tuple[str, str, str, str]
 def _bad_quantisation(case: EnflameCase) -> Iterator[Problem]:
     model, methods = case.model, case.thresholds.words("quantization_methods")
     hint = "quantise it with Enflame's TopsCompressor, or use the unquantised model"
-    if model.quantization and model.quantization not in methods:
-        yield "quantisation not supported by vLLM-GCU", model.quantization, f"one of {', '.join(methods)}", hint
+    for method in case.methods:
+        if method not in methods:
+            yield "quantisation not supported by vLLM-GCU", method, f"one of {', '.join(methods)}", hint
     if model.reordered:
         yield "GPTQ with reordered groups (g_idx)", "desc_act without static_groups", "groups in order", hint
     awq, gptq = case.thresholds.words("group_sizes_of_awq"), case.thresholds.whole("group_size_of_gptq")
-    if scheme(model) == "awq" and model.group and str(model.group) not in map(str, awq):
+    if "awq" in case.schemes and model.group and str(model.group) not in map(str, awq):
         yield "AWQ group size", str(model.group), " or ".join(map(str, awq)), hint
-    if scheme(model) == "gptq_4bit" and model.group and model.group % gptq:
+    if "gptq_4bit" in case.schemes and model.group and model.group % gptq:
         yield "GPTQ group size", str(model.group), f"{gptq} or a multiple of it", hint
 
 
 def _bad_pair(case: EnflameCase) -> Iterator[Problem]:
-    table = scheme(case.model)
-    if not _is_listed(case) or not table or case.lists(table):
-        return
-    supported = " or ".join(heading for name, heading in _SCHEMES.items() if case.lists(name))
-    found = f"{case.model.architecture} in {_SCHEMES[table]}"
-    yield "not supported by the vendor", found, supported, f"see {TABLE}"
+    for table in case.schemes if _is_listed(case) else ():
+        if not case.lists(table):
+            supported = " or ".join(heading for name, heading in _SCHEMES.items() if case.lists(name))
+            found = f"{case.model.architecture} in {_SCHEMES[table]}"
+            yield "not supported by the vendor", found, supported, f"see {TABLE}"
 
 
 _FLOATS = {
@@ -143,7 +156,7 @@ def _is_listed(case: EnflameCase) -> bool:
 
 def choose_dtype(case: EnflameCase) -> Value:
     """Choose the type in which the vendor validated the model."""
-    if scheme(case.model) and not (case.model.geometry and case.model.geometry.experts):
+    if case.schemes and not (case.model.geometry and case.model.geometry.experts):
         because = "the vendor's quantised kernels compute in float16 (W4A16, W8A16)"
         return Value("float16", because, ("bfloat16: the vendor does not run quantised models in it",))
     if not _is_listed(case):
@@ -169,7 +182,7 @@ def _method(case: EnflameCase) -> dict[str, Value]:
         "the experts are quantised, and the plugin uses its kernels for quantised experts only if this flag names them"
     )
     return {
-        "--quantization": Value(
+        QUANTIZATION: Value(
             "moe_wna16_gcu", because, (f"{case.model.quantization}: its kernels support dense layers only",)
         )
     }
@@ -210,7 +223,7 @@ def _notices(case: EnflameCase) -> Iterator[Notice]:
     if model.architecture and not _is_listed(case):
         yield notice("GCU-031", model.architecture, "one of the list")
     dtype = {"half": "float16"}.get(given.flag("--dtype") or "", given.flag("--dtype"))
-    if dtype in ("float16", "bfloat16") and not model.quantization and _is_listed(case) and not case.lists(dtype):
+    if dtype in ("float16", "bfloat16") and not case.methods and _is_listed(case) and not case.lists(dtype):
         better = str(choose_dtype(case).value)
         yield notice("GCU-032", f"--dtype {dtype}", better, dtype=dtype, better=better)
     yield from _cache_notices(case)

@@ -149,9 +149,10 @@ def _matching(source: FileSystem | Recorded, pattern: str) -> list[str]:
     return folders
 
 
-def _by_number(path: str) -> list[str]:
-    """Return a sort key that puts accel2 before accel10."""
-    return ["".join(part).zfill(20) if number else "".join(part) for number, part in groupby(path, str.isdecimal)]
+def _by_number(path: str) -> tuple[list[str], str]:
+    """Return a sort key that puts accel2 before accel10, and equal numbers (1 and 01) in a fixed order."""
+    parts = ["".join(part).zfill(20) if number else "".join(part) for number, part in groupby(path, str.isdecimal)]
+    return parts, path
 
 
 def _rights(path: str) -> str:

@@ -24,7 +24,7 @@ _TRUE = ("1", "on", "yes", "true")
 _AT_MOST = 1 << 20
 """Bytes to request from the start of a weight file: the header of a model in one file is far smaller."""
 _PATIENCE = 6
-"""Timeouts of one request after which a file must be complete: a server may send a byte now and then for ever."""
+"""Timeouts of one request after which a file must be complete: a server may send a byte now and then without end."""
 _SECONDS = 10.0
 """huggingface_hub's default timeout for its first request."""
 _FORBIDDEN, _ABSENT = (401, 403), 404

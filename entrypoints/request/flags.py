@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
 
 # the model
 MODEL_NAME = "--model"
@@ -68,16 +70,50 @@ SHORT: Mapping[str, str] = {
 }
 """vLLM's short forms."""
 
-UNITS: Mapping[str, str] = {
-    TENSOR: "devices",
-    PIPELINE: "devices",
-    DATA: "engines",
-    LOCAL: "engines",
-    NODES: "hosts",
-    LENGTH: "tokens",
-    BATCHED: "tokens",
-    BLOCK: "tokens",
-    SEQUENCES: "requests",
-    CACHE_BYTES: "bytes",
+
+class Range(NamedTuple):
+    """The numbers that a flag takes, as vLLM checks them after seconds of imports."""
+
+    least: float = 1
+    unit: str = ""
+    most: float = inf
+    whole: bool = True
+    least_too: bool = True
+    """Whether `least` itself is in the range."""
+    most_too: bool = True
+    words: tuple[str, ...] = ()
+    """What the flag takes other than these numbers."""
+
+
+RANGES: Mapping[str, Range] = {
+    TENSOR: Range(unit="devices"),
+    PIPELINE: Range(unit="devices"),
+    DATA: Range(unit="engines"),
+    LOCAL: Range(0, "engines"),
+    NODES: Range(unit="hosts"),
+    LENGTH: Range(unit="tokens", words=("auto", "-1")),
+    BATCHED: Range(unit="tokens"),
+    BLOCK: Range(unit="tokens"),
+    SEQUENCES: Range(unit="requests"),
+    CACHE_BYTES: Range(unit="bytes"),
+    UTILISATION: Range(0, most=1, whole=False, least_too=False),
+    OFFLOAD: Range(0, "GiB", whole=False),
+    "--swap-space": Range(0, "GiB", whole=False),
+    "--node-rank": Range(0),
+    "--data-parallel-rank": Range(0),
+    "--data-parallel-rpc-port": Range(most=65535),
+    "--prefill-context-parallel-size": Range(unit="devices"),
+    "--decode-context-parallel-size": Range(unit="devices"),
+    "--max-parallel-loading-workers": Range(unit="workers"),
+    "--max-loras": Range(unit="adapters"),
+    "--max-logprobs": Range(0, words=("-1",)),
+    "--stream-interval": Range(unit="tokens"),
+    "--long-prefill-token-threshold": Range(0, "tokens"),
+    "--mm-processor-cache-gb": Range(0, "GiB", whole=False),
+    "--video-pruning-rate": Range(0, most=1, whole=False, most_too=False),
+    "--kv-cache-metrics-sample": Range(0, most=1, whole=False, least_too=False),
+    "--watermark": Range(0, most=1, whole=False, most_too=False),
+    SHUTDOWN: Range(0, "seconds"),
 }
-"""Units of the flags that take a whole number."""
+"""The flags whose range vLLM checks. Source: the Field(ge=…, gt=…, le=…, lt=…) of vllm/config/*.py in vLLM 0.32, and
+for --swap-space in 0.9; earlier releases check the same numbers in __post_init__, or fail later."""

@@ -9,12 +9,12 @@ of a flag. `--config FILE` is a YAML file of the same names; the command line ov
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import nan
+from math import inf, nan
 from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
-from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, SHORT, UNITS, UTILISATION
+from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
 from entrypoints.request.intents import NONE, Intents
 
 _POWERS = " kmgt"
@@ -55,14 +55,15 @@ class UserFlags(NamedTuple):
         flag = self.flags.get(name)
         return None if flag is None else str(flag.value)
 
-    def number(self, name: str, least: int = 1) -> int | None:
-        """Return a flag's whole number in the flag's unit; vLLM accepts 4k and 4K. Raises USAGE."""
+    def number(self, name: str) -> int | None:
+        """Return a flag's whole number, in the flag's unit and range; vLLM accepts 4k and 4K. Raises USAGE."""
         flag = self.flags.get(name)
         if flag is None:
             return None
         if isinstance(flag.value, bool):
             raise EntrypointError(USAGE, f"{flag.given}: expected a value", f"write {name} NUMBER")
-        return parse_count(flag.value, flag.given, least, UNITS.get(name, ""))
+        limits = RANGES.get(name, Range())
+        return parse_count(flag.value, flag.given, int(limits.least), limits.unit, limits.most)
 
     def variable(self, name: str) -> str | None:
         """Return an environment variable; an empty one counts as unset, as in vLLM."""
@@ -97,13 +98,29 @@ def parse_given(
 
 def _check_numbers(given: UserFlags) -> None:
     """Raise USAGE for a number that vLLM refuses only after seconds of imports."""
-    for name in UNITS:
-        if given.flag(name) not in ("auto", "-1"):
+    for name, limits in RANGES.items():
+        text = given.flag(name)
+        if text is None or text in limits.words:
+            continue
+        if limits.whole:
             given.number(name)
-    share = given.flag(UTILISATION)
-    if share is not None and not 0 < _decimal(share) <= 1:
-        message = f"{given.flags[UTILISATION].given}: expected a share above 0, at most 1"
-        raise EntrypointError(USAGE, message, "vLLM's default is 0.9")
+        elif not _within(_decimal(text), limits):
+            hint = "vLLM's default is 0.9" if name == UTILISATION else ""
+            raise EntrypointError(USAGE, f"{given.flags[name].given}: expected {_words_of(limits)}", hint)
+
+
+def _within(number: float, limits: Range) -> bool:
+    above = number >= limits.least if limits.least_too else number > limits.least
+    return above and (number <= limits.most if limits.most_too else number < limits.most)
+
+
+def _words_of(limits: Range) -> str:
+    """Return what a decimal number must be."""
+    what = "a share" if limits.most == 1 else f"a number of {limits.unit}"
+    least = f"at least {limits.least:g}" if limits.least_too else f"above {limits.least:g}"
+    if limits.most == inf:
+        return f"{what}, {least}"
+    return f"{what} {least}, {'at most' if limits.most_too else 'below'} {limits.most:g}"
 
 
 def _decimal(text: str) -> float:
@@ -215,7 +232,7 @@ def parse_config(text: str, path: str) -> dict[str, Flag]:
     return flags
 
 
-def parse_count(text: str, given: str, least: int = 1, unit: str = "") -> int:
+def parse_count(text: str, given: str, least: int = 1, unit: str = "", most: float = inf) -> int:
     """Parse a whole number as vLLM does: 4096, 4K (4096), 4k (4000), 2.5k (2500).
 
     `given` is where the number was written, `unit` what it counts. Raises USAGE.
@@ -233,7 +250,8 @@ def parse_count(text: str, given: str, least: int = 1, unit: str = "") -> int:
         number = int(float(digits) * factor)
     else:
         number = least - 1
-    if number < least:
+    if not least <= number <= most:
         expected = f"a whole number of {unit}" if unit else "a whole number"
-        raise EntrypointError(USAGE, f"{given}: invalid value {text!r}, expected {expected}, at least {least}")
+        expected += f", at least {least}" if most == inf else f" from {least} to {most:g}"
+        raise EntrypointError(USAGE, f"{given}: invalid value {text!r}, expected {expected}")
     return number

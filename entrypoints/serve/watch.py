@@ -92,7 +92,7 @@ def in_background(board: Board, watch: Callable[..., None], *arguments: Any) -> 
     def run() -> None:
         try:
             watch(*arguments)
-        except Exception as error:  # noqa: BLE001 -- unseen, it would leave the last state in place for ever
+        except Exception as error:  # noqa: BLE001 -- unseen, it would leave the last state in place
             from traceback import format_exc
 
             board.note(defect=f"{watch.__name__}: {error!r}", trace=format_exc())

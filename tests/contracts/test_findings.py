@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ import pytest
 from drydock.config.matrix import read_matrix, read_retired
 from drydock.core.paths import ROOT
 from drydock.model.checks import KnownFinding
+from drydock.model.variant import Variant
 from entrypoints.checks.grants import examine
 from entrypoints.core.errors import INTERNAL, EntrypointError
 from entrypoints.core.records import Facts, Finding
@@ -87,6 +89,36 @@ def planned(profile: dict[str, Any], facts: Facts, model: ModelFacts) -> tuple[F
 
 def test_findings_are_made_in_one_place_only() -> None:
     assert {call.path for call in (*calls("Finding"), *calls("Notice"))} == {Path("checks/findings.py")}
+
+
+def words(variant: Variant) -> Iterator[str]:
+    """Yield all texts of a variant that tell the user what to do."""
+    yield from (check.remediation for check in variant.checks)
+    yield from (known.remediation for known in variant.findings.values())
+    yield from (f"{threshold.because} {threshold.value}" for threshold in variant.thresholds.values())
+
+
+def targets(text: str) -> list[str]:
+    """Return the targets that a text names, after --target or as a variant's id."""
+    begin = "|".join({re.match("[a-z]+", variant.id)[0] for variant in VARIANTS})  # type: ignore[index]
+    return [
+        *re.findall(r"--target[ =]([a-z0-9][\w.-]*\w)", text),
+        *re.findall(rf"(?<![\w.-])(?:{begin})\d[\w.]*-[\w.-]*\w", text),
+    ]
+
+
+@for_each(VARIANTS, lambda variant: variant.id)
+def test_a_target_that_a_text_names_exists(variant: Variant) -> None:
+    named = {target for text in words(variant) for target in targets(text)}
+
+    assert [target for target in named if not any(each.answers_to(target) for each in VARIANTS)] == []
+
+
+def test_targets_are_found_in_a_text() -> None:
+    assert targets("use --target gaudi2, or habana1.22-hnic; not cuda-graph, cuda 13.0") == [
+        "gaudi2",
+        "habana1.22-hnic",
+    ]
 
 
 @for_each(NOTICES, lambda call: f"{call.path}:{call.line}")

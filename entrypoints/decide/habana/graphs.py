@@ -79,10 +79,20 @@ def choose_graphs(demand: GraphDemand, thresholds: Thresholds, env: Mapping[str,
     if "pad" in ways:
         return _limited(demand, ranges, thresholds)
     linear = _linear_graphs(demand, ranges)
-    many = linear > thresholds.whole("graphs_at_most") and demand.intents.hot is None
-    if "linear" not in ways or ("exponential" in ways and many):
+    if "linear" not in ways or ("exponential" in ways and _too_many(linear, demand, ranges, thresholds, env)):
         return _exponential(demand, ranges, ways, f"linear buckets for these lengths need {linear} graphs")
     return _linear(demand, ranges, ways, "the manual's rule for these lengths")
+
+
+def _too_many(linear: int, demand: GraphDemand, ranges: Ranges, thresholds: Thresholds, env: Mapping[str, str]) -> bool:
+    """Return whether exponential buckets are better than this number of linear graphs.
+
+    A hot spot is named for a short warm-up, so the smaller number counts. The exponential buckets cover all lengths:
+    vllm-hpu-extension does not take the end of a range for them (bucketing/exponential.py, read_bucket_settings).
+    """
+    if demand.intents.hot is None:
+        return linear > thresholds.whole("graphs_at_most")
+    return not _set(env) and _exponential_graphs(demand, ranges) < linear
 
 
 def _for_lengths(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], thresholds: Thresholds) -> Warmup:
@@ -220,20 +230,23 @@ def _count(demand: GraphDemand, prompts: Buckets, lengths: Buckets, batches: Buc
 
 def _exponential(demand: GraphDemand, ranges: Ranges, ways: tuple[str, ...], why: str) -> Warmup:
     """Let vLLM space the buckets exponentially, without ranges."""
+    graphs, linear = _exponential_graphs(demand, ranges), _linear_graphs(demand, ranges)
+    instead = (f"linear: {linear} graphs; --input-range and --output-range reduce them", *_limit(ways))
+    if "pad" in ways:
+        return Warmup({"VLLM_BUCKETING_STRATEGY": Value("exp", f"{why}: {graphs} graphs", instead)}, graphs, {})
+    return Warmup({"VLLM_EXPONENTIAL_BUCKETING": Value("true", f"{why}: {graphs} graphs", instead)}, graphs, {})
+
+
+def _exponential_graphs(demand: GraphDemand, ranges: Ranges) -> int:
     last = up(demand.length, BLOCK)
     most = demand.kv_blocks or ranges.blocks.last
-    graphs = _count(
+    return _count(
         demand,
         spaced.exponential(Range(1, 1, demand.prompts), spaced.doublings(demand.prompts)),
         spaced.exponential(Range(BLOCK, BLOCK, last), spaced.doublings(last), long=last >= spaced.LONG),
         spaced.exponential(Range(1, 2, demand.sequences), spaced.doublings(demand.sequences)),
         spaced.exponential(Range(BLOCK, BLOCK, most), spaced.doublings(most)),
     )
-    linear = _linear_graphs(demand, ranges)
-    instead = (f"linear: {linear} graphs; --input-range and --output-range reduce them", *_limit(ways))
-    if "pad" in ways:
-        return Warmup({"VLLM_BUCKETING_STRATEGY": Value("exp", f"{why}: {graphs} graphs", instead)}, graphs, {})
-    return Warmup({"VLLM_EXPONENTIAL_BUCKETING": Value("true", f"{why}: {graphs} graphs", instead)}, graphs, {})
 
 
 def _limit(ways: tuple[str, ...]) -> tuple[str, ...]:

@@ -7,13 +7,15 @@ between stacks are in their thresholds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from entrypoints.cache.plan import places
+from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
-from entrypoints.core.records import Device, Facts, Value
+from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, up
 from entrypoints.decide.habana.lengths import (
     LINKED,
@@ -62,7 +64,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **model_settings(case),
     }
     files = {f"{folder}/{name}": text for name, text in warmup.files.items()}
-    return Decision(values, (*chosen.findings, *notices(case, chosen)), files, chosen.uses)
+    findings = (*chosen.findings, *notices(case, chosen), *_slow_start(case, warmup))
+    return Decision(values, findings, files, chosen.uses)
 
 
 def _visible(facts: Facts, given: UserFlags) -> Facts:
@@ -303,10 +306,20 @@ def _graphs(warmup: Warmup, folder: str) -> dict[str, Value]:
     }
 
 
+def _seconds(case: HabanaCase, warmup: Warmup) -> tuple[float, float]:
+    """Return how long the warm-up takes with an empty and with a filled recipe cache."""
+    slow = "float8_" if _computes_float8(case) else ""
+    seconds = warmup.graphs * case.thresholds.number(f"seconds_per_{slow}graph")
+    return seconds, seconds * case.thresholds.number(f"{slow}recipe_share")
+
+
+def _computes_float8(case: HabanaCase) -> bool:
+    return _element(case) == 1 or case.model.quantization == "fp8"
+
+
 def _warmup(case: HabanaCase, warmup: Warmup) -> dict[str, Value]:
     """Enable the warm-up, with its duration as the reason."""
-    seconds = warmup.graphs * case.thresholds.number("seconds_per_graph")
-    with_cache = seconds * case.thresholds.number("recipe_share")
+    seconds, with_cache = _seconds(case, warmup)
     because = "graphs are compiled before the first request"
     if seconds:
         because = (
@@ -315,6 +328,17 @@ def _warmup(case: HabanaCase, warmup: Warmup) -> dict[str, Value]:
         )
     instead = (f"true: each of {warmup.graphs} shapes would be compiled during the first request that needs it",)
     return {SKIP: Value("false", because, instead)}
+
+
+def _slow_start(case: HabanaCase, warmup: Warmup) -> Iterator[Notice]:
+    """Yield a notice if loading and warm-up may take longer than the time that the image's health check allows."""
+    if case.is_on(SKIP):
+        return
+    needed = math.ceil(_seconds(case, warmup)[0] / 60) + case.thresholds.whole("loading_minutes")
+    allowed = int(case.profile["run"]["start"]["value"].removesuffix("m"))
+    if needed > allowed:
+        found = f"{needed} minutes for {warmup.graphs} graphs and the weights"
+        yield notice("HPU-050", found, f"at most {allowed}", minutes=str(needed), failures=str(6 * needed))
 
 
 def _time(seconds: float) -> str:

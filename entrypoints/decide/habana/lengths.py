@@ -9,9 +9,11 @@ from entrypoints.core.records import Device, Notice, Value
 from entrypoints.decide.case import Case
 from entrypoints.decide.conversions import conversions, convert_command, other_images, output_name, suitable
 from entrypoints.decide.spread.fit import Fit
-from entrypoints.request.flags import EXECUTOR, EXPERT, QUANTIZATION
+from entrypoints.request.flags import EXECUTOR, EXPERT, LENGTH, NODES, QUANTIZATION
 
 LAZY, SKIP, QUANT = "PT_HPU_LAZY_MODE", "VLLM_SKIP_WARMUP", "QUANT_CONFIG"
+PREFIX, MEASURED = "INC_MEASUREMENT_DUMP_PATH_PREFIX", "scripts/nc_workspace_measure_kvcache"
+"""Where measurements are: the folder that the configuration's path starts from, and their folder below it."""
 SCRIPT = "start_gaudi_vllm_server.sh"
 LINKED = 4
 """The number of Gaudi2E cards that direct links join; the manual, 1.2.1."""
@@ -108,27 +110,75 @@ _SWITCHES = {"variable": "VLLM_HPU_CONVERT_TO_FP8UZ", "itself": "VLLM_SCALE_ADJU
 
 
 def _calibrated(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
-    """Return the settings for a QUANT_CONFIG of Intel Neural Compressor."""
+    """Return the settings for a QUANT_CONFIG of Intel Neural Compressor: all that the vendor's -q sets.
+
+    Sources: set_dtype in the fork's scripts/utils.sh; -q in scripts/quickstart/start_vllm.sh of deepseek_r1;
+    vllm-gaudi's docs/configuration/quantization/inc.md.
+    """
     because = f"{QUANT} names a quantisation configuration"
     values = {"PT_HPU_WEIGHT_SHARING": Value("0", f"{because}, and shared weights would be quantised twice")}
     slow = "one step can take minutes, because it compiles fp8 operations"
     instead = ("60, vLLM's default: vLLM would declare the engine dead",)
     values["VLLM_ENGINE_ITERATION_TIMEOUT_S"] = Value("3600", slow, instead)
     values["VLLM_RPC_TIMEOUT"] = Value("600000", slow)
+    again = requantises(case)
     if case.thresholds.number("inc_flags"):
         cache = "auto" if case.named("bfloat16_cache") else "fp8_inc"
-        values[QUANTIZATION] = Value("inc", because)
+        if not case.model.quantization:  # vLLM refuses a method other than that of the model
+            values[QUANTIZATION] = Value("inc", because)
         values["--kv-cache-dtype"] = Value(
             cache, f"{because}; the vendor's list of models decides whether the cache is fp8 too"
         )
-        values["VLLM_DISABLE_MARK_SCALES_AS_CONST"] = Value(
-            "true", "constant scales would be compiled into each graph again"
-        )
+    values |= _scales(case)
+    if again:
+        return values | _requantised(case)
     weights, device = case.model.weights, chosen.devices[0]
     if weights and device.memory_total and weights.loaded(2) // chosen.tensor > device.memory_total * 0.8:
         because = "in bfloat16 the weights are larger than the cards' memory, so they are quantised on the host"
         values["--weights-load-device"] = Value("cpu", because)
     return values
+
+
+_SCALES = {"VLLM_DISABLE_MARK_SCALES_AS_CONST": "true", "VLLM_HPU_MARK_SCALES_AS_CONST": "false"}
+"""The stack's variable for constant scales → the value that turns them off."""
+
+
+def _scales(case: HabanaCase) -> dict[str, Value]:
+    """Return the setting without which the warm-up compiles each graph for its own scales."""
+    variable = case.word("constant_scales")
+    if variable not in _SCALES:
+        return {}
+    return {variable: Value(_SCALES[variable], "constant scales would be compiled into each graph again")}
+
+
+def requantises(case: HabanaCase) -> bool:
+    """Return whether QUANT_CONFIG quantises float8 weights again, with the scales that were measured."""
+    stack = bool(case.thresholds.number("requantise_float8"))
+    return stack and case.given.variable(QUANT) is not None and case.model.quantization == "fp8"
+
+
+def _requantised(case: HabanaCase) -> dict[str, Value]:
+    """Return the variables of start_vllm.sh -q that make vLLM apply the measurements to float8 weights."""
+    why = f"{QUANT} applies to float8 weights only with this variable (-q of start_vllm.sh)"
+    sliced = ("8, as without measurements: vLLM stops, as it expects 1 with VLLM_REQUANT_FP8_INC",)
+    naive = ("0: scales aligned to the hardware, which are faster and less accurate",)
+    values = {
+        "VLLM_REQUANT_FP8_INC": Value("1", why),
+        "VLLM_ENABLE_RUNTIME_DEQUANT": Value("1", f"{why}: weights with scales per block are dequantised as needed"),
+        "VLLM_MOE_N_SLICE": Value("1", "with measurements the experts are computed in one slice", sliced),
+        "INC_FORCE_NAIVE_SCALING": Value("1", "the measured scales, unchanged, are more accurate", naive),
+    }
+    root = measured_root(case)
+    if root and not case.given.variable(PREFIX):
+        because = f"{QUANT} is in the vendor's layout: its measurements are below this folder, in {MEASURED}"
+        values[PREFIX] = Value(root, because)
+    return values
+
+
+def measured_root(case: HabanaCase) -> str:
+    """Return the folder that a configuration's relative path of measurements starts from; empty if it is not known."""
+    root, layout, _ = (case.given.variable(QUANT) or "").rpartition("/scripts/quant_configs/")
+    return root if layout else ""
 
 
 def _is_float8(case: HabanaCase) -> bool:
@@ -173,7 +223,14 @@ def _unsupported_quantisation(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for a quantisation that the platform does not list: vLLM refuses to start with it."""
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
-        yield notice("HPU-045", method, f"one of {', '.join(methods)}")
+        yield notice("HPU-045", method, f"one of {', '.join(methods)}" if methods else "an unquantised model")
+
+
+def _refused_quantisation(case: HabanaCase) -> Iterator[Notice]:
+    """Yield a notice for --quantization inc for a quantised model: vLLM's _verify_quantization refuses it."""
+    method = case.model.quantization
+    if case.given.flag(QUANTIZATION) == "inc" and method not in ("", "inc"):
+        yield notice("HPU-052", f"{QUANTIZATION} inc", f"no {QUANTIZATION}, or {method}", method=method)
 
 
 def _unconverted(case: HabanaCase) -> Iterator[Notice]:
@@ -189,7 +246,14 @@ def _unconverted(case: HabanaCase) -> Iterator[Notice]:
 
 def _unmeasured(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice if Intel Neural Compressor is selected without its measurements."""
-    if case.given.flag(QUANTIZATION) != "inc" or case.given.variable(QUANT):
+    if case.given.variable(QUANT):
+        if requantises(case) and not measured_root(case) and not case.given.variable(PREFIX):
+            yield notice("HPU-048", f"{QUANT}={case.given.variable(QUANT)}, no {PREFIX}", PREFIX)
+        return
+    repository = _published(case)
+    if repository:
+        yield notice("HPU-047", f"no {QUANT}", f"{QUANT} and {repository}", repository=repository)
+    if case.given.flag(QUANTIZATION) != "inc":
         return
     scripts = (script for script in conversions(case.profile) if script.gives == "measurements")
     script = next(scripts, None)
@@ -197,11 +261,50 @@ def _unmeasured(case: HabanaCase) -> Iterator[Notice]:
     yield notice("HPU-046", f"no {QUANT}", f"{QUANT}=…/maxabs_quant_g2.json", command=command)
 
 
+def _published(case: HabanaCase) -> str:
+    """Return the repository of the measurements that the vendor publishes for the model; empty if there is none."""
+    pairs = (entry.partition("=") for entry in case.thresholds.words("measurements"))
+    return next((repository for name, _, repository in pairs if _is_model(case, name)), "")
+
+
+def _is_model(case: HabanaCase, name: str) -> bool:
+    """Return whether the model has this name, as published or converted: DeepSeek-R1-G2, but not a distilled one."""
+    return case.name.removesuffix(f"-{case.profile['converted_name'].lower()}") == name
+
+
+_FEATURES = {
+    "lora": ("LoRA adapters", "--enable-lora"),
+    "chunked-prefill": ("chunked prefill", "--enable-chunked-prefill"),
+    "quantization": ("quantisation", QUANTIZATION),
+}
+"""Feature → its name, and the flag that asks for it."""
+
+
+def _unsupported(case: HabanaCase) -> Iterator[Notice]:
+    """Yield a notice for each feature that the user asks for and the stack lacks."""
+    for feature in case.thresholds.words("unsupported"):
+        what, flag = _FEATURES[feature]
+        asked = case.given.flag(flag)
+        if asked not in (None, "False"):
+            found = flag if asked == "True" else f"{flag} {asked}"
+            yield notice("HPU-051", found, f"no {flag}", what=what, flag=flag)
+
+
+def _too_long(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
+    """Yield a notice for a length beyond the vendor's largest on one host."""
+    most, length = case.thresholds.whole("longest_on_one_host"), chosen.length or 0
+    if 0 < most < length and case.given.number(NODES) in (None, 1):
+        yield notice("HPU-049", f"{LENGTH} {length}", f"at most {most}", most=str(most))
+
+
 def notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield notices about the model and the user's settings."""
     yield from _unsupported_quantisation(case)
+    yield from _refused_quantisation(case)
     yield from _unconverted(case)
     yield from _unmeasured(case)
+    yield from _unsupported(case)
+    yield from _too_long(case, chosen)
     if case.is_on(SKIP):
         yield notice("HPU-042", f"{SKIP}={case.given.variable(SKIP)}", "false")
     if is_pcie(chosen.devices) and chosen.tensor > LINKED and not case.thresholds.number("host_nic"):

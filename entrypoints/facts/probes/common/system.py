@@ -155,11 +155,22 @@ def smallest(limits: Iterable[N | None]) -> N | None:
 
 
 def mounts(host: Host, env: Mapping[str, str]) -> dict[str, Mount]:
-    """Return the folders that serving needs: cache, shared memory, temporary files."""
+    """Return the folders that serving needs: cache, shared memory, temporary files, profiles if any."""
     if not host.live:
         return host.part(MOUNTS, parse_mounts, {})
     folders = {"cache": env.get("DRYDOCK_CACHE_DIR") or "/cache", "shm": "/dev/shm", "tmp": env.get("TMPDIR") or "/tmp"}  # noqa: S108 - only inspected, not written to
+    profiles = env.get("VLLM_TORCH_PROFILER_DIR")
+    if profiles:
+        folders["profiles"] = _nearest(profiles)
     return {role: _mount(host, path) for role, path in folders.items()}
+
+
+def _nearest(path: str) -> str:
+    """Return a folder, or the nearest one above it that exists, in which it would be made."""
+    path = os.path.abspath(path)
+    while not os.path.lexists(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _mount(host: Host, path: str) -> Mount:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from drydock.model.running import Run
+from drydock.model.running import Minutes, Run
 from drydock.run import kubernetes
 from entrypoints.request.arguments import Options
 from entrypoints.serve.ending import TEARDOWN
@@ -87,6 +87,13 @@ class TestAny:
             assert "allowPrivilegeEscalation" not in security  # the API refuses false beside it
         else:
             assert (security["allowPrivilegeEscalation"], security["capabilities"]["drop"]) == (False, ["ALL"])
+
+
+def test_a_start_gets_the_time_that_the_accelerators_record_says(tmp_path: Path) -> None:
+    slow = Minutes(value="120m", because="a first start takes an hour", source="its manual")
+    probe = pod(Run(start=slow), tmp_path)[1]["startupProbe"]
+
+    assert probe["failureThreshold"] * probe["periodSeconds"] == 120 * 60
 
 
 def test_devices_come_from_the_device_plugin(tmp_path: Path) -> None:

@@ -127,7 +127,18 @@ def test_a_model_that_is_not_here_and_that_no_hub_serves_stops_the_start_at_once
     assert served.returncode == offline.returncode == errors.MODEL
     assert "127.0.0.1:9" in served.stderr
     assert "HF_HUB_OFFLINE forbids" in offline.stderr
+    assert "hint: unset HF_HUB_OFFLINE, or mount" in offline.stderr
+    assert "Traceback" not in served.stderr + offline.stderr
     assert served.stdout == offline.stdout == ""
+
+
+@pytest.mark.parametrize("words", ["--gpu-memory-utilization 5", "--cpu-offload-gb -3", "-tp 0", "--max-loras 0"])
+def test_a_number_out_of_its_range_stops_the_start_at_once(profile: Path, model: str, words: str) -> None:
+    served = run(profile, "serve", model, *words.split())
+
+    assert (served.returncode, served.stdout) == (errors.USAGE, "")
+    assert served.stderr.startswith(f"drydock: {words}: ")
+    assert "Traceback" not in served.stderr
 
 
 def test_plan_and_check_write_a_page(profile: Path, model: str, tmp_path: Path) -> None:

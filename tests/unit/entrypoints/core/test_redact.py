@@ -27,6 +27,10 @@ from entrypoints.core.redact import _WORDS, HIDDEN, is_secret, redact_argv, reda
         "DB_PASS",
         "X-Amz-Security-Token",
         "AWSAccessKeyId",
+        "MAX_KEY_SIZE",
+        "SECRET_TOKEN_LIMIT",
+        "TOKEN_ID",
+        "REGISTRY_TOKEN",
     ],
 )
 def test_names_of_secrets_are_recognised(name: str) -> None:
@@ -43,6 +47,11 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
         "--model",
         "KEYBOARD",
         "PROFILER_TOKEN_THRESHOLD",
+        "MAX_TOKEN_LEN",
+        "PROFILER_MIN_TOKEN",
+        "VLLM_MOE_TOKEN_BUDGET",
+        "PER_TOKEN_QUANT",
+        "eos_token_id",
         "--api-key-file",
         "--compilation-config.pass_config.fuse_norm_quant",
         "COMPASS",
@@ -63,6 +72,33 @@ def test_secrets_inside_json_and_urls_are_hidden_and_their_surroundings_stay() -
     text = redact_text('{"host": "a", "api_key": "sk-1\\"2", "tokens": "9"} https://me:pw@host/x')
 
     assert text == f'{{"host": "a", "api_key": "{HIDDEN}", "tokens": "9"}} https://{HIDDEN}@host/x'
+
+
+ISSUED = (
+    "hf_" + "aB3d" * 8 + "xY",
+    "ghp_" + "aB3d" * 9,
+    "github_pat_" + "A1" * 11 + "_" + "b2" * 20,
+    "glpat-" + "x9" * 10,
+)
+"""Made up, in the form of Hugging Face's, GitHub's and GitLab's tokens."""
+
+
+@pytest.mark.parametrize("token", ISSUED)
+def test_an_issuers_token_is_hidden_under_any_name(token: str) -> None:
+    assert redact_env({"PROFILER_TOKEN_THRESHOLD": token}) == {"PROFILER_TOKEN_THRESHOLD": HIDDEN}
+    assert redact_argv(("--served-model-name", token)) == ("--served-model-name", HIDDEN)
+    assert redact_text(f"401: {token} is not valid") == f"401: {HIDDEN} is not valid"
+
+
+def test_a_count_of_tokens_is_shown() -> None:
+    assert redact_env({"PROFILER_TOKEN_THRESHOLD": "1", "MAX_TOKEN_LEN": "9"}) == {
+        "PROFILER_TOKEN_THRESHOLD": "1",
+        "MAX_TOKEN_LEN": "9",
+    }
+    assert (
+        redact_text("--hf-overrides=hf_config_of_a_model hf_quantized")
+        == "--hf-overrides=hf_config_of_a_model hf_quantized"
+    )
 
 
 def test_variables_are_hidden_by_name() -> None:

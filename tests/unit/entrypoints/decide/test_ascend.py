@@ -336,6 +336,26 @@ def test_profiling_states_its_defaults_only_where_it_is_on() -> None:
     assert "PROFILER_STOP_STEP" not in values(CLOUD, QWEN)
 
 
+@pytest.mark.parametrize(
+    ("folder", "writable"),
+    [("./profiling", False), ("/data/profiles", False), ("/cache/profiles", True), ("/cachet", False)],
+)
+def test_a_folder_of_profiles_that_cannot_be_written_is_told(folder: str, *, writable: bool) -> None:
+    """The guide's ./profiling is in the working directory, which is the root of the image."""
+    plan = decided(CLOUD, QWEN, VLLM_TORCH_PROFILER_DIR=folder)
+
+    assert ("NPU-047" in advices(plan)) is not writable
+
+
+def test_a_folder_of_profiles_is_judged_by_the_probe_where_it_looked() -> None:
+    facts = host(CLOUD)
+    mounts = {**facts.mounts, "profiles": facts.mounts["cache"]._replace(path="/data/profiles")}
+    plan = decided(CLOUD, QWEN, facts=facts._replace(mounts=mounts), VLLM_TORCH_PROFILER_DIR="/data/profiles")
+
+    assert "NPU-047" not in advices(plan)
+    assert "NPU-047" not in advices(decided(CLOUD, QWEN))
+
+
 def test_what_the_user_set_is_not_decided() -> None:
     found = values(
         DUO, LLAMA, "--max-model-len", "2048", "--max-num-seqs", "4", "-tp", "2", "--compilation-config", "{}"

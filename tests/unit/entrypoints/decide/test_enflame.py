@@ -105,6 +105,37 @@ def test_what_the_vendor_does_not_support_is_refused_unless_it_is_named(changes:
 
 
 @pytest.mark.parametrize(
+    ("changes", "method", "found"),
+    [
+        ({}, "fp8", "fp8"),
+        ({}, "gptq_marlin", "gptq_marlin"),
+        ({"quantization": "gptq", "bits": 4, "group": 128}, "gptq_marlin", "gptq_marlin"),
+        ({"architecture": "MixtralForCausalLM"}, "gptq", "MixtralForCausalLM in W4A16 GPTQ"),
+        ({"group": 128}, "awq", "128"),
+    ],
+)
+def test_a_quantisation_of_the_users_is_checked_like_the_models_own(
+    changes: dict[str, Any], method: str, found: str
+) -> None:
+    """As docs/enflame.md says: a FAIL, and the choice is kept."""
+    kept = told(plan(model(**changes), "--quantization", method).findings)
+
+    assert [(each.severity, each.found) for each in kept if each.id == "GCU-030"] == [("FAIL", found)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "method"),
+    [
+        ({}, "gptq"),
+        ({"quantization": "gptq", "bits": 4, "group": 128}, "gptq"),
+        ({"quantization": "awq", "bits": 4, "group": 64}, "moe_wna16_gcu"),
+    ],
+)
+def test_a_quantisation_of_the_users_that_the_vendor_supports_is_not_told(changes: dict[str, Any], method: str) -> None:
+    assert "GCU-030" not in {each.id for each in plan(model(**changes), "--quantization", method).findings}
+
+
+@pytest.mark.parametrize(
     ("architecture", "quantization", "dtype"),
     [
         ("LlamaForCausalLM", "", "float16"),

@@ -130,6 +130,46 @@ def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
         parse_given(("--gpu-memory-utilization", share), {})
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("-tp 0", "a whole number of devices, at least 1"),
+        ("-tp -1", "at least 1"),
+        ("-tp auto", "at least 1"),
+        ("--max-model-len -5", "a whole number of tokens, at least 1"),
+        ("--max-num-seqs 0", "a whole number of requests, at least 1"),
+        ("--cpu-offload-gb -3", "a number of GiB, at least 0"),
+        ("--swap-space=-1", "a number of GiB, at least 0"),
+        ("--max-logprobs -2", "at least 0"),
+        ("--max-loras 0", "a whole number of adapters, at least 1"),
+        ("--data-parallel-rpc-port 65536", "a whole number from 1 to 65535"),
+        ("--watermark 1", "a share at least 0, below 1"),
+        ("--kv-cache-metrics-sample 0", "a share above 0, at most 1"),
+        ("--decode-context-parallel-size 0", "a whole number of devices, at least 1"),
+        ("--stream-interval x", "a whole number of tokens, at least 1"),
+    ],
+)
+def test_a_number_out_of_its_range_is_one_line_that_names_the_range(words: str, expected: str) -> None:
+    """The ranges of vllm/config/*.py: vLLM ends with a traceback after half a minute."""
+    with pytest.raises(EntrypointError) as error:
+        parse_given(tuple(words.split()), {})
+
+    assert (error.value.code, "\n" in error.value.message) == (USAGE, False)
+    assert error.value.message.startswith(words.partition("=")[0])
+    assert expected in error.value.message
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *("--max-model-len -1", "--max-model-len auto", "--max-logprobs -1", "--data-parallel-size-local 0"),
+        *("--cpu-offload-gb 0.5", "--swap-space 0", "--node-rank 0", "--watermark 0", "--kv-cache-metrics-sample 1"),
+    ],
+)
+def test_numbers_at_the_ends_of_a_range_are_taken(words: str) -> None:
+    assert parse_given(tuple(words.split()), {}).tokens == tuple(words.split())
+
+
 @pytest.mark.parametrize("words", ["-tp", "--no-max-num-seqs"])
 def test_a_number_that_is_missing_is_asked_for(words: str) -> None:
     with pytest.raises(EntrypointError, match=f"{words}: expected a value"):

@@ -22,6 +22,7 @@ from tests.support.hosts import expect
 from tests.support.sample import told
 
 FORK, OLD, R1, PLUGIN = "habana1.22-fork0.9", "habana1.21-fork0.8", "habana1.21-deepseek-r1", "habana1.24-plugin0.26"
+OLDEST = "habana1.18-vllm0.8"
 
 
 @cache
@@ -193,15 +194,36 @@ def test_the_examples_of_the_manual_of_1_21(  # noqa: PLR0913, PLR0917 - as abov
     assert chosen.get("VLLM_FP32_SOFTMAX", "") == ("" if what is QWEN_72B else "false")
 
 
-def test_the_hot_spot_of_the_manual_of_1_21() -> None:
-    """-n 8 -b 24 -i 4,38912 -o 4,2048 -l 40960 -t 40960 -r 8,24000, its lengths rounded up to KV blocks."""
-    intents = Intents(input=(4, 38912), output=(4, 2048), hot=(8, 24000))
+def test_a_hot_spot_shortens_the_warm_up() -> None:
+    """-n 8 -b 24 -i 4,38912 -o 4,2048 -l 40960 -t 40960 -r 8,24000: its linear buckets are 1,132 graphs or more."""
+    usual = Intents(input=(4, 38912), output=(4, 2048))
     flags = ("-tp", "8", "--max-num-seqs", "24", "--max-model-len=40960", "--max-num-batched-tokens=40960")
+    with_it, without = (
+        graphs(QWQ, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES="all")
+        for intents in (usual._replace(hot=(8, 24000)), usual)
+    )
+    limited = values(QWQ, *flags, variant=OLD, intents=usual._replace(hot=(8, 24000)), HABANA_VISIBLE_MODULES="all")
+
+    assert with_it <= without < 1000
+    assert limited["VLLM_EXPONENTIAL_BUCKETING"] == "true"
+
+
+def test_a_small_hot_spot_ends_the_linear_ranges() -> None:
+    """As -r of the 1.21 script, its lengths rounded up to KV blocks."""
+    intents = Intents(input=(4, 38912), output=(4, 256), hot=(2, 256))
+    flags = ("-tp", "8", "--max-num-seqs", "24")
     chosen = values(QWQ, *flags, variant=OLD, intents=intents, HABANA_VISIBLE_MODULES="all")
 
-    assert buckets(chosen, "PROMPT", "SEQ") == ("128", "128", "24064")
-    assert buckets(chosen, "DECODE", "BS") == ("1", "2", "8")
-    assert buckets(chosen, "DECODE", "BLOCK") == ("128", "128", "1664")
+    assert buckets(chosen, "PROMPT", "SEQ") == ("128", "128", "256")
+    assert buckets(chosen, "DECODE", "BS") == ("1", "2", "2")
+    assert chosen["VLLM_EXPONENTIAL_BUCKETING"] == "false"
+    own = values(QWQ, *flags, variant=OLD, intents=intents._replace(hot=(8, 24000)), VLLM_DECODE_BS_BUCKET_MAX="8")
+    assert own["VLLM_EXPONENTIAL_BUCKETING"] == "false", "exponential buckets would ignore the user's own variable"
+
+
+def graphs(what: ModelFacts, *flags: str, **more: Any) -> int:
+    """Return the number of graphs that the warm-up compiles."""
+    return int(decided(what, *flags, **more).values["VLLM_SKIP_WARMUP"].because.split()[0])
 
 
 def test_a_stack_for_eight_cards_refuses_four() -> None:
@@ -226,7 +248,10 @@ def test_deepseek_r1_takes_eight_cards_and_few_graphs() -> None:
 
 
 def test_qwen3_coder_480b_is_served_as_the_manual_of_1_22_has_it() -> None:
-    """3.3.2: VLLM_DISABLE_MARK_SCALES_AS_CONST=true start_vllm.sh -w …-G2 -q; `-q` is what `convert` says to set."""
+    """3.3.2: start_vllm.sh -w …-G2 -q; `-q` is what `convert` says to set.
+
+    The script sets no --quantization: vLLM refuses one that differs from the model's own.
+    """
     what = model("Qwen3-Coder-480B-A35B-Instruct-FP8-G2", 0, 96, 8, 62, quantization="fp8", converted=True)
     what = what._replace(weights=Weights(on_disk=482 * 10**9, elements=0, other=482 * 10**9))
     calibrate = next(each for each in profile(R1)["conversions"] if each["kind"] == "calibrate")
@@ -236,9 +261,152 @@ def test_qwen3_coder_480b_is_served_as_the_manual_of_1_22_has_it() -> None:
 
     assert served["QUANT_CONFIG"].endswith("inc_quant_per_channel_with_fp8kv_config.json")
     assert (chosen["--tensor-parallel-size"], chosen["PT_HPU_WEIGHT_SHARING"]) == ("8", "0")
+    assert (chosen.get("--quantization"), chosen["--kv-cache-dtype"]) == (None, "fp8_inc")
+    assert chosen["VLLM_HPU_MARK_SCALES_AS_CONST"] == "false"
+    assert not {"HPU-041", "HPU-046", "HPU-048"} & {finding.id for finding in decision.findings}
+
+
+DEEPSEEK_R1 = model("DeepSeek-R1-0528-G2", 0, 128, 128, 61, quantization="fp8", converted=True)._replace(
+    geometry=Geometry(61, 0, 0, 128, 128, 128, 576, 163_840, hidden=7168),
+    weights=Weights(on_disk=671 * 10**9, elements=0, other=671 * 10**9),
+)
+LAYOUT = "/opt/drydock/conversions/vllm-fork"
+CONFIG = f"{LAYOUT}/scripts/quant_configs/inc_quant_per_channel_with_fp8kv_config.json"
+
+
+def test_a_quantisation_configuration_alone_is_all_that_q_of_start_vllm_sets() -> None:
+    """scripts/quickstart/start_vllm.sh -q of deepseek_r1."""
+    chosen = values(DEEPSEEK_R1, variant=R1, QUANT_CONFIG=CONFIG)
+
+    assert {name: chosen[name] for name in chosen if name.startswith(("VLLM_REQ", "VLLM_EN", "INC_", "VLLM_MOE"))} == {
+        "VLLM_REQUANT_FP8_INC": "1",
+        "VLLM_ENABLE_RUNTIME_DEQUANT": "1",
+        "VLLM_ENGINE_ITERATION_TIMEOUT_S": "3600",
+        "VLLM_MOE_N_SLICE": "1",
+        "INC_FORCE_NAIVE_SCALING": "1",
+        "INC_MEASUREMENT_DUMP_PATH_PREFIX": LAYOUT,
+    }
+    assert chosen["VLLM_HPU_MARK_SCALES_AS_CONST"] == "false"
+    assert "--quantization" not in chosen
+    assert "--weights-load-device" not in chosen
+
+
+def test_no_other_stack_or_model_is_quantised_again() -> None:
+    unquantised = values(LLAMA_70B, variant=R1, QUANT_CONFIG=CONFIG)
+
+    assert unquantised["--quantization"] == "inc"
+    for chosen in (unquantised, *(values(LLAMA_8B, variant=each, QUANT_CONFIG=CONFIG) for each in (OLD, FORK, PLUGIN))):
+        assert "VLLM_REQUANT_FP8_INC" not in chosen
+
+
+def test_the_plugin_needs_flags_beside_the_configuration() -> None:
+    """The plugin's docs/configuration/quantization/inc.md: --quantization inc --kv-cache-dtype fp8_inc."""
+    chosen = values(LLAMA_70B, variant=PLUGIN, QUANT_CONFIG="/q/maxabs_quant_g2.json")
+
     assert (chosen["--quantization"], chosen["--kv-cache-dtype"]) == ("inc", "fp8_inc")
-    assert chosen["VLLM_DISABLE_MARK_SCALES_AS_CONST"] == "true"
-    assert not {"HPU-041", "HPU-046"} & {finding.id for finding in decision.findings}
+
+
+@pytest.mark.parametrize(
+    ("name", "repository"),
+    [
+        ("DeepSeek-R1-0528-G2", "Yi30/ds-r1-0528-default-pile-g2-0529"),
+        ("DeepSeek-R1", "Yi30/inc-woq-2282samples-514-g2"),
+        ("DeepSeek-R1-Distill-Llama-8B", ""),
+    ],
+)
+def test_published_measurements_are_named_with_their_place(name: str, repository: str) -> None:
+    """The manual's table in 3.1.2, and the folder that start_vllm.sh looks into."""
+    findings = told(decided(DEEPSEEK_R1._replace(name=f"/models/{name}"), variant=R1).findings)
+    remedies = [finding.remediation for finding in findings if finding.id == "HPU-047"]
+
+    assert len(remedies) == bool(repository)
+    assert all(repository in text and f"{LAYOUT}/scripts/nc_workspace_measure_kvcache" in text for text in remedies)
+    assert all(f"QUANT_CONFIG={CONFIG}" in text for text in remedies)
+
+
+def test_measurements_that_cannot_be_found_are_told() -> None:
+    lost = {"QUANT_CONFIG": "/q/inc_quant_per_channel_with_fp8kv_config.json"}
+
+    assert "HPU-048" in ids(decided(DEEPSEEK_R1, variant=R1, **lost))
+    assert "HPU-048" not in ids(decided(DEEPSEEK_R1, variant=R1, INC_MEASUREMENT_DUMP_PATH_PREFIX="/q", **lost))
+
+
+def test_quantization_inc_beside_the_models_own_method_is_a_fail() -> None:
+    """_verify_quantization of vLLM: the method of the configuration does not match the argument."""
+    assert "HPU-052" in ids(decided(DEEPSEEK_R1, "--quantization", "inc", variant=R1, QUANT_CONFIG=CONFIG))
+    assert "HPU-052" not in ids(decided(DEEPSEEK_R1, variant=R1, QUANT_CONFIG=CONFIG))
+    assert "HPU-052" not in ids(decided(LLAMA_8B, "--quantization", "inc", variant=OLD, QUANT_CONFIG="/q/g2.json"))
+
+
+def ids(decision: Decision) -> list[str]:
+    return [finding.id for finding in decision.findings]
+
+
+def test_deepseek_r1_takes_the_manuals_batch_and_is_told_of_its_longest_context() -> None:
+    """start_vllm.sh -h: -b, default 128; -l, maximal value for single node 32768."""
+    assert values(DEEPSEEK_R1, variant=R1)["--max-num-seqs"] == "128"
+    assert "HPU-049" in ids(decided(DEEPSEEK_R1, "--max-model-len", "32896", "--max-num-seqs", "1", variant=R1))
+    assert "HPU-049" not in ids(decided(DEEPSEEK_R1, "--max-model-len", "32768", "--max-num-seqs", "1", variant=R1))
+
+
+def test_the_warm_up_of_the_manuals_own_buckets_takes_its_hour() -> None:
+    """3.1.2: about an hour; start_vllm.sh -b 128 -l 16384 spaces prompts and blocks by 128."""
+    own = {"VLLM_PROMPT_SEQ_BUCKET_STEP": "128", "VLLM_DECODE_BLOCK_BUCKET_STEP": "128", "QUANT_CONFIG": CONFIG}
+    flags = ("--max-num-seqs", "128", "--max-model-len", "16384")
+
+    assert "about 6" in decided(DEEPSEEK_R1, *flags, variant=R1, **own).values["VLLM_SKIP_WARMUP"].because
+    assert 12 * 60 < 12 * graphs(DEEPSEEK_R1, *flags, variant=R1, QUANT_CONFIG=CONFIG) < 3600
+
+
+def test_a_float8_warm_up_is_longer_without_recipes_and_hardly_longer_with_them() -> None:
+    """The plugin's docs, managing warm-up: BF16 66 s and 23 s, FP8 504 s and 34 s."""
+    plain, calibrated = (decided(LLAMA_8B, intents=SHORT, **env) for env in ({}, {"QUANT_CONFIG": "/q/g2.json"}))
+    minutes = [each.values["VLLM_SKIP_WARMUP"].because for each in (plain, calibrated)]
+
+    assert minutes[0].split(" graphs")[0] == minutes[1].split(" graphs")[0]
+    assert 7 < seconds(minutes[1]) / seconds(minutes[0]) < 8.2
+
+
+def seconds(because: str) -> float:
+    """Return the first duration in the reason of the warm-up."""
+    number, unit = because.partition("about ")[2].split(",")[0].split()
+    return float(number) * (60 if unit == "min" else 1)
+
+
+def test_a_start_that_outlasts_the_health_check_is_told_with_the_room_that_it_needs() -> None:
+    slow = {f"VLLM_{name}_BUCKET_STEP": "128" for name in ("PROMPT_SEQ", "DECODE_BLOCK")} | {"QUANT_CONFIG": CONFIG}
+    flags = ("--max-model-len", "32768", "--max-num-seqs", "128", "--max-num-prefill-seqs", "8")
+    finding = next(
+        each for each in told(decided(DEEPSEEK_R1, *flags, variant=R1, **slow).findings) if each.id == "HPU-050"
+    )
+    minutes = int(finding.found.split()[0])
+
+    assert minutes > 120
+    assert f"--health-start-period {minutes}m" in finding.remediation
+    assert f"failureThreshold of {6 * minutes}" in finding.remediation
+    assert "HPU-050" not in ids(decided(DEEPSEEK_R1, variant=R1, QUANT_CONFIG=CONFIG))
+    assert "HPU-050" not in ids(decided(DEEPSEEK_R1, *flags, variant=R1, VLLM_SKIP_WARMUP="true", **slow))
+
+
+@pytest.mark.parametrize(
+    ("flags", "what"),
+    [
+        (("--enable-lora",), "LoRA adapters"),
+        (("--enable-chunked-prefill",), "chunked prefill"),
+        (("--quantization", "awq"), "quantisation"),
+    ],
+)
+def test_what_the_manual_of_1_18_lists_as_unsupported_is_told(flags: tuple[str, ...], what: str) -> None:
+    """The installation manual of vLLM, Intel Gaudi: beam search, LoRA, quantisation, chunked prefill."""
+    found = [each for each in told(decided(LLAMA_8B, *flags, variant=OLDEST).findings) if each.id == "HPU-051"]
+
+    assert [each.text for each in found] == [f"This stack does not support {what} on Gaudi."]
+    assert "HPU-051" not in ids(decided(LLAMA_8B, *flags))
+    assert "HPU-051" not in ids(decided(LLAMA_8B, "--no-enable-chunked-prefill", variant=OLDEST))
+
+
+def test_a_quantised_model_is_told_by_1_18() -> None:
+    assert "HPU-045" in ids(decided(LLAMA_8B._replace(quantization="awq"), variant=OLDEST))
 
 
 # --- lengths

@@ -34,3 +34,16 @@ def test_dockers_filter_lets_memory_policies_through_by_the_same_set(
     tmp_path: Path, status: dict[str, str], expected: str | None
 ) -> None:
     assert knobs.knobs(Host(str(tmp_path)), status).get("sys_nice") == expected
+
+
+def test_the_folder_of_profiles_is_probed_where_it_is_or_would_be_made(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "file").touch()
+    found = [
+        system.mounts(Host("/"), {"VLLM_TORCH_PROFILER_DIR": str(tmp_path / name)})["profiles"]
+        for name in ("there", "there/not/yet")
+    ]
+
+    assert [(mount.path, mount.writable) for mount in found] == [(str(tmp_path / "there"), True)] * 2
+    assert "profiles" not in system.mounts(Host("/"), {})
+    assert not system.mounts(Host("/"), {"VLLM_TORCH_PROFILER_DIR": str(tmp_path / "file")})["profiles"].writable
