@@ -80,14 +80,14 @@ def serving(facts: Facts, made: ServePlan) -> set[int]:
 
 
 def named(profile: dict[str, Any], made: ServePlan) -> set[int]:
-    """Return the devices that the plan's own findings name: `2-7`, `devices 0,1`, `3: NVIDIA H100`, `NUMA nodes 1`."""
+    """Return the devices that the plan's own findings name: `2-7`, `devices 1-7 of 8`, `3: NVIDIA H100`."""
     checks = {check["id"] for check in profile["checks"]}
     return {number for finding in made.findings if finding.id not in checks for number in _numbers(finding)}
 
 
 def _numbers(finding: Finding) -> Iterator[int]:
     for part in finding.found.split("; "):
-        leading = re.match(r"(?:(?:NUMA )?[a-z]+ )?(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?=$|:)", part)
+        leading = re.match(r"(?:(?:NUMA )?[a-z]+ )?(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)(?=$|:| of )", part)
         if leading:
             yield from parse_id_list(leading.group(1))
 
