@@ -134,9 +134,13 @@ def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:
     return (split.tensor, split.data) if case.space.aim == LATENCY else (_used(choice), split.tensor)
 
 
-def _closest(case: FitCase, full: list[Choice]) -> Choice:
-    """Return the choice with room for the most sequences, since none has room for all that the user asked for."""
-    most = max(full, key=lambda choice: choice.split.tensor) if case.space.aim == LATENCY else _roomiest(full)
+def _closest(case: FitCase, fast: list[Choice]) -> Choice:
+    """Return the choice with room for the most sequences, since none has room for all of them."""
+    if case.space.aim == LATENCY:
+        most = max(fast, key=lambda choice: choice.split.tensor)
+    else:
+        read = [choice for choice in fast if loaded_bytes(case) // choice.split.world >= _READ_FOR_LATENCY]
+        most = _roomiest(read or fast[:1])
     return most._replace(because=f"no split holds {_sequences(case, most)}, and this one holds the most")
 
 
