@@ -25,6 +25,7 @@ from entrypoints.request.flags import (
     CACHE_BYTES,
     CONFIG,
     DATA,
+    EXPERT,
     LENGTH,
     PREFIXES,
     SEQUENCES,
@@ -74,6 +75,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     limited, length = _default_length(model, given, thresholds)
     if engine.pads_heads and limited.geometry:
         limited = limited._replace(geometry=limited.geometry._replace(padded=True))
+    if given.flag(EXPERT) != "True":  # engines of vLLM Neuron share no experts (its data parallelism design)
+        limited = limited._replace(expert_share=0.0)
     fit_given = _for_latency(cores.given)
     if engine.capped:
         fit_given = _with_kv_cap(cores.facts, fit_given, thresholds)

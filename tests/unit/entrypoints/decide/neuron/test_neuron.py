@@ -81,6 +81,19 @@ def test_vllm_neuron_uses_spare_cores_for_engines_and_nxd_inference_for_servers(
     assert "--data-parallel-size" not in values(TRN1, intents=Intents(optimize="throughput"))
 
 
+def test_engines_of_vllm_neuron_hold_all_experts_each() -> None:
+    assert LLAMA.geometry
+    assert LLAMA.weights
+    experts = LLAMA._replace(
+        geometry=LLAMA.geometry._replace(experts=32, expert_width=1024),
+        weights=LLAMA.weights._replace(elements=8 * LLAMA.weights.elements),
+        expert_share=0.9,
+    )
+    found = decided(TRN2, model=experts, intents=Intents(optimize="throughput"))
+
+    assert found.uses[0].weights * int(str(found.values["--tensor-parallel-size"].value)) > 110 * GIB
+
+
 def test_each_engine_gets_a_row_of_cores() -> None:
     cores = tuple(Device(number, "trn2", GIB, 0, None, card=number // 4) for number in (*range(8), *range(12, 16)))
     two, three = (choose_cores(cores, cores[:12], 4, engines)["NEURON_RT_VISIBLE_CORES"].value for engines in (2, 3))
@@ -280,7 +293,7 @@ def test_cores_that_are_too_few_for_another_server_of_this_size_are_told_too() -
 
 
 def test_concurrency_is_the_batch_that_is_compiled() -> None:
-    assert values(TRN2, intents=Intents(concurrency=4))["--max-num-seqs"] == "4"
+    assert values(TRN1, intents=Intents(concurrency=4))["--max-num-seqs"] == "4"
 
 
 def test_the_kv_cache_of_vllm_neuron_is_planned_as_it_is_capped() -> None:
