@@ -90,6 +90,13 @@ def test_kernels_of_latent_attention_name_the_heads_of_a_rank() -> None:
     assert sizes(latent, RULES, 16) == (1, 2, 4, 8, 16)
 
 
+def test_ranks_beyond_a_few_only_repeat_the_cache_of_latent_attention() -> None:
+    latent, few = LLAMA_8B._replace(heads=64, kv_heads=64, latent=576), RULES._replace(latent_ranks=4)
+
+    assert sizes(model(latent), few, 16) == (1, 2, 4)
+    assert sizes(model(latent._replace(sparse=True)), few, 16) == (1, 2, 4, 8, 16)
+
+
 def test_heads_of_a_size_need_several_query_heads_for_each_kv_head() -> None:
     wide, narrow = LLAMA_8B._replace(heads=16, kv_heads=2, head_size=256), RULES._replace(grouped_head_sizes=(256,))
 
