@@ -60,10 +60,13 @@ def test_groups_of_a_mamba_layer_are_divided_unless_there_is_one(keys: dict[str,
 
 
 def test_an_indexer_makes_attention_sparse() -> None:
-    geometry, _why = parse_geometry(parse_config({**config_of("deepseek-ai--DeepSeek-R1"), "index_topk": 2048}))
+    dense = config_of("deepseek-ai--DeepSeek-R1")
+    named, _why = parse_geometry(parse_config({**dense, "index_topk": 2048}))
+    left_out, _why = parse_geometry(parse_config({**dense, "model_type": "glm_moe_dsa"}))
 
-    assert geometry
-    assert geometry.sparse
+    assert named
+    assert left_out
+    assert (named.sparse, left_out.sparse) == (True, True)
 
 
 def test_ranks_divide_the_heads_of_layers_with_a_state_too() -> None:
