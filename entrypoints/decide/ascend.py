@@ -112,6 +112,7 @@ def rules(case: AscendCase) -> Rules:
         expert="tp" if case.architecture in (A2, A3) else "",
         shortest_context=numbers.whole("shortest_context"),
         latent_heads=() if any_latent else tuple(map(int, numbers.words("latent_heads"))),
+        latent_ranks=0 if any_latent else numbers.whole("latent_ranks"),
         grouped_head_sizes=() if is_duo else tuple(map(int, numbers.words("grouped_head_sizes"))),
         state_block=numbers.whole("block_tokens") if case.version >= _FILLS_BLOCKS and not is_duo else 0,
     )
@@ -129,7 +130,7 @@ def _fit(case: AscendCase) -> Fit:
     except EntrypointError as error:
         if error.code != DOES_NOT_FIT or not wanted.latent_heads:
             raise
-    return fit(case.facts, case.model, case.given, wanted._replace(latent_heads=()))
+    return fit(case.facts, case.model, case.given, wanted._replace(latent_heads=(), latent_ranks=0))
 
 
 def _mask(case: AscendCase) -> int:
@@ -422,7 +423,7 @@ def _latent(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
         return
     if geometry.heads // fitted.tensor >= least:
         return
-    tensor = max(1, geometry.heads // least)
+    tensor = max(1, min(case.thresholds.whole("latent_ranks"), geometry.heads // least))
     options = f"-tp {tensor} -dp {max(1, _ranks(fitted) // tensor)} {EXPERT}"
     heads = f"{geometry.heads // fitted.tensor} with -tp {fitted.tensor}"
     yield notice("PLAN-047", heads, f"at least {least}", options=options)

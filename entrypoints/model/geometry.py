@@ -32,6 +32,9 @@ _LARGEST_FACTOR = 1e6
 _FULL_EVERY = {"gemma2": 2, "gemma3_text": 6}
 """One layer in so many attends to all tokens, in families that leave this to transformers' defaults."""
 
+_SPARSE = ("deepseek_v32", "glm_moe_dsa")
+"""Families whose indexer transformers 5 configures if config.json names none (GLM-5)."""
+
 _SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope")
 """Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length a second time."""
 
@@ -152,7 +155,7 @@ def _geometry(config: Config) -> Geometry:
         intermediate=size(text, "intermediate_size_mlp", *_INTERMEDIATE),
         experts=experts,
         expert_width=size(text, "moe_intermediate_size", *_INTERMEDIATE) if experts else 0,
-        sparse=bool(size(text, "index_topk")),
+        sparse=bool(size(text, "index_topk")) or config.family in _SPARSE,
     )
 
 

@@ -111,8 +111,12 @@ def _links(links: Iterable[Link], members: Mapping[int, range]) -> Iterable[Link
 # --- the choice -----------------------------------------------------------------------------------------------------
 
 
-def choose_cores(available: tuple[Device, ...], preferred: tuple[Device, ...], ranks: int) -> dict[str, Value]:
+def choose_cores(
+    available: tuple[Device, ...], preferred: tuple[Device, ...], ranks: int, engines: int = 1
+) -> dict[str, Value]:
     """Choose consecutive cores that start at a multiple of their number, close to the preferred ones, if possible."""
+    if engines > 1:
+        return _choose_rows(available, preferred, ranks, engines)
     numbers = {core.number for core in available}
     starts = [start for start in range(0, max(numbers, default=0) + 1, ranks) if _row(start, ranks) <= numbers]
     preferred_start = min((core.number for core in preferred), default=0)
@@ -126,6 +130,19 @@ def choose_cores(available: tuple[Device, ...], preferred: tuple[Device, ...], r
     if ranks > 1:
         because = f"{because}; collectives need a row of cores that starts at a multiple of {ranks}"
     return {VISIBLE: Value(format_id_list(row), because, instead if ranks < len(available) else ())}
+
+
+def _choose_rows(
+    available: tuple[Device, ...], preferred: tuple[Device, ...], ranks: int, engines: int
+) -> dict[str, Value]:
+    """Choose a row of cores for each engine, as a list without ranges: vLLM divides it among its engines."""
+    numbers = {core.number for core in available}
+    starts = [start for start in range(0, max(numbers, default=0) + 1, ranks) if _row(start, ranks) <= numbers]
+    row = sorted(number for start in starts[:engines] for number in _row(start, ranks))
+    if len(starts) < engines:
+        row = sorted(core.number for core in preferred)
+    because = f"{len(row)} of {len(available)} logical NeuronCores: {engines} rows of {ranks}, one for each engine"
+    return {VISIBLE: Value(",".join(map(str, row)), because)}
 
 
 def _row(start: int, ranks: int) -> set[int]:

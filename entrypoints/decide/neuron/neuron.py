@@ -24,6 +24,8 @@ from entrypoints.request.flags import (
     BLOCKS,
     CACHE_BYTES,
     CONFIG,
+    DATA,
+    EXPERT,
     LENGTH,
     PREFIXES,
     SEQUENCES,
@@ -73,7 +75,9 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     limited, length = _default_length(model, given, thresholds)
     if engine.pads_heads and limited.geometry:
         limited = limited._replace(geometry=limited.geometry._replace(padded=True))
-    fit_given = _with_aim(cores.given, engine)
+    if given.flag(EXPERT) != "True":  # engines of vLLM Neuron share no experts (its data parallelism design)
+        limited = limited._replace(expert_share=0.0)
+    fit_given = _for_latency(cores.given)
     if engine.capped:
         fit_given = _with_kv_cap(cores.facts, fit_given, thresholds)
     fitted = fit(cores.facts, limited, fit_given, _rules(cores.facts, thresholds, engine))
@@ -83,11 +87,11 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     values = {
         "--dtype": Value("bfloat16", "Neuron supports float16 and bfloat16; bfloat16 has the range of every weight"),
         **_lengths(case, length),
-        **_ranks(fitted, given, engine),
+        **_ranks(fitted, given),
         **engine.settings(case),
     }
     if not given.variable(COUNT):
-        values |= choose_cores(cores.facts.devices, fitted.devices, fitted.tensor)
+        values |= choose_cores(cores.facts.devices, fitted.devices, fitted.tensor, fitted.data)
     told = tuple(finding for finding in fitted.findings if finding.id != "PLAN-025")  # NRN-004 names cores instead
     idle = idle_cores(cores.facts.devices, _row(fitted, values), fitted.tensor)
     findings = (*told, *idle, *_notices(case, engine), *_left_out(cores.left_out))
@@ -114,9 +118,9 @@ def _row(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:
 def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     """Return the rules for these devices.
 
-    Data parallelism is left to several servers behind a router: that of vLLM Neuron does not scale, and the vendor's
-    mitigation are such servers (Neuron SDK 2.32, Llama 3 recipe, known issues). Query heads are padded by NxD Inference
-    only; vLLM Neuron replicates KV heads, and splits query heads evenly (its tensor parallelism design).
+    vLLM Neuron uses spare cores for data parallelism (its features guide); the other engines leave that to several
+    servers behind a router. Query heads are padded by NxD Inference only; vLLM Neuron replicates KV heads, and splits
+    query heads evenly (its tensor parallelism design).
     """
     architecture = next((device.architecture for device in facts.devices if device.architecture), "")
     sizes = thresholds.table.get(f"tensor_sizes_{architecture}", {}).get("value", ())
@@ -131,11 +135,17 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
         pads_heads=engine.pads_heads,
         pipeline=False,
         shortest_context=thresholds.whole("shortest_context"),
-        data=False,
+        data=engine.data,
         executors=(),
         sequences=thresholds.whole("sequences"),
         chunk=thresholds.whole("prefill_tokens"),
     )
+
+
+_SEVERAL_SERVERS = (
+    "1, in as many servers behind a router: the vendor's remedy where data parallelism does not scale (Neuron SDK 2.32,"
+    " Llama 3 recipe, known issues)"
+)
 
 
 def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds) -> UserFlags:
@@ -152,21 +162,24 @@ def _with_kv_cap(facts: Facts, given: UserFlags, thresholds: Thresholds) -> User
     return given._replace(flags={**given.flags, CACHE_BYTES: Flag(CACHE_BYTES, size, KV_CAP)})
 
 
-def _with_aim(given: UserFlags, engine: Engine) -> UserFlags:
-    """Return the intents with the engine's own aim, unless the user has one."""
-    if given.intents.optimize or not engine.aim:
+def _for_latency(given: UserFlags) -> UserFlags:
+    """Return the intents with latency as the default aim: the vendor's recipes use as many cores as help."""
+    if given.intents.optimize:
         return given
-    return given._replace(intents=given.intents._replace(optimize=engine.aim))
+    return given._replace(intents=given.intents._replace(optimize="latency"))
 
 
-def _ranks(fitted: Fit, given: UserFlags, engine: Engine) -> dict[str, Value]:
+def _ranks(fitted: Fit, given: UserFlags) -> dict[str, Value]:
     """Return the fitted values; the reason explains that a device is a core."""
     values = {name: value for name, value in fitted.values.items() if name != UTILISATION}
     if TENSOR in values:
         because = f"each rank is a logical NeuronCore, called device here; {values[TENSOR].because}"
-        if engine.aim and not given.intents.optimize:
-            because = f"{because}; {engine.aim} is the default of this engine, as in the vendor's recipes"
+        if not given.intents.optimize:
+            because = f"{because}; latency is the default on Neuron, as in the vendor's recipes"
         values[TENSOR] = values[TENSOR]._replace(because=because)
+    if DATA in values:
+        instead = (*values[DATA].instead, _SEVERAL_SERVERS)
+        values[DATA] = values[DATA]._replace(instead=instead)
     return values
 
 
@@ -321,13 +334,12 @@ class Engine(NamedTuple):
     """Whether the KV cache is a share of the memory, instead of all remaining memory."""
     needs_length: bool
     """Whether --max-model-len must be set."""
-    aim: str = "latency"
-    """The aim if the user has none: the tutorials of NxD Inference use all cores of an instance for one model (64 on
-    trn2.48xlarge for Llama 3.3 70B), those of vLLM Neuron do not (16 of 64)."""
+    data: bool = False
+    """Whether the engine supports --data-parallel-size."""
 
 
 ENGINES = {
-    "native": Engine(_native, pads_heads=False, capped=True, needs_length=False, aim=""),
+    "native": Engine(_native, pads_heads=False, capped=True, needs_length=False, data=True),
     "nxdi": Engine(_nxdi, pads_heads=True, capped=False, needs_length=True),
     "transformers-neuronx": Engine(_transformers, pads_heads=False, capped=False, needs_length=True),
 }

@@ -51,6 +51,8 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     if geometry.latent and not geometry.sparse and rules.latent_heads and each not in rules.latent_heads:
         supported = ", ".join(map(str, rules.latent_heads))
         return f"latent attention supports {supported} heads per rank, {heads} heads over {tensor} ranks are {each}"
+    if geometry.latent and not geometry.sparse and 0 < rules.latent_ranks < tensor:
+        return f"ranks do not divide the cache of latent attention, and more than {rules.latent_ranks} only repeat it"
     grouped = heads > kv_heads and geometry.head_size in rules.grouped_head_sizes
     if grouped and each <= geometry.kv_heads_of_rank(tensor):
         return f"heads of size {geometry.head_size} need several of {heads} heads per KV head on each of {tensor} ranks"

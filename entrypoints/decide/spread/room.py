@@ -51,6 +51,8 @@ class Rules(NamedTuple):
     """Tokens of a prompt computed at once, unless --max-num-batched-tokens sets it."""
     latent_heads: tuple[int, ...] = ()
     """Heads per rank that the kernel of latent attention supports; () means any. Sparse attention has its own."""
+    latent_ranks: int = 0
+    """Most ranks that share latent attention, whose cache ranks do not divide; 0 for any number. Not if sparse."""
     grouped_head_sizes: tuple[int, ...] = ()
     """Head sizes for which a rank needs several query heads for each of its KV heads."""
     state_block: int = 0

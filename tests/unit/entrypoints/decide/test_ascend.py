@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from drydock.core.paths import ROOT
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.decide.ascend import AscendCase, decide, rules
@@ -22,6 +23,8 @@ from tests.support.hosts.models import LLAMA
 from tests.support.sample import told
 
 A2, ONE, A3, CLOUD, DUO = (f"ascend-{name}" for name in ("910b3-8x", "910b4-1x", "a3-8x2", "cloudmatrix384", "310p3"))
+
+A3_IMAGES = ("8.3-a3-vllm0.11", "8.5-a3-vllm0.18", "9.1-a3-vllm0.23")
 
 QWEN = ModelFacts(
     name="/data/Qwen2.5-0.5B-Instruct",
@@ -269,6 +272,15 @@ def test_latent_attention_gets_as_many_heads_a_rank_as_the_vendor_documents(flag
     sizes = {size for size in range(1, 17) if not obstacle(DEEPSEEK, rules(ascend_case(A3, DEEPSEEK, *flags)), size)}
 
     assert sizes == {1, 2, 4}
+
+
+def test_sixteen_heads_of_latent_attention_are_enough_since_cann_8_5() -> None:
+    assert DEEPSEEK.geometry
+    kimi = DEEPSEEK._replace(geometry=DEEPSEEK.geometry._replace(heads=64, kv_heads=64))
+    profiles = [json.loads((ROOT / "images" / f"ascend{name}" / "profile.json").read_text()) for name in A3_IMAGES]
+    found = [rules(ascend_case(A3, kimi)._replace(profile=profile)) for profile in profiles]
+
+    assert [max(size for size in range(1, 17) if not obstacle(kimi, each, size)) for each in found] == [2, 4, 4]
 
 
 def test_latent_attention_gets_fewer_heads_where_the_model_fits_only_then() -> None:

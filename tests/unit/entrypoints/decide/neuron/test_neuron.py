@@ -66,13 +66,40 @@ def test_every_logical_core_is_a_rank_with_its_share_of_the_memory() -> None:
 
 
 def test_a_model_takes_as_many_cores_as_help_like_the_vendors_recipes() -> None:
-    wide, default, narrow = (
-        int(str(values(TRN2, intents=Intents(optimize=aim))["--tensor-parallel-size"]))
-        for aim in ("latency", None, "throughput")
-    )
+    assert values(TRN2)["--tensor-parallel-size"] == values(TRN2, intents=FAST)["--tensor-parallel-size"] == "8"
+    assert int(str(values(TRN2, intents=Intents(optimize="throughput"))["--tensor-parallel-size"])) < 8
 
-    assert narrow <= default <= wide == 8
-    assert values(TRN1) == values(TRN1, intents=Intents(optimize="latency"))
+
+def test_vllm_neuron_uses_spare_cores_for_engines_and_nxd_inference_for_servers() -> None:
+    native = decided(TRN2, intents=Intents(optimize="throughput"))
+    cores = str(native.values["NEURON_RT_VISIBLE_CORES"].value).split(",")
+    engines = int(str(native.values["--data-parallel-size"].value))
+
+    assert engines * int(str(native.values["--tensor-parallel-size"].value)) == len(cores) == 64
+    assert cores[:3] == ["0", "1", "2"]
+    assert "as many servers behind a router" in native.values["--data-parallel-size"].instead[-1]
+    assert "--data-parallel-size" not in values(TRN1, intents=Intents(optimize="throughput"))
+
+
+def test_engines_of_vllm_neuron_hold_all_experts_each() -> None:
+    assert LLAMA.geometry
+    assert LLAMA.weights
+    experts = LLAMA._replace(
+        geometry=LLAMA.geometry._replace(experts=32, expert_width=1024),
+        weights=LLAMA.weights._replace(elements=8 * LLAMA.weights.elements),
+        expert_share=0.9,
+    )
+    found = decided(TRN2, model=experts, intents=Intents(optimize="throughput"))
+
+    assert found.uses[0].weights * int(str(found.values["--tensor-parallel-size"].value)) > 110 * GIB
+
+
+def test_each_engine_gets_a_row_of_cores() -> None:
+    cores = tuple(Device(number, "trn2", GIB, 0, None, card=number // 4) for number in (*range(8), *range(12, 16)))
+    two, three = (choose_cores(cores, cores[:12], 4, engines)["NEURON_RT_VISIBLE_CORES"].value for engines in (2, 3))
+
+    assert (two, three) == ("0,1,2,3,4,5,6,7", "0,1,2,3,4,5,6,7,12,13,14,15")
+    assert choose_cores(cores[1:], cores[1:], 8, 2)["NEURON_RT_VISIBLE_CORES"].value == "1,2,3,4,5,6,7,12,13,14,15"
 
 
 def test_only_sizes_that_the_collectives_know_are_taken() -> None:
@@ -246,11 +273,11 @@ def test_padded_heads_take_the_memory_that_they_take() -> None:
 
 
 def test_idle_cores_are_rows_for_further_servers() -> None:
-    found = decided(TRN2, intents=Intents(optimize="throughput"))
+    found = decided(TRN1, intents=Intents(optimize="throughput"))
     ranks = int(str(found.values["--tensor-parallel-size"].value))
     said = next(finding for finding in found.findings if finding.id == "NRN-004")
 
-    assert said.values["use"].startswith(f"start {64 // ranks - 1} more behind a router")
+    assert said.values["use"].startswith(f"start {32 // ranks - 1} more behind a router")
     assert "PLAN-025" not in {finding.id for finding in found.findings}
 
 
@@ -266,7 +293,7 @@ def test_cores_that_are_too_few_for_another_server_of_this_size_are_told_too() -
 
 
 def test_concurrency_is_the_batch_that_is_compiled() -> None:
-    assert values(TRN2, intents=Intents(concurrency=4))["--max-num-seqs"] == "4"
+    assert values(TRN1, intents=Intents(concurrency=4))["--max-num-seqs"] == "4"
 
 
 def test_the_kv_cache_of_vllm_neuron_is_planned_as_it_is_capped() -> None:

@@ -60,10 +60,13 @@ def test_groups_of_a_mamba_layer_are_divided_unless_there_is_one(keys: dict[str,
 
 
 def test_an_indexer_makes_attention_sparse() -> None:
-    geometry, _why = parse_geometry(parse_config({**config_of("deepseek-ai--DeepSeek-R1"), "index_topk": 2048}))
+    dense = config_of("deepseek-ai--DeepSeek-R1")
+    named, _why = parse_geometry(parse_config({**dense, "index_topk": 2048}))
+    left_out, _why = parse_geometry(parse_config({**dense, "model_type": "glm_moe_dsa"}))
 
-    assert geometry
-    assert geometry.sparse
+    assert named
+    assert left_out
+    assert (named.sparse, left_out.sparse) == (True, True)
 
 
 def test_ranks_divide_the_heads_of_layers_with_a_state_too() -> None:
@@ -88,6 +91,13 @@ def test_kernels_of_latent_attention_name_the_heads_of_a_rank() -> None:
     assert sizes(latent, few, 16) == (1, 2, 4)
     assert "latent attention supports 32, 64, 128 heads per rank" in obstacle(latent, few, 8)
     assert sizes(latent, RULES, 16) == (1, 2, 4, 8, 16)
+
+
+def test_ranks_beyond_a_few_only_repeat_the_cache_of_latent_attention() -> None:
+    latent, few = LLAMA_8B._replace(heads=64, kv_heads=64, latent=576), RULES._replace(latent_ranks=4)
+
+    assert sizes(model(latent), few, 16) == (1, 2, 4)
+    assert sizes(model(latent._replace(sparse=True)), few, 16) == (1, 2, 4, 8, 16)
 
 
 def test_heads_of_a_size_need_several_query_heads_for_each_kv_head() -> None:
