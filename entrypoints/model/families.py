@@ -5,7 +5,6 @@ configuration_utils.py), and fills in the rest when it reads the file. A text na
 
 `python tests/support/families.py VLLM` writes the table, from the classes themselves.
 """
-# ruff: noqa: E501 -- a table
 
 from __future__ import annotations
 

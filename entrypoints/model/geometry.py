@@ -12,8 +12,10 @@ from entrypoints.model.config import Config, Table, optional_table, required_siz
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
 from entrypoints.model.sparse import parse_sparse
 
-_RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads", "linear_num_heads", "hybrid_override_pattern",
-              "attn_layer_period", "attn_type_list", "rwkv_version", "linear_attn_config")  # fmt: skip
+_RECURRENT = (
+    "mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads", "linear_num_heads",
+    "hybrid_override_pattern", "attn_layer_period", "attn_type_list", "rwkv_version", "linear_attn_config",
+)  # fmt: skip
 """Keys of models whose layers keep a state of their own with, or instead of, a KV cache."""
 
 _LARGEST_FACTOR = 1e6

@@ -98,6 +98,12 @@ def _attention_layers(config: Config) -> int | None:
     linear = optional_table(text, "linear_attn_config")
     if linear is not None:  # Kimi Linear
         return len(as_list(linear, "full_attn_layers")) or None
+    return _periodic_layers(config)
+
+
+def _periodic_layers(config: Config) -> int | None:
+    """Count the layers that attend of those that repeat; None if no known key tells."""
+    text = config.text
     layers, period = size(text, "num_hidden_layers"), size(text, "attn_layer_period")
     if period:  # Jamba
         return len(range(size(text, "attn_layer_offset"), layers, period))

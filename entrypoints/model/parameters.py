@@ -47,6 +47,12 @@ def expert_share(config: Config, geometry: Geometry) -> float:
     return experts / max(1.0, _FLOAT * numbers + other + experts)
 
 
+def linear_share(config: Config, geometry: Geometry) -> float:
+    """Return the linear layers' and experts' share of an unquantised model's numbers: what vLLM quantises at load."""
+    numbers, _, _ = _count(config, geometry)
+    return (_rest(config, geometry) + _expert_numbers(config, geometry)) / numbers if numbers else 0.0
+
+
 def _count(config: Config, geometry: Geometry) -> tuple[int, float, float]:
     """Return floating-point numbers, quantised bytes without experts, and quantised bytes of experts."""
     quantization = config.quantization

@@ -27,7 +27,7 @@ class Sparse(NamedTuple):
 
 
 def parse_sparse(config: Config, layers: int) -> Sparse:
-    """Return what the indexers and the compressing layers of a model cache. Raises ValueError that names a wrong key."""
+    """Return what a model's indexers and compressing layers cache. Raises ValueError that names a wrong key."""
     text = config.text
     ratios = _ratios(config)
     if ratios:
@@ -64,7 +64,7 @@ def _indexers(config: Config, layers: int) -> int:
     if indexed or kinds:
         return min(indexed or layers, kinds.count("full") if kinds else layers)
     period, first = size(text, "index_topk_freq") or 1, size(text, "index_skip_topk_offset") or 2
-    return sum(max(layer - first + 1, 0) % period == 0 for layer in range(layers))
+    return min(layers, first) + max(0, layers - first) // period
 
 
 def _separate_layers(separate: Table, layers: int) -> int:

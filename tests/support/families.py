@@ -128,7 +128,7 @@ def declared(item: type) -> dict[str, Any]:
 
 def transformers_own() -> dict[str, Family]:
     """Return transformers' configuration classes, by `model_type`."""
-    from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES  # noqa: PLC0415 -- only where the package is
 
     found = {}
     for kind in CONFIG_MAPPING_NAMES:
@@ -141,7 +141,7 @@ def transformers_own() -> dict[str, Family]:
 
 def types_of_architectures() -> dict[str, str]:
     """Return the shortest `model_type` that transformers gives to each class."""
-    from transformers.models.auto import modeling_auto
+    from transformers.models.auto import modeling_auto  # noqa: PLC0415 -- only where the package is
 
     found: dict[str, str] = {}
     for name, mapping in vars(modeling_auto).items():
@@ -211,7 +211,7 @@ def published(kind: str, known: Mapping[str, Family]) -> dict[str, Any]:
 
 def main(vllm: Path) -> None:
     """Write both files."""
-    import transformers
+    import transformers  # noqa: PLC0415 -- only where the package is
 
     known = {**vllms_own(vllm), **transformers_own()}
     kinds = {**types_of_architectures(), **NAMED}

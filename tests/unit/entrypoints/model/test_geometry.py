@@ -157,27 +157,28 @@ def test_no_configuration_gives_a_traceback(change: dict[str, Any]) -> None:
     assert found or unknown
 
 
+LATENT = {**CONFIG, "num_hidden_layers": 8, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_topk": 2048}
+
+
 class TestSparseAttention:
     """What indexers and compressing layers cache."""
 
-    LATENT = {**CONFIG, "num_hidden_layers": 8, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_topk": 2048}
-
     def test_an_indexer_keeps_a_key_of_eight_bits_and_its_scale_for_each_token_on_every_rank(self) -> None:
-        plain = geometry(self.LATENT)
-        indexed = geometry({**self.LATENT, "index_head_dim": 128})
+        plain = geometry(LATENT)
+        indexed = geometry({**LATENT, "index_head_dim": 128})
 
         assert indexed.kv_bytes(1000, 2, 8) - plain.kv_bytes(1000, 2, 8) == 8 * 132 * 1000
 
     def test_layers_that_share_an_indexer_keep_no_keys(self) -> None:
         kinds = ["full", "shared", "shared", "shared"] * 2
 
-        assert geometry({**self.LATENT, "index_head_dim": 128, "indexer_types": kinds}).index_bytes == 2 * 132
-        assert geometry({**self.LATENT, "index_head_dim": 128, "index_topk_freq": 4}).index_bytes == 3 * 132
+        assert geometry({**LATENT, "index_head_dim": 128, "indexer_types": kinds}).index_bytes == 2 * 132
+        assert geometry({**LATENT, "index_head_dim": 128, "index_topk_freq": 4}).index_bytes == 3 * 132
 
     def test_a_layer_type_of_sparse_attention_keeps_a_cache_and_no_state(self) -> None:
         kinds = ["deepseek_sparse_attention"] * 8
 
-        assert geometry({**self.LATENT, "layer_types": kinds}) == geometry(self.LATENT)
+        assert geometry({**LATENT, "layer_types": kinds}) == geometry(LATENT)
 
     def test_compressing_layers_keep_one_entry_for_many_tokens_beside_their_window(self) -> None:
         ratios = [0, 0, 4, 128, 4, 128, 4, 128, 0]
