@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))
 
-from entrypoints.model.config import NESTED, TOWERS  # noqa: E402 -- run as a script
+from entrypoints.model.config import NESTED, TOWERS, parse_config  # noqa: E402 -- run as a script
+from entrypoints.model.geometry import parse_geometry  # noqa: E402 -- run as a script
 from entrypoints.model.keys import DEFAULTED  # noqa: E402 -- run as a script
 
 CLASSES = ("_TEXT_GENERATION_MODELS", "_MULTIMODAL_MODELS")
@@ -224,7 +225,10 @@ def main(vllm: Path) -> None:
             listed[name] = {"published": here[name]} if name in here else {"unknown": REMOTE}
             continue
         collect(kind, known, families)
-        listed[name] = {"config": published(kind, known), **expected(innermost(kind, known))}
+        config = {"architectures": [name], **published(kind, known)}
+        listed[name] = {"config": config, **expected(innermost(kind, known))}
+        if "unknown" not in listed[name] and (why := parse_geometry(parse_config(config))[1]):
+            listed[name]["cache"] = why
     source = f"transformers {transformers.__version__} and vLLM 0.32.0"
     lines = [f'    "{kind}": {json.dumps(table, sort_keys=True)},' for kind, table in sorted(families.items()) if table]
     head = (ROOT / "entrypoints/model/families.py").read_text().partition("# generated\n")[0]

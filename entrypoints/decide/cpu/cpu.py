@@ -20,9 +20,10 @@ from entrypoints.decide.spread import binding as bind
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.executor import choose_executor, unbound
+from entrypoints.decide.spread.towers import encoder, read_inputs
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import CACHE_BYTES
+from entrypoints.request.flags import CACHE_BYTES, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -77,8 +78,16 @@ def _uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) ->
     server, worker = case.thresholds.bytes("server_memory_gib"), case.thresholds.bytes("rank_memory_gib")
     other = server // len(homes) + worker + taken.activations
     for number, home in enumerate(homes):
-        total = totals.get(home, case.facts.memory.total) // homes.count(home)
-        yield Use(home, number // layout.shards, total, taken.weights, other, cache)
+        node = totals.get(home, case.facts.memory.total)
+        share = _user_share(case)
+        held = max(0, int(node * share) - worker - taken.weights - taken.activations) if share else cache
+        yield Use(home, number // layout.shards, node // homes.count(home), taken.weights, other, held)
+
+
+def _user_share(case: Case) -> float:
+    """Return --gpu-memory-utilization: vLLM's worker takes this share of its node, less what it consumed by then."""
+    set_otherwise = case.given.flag(CACHE_BYTES) or case.given.variable(KV_SPACE)
+    return 0.0 if set_otherwise else float(case.given.flag(UTILISATION) or 0)
 
 
 def choose_limits(
@@ -314,6 +323,8 @@ def _load(case: Case, layout: Layout, size: int) -> mem.Load:
     sequences = intents.running(case.given, layout.shards, layout.data)
     geometry = case.model.geometry
     step = mem.activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
+    towers = encoder(case.model, read_inputs(case.given, tokens), size)
+    step = max(step, towers.activations) + towers.cache
     return mem.load(case.model.weights, size, layout.shards, len(layout.ranks), step)
 
 
@@ -345,9 +356,9 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
     """Return a shorter --max-model-len if one full sequence does not fit in `space` bytes. Raises DOES_NOT_FIT."""
     length = _demand(case).length
     kv_size = _kv_size(case, size)
-    if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space:
-        return {}
     longest = mem.longest(geometry, space, kv_size, layout.tensor)
+    if length is None or length <= longest:
+        return {}
     need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
     if _demand(case).left_to_vllm:
         return {}
