@@ -57,7 +57,9 @@ NAMED = {
     "InternS1ForConditionalGeneration": "internvl",
 }
 """Architectures whose published configurations have the type of another class."""
-REMOTE = "its configuration class is in the models' repositories, so its defaults are unknown: a file must name all sizes"
+REMOTE = (
+    "its configuration class is in the models' repositories, so its defaults are unknown: a file must name all sizes"
+)
 WRITTEN = (*DEFAULTED, "layer_types", "layers_block_type", "compress_ratios", "compress_rates", "linear_attn_config",
            "linear_num_heads", "linear_head_dim", "mamba_d_state", "mamba_n_heads", "mamba_d_head", "mamba_n_groups",
            "mamba_d_conv", "mamba_expand", "ssm_state_size", "state_size", "conv_kernel", "mamba_num_heads",

@@ -349,7 +349,9 @@ def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Us
     sequences = intents.running(case.given, layout.shards, layout.data)
     cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
-    return mem.useful(geometry, mem.CacheDemand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
+    kv_size, demand = _kv_size(case, size), mem.CacheDemand(length, sequences, tokens)
+    block = geometry.kv_bytes(mem.BLOCK, kv_size, layout.tensor)
+    return mem.useful(geometry, demand, kv_size, layout.tensor, block)
 
 
 def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
@@ -367,8 +369,12 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
             f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {gib(space)} are available",
             f"--max-model-len {longest} fits; or use an fp8 KV cache (--kv-cache-dtype fp8_e5m2), or more memory",
         )
-    because = f"one sequence of the model's {length} tokens needs {need} of KV cache, {gib(space)} are available"
-    return {"--max-model-len": Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
+    because = (
+        f"one sequence of the model's {length} tokens needs {need} of KV cache, and vLLM keeps one block more;"
+        f" {gib(space)} are available"
+    )
+    instead = f"{length}: vLLM would refuse to start, or never run a sequence of this length"
+    return {"--max-model-len": Value(str(longest), because, (instead,))}
 
 
 def _does_not_fit(case: Case, room: mem.RankRoom, size: int, smallest: int) -> EntrypointError:

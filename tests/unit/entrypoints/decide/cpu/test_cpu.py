@@ -261,6 +261,13 @@ def test_one_sequence_needs_the_block_that_vllm_takes_itself_too() -> None:
     assert "--max-model-len" not in values(facts(), "--max-model-len", "16256", VLLM_CPU_KVCACHE_SPACE="2")
 
 
+def test_a_cache_for_one_sequence_has_room_for_that_block() -> None:
+    chosen = values(facts(), "--max-model-len", "16384", "--max-num-seqs", "1")
+
+    assert chosen[KV_SPACE] == "3"
+    assert "--max-model-len" not in chosen
+
+
 def test_a_share_of_memory_that_the_user_sets_is_what_the_worker_takes() -> None:
     use = decided(facts(), "--gpu-memory-utilization=0.5").uses[0]
     worker = use.weights + use.other - int(PROFILE["thresholds"]["server_memory_gib"]["value"] * GIB)
