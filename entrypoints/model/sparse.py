@@ -1,4 +1,4 @@
-"""Sparse attention: what its indexer caches beside the KV cache, and caches that hold one entry for many tokens. Pure.
+"""Sparse attention: its indexer's cache, and caches that hold one entry for many tokens. Pure.
 
 Sources: vLLM 0.32's model_executor/models/deepseek_v2.py (DeepseekV32IndexerCache), models/deepseek_v4/attention.py
 (get_kv_cache_spec, DeepseekV4IndexerCache) and models/minimax_m3/common/indexer.py.

@@ -84,7 +84,7 @@ class DeviceMemory(NamedTuple):
     cache: int | None = None
     """The KV cache's size if the user set it (--kv-cache-memory-bytes); the share then has no effect."""
     inputs: Inputs | None = None
-    """What the server accepts beside text; None counts text only."""
+    """What the server accepts other than text; None counts text only."""
 
 
 class DeviceRoom(NamedTuple):

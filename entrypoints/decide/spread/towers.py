@@ -18,7 +18,7 @@ TEXT_ONLY, LIMITS, PROCESSOR = "--language-model-only", "--limit-mm-per-prompt",
 
 
 class Inputs(NamedTuple):
-    """What a server accepts beside text."""
+    """What a server accepts other than text."""
 
     tokens: int
     """Tokens of one step."""
