@@ -62,7 +62,7 @@ class Geometry(NamedTuple):
     index_bytes: int = 0
     """Bytes per token that the indexers of sparse attention keep in all layers together; ranks do not divide them."""
     compressed: float = 0.0
-    """Entries per token of all layers together that keep one entry for many tokens, in addition to their sliding window."""
+    """Entries per token of all layers that keep one entry for many tokens, in addition to their sliding windows."""
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""

@@ -121,7 +121,7 @@ def useful(geometry: Geometry, demand: CacheDemand, size: int, shards: int, own:
     The result always has room for one full sequence, and for the bytes that the server keeps for its `own` use.
     """
     one = geometry.kv_bytes(demand.length, size, shards)
-    full = demand.sequences * one + own
+    full = max(demand.sequences * one, one + own)
     busy = max(one + own, geometry.kv_bytes(1, size, shards) * demand.tokens)
     if full <= busy:
         return Use(_up(full), f"{demand.sequences} sequences of {demand.length} tokens need no larger KV cache")
