@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from drydock.run.machine import natural
 from drydock.run.reasons import words
 
 END = "<!-- end -->"
+ARCHITECTURES = Path("tests", "models", "architectures.json")
 NOTHING = "no further options"
 
 T = TypeVar("T")
@@ -35,6 +37,8 @@ def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]
         found[root / "docs" / "caches.md"] = {"caches": caches(variants)}
     if any(variant.findings for variant in variants):
         found[root / "docs" / "findings.md"] = {"findings": findings(variants), "retired": retired(read_retired(root))}
+    if (root / ARCHITECTURES).is_file():
+        found[root / "docs" / "fit.md"] = {"unknown": unknown_architectures(root)}
     for accelerator in sorted({variant.accelerator for variant in variants}):
         own = [variant for variant in variants if variant.accelerator == accelerator]
         page = {"checks": checks(own), "thresholds": thresholds(own), "run": run(own)}
@@ -67,6 +71,17 @@ def filled(page: Path, tables: Mapping[str, str]) -> str:
             raise StaleError(f"{page}: missing marker lines {begin(name).strip()}, {END}", hint=f"git checkout {page}")
         text = f"{before}{opening}{table}{closing}{after}"
     return text
+
+
+def unknown_architectures(root: Path) -> str:
+    """Return a line for each reason why architectures that vLLM registers are not understood from config.json alone."""
+    listed: dict[str, list[str]] = {}
+    for name, row in json.loads((root / ARCHITECTURES).read_text())["architectures"].items():
+        why = row.get("unknown") or row.get("cache")
+        if why:
+            listed.setdefault(why, []).append(f"`{name}`")
+    rows = ((why, str(len(names)), ", ".join(sorted(names))) for why, names in sorted(listed.items()))
+    return _table(("what is not known", "number", "architectures"), rows)
 
 
 def accelerators(variants: Iterable[Variant]) -> str:

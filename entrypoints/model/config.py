@@ -7,23 +7,21 @@ where that subject is: sizes in geometry.py, state layers in hybrid.py, paramete
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
+
+from entrypoints.model.keys import DEFAULTED, STATED, alike
 
 Table = Mapping[str, Any]
 
-_NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
+NESTED = ("text_config", "llm_config", "language_config", "decoder", "thinker_config")
 """Keys that may hold the language model's own configuration."""
+TOWERS = ("vision_config", "audio_config")
+"""Keys that may hold the configuration of what turns other input than text into embeddings."""
 
-_DEFAULTS: Mapping[str, Table] = {
-    "gemma3_text": {
-        "num_attention_heads": 8,
-        "num_key_value_heads": 4,
-        "head_dim": 256,
-        "vocab_size": 262208,
-        "max_position_embeddings": 131072,
-    },
-}
-"""What published configurations of a family leave to transformers: its configuration_gemma3.py."""
+_BLOCKS = "layers_block_type"
+_LETTERS = {"mamba": "M", "attention": "*", "mlp": "-", "moe": "E"}
+"""transformers' configuration_nemotron_h.py."""
 
 LARGEST_SIZE = 1 << 28
 """Heads, layers, tokens: the longest published context is a twentieth of this."""
@@ -66,19 +64,22 @@ class Config(NamedTuple):
     """The kind of each layer, such as full_attention; empty if they are not listed."""
     pattern: str
     """Nemotron-H's layers, one letter each: M Mamba, * attention, - feed-forward, E experts; empty for others."""
+    filled: tuple[str, ...] = ()
+    """Sizes of the language model that the file leaves to its family's defaults, each as `key=value`."""
+    audio: Table = MappingProxyType({})
+    """The audio tower's part; empty without one."""
 
 
 def parse_config(outer: Table) -> Config:
     """Parse config.json. Raises ValueError that names the key and the value of a part that is not an object."""
-    text = _text(outer)
+    text, filled = _text(outer)
     thinker = optional_table(outer, "thinker_config") or {}
-    towers = {
-        kind: next((tower for part in (outer, thinker) if (tower := optional_table(part, key)) is not None), None)
-        for kind, key in (("image", "vision_config"), ("audio", "audio_config"))
-    }
+    towers = {kind: _tower(outer, thinker, key) for kind, key in zip(("image", "audio"), TOWERS, strict=True)}
     architectures = as_list(outer, "architectures")
     types = (part.get(key) for part in (outer, text) for key in ("dtype", "torch_dtype"))
-    pattern = text.get("hybrid_override_pattern")
+    pattern = _pattern(text)
+    if pattern:
+        text = {"num_hidden_layers": len(pattern), **text}
     return Config(
         outer=outer,
         text=text,
@@ -88,19 +89,67 @@ def parse_config(outer: Table) -> Config:
         family=str(text.get("model_type") or outer.get("model_type") or ""),
         dtype=str(next(filter(None, types), "")),
         modalities=tuple(kind for kind, tower in towers.items() if tower is not None),
-        layer_kinds=tuple(map(str, as_list(text, "layer_types") or as_list(text, "layers_block_type"))),
-        pattern=pattern if isinstance(pattern, str) else "",
+        layer_kinds=() if pattern else tuple(map(str, as_list(text, "layer_types") or as_list(text, _BLOCKS))),
+        pattern=pattern,
+        filled=filled,
+        audio=towers["audio"] or {},
     )
 
 
-def _text(outer: Table) -> Table:
-    """Return the innermost language model's configuration, with its family's defaults."""
-    text = outer
-    nested: Table | None = outer
-    while nested is not None:
-        text = nested
-        nested = next((part for key in _NESTED if (part := optional_table(text, key)) is not None), None)
-    return {**_DEFAULTS.get(str(text.get("model_type")), {}), **text}
+def _pattern(text: Table) -> str:
+    """Return Nemotron-H's layers, which older files write as letters and newer ones as words."""
+    pattern = text.get("hybrid_override_pattern")
+    words = [_LETTERS.get(str(word), "") for word in as_list(text, _BLOCKS)]
+    if isinstance(pattern, str) and pattern:
+        return pattern
+    return "".join(words) if words and all(words) and text.get("model_type") == "nemotron_h" else ""
+
+
+def _text(outer: Table) -> tuple[Table, tuple[str, ...]]:
+    """Return the innermost language model's configuration with its family's defaults, and these as `key=value`."""
+    text, kind = outer, _kind(outer)
+    while key := next((key for key in NESTED if optional_table(text, key) is not None), ""):
+        text, kind = text[key], _kind(text[key]) or _nested_kind(kind, key)
+    missing = _missing(text, kind)
+    while inner := next(filter(None, (_nested_kind(kind, key) for key in NESTED)), ""):
+        kind = inner  # not nested: left to the defaults, or written one level higher, as older releases did
+        missing = {**_missing(text, kind), **missing}
+    if text is outer and kind == _kind(outer):
+        missing = {key: value for key, value in missing.items() if key not in STATED}
+    filled = tuple(f"{key}={value}" for key, value in missing.items() if key in DEFAULTED)
+    return {**missing, **text}, filled
+
+
+def _tower(outer: Table, thinker: Table, key: str) -> Table | None:
+    """Return the configuration under a tower's key, with its family's defaults; None if there is none."""
+    for part in (outer, thinker):
+        tower = optional_table(part, key)
+        if tower is not None:
+            return {**_missing(tower, _kind(tower) or _nested_kind(_kind(part), key)), **tower}
+    return None
+
+
+def _kind(part: Table) -> str:
+    """Return a part's `model_type`; empty without one."""
+    return str(part.get("model_type") or "")
+
+
+def _nested_kind(kind: str, key: str) -> str:
+    """Return the type that a nested part has by its family's defaults; empty if they do not tell."""
+    from entrypoints.model.families import FAMILIES
+
+    inner = FAMILIES.get(kind, {}).get(key)
+    return inner if isinstance(inner, str) else ""
+
+
+def _missing(part: Table, kind: str) -> dict[str, int]:
+    """Return the sizes that a part leaves to its family's defaults."""
+    from entrypoints.model.families import FAMILIES
+
+    defaults = FAMILIES.get(kind, {}).items()
+    return {
+        key: value for key, value in defaults if isinstance(value, int) and not any(name in part for name in alike(key))
+    }
 
 
 def _quantization(outer: Table, text: Table) -> Quantization:

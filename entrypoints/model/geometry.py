@@ -7,24 +7,15 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from entrypoints.model import keys
 from entrypoints.model.config import Config, Table, optional_table, required_size, size
 from entrypoints.model.hybrid import STATE_BYTES, parse_states
+from entrypoints.model.sparse import parse_sparse
 
-_LAYERS = ("decoder_layers", "num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_HEADS = ("decoder_attention_heads", "num_attention_heads", "n_head", "n_heads")
-_HIDDEN = ("hidden_size", "n_embd", "d_model", "dim")
-_KV_HEADS = ("n_head_kv", "num_kv_heads", "num_key_value_heads", "n_kv_heads", "multi_query_group_num",
-             "num_attention_groups")  # fmt: skip
-_LENGTHS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length",
-            "max_target_positions", "max_sequence_length", "max_seq_length", "seq_len")  # fmt: skip
-"""Names that vLLM 0.32 looks for, from its model_arch_config_convertor.py."""
-
-_INTERMEDIATE = ("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim", "hidden_dim")
-_VOCABULARY = ("vocab_size", "padded_vocab_size")
-_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
-
-_RECURRENT = ("mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads", "hybrid_override_pattern",
-              "attn_layer_period", "attn_type_list", "rwkv_version", "compress_ratios")  # fmt: skip
+_RECURRENT = (
+    "mamba_d_state", "ssm_state_size", "state_size", "linear_num_key_heads", "linear_num_heads",
+    "hybrid_override_pattern", "attn_layer_period", "attn_type_list", "rwkv_version", "linear_attn_config",
+)  # fmt: skip
 """Keys of models whose layers keep a state of their own with, or instead of, a KV cache."""
 
 _LARGEST_FACTOR = 1e6
@@ -38,8 +29,9 @@ _SPARSE = ("deepseek_v32", "glm_moe_dsa")
 _SCALED_ALREADY = ("default", "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", "mrope")
 """Kinds of rotary scaling whose factor vLLM 0.32 does not apply to the length a second time."""
 
-_KINDS = {"full_attention", "sliding_attention", "chunked_attention", "attention"}
-"""Kinds of layers that keep a KV cache and nothing else."""
+_KINDS = {"full_attention", "sliding_attention", "chunked_attention", "attention", "deepseek_sparse_attention",
+          "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention"}  # fmt: skip
+"""Kinds of layers that keep a KV cache, with or without an indexer's, and no state."""
 
 
 class Geometry(NamedTuple):
@@ -78,6 +70,10 @@ class Geometry(NamedTuple):
     """Whether an indexer selects the tokens that a layer attends to (DeepSeek sparse attention)."""
     padded: bool = False
     """Whether the engine pads heads that ranks do not divide (NxD Inference); set by an accelerator's decisions."""
+    index_bytes: int = 0
+    """Bytes per token that the indexers of sparse attention keep in all layers together; ranks do not divide them."""
+    compressed: float = 0.0
+    """Entries per token of all layers that keep one entry for many tokens, in addition to their sliding windows."""
 
     def divides(self, ranks: int) -> bool:
         """Return whether tensor parallelism over so many ranks is possible."""
@@ -102,9 +98,10 @@ class Geometry(NamedTuple):
 
         While a prompt is computed `chunk` tokens at a time, a sliding layer keeps these in addition to its window.
         """
-        full = (self.layers - self.cacheless - self.sliding_layers) * tokens
+        full = (self.layers - self.cacheless - self.sliding_layers + self.compressed) * tokens
         sliding = self.sliding_layers * min(tokens, self.window + chunk)
-        return (full + sliding) * self.kv_elements(ranks) * size + self.states * STATE_BYTES // ranks
+        entries = int(full) + sliding
+        return entries * self.kv_elements(ranks) * size + self.index_bytes * tokens + self.states * STATE_BYTES // ranks
 
 
 def parse_geometry(config: Config) -> tuple[Geometry | None, str]:
@@ -136,26 +133,29 @@ def _state_key(config: Config) -> str:
 
 def _geometry(config: Config) -> Geometry:
     text = config.text
-    heads = required_size(text, *_HEADS)
-    layers = required_size(text, *_LAYERS)
+    heads = required_size(text, *keys.HEADS)
+    layers = required_size(text, *keys.LAYERS)
     window = required_size(text, "sliding_window", default=0)
-    experts = size(text, *_EXPERTS) or size(optional_table(text, "ffn_config") or {}, "moe_num_experts")  # DBRX
+    sparse = parse_sparse(config, layers)
+    experts = size(text, *keys.EXPERTS) or size(optional_table(text, "ffn_config") or {}, "moe_num_experts")  # DBRX
     return Geometry(
         layers=layers,
-        sliding_layers=_sliding_layers(config, layers) if window else 0,
+        sliding_layers=(layers if sparse.compressed else _sliding_layers(config, layers)) if window else 0,
         window=window,
         heads=heads,
         kv_heads=_kv_heads(text, heads),
         head_size=_head_size(text, heads),
-        latent=_latent(text),
+        latent=_head_size(text, heads) if sparse.compressed else _latent(text),
         max_length=_max_length(config),
         stated_length=size(text, "model_max_length"),
-        hidden=size(text, *_HIDDEN),
-        vocabulary=size(text, *_VOCABULARY) or size(config.outer, *_VOCABULARY),
-        intermediate=size(text, "intermediate_size_mlp", *_INTERMEDIATE),
+        hidden=size(text, *keys.HIDDEN),
+        vocabulary=size(text, *keys.VOCABULARY) or size(config.outer, *keys.VOCABULARY),
+        intermediate=size(text, "intermediate_size_mlp", *keys.INTERMEDIATE),
         experts=experts,
-        expert_width=size(text, "moe_intermediate_size", *_INTERMEDIATE) if experts else 0,
-        sparse=bool(size(text, "index_topk")) or config.family in _SPARSE,
+        expert_width=size(text, "moe_intermediate_size", *keys.INTERMEDIATE) if experts else 0,
+        sparse=bool(sparse.index_bytes) or bool(size(text, "index_topk")) or config.family in _SPARSE,
+        index_bytes=sparse.index_bytes,
+        compressed=sparse.compressed,
     )
 
 
@@ -174,27 +174,28 @@ def _kv_heads(text: Table, heads: int) -> int:
     attention = optional_table(text, "attn_config") or {}  # MPT, DBRX
     if "kv_n_heads" in attention:
         return required_size(attention, "kv_n_heads")
-    return required_size(text, *_KV_HEADS, default=heads)
+    return required_size(text, *keys.KV_HEADS, default=heads)
 
 
 def _head_size(text: Table, heads: int) -> int:
     for key in ("head_dim", "hidden_size_per_head"):
         if text.get(key):
             return required_size(text, key)
-    return required_size(text, *_HIDDEN) // heads
+    return required_size(text, *keys.HIDDEN) // heads
 
 
 def _latent(text: Table) -> int:
     """Return the width of latent attention: compressed keys and values together, and the rotary part."""
     if text.get("kv_lora_rank") is None:
         return 0
-    return required_size(text, "kv_lora_rank") + required_size(text, "qk_rope_head_dim")
+    rotary = 0 if text.get("qk_rope_head_dim") == 0 else required_size(text, "qk_rope_head_dim")
+    return required_size(text, "kv_lora_rank") + rotary
 
 
 def _max_length(config: Config) -> int | None:
     """Return the longest sequence in tokens, as vLLM derives it; None if the configuration names none."""
     text = config.text
-    lengths = [required_size(text, key) for key in _LENGTHS if text.get(key) is not None]
+    lengths = [required_size(text, key) for key in keys.LENGTHS if text.get(key) is not None]
     if not lengths:
         return None
     length = min(lengths)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from entrypoints.model.config import Config, Table, size
+from entrypoints.model.config import Config, Table, as_list, optional_table, size
 
 STATE_BYTES = 4
 """Bytes of one number of a state: vLLM keeps at most float32."""
 
-_ATTENTION = ("full_attention", "attention", "hybrid")
+_ATTENTION = ("full_attention", "attention", "hybrid", "indexed_attention")
 """Kinds of layers that attend."""
 
 
@@ -81,13 +81,17 @@ def parse_mamba(text: Table) -> Mamba:
 
 
 def parse_delta_net(text: Table) -> DeltaNet:
-    """Return the sizes of gated delta nets."""
+    """Return the sizes of gated delta nets, and of Kimi's delta attention, whose keys and values are alike."""
+    own = optional_table(text, "linear_attn_config") or {}
+    heads = size(own, "num_heads") or size(text, "linear_num_heads")
+    width = size(own, "head_dim") or size(text, "linear_head_dim")
+    kernel = size(own, "short_conv_kernel_size") or size(text, "linear_conv_kernel_dim")
     return DeltaNet(
-        key_heads=size(text, "linear_num_key_heads"),
-        value_heads=size(text, "linear_num_value_heads"),
-        key_size=size(text, "linear_key_head_dim"),
-        value_size=size(text, "linear_value_head_dim"),
-        window=max(0, size(text, "linear_conv_kernel_dim") - 1),
+        key_heads=heads or size(text, "linear_num_key_heads"),
+        value_heads=heads or size(text, "linear_num_value_heads"),
+        key_size=width or size(text, "linear_key_head_dim"),
+        value_size=width or size(text, "linear_value_head_dim"),
+        window=max(0, kernel - 1),
     )
 
 
@@ -98,6 +102,15 @@ def _attention_layers(config: Config) -> int | None:
         return sum(kind in _ATTENTION for kind in config.layer_kinds)
     if config.pattern:
         return config.pattern.count("*")
+    linear = optional_table(text, "linear_attn_config")
+    if linear is not None:  # Kimi Linear
+        return len(as_list(linear, "full_attn_layers")) or None
+    return _periodic_layers(config)
+
+
+def _periodic_layers(config: Config) -> int | None:
+    """Count the layers that attend of those that repeat; None if no known key tells."""
+    text = config.text
     layers, period = size(text, "num_hidden_layers"), size(text, "attn_layer_period")
     if period:  # Jamba
         return len(range(size(text, "attn_layer_offset"), layers, period))

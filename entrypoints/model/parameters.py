@@ -47,6 +47,12 @@ def expert_share(config: Config, geometry: Geometry) -> float:
     return experts / max(1.0, _FLOAT * numbers + other + experts)
 
 
+def linear_share(config: Config, geometry: Geometry) -> float:
+    """Return the linear layers' and experts' share of an unquantised model's numbers: what vLLM quantises at load."""
+    numbers, _, _ = _count(config, geometry)
+    return (_rest(config, geometry) + _expert_numbers(config, geometry)) / numbers if numbers else 0.0
+
+
 def _count(config: Config, geometry: Geometry) -> tuple[int, float, float]:
     """Return floating-point numbers, quantised bytes without experts, and quantised bytes of experts."""
     quantization = config.quantization
@@ -59,7 +65,8 @@ def _count(config: Config, geometry: Geometry) -> tuple[int, float, float]:
     bits = quantization.bits or _BITS.get(quantization.method, 8)
     if quantization.group:
         bits += _SCALE_BITS / quantization.group
-    return floating, rest * bits / 8, experts * bits / 8
+    expert_bits = _BITS["mxfp4"] if config.text.get("expert_dtype") == "fp4" else bits  # DeepSeek-V4
+    return floating, rest * bits / 8, experts * expert_bits / 8
 
 
 def _embeddings(config: Config, geometry: Geometry) -> int:
@@ -127,19 +134,25 @@ def _sparse_layers(config: Config, geometry: Geometry) -> int:
 
 def _expert_numbers(config: Config, geometry: Geometry) -> int:
     """Count the parameters of all routed experts."""
-    one = _matrices(config) * geometry.hidden * geometry.expert_width
+    one = _matrices(config) * (_narrower(config.text) or geometry.hidden) * geometry.expert_width
     return _sparse_layers(config, geometry) * geometry.experts * one
 
 
+def _narrower(text: Table) -> int:
+    """Return the width that a layer's input is projected to for its experts; 0 if they take it as it is."""
+    return size(text, "moe_latent_size", "routed_expert_hidden_size")
+
+
 def _shared(config: Config, geometry: Geometry) -> int:
-    """Count the parameters of one layer's experts that serve every token."""
+    """Count the parameters of one layer's experts that serve every token, and of the routed experts' projections."""
     text, width = config.text, geometry.expert_width
     if config.family.startswith("llama4"):
         shared = width
     else:
-        shared = size(text, "shared_expert_intermediate_size", "shared_intermediate_size")
+        shared = size(text, "shared_expert_intermediate_size", "shared_intermediate_size",
+                      "moe_shared_expert_intermediate_size")  # fmt: skip
         shared = shared or width * size(text, "n_shared_experts", "num_shared_experts", "moe_num_shared_experts")
-    return _matrices(config) * geometry.hidden * shared
+    return geometry.hidden * (_matrices(config) * shared + 2 * _narrower(text))
 
 
 def _vision(tower: Table) -> int:

@@ -15,6 +15,7 @@ from entrypoints.model.config import Config, Table, parse_config
 from entrypoints.model.files import parse_json, read_json
 from entrypoints.model.geometry import Geometry, parse_geometry
 from entrypoints.model.hub import Hub, NotAnswered, fetch, not_found, snapshot
+from entrypoints.model.towers import Tower, parse_towers
 from entrypoints.model.weights import (
     INDEX,
     SINGLE,
@@ -72,6 +73,14 @@ class ModelFacts(NamedTuple):
     """Why the hub did not answer; empty if it did, or was not asked."""
     dtype: str = ""
     """The type of the stored weights, usually the one used in training; empty if the configuration does not name it."""
+    linear_share: float = 0.0
+    """Linear layers' and experts' share of the numbers of an unquantised model, from 0 to 1."""
+    towers: tuple[Tower, ...] = ()
+    """What turns images and audio into embeddings."""
+    filled: tuple[str, ...] = ()
+    """Sizes that the configuration leaves to its family's defaults, each as `key=value`."""
+    conversion: str = ""
+    """How the weights change while loading, for reasons; empty if they stay as they are."""
 
 
 def read_model(name: str, load_format: str = "auto", hub: Hub | None = None, converted_name: str = "") -> ModelFacts:
@@ -120,7 +129,7 @@ def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
 
 def _facts(name: str, config: Config, where: str) -> ModelFacts:
     """Return what the configuration tells."""
-    geometry, unknown, problem, share = None, "", "", 0.0
+    geometry, unknown, problem, share, linear = None, "", "", 0.0, 0.0
     try:
         geometry, unknown = parse_geometry(config)
     except ValueError as error:
@@ -130,10 +139,14 @@ def _facts(name: str, config: Config, where: str) -> ModelFacts:
 
         share = expert_share(config, geometry)
     method, bits, group, reordered = config.quantization
+    if geometry is not None and not method:
+        from entrypoints.model.parameters import linear_share
+
+        linear = linear_share(config, geometry)
     return ModelFacts(
         name, False, config.architecture, method, None, geometry, unknown, problem, group, bits, reordered,
         modalities=config.modalities, expert_share=share,
-        dtype=config.dtype,
+        dtype=config.dtype, linear_share=linear, towers=parse_towers(config), filled=config.filled,
     )  # fmt: skip
 
 

@@ -46,6 +46,12 @@ class Weights(NamedTuple):
     """Floating-point numbers, which take --dtype's size in memory."""
     other: int
     """Bytes that stay as they are: quantised weights."""
+    until_loaded: int = 0
+    """Floating-point numbers that the device holds until all weights are loaded, and are quantised only then."""
+
+    def peak(self, size: int) -> int:
+        """Return the most bytes in memory while loading."""
+        return max(self.loaded(size), (self.elements + self.until_loaded) * size)
 
     def loaded(self, size: int) -> int:
         """Return the bytes in memory when floating-point numbers take `size` bytes."""

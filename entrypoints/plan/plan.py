@@ -15,6 +15,7 @@ from entrypoints.core.records import CachePlan, Facts, Finding, Notice, Reason, 
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.units import GIB
 from entrypoints.decide.records import Decision
+from entrypoints.decide.spread import loading
 from entrypoints.decide.spread.demand import check_length
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
@@ -52,7 +53,8 @@ def command(
         raise nothing
     check_length(model, given, {item["setting"] for item in profile["settings"]})
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
-    decision = decide(profile, facts, model, given)
+    loaded = loading.as_loaded(profile["thresholds"], model, given)
+    decision = decide(profile, facts, loaded, given)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout, exported)
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
@@ -64,7 +66,8 @@ def command(
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     patience = stall_reason(profile["accelerator"], model, chosen, stall)
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
-    notices = (*decision.findings, *download, *_hub(model), *exposed)
+    changed = loading.notices(profile["thresholds"], model, given, loaded)
+    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     return ServePlan(
         argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),

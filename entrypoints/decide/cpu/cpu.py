@@ -22,9 +22,10 @@ from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.executor import choose_executor, has_room_for_workers, unbound
 from entrypoints.decide.spread.obstacles import impossible_size, sizes
 from entrypoints.decide.spread.room import Rules
+from entrypoints.decide.spread.towers import encoder, read_inputs
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import CACHE_BYTES, EXPERT
+from entrypoints.request.flags import CACHE_BYTES, EXPERT, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -83,8 +84,16 @@ def _uses(case: Case, layout: Layout, size: int, memory: Mapping[str, Value]) ->
     server, worker = case.thresholds.bytes("server_memory_gib"), case.thresholds.bytes("rank_memory_gib")
     other = server // len(homes) + worker + taken.activations
     for number, home in enumerate(homes):
-        total = totals.get(home, case.facts.memory.total) // homes.count(home)
-        yield Use(home, number // layout.shards, total, taken.weights, other, cache)
+        node = totals.get(home, case.facts.memory.total)
+        share = _user_share(case)
+        held = max(0, int(node * share) - worker - taken.weights - taken.activations) if share else cache
+        yield Use(home, number // layout.shards, node // homes.count(home), taken.weights, other, held)
+
+
+def _user_share(case: Case) -> float:
+    """Return --gpu-memory-utilization: vLLM's worker takes this share of its node, less what it consumed by then."""
+    set_otherwise = case.given.flag(CACHE_BYTES) or case.given.variable(KV_SPACE)
+    return 0.0 if set_otherwise else float(case.given.flag(UTILISATION) or 0)
 
 
 def choose_limits(
@@ -329,6 +338,8 @@ def _load(case: Case, layout: Layout, size: int) -> mem.Load:
     sequences = intents.running(case.given, layout.shards, layout.data)
     geometry = case.model.geometry
     step = mem.activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
+    towers = encoder(case.model, read_inputs(case.given, tokens), size)
+    step = max(step, towers.activations) + towers.cache
     return mem.load(case.model.weights, size, layout.shards, len(layout.ranks), step)
 
 
@@ -353,16 +364,18 @@ def _useful(case: Case, layout: Layout, size: int, geometry: Geometry) -> mem.Us
     sequences = intents.running(case.given, layout.shards, layout.data)
     cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
-    return mem.useful(geometry, mem.CacheDemand(length, sequences, tokens), _kv_size(case, size), layout.tensor)
+    kv_size, demand = _kv_size(case, size), mem.CacheDemand(length, sequences, tokens)
+    block = geometry.kv_bytes(mem.BLOCK, kv_size, layout.tensor)
+    return mem.useful(geometry, demand, kv_size, layout.tensor, block)
 
 
 def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geometry) -> dict[str, Value]:
     """Return a shorter --max-model-len if one full sequence does not fit in `space` bytes. Raises DOES_NOT_FIT."""
     length = _demand(case).length
     kv_size = _kv_size(case, size)
-    if length is None or geometry.kv_bytes(length, kv_size, layout.tensor) <= space:
-        return {}
     longest = mem.longest(geometry, space, kv_size, layout.tensor)
+    if length is None or length <= longest:
+        return {}
     need = gib(geometry.kv_bytes(length, kv_size, layout.tensor))
     if _demand(case).left_to_vllm:
         return {}
@@ -371,8 +384,12 @@ def _shortened(case: Case, layout: Layout, size: int, space: int, geometry: Geom
             f"{case.model.name}: {length} tokens need {need} of KV cache per rank, {gib(space)} are available",
             f"--max-model-len {longest} fits; or use an fp8 KV cache (--kv-cache-dtype fp8_e5m2), or more memory",
         )
-    because = f"one sequence of the model's {length} tokens needs {need} of KV cache, {gib(space)} are available"
-    return {"--max-model-len": Value(str(longest), because, (f"{length}: vLLM would refuse to start",))}
+    because = (
+        f"one sequence of the model's {length} tokens needs {need} of KV cache, and vLLM keeps one block more;"
+        f" {gib(space)} are available"
+    )
+    instead = f"{length}: vLLM would refuse to start, or never run a sequence of this length"
+    return {"--max-model-len": Value(str(longest), because, (instead,))}
 
 
 def _does_not_fit(case: Case, room: mem.RankRoom, size: int, smallest: int) -> EntrypointError:

@@ -11,6 +11,7 @@ from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, numbers, widest
 from entrypoints.decide.spread.layouts import Space, read_space
 from entrypoints.decide.spread.room import DeviceMemory, DeviceRoom, KvCache, Rules, Split, room
+from entrypoints.decide.spread.towers import read_inputs
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
@@ -105,7 +106,8 @@ def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> DeviceM
         raise EntrypointError(HOST, f"the memory of devices {numbers(pool.devices)} is unknown{why}", hint)
     user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
-    return DeviceMemory(total, user if user is not None else _share(pool, total, rules), offload, cache)
+    inputs = read_inputs(given, given.number(BATCHED) or rules.chunk)
+    return DeviceMemory(total, user if user is not None else _share(pool, total, rules), offload, cache, inputs)
 
 
 def _share(pool: Pool, total: int, rules: Rules) -> float:

@@ -115,14 +115,14 @@ class Use(NamedTuple):
     because: str
 
 
-def useful(geometry: Geometry, demand: CacheDemand, size: int, shards: int) -> Use:
+def useful(geometry: Geometry, demand: CacheDemand, size: int, shards: int, own: int = 0) -> Use:
     """Return the KV cache of all sequences at full length, or of the tokens that the cores can process, if less.
 
-    The result always has room for one full sequence.
+    The result always has room for one full sequence, and for the bytes that the server keeps for its `own` use.
     """
     one = geometry.kv_bytes(demand.length, size, shards)
-    full = demand.sequences * one
-    busy = max(one, geometry.kv_bytes(1, size, shards) * demand.tokens)
+    full = max(demand.sequences * one, one + own)
+    busy = max(one + own, geometry.kv_bytes(1, size, shards) * demand.tokens)
     if full <= busy:
         return Use(_up(full), f"{demand.sequences} sequences of {demand.length} tokens need no larger KV cache")
     return Use(_up(busy), f"the cores process no more than {demand.tokens} tokens at a time")

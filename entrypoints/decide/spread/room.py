@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from entrypoints.decide.records import gib
+from entrypoints.decide.spread.towers import Encoder, Inputs, encoder
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
 
@@ -92,6 +93,8 @@ class DeviceMemory(NamedTuple):
     """Bytes of weights that stay in the host's memory (--cpu-offload-gb)."""
     cache: int | None = None
     """The KV cache's size if the user set it (--kv-cache-memory-bytes); the share then has no effect."""
+    inputs: Inputs | None = None
+    """What the server accepts other than text; None counts text only."""
 
 
 class DeviceRoom(NamedTuple):
@@ -103,13 +106,22 @@ class DeviceRoom(NamedTuple):
     """Reserved memory and activations."""
     left: int
     """For the KV cache; below zero if the weights alone are too large."""
+    conversion: str = ""
+    """How the weights change while loading; empty if they do not."""
+    encoder: Encoder = Encoder()
+    """The part of `other` that images or recordings take."""
+    peak: int = 0
+    """Weights while loading, if these are more than afterwards."""
 
     def describe(self) -> str:
         """Return the figures as a part of a sentence."""
-        return (
-            f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)} and runtime and activations"
-            f" take {gib(self.other)}"
-        )
+        peak = f", {gib(self.peak)} until all are loaded" if self.peak else ""
+        changed = f" ({self.conversion}{peak})" if self.conversion else ""
+        other = f"runtime and activations take {gib(self.other)}"
+        if self.encoder.kind:
+            most = gib(self.encoder.cache + self.encoder.activations)
+            other = f"{other}, up to {most} of it for the largest {self.encoder.kind} and the encoder's cache"
+        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed} and {other}"
 
 
 def stage_share(geometry: Geometry | None, pipeline: int) -> float:
@@ -119,9 +131,11 @@ def stage_share(geometry: Geometry | None, pipeline: int) -> float:
 
 def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
     """Return the bytes of weights on one device; a pipeline stage can hold the embeddings in addition to its layers."""
-    if model.weights is None:
-        return 0
-    loaded, geometry = model.weights.loaded(rules.element), model.geometry
+    return _of_rank(model, rules, split, model.weights.loaded(rules.element)) if model.weights else 0
+
+
+def _of_rank(model: ModelFacts, rules: Rules, split: Split, loaded: int) -> int:
+    geometry = model.geometry
     if model.estimated:
         loaded = int(loaded * ESTIMATE_MARGIN)
     embedding = 0
@@ -135,12 +149,23 @@ def weights_of_rank(model: ModelFacts, rules: Rules, split: Split) -> int:
 def room(model: ModelFacts, rules: Rules, memory: DeviceMemory, split: Split) -> DeviceRoom:
     """Return how the memory of the fullest device is used."""
     weights = max(0, weights_of_rank(model, rules, split) - memory.offload)
-    other = rules.reserved + rules.activations
+    towers = encoder(model, memory.inputs, rules.element)
+    other = rules.reserved + max(rules.activations, towers.activations) + towers.cache
     usable = memory.total if memory.cache is not None else int(memory.total * memory.share)
     left = usable - weights - other
+    peak = _peak(model, rules, split)
+    if peak + rules.reserved > usable:  # loading fails before there is a cache
+        left = min(left, usable - peak - rules.reserved)
     if memory.cache is not None:
         left = memory.cache if memory.cache <= left else left - memory.cache
-    return DeviceRoom(usable, weights, other, left)
+    return DeviceRoom(usable, weights, other, left, model.conversion, towers, peak)
+
+
+def _peak(model: ModelFacts, rules: Rules, split: Split) -> int:
+    """Return the bytes of one device's weights while loading; 0 if they are no more than afterwards."""
+    if model.weights is None or not model.weights.until_loaded:
+        return 0
+    return _of_rank(model, rules, split, model.weights.peak(rules.element))
 
 
 class KvCache(NamedTuple):

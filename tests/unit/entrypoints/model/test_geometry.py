@@ -155,3 +155,48 @@ def test_no_configuration_gives_a_traceback(change: dict[str, Any]) -> None:
         found, unknown = None, str(problem)
 
     assert found or unknown
+
+
+LATENT = {**CONFIG, "num_hidden_layers": 8, "kv_lora_rank": 512, "qk_rope_head_dim": 64, "index_topk": 2048}
+
+
+class TestSparseAttention:
+    """What indexers and compressing layers cache."""
+
+    def test_an_indexer_keeps_a_key_of_eight_bits_and_its_scale_for_each_token_on_every_rank(self) -> None:
+        plain = geometry(LATENT)
+        indexed = geometry({**LATENT, "index_head_dim": 128})
+
+        assert indexed.kv_bytes(1000, 2, 8) - plain.kv_bytes(1000, 2, 8) == 8 * 132 * 1000
+
+    def test_layers_that_share_an_indexer_keep_no_keys(self) -> None:
+        kinds = ["full", "shared", "shared", "shared"] * 2
+
+        assert geometry({**LATENT, "index_head_dim": 128, "indexer_types": kinds}).index_bytes == 2 * 132
+        assert geometry({**LATENT, "index_head_dim": 128, "index_topk_freq": 4}).index_bytes == 3 * 132
+
+    def test_a_layer_type_of_sparse_attention_keeps_a_cache_and_no_state(self) -> None:
+        kinds = ["deepseek_sparse_attention"] * 8
+
+        assert geometry({**LATENT, "layer_types": kinds}) == geometry(LATENT)
+
+    def test_compressing_layers_keep_one_entry_for_many_tokens_beside_their_window(self) -> None:
+        ratios = [0, 0, 4, 128, 4, 128, 4, 128, 0]
+        config = {
+            **CONFIG, "num_hidden_layers": 8, "num_key_value_heads": 1, "head_dim": 512, "sliding_window": 128,
+            "compress_ratios": ratios, "index_head_dim": 128,
+        }  # fmt: skip
+        found = geometry(config)
+
+        entries = 3 * 1024 // 4 + 3 * 1024 // 128 + 8 * 128
+        assert found.kv_bytes(1024, 2, 8) == entries * 512 * 2 + 3 * 132 // 4 * 1024
+
+
+def test_nested_sizes_that_a_file_leaves_out_are_those_of_its_family() -> None:
+    config = parse_config({"model_type": "qwen2_audio", "text_config": {"model_type": "qwen2", "vocab_size": 156032}})
+    found, _ = parse_geometry(config)
+
+    assert found
+    assert (found.layers, found.heads, found.hidden, found.vocabulary) == (32, 32, 4096, 156032)
+    assert "num_attention_heads=32" in config.filled
+    assert not any(name.startswith("vocab_size") for name in config.filled)

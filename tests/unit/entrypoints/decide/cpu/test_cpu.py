@@ -294,6 +294,29 @@ def test_a_users_cache_space_is_kept_and_bounds_the_length() -> None:
     assert chosen["--max-model-len"] == str(2 * GIB // (128 * 1024) - 128)
 
 
+def test_one_sequence_needs_the_block_that_vllm_takes_itself_too() -> None:
+    """2 GiB hold exactly 16384 tokens of 128 KiB, and vLLM keeps the first block for padding."""
+    error = refused(facts(), "--max-model-len", "16384", VLLM_CPU_KVCACHE_SPACE="2")
+
+    assert error.code == DOES_NOT_FIT
+    assert "--max-model-len 16256 fits" in error.hint
+    assert "--max-model-len" not in values(facts(), "--max-model-len", "16256", VLLM_CPU_KVCACHE_SPACE="2")
+
+
+def test_a_cache_for_one_sequence_has_room_for_that_block() -> None:
+    chosen = values(facts(), "--max-model-len", "16384", "--max-num-seqs", "1")
+
+    assert chosen[KV_SPACE] == "3"
+    assert "--max-model-len" not in chosen
+
+
+def test_a_share_of_memory_that_the_user_sets_is_what_the_worker_takes() -> None:
+    use = decided(facts(), "--gpu-memory-utilization=0.5").uses[0]
+    worker = use.weights + use.other - int(PROFILE["thresholds"]["server_memory_gib"]["value"] * GIB)
+
+    assert use.cache == pytest.approx(use.total * 0.5 - worker, abs=2)
+
+
 @pytest.mark.parametrize("flag", ["--gpu-memory-utilization=0.5", "--kv-cache-memory-bytes=4000000000"])
 def test_vllms_own_way_of_sizing_the_cache_is_left_to_it(flag: str) -> None:
     assert KV_SPACE not in values(facts(), flag)

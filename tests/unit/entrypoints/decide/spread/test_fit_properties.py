@@ -12,8 +12,10 @@ from entrypoints.core.records import Facts, Link
 from entrypoints.decide.spread.devices import numbers
 from entrypoints.decide.spread.fit import Fit, Rules, fit
 from entrypoints.decide.spread.room import Split, stage_share
+from entrypoints.decide.spread.towers import encoder, read_inputs
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
+from entrypoints.model.towers import Tower
 from entrypoints.model.weights import Weights
 from entrypoints.request.vllm_flags import UserFlags
 from tests.support.many import GIB, RULES, host, said
@@ -39,7 +41,7 @@ def geometries(draw: st.DrawFn) -> Geometry:
         heads=heads, kv_heads=kv_heads, head_size=size, latent=draw(st.sampled_from((0, 0, 576))),
         max_length=draw(st.sampled_from((None, 2048, 40960, 131072))), hidden=heads * size, vocabulary=128000,
         intermediate=draw(st.sampled_from((0, 4096, 14336, 29568))), experts=draw(st.sampled_from((0, 0, 8, 128))),
-        expert_width=draw(st.sampled_from((768, 2560))),
+        expert_width=draw(st.sampled_from((768, 2560))), index_bytes=draw(st.sampled_from((0, 0, 8052))),
     )  # fmt: skip
 
 
@@ -47,12 +49,15 @@ def geometries(draw: st.DrawFn) -> Geometry:
 def models(draw: st.DrawFn) -> ModelFacts:
     elements = draw(st.integers(1, 700)) * 10**9
     quantised = draw(st.booleans())
-    weights = Weights(elements, 0, elements) if quantised else Weights(2 * elements, elements, 0)
+    at_load = elements // 2 if draw(st.booleans()) else 0
+    plain = Weights(2 * elements, elements - at_load, at_load, draw(st.sampled_from((0, at_load))))
+    weights = Weights(elements, 0, elements) if quantised else plain
     group = draw(st.sampled_from((0, 128))) if quantised else 0
     name = "fp8" if quantised else ""
     geometry = draw(geometries())
     share = draw(st.sampled_from((0.0, 0.9))) if geometry.experts else 0.0
-    return ModelFacts("/models/m", True, "", name, weights, geometry, "", "", group, expert_share=share)
+    towers = draw(st.sampled_from(((), (Tower("image", 16384, 65536, 1280, 3420),))))
+    return ModelFacts("/models/m", True, "", name, weights, geometry, "", "", group, expert_share=share, towers=towers)
 
 
 @st.composite
@@ -128,10 +133,14 @@ def test_a_plan_never_exceeds_memory(question: Question) -> None:
     cache = model.geometry.kv_bytes(found.length or 1, element, split.tensor) * share
     experts = model.expert_share * (1 - 1 / found.data)  # of which other engines hold a part
     weights = model.weights.loaded(2) * share * (1 - experts) / split.tensor
+    peak = model.weights.peak(2) * share * (1 - experts) / split.tensor
+    images = encoder(model, read_inputs(user, rules.chunk), 2)
     usable = float(in_force(question, found, "--gpu-memory-utilization") or 0)
     memory = min(device.memory_total or 0 for device in found.devices)
 
-    assert weights + cache + rules.reserved + rules.activations <= memory * usable
+    running = rules.reserved + max(rules.activations, images.activations) + images.cache
+    assert weights + cache + running <= memory * usable
+    assert peak + rules.reserved <= memory * usable
     assert found.kv_tokens is not None
     assert found.kv_tokens >= (found.length or 1)
 

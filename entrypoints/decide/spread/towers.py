@@ -1,0 +1,88 @@
+"""The memory that images and recordings take on a device: the tower's activations and the encoder's cache. Pure.
+
+vLLM 0.32 sizes both when it profiles: the encoder's cache holds at least --max-num-batched-tokens embeddings, and at
+least the largest item; the tower computes as many of the largest items at once (multimodal/encoder_budget.py,
+v1/core/encoder_cache_manager.py, compute_mm_encoder_budget; v1/worker/gpu_model_runner.py, profile_run).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+from entrypoints.model.read import ModelFacts
+from entrypoints.model.towers import Tower
+from entrypoints.request.vllm_flags import UserFlags
+
+TEXT_ONLY, LIMITS, PROCESSOR = "--language-model-only", "--limit-mm-per-prompt", "--mm-processor-kwargs"
+
+
+class Inputs(NamedTuple):
+    """What a server accepts other than text."""
+
+    tokens: int
+    """Tokens of one step."""
+    refused: tuple[str, ...] = ()
+    """Kinds of input that the user excludes."""
+    pixels: int = 0
+    """Pixels of the largest image, if the user limits it; 0 for the model's own limit."""
+    text_only: bool = False
+
+
+class Encoder(NamedTuple):
+    """What the towers of a model take, in bytes; 0 without towers."""
+
+    cache: int = 0
+    activations: int = 0
+    kind: str = ""
+    """The kind of the largest item."""
+
+
+def read_inputs(given: UserFlags, tokens: int) -> Inputs:
+    """Return what the user's flags accept, for steps of so many tokens."""
+    limits, processor = _table(given.flag(LIMITS)), _table(given.flag(PROCESSOR))
+    refused = tuple(kind for kind, most in limits.items() if _most(most) == 0)
+    pixels = processor.get("max_pixels")
+    flag = given.flags.get(TEXT_ONLY)
+    return Inputs(
+        tokens,
+        refused,
+        pixels if isinstance(pixels, int) and pixels > 0 else 0,
+        flag is not None and flag.value is not False,
+    )
+
+
+def encoder(model: ModelFacts, inputs: Inputs | None, element: int) -> Encoder:
+    """Return what the tower with the largest item takes; nothing if the user serves text only."""
+    if inputs is None or inputs.text_only or model.geometry is None:
+        return Encoder()
+    towers = [tower for tower in model.towers if tower.kind not in inputs.refused]
+    if not towers:
+        return Encoder()
+    largest = max((_limited(tower, inputs) for tower in towers), key=lambda tower: tower.tokens)
+    budget = max(inputs.tokens, largest.tokens)
+    items = max(1, budget // largest.tokens)
+    cache = budget * model.geometry.hidden * element
+    return Encoder(cache, largest.activations(items, element), largest.kind)
+
+
+def _limited(tower: Tower, inputs: Inputs) -> Tower:
+    return tower.limited(inputs.pixels) if inputs.pixels else tower
+
+
+def _most(value: Any) -> int | None:
+    """Return how many items of a kind a prompt may have: a number, or an object with `count`."""
+    count = value.get("count") if isinstance(value, dict) else value
+    return count if isinstance(count, int) and not isinstance(count, bool) else None
+
+
+def _table(text: str | None) -> dict[str, Any]:
+    """Return a flag's JSON object, or `image=0,video=0` of earlier versions; empty for what only vLLM understands."""
+    if text is None:
+        return {}
+    try:
+        table = json.loads(text)
+    except ValueError:
+        pairs = (part.partition("=") for part in text.split(","))
+        return {name.strip(): int(number) for name, _, number in pairs if number.strip() in ("0", "1")}
+    return table if isinstance(table, dict) else {}

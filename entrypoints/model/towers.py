@@ -1,0 +1,100 @@
+"""The towers of a multimodal model: what turns the largest image or recording into embeddings. Pure.
+
+vLLM reserves memory for them when it profiles: multimodal/encoder_budget.py and v1/worker/gpu_model_runner.py
+(profile_run) of vLLM 0.32.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+from typing import NamedTuple
+
+from entrypoints.model.config import Config, Table, as_list, size
+
+_LARGEST = 16384
+"""Embeddings of the largest image of a tower that takes any size: 12,845,056 pixels, of 28 by 28 each (max_pixels in
+Qwen2-VL's preprocessor_config.json; Qwen3-VL's: 16,777,216 pixels, of 32 by 32)."""
+_RECORDING = 1500
+"""Positions of half a minute, Whisper's longest piece."""
+_PASSES = 6
+"""Vectors per position that one layer keeps at a time: input, queries, keys, values, output, sum."""
+
+
+class Tower(NamedTuple):
+    """One tower, and its largest item."""
+
+    kind: str
+    """image, audio"""
+    tokens: int
+    """Embeddings that the language model gets."""
+    positions: int
+    """Positions that the tower computes."""
+    width: int
+    inner: int
+    """Width of a layer's feed-forward part."""
+    pixels: int = 0
+    """Pixels of one embedding, for towers that take images of any size; 0 for others."""
+
+    def activations(self, items: int, element: int) -> int:
+        """Return the bytes that the tower takes while it computes so many items at once."""
+        return items * self.positions * (_PASSES * self.width + 2 * self.inner) * element
+
+    def limited(self, most: int) -> Tower:
+        """Return the tower for images of at most so many pixels."""
+        if not self.pixels or most >= self.tokens * self.pixels:
+            return self
+        tokens = max(1, most // self.pixels)
+        return self._replace(tokens=tokens, positions=self.positions * tokens // self.tokens)
+
+
+def parse_towers(config: Config) -> tuple[Tower, ...]:
+    """Return a model's towers, without those whose configuration does not name their width."""
+    found = (_vision(config.vision, config.outer), _audio(config.audio))
+    return tuple(tower for tower in found if tower is not None)
+
+
+def _vision(table: Table, outer: Table) -> Tower | None:
+    width = size(table, "embed_dim", "vt_hidden_size", "hidden_size", "width")
+    patch = size(table, "patch_size", "spatial_patch_size")
+    if not width or not patch:
+        return None
+    inner = size(table, "intermediate_size", "vt_intermediate_size", "mlp_dim") or 4 * width
+    merge = _merge(table, outer)
+    side = size(table, "image_size")
+    if not side:
+        return Tower("image", _LARGEST, _LARGEST * merge, width, inner, patch * patch * merge)
+    tiles = _tiles(outer, table)
+    positions = (side // patch) ** 2
+    tokens = size(outer, "mm_tokens_per_image", "image_seq_length", "num_image_token") or max(1, positions // merge)
+    return Tower("image", tiles * tokens, tiles * positions, width, inner)
+
+
+def _merge(table: Table, outer: Table) -> int:
+    """Return how many positions become one embedding."""
+    sides = as_list(table, "merge_kernel_size")
+    if sides and all(isinstance(side, int) and 0 < side < _RECORDING for side in sides):
+        return int(sides[0]) * int(sides[-1])
+    side = size(table, "spatial_merge_size", "merge_size") or size(outer, "spatial_merge_size")
+    ratio = outer.get("downsample_ratio", table.get("pixel_shuffle_ratio"))
+    if not side and isinstance(ratio, float) and 0 < ratio < 1:
+        side = round(1 / ratio)
+    return min(side or 1, _RECORDING) ** 2
+
+
+def _tiles(outer: Table, table: Table) -> int:
+    """Return how many pieces the largest image is cut into, the whole image in small among them."""
+    listed = size(outer, "max_dynamic_patch") or size(table, "max_dynamic_patch", "max_num_tiles")
+    side = size(table, "image_size")
+    for pair in as_list(outer, "image_grid_pinpoints"):
+        if isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, int) for one in pair):  # noqa: PLR2004
+            listed = max(listed, pair[0] * pair[1] // side**2)
+    return min(listed, isqrt(_LARGEST)) + 1 if listed else 1
+
+
+def _audio(table: Table) -> Tower | None:
+    width = size(table, "d_model", "hidden_size", "encoder_dim")
+    if not width:
+        return None
+    inner = size(table, "encoder_ffn_dim", "intermediate_size") or 4 * width
+    positions = size(table, "max_source_positions") or _RECORDING
+    return Tower("audio", max(1, positions // 2), positions, width, inner)

@@ -1,0 +1,58 @@
+"""What the plan says of memory is what vLLM itself finds: its profile of the worker, and the size of its KV cache."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import docker
+import pytest
+
+from drydock.build import build
+from drydock.prove import demo
+
+pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
+
+GIB = 1 << 30
+WITHIN = 0.1
+TOKEN = 2 * 30 * 3 * 64 * 2
+"""Bytes of a token in SmolLM2-135M's KV cache: keys and values of 30 layers, 3 heads of 64 numbers in bfloat16."""
+
+
+def planned(image: str, model: Path, *flags: str) -> dict[str, Any]:
+    """Return the use of memory in the plan that the image makes here."""
+    words = ["plan", "--json", "--model", "/models/smollm2", *flags]
+    folders = {str(model): {"bind": "/models/smollm2", "mode": "ro"}}
+    text = docker.from_env().containers.run(image, words, remove=True, volumes=folders, stderr=False)
+    (use,) = json.loads(text)["uses"]
+    return dict(use)
+
+
+def found(image: str, model: Path, pattern: str, *flags: str) -> list[float]:
+    """Return the numbers that vLLM logs while it starts."""
+    with demo.serving(image, model, *flags) as container:
+        demo.wait_until_ready(container)
+        log = container.logs().decode()
+    match = re.search(pattern, log)
+    assert match, log[-2000:]
+    return [float(number.replace(",", "")) for number in match.groups()]
+
+
+def test_the_kv_cache_holds_as_many_tokens_as_planned(built: build.Built, model: Path) -> None:
+    (tokens,) = found(built.image, model, r"KV cache size: ([\d,]+) tokens")
+
+    assert planned(built.image, model)["cache"] / TOKEN == pytest.approx(tokens, rel=WITHIN)
+
+
+def test_vllms_own_profile_of_its_worker_agrees(built: build.Built, model: Path) -> None:
+    flags = ("--gpu-memory-utilization", "0.3")
+    pattern = r"Auto set \(([\d.]+)/[\d.]+\) GiB for KV cache.* ([\d.]+) GiB memory was consumed by non-kv usages"
+    cache, worker = found(built.image, model, pattern, *flags)
+
+    use = planned(built.image, model, *flags)
+
+    server = 0.6 * GIB  # server_memory_gib: another process, which vLLM's worker does not see
+    assert use["weights"] + use["other"] - server == pytest.approx(worker * GIB, rel=WITHIN)
+    assert use["cache"] == pytest.approx(cache * GIB, rel=WITHIN)
