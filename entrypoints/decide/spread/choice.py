@@ -10,6 +10,7 @@ from entrypoints.core.records import Facts
 from entrypoints.decide.records import GIB, does_not_fit, gib
 from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, numbers, widest
+from entrypoints.decide.spread.hosts import link_between, more_hosts
 from entrypoints.decide.spread.layouts import Space, read_space, splits
 from entrypoints.decide.spread.room import DeviceMemory, DeviceRoom, KvCache, Rules, Split, room
 from entrypoints.model.read import ModelFacts
@@ -69,7 +70,8 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
     user = _decimal(given, UTILISATION)
     pool = choose_pool(facts, given.intents.devices, user or rules.usable)
-    space = read_space(given, len(pool.devices), widest(pool.devices, facts.links))
+    between = link_between(facts, given.env, rules.link)
+    space = read_space(given, len(pool.devices), widest(pool.devices, facts.links), between)
     if not (rules.data and is_known(given, DATA)):
         rules = rules._replace(data=False)
     if not is_known(given, EXPERT):
@@ -178,7 +180,7 @@ def is_enough(case: FitCase, choice: Choice) -> bool:
     if choice.tokens is None:
         return True
     full_length = case.demand.length is None or choice.length == case.demand.length
-    return full_length and choice.tokens >= case.demand.tokens(choice.split.data)
+    return full_length and choice.tokens >= case.demand.tokens(max(choice.split.data, choice.split.engines))
 
 
 def _is_too_short(case: FitCase, choice: Choice) -> bool:
@@ -212,4 +214,16 @@ def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
             yield f"{fitting.split.as_flags()} fits"
     if case.rules.element > 1 and not case.model.quantization:
         yield "a quantised model takes less memory"
+    hosts = more_hosts(case.space, lambda space: _fitting(case, space)) if case.rules.ways else ""
+    if hosts:
+        yield hosts
     yield f"use more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"
+
+
+def _fitting(case: FitCase, space: Space) -> Split | None:
+    """Return the first split in a space that meets the demand."""
+    try:
+        possible = splits(case.model, case.rules, space, loaded_bytes(case))
+    except EntrypointError:
+        return None
+    return next((choice.split for choice in _choices(case, possible) if is_enough(case, choice)), None)

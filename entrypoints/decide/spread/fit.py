@@ -23,6 +23,7 @@ from entrypoints.decide.spread.choice import (
     read_case,
 )
 from entrypoints.decide.spread.devices import arrange, numbers
+from entrypoints.decide.spread.hosts import host_values
 from entrypoints.decide.spread.layouts import splits
 from entrypoints.decide.spread.obstacles import obstacle, spread_because
 from entrypoints.decide.spread.room import Rules, Split
@@ -88,6 +89,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         **sequences,
         **_utilisation(case),
         **_executor(case, choice.split),
+        **host_values(case.rules, case.space, choice.split, choice.room),
     }
     unset = {name: value for name, value in values.items() if name not in given.flags and is_known(given, name)}
     chosen = unset.get(SEQUENCES)
@@ -216,7 +218,7 @@ def _length_of_intents(case: FitCase, length: int) -> dict[str, Value]:
 
 def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose --max-num-seqs from --concurrency, with a notice if the KV cache holds fewer sequences."""
-    concurrency, engines = case.given.intents.concurrency, choice.split.data
+    concurrency, engines = case.given.intents.concurrency, max(choice.split.data, choice.split.engines)
     if concurrency is None:
         return _state_sequences(case, choice), ()
     each = -(-concurrency // engines)

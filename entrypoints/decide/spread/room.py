@@ -47,6 +47,10 @@ class Rules(NamedTuple):
     """Whether all devices serve one model together, since no process can share them (a TPU slice)."""
     chunk: int = 8192
     """Tokens of a prompt computed at once, unless --max-num-batched-tokens sets it."""
+    ways: tuple[str, ...] = ("native",)
+    """How the stack serves on several hosts (hosts.Reach.ways)."""
+    link: str = ""
+    """The link between hosts that the devices themselves have (hosts.Reach.link)."""
 
 
 class Split(NamedTuple):
@@ -68,7 +72,8 @@ class Split(NamedTuple):
     def as_flags(self) -> str:
         """Return the split as short flags of vLLM, such as `-tp 4 -pp 2`."""
         pipeline = f" -pp {self.pipeline}" if self.pipeline > 1 else ""
-        data = f" -dp {self.data}" if self.data > 1 else ""
+        engines = max(self.data, self.engines)
+        data = f" -dp {engines}" if engines > 1 else ""
         return f"-tp {self.tensor}{pipeline}{data}"
 
 
