@@ -15,6 +15,7 @@ from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import BATCHED, DATA, EAGER, EXECUTOR, EXPERT, GRAPHS, LENGTH, NODES, SEQUENCES
 from entrypoints.request.vllm_flags import UserFlags
@@ -83,6 +84,7 @@ def rules(case: AscendCase) -> Rules:
     """Return the rules for the chips."""
     numbers = case.thresholds
     return Rules(
+        **reach(numbers),
         usable=numbers.number("usable_memory_share"),
         reserved=numbers.bytes("unseen_memory_gib") + numbers.bytes("runtime_memory_gib"),
         activations=numbers.bytes("activation_memory_gib") + _mask(case),

@@ -14,6 +14,7 @@ from entrypoints.core.records import Device, Facts, Link, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
@@ -60,6 +61,7 @@ def rules(case: Case, dtype: Value) -> Rules:
     numbers = case.thresholds
     unified = _has_unified_memory(case.facts)
     return Rules(
+        **reach(numbers),
         usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),

@@ -14,6 +14,7 @@ from entrypoints.core.parse import format_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
@@ -50,6 +51,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
 def rules(thresholds: Thresholds) -> Rules:
     """Return the rules for AMD's GPUs."""
     return Rules(
+        **reach(thresholds),
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),

@@ -12,6 +12,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import DTYPE, EXECUTOR
@@ -37,6 +38,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
 def rules(thresholds: Thresholds) -> Rules:
     """Return the rules for Intel's GPUs."""
     return Rules(
+        **reach(thresholds),
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),

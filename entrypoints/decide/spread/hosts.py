@@ -10,7 +10,7 @@ together are divisible by the number of nodes, and each node holds consecutive r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.records import Facts, Value
@@ -70,6 +70,12 @@ def read_reach(thresholds: Thresholds) -> Reach:
         environment=words("hosts_environment", ()),
         module=str(table["hosts_module"]["value"]) if "hosts_module" in table else usual.module,
     )
+
+
+def reach(thresholds: Thresholds) -> dict[str, Any]:
+    """Return the fields of Rules about several hosts."""
+    found = read_reach(thresholds)
+    return {"ways": found.ways, "link": found.link}
 
 
 def link_between(facts: Facts, env: Mapping[str, str], usual: str) -> str:
