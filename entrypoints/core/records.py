@@ -316,6 +316,8 @@ class ServePlan(NamedTuple):
     """Seconds without progress until a server is not ready; 0 does not look."""
     ranks: tuple[RankPlan, ...] = ()
     """The command of each of several hosts, by rank; empty for one host."""
+    before: tuple[tuple[str, ...], ...] = ()
+    """Commands that run to their end before vLLM is started."""
 
 
 def to_json(value: Any) -> Any:

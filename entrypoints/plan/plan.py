@@ -67,7 +67,8 @@ def command(
     user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret)]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
-    patience = stall_reason(profile["accelerator"], model, chosen, stall)
+    silent = across is not None and across.rank > 0  # it has no server whose progress could be watched
+    patience = stall_reason(profile["accelerator"], model, chosen, 0.0 if silent else stall)
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     notices = (*decision.findings, *download, *_hub(model), *exposed, *(over.notices(across) if across else ()))
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
@@ -88,6 +89,7 @@ def command(
         uses=decision.uses,
         stall=float(patience.value),
         ranks=ranks,
+        before=ranks[across.rank].before if across else (),
     )
 
 

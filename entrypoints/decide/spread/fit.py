@@ -23,7 +23,7 @@ from entrypoints.decide.spread.choice import (
     read_case,
 )
 from entrypoints.decide.spread.devices import arrange, numbers
-from entrypoints.decide.spread.hosts import host_values
+from entrypoints.decide.spread.hosts import crosses, host_values
 from entrypoints.decide.spread.layouts import splits
 from entrypoints.decide.spread.obstacles import obstacle, spread_because
 from entrypoints.decide.spread.room import Rules, Split
@@ -294,6 +294,6 @@ def _idle(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[
 
 def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
     wide = case.space.wide
-    if split.tensor > wide:
+    if crosses(case.space, split):
         expected = f"at most {wide} devices, joined by the fastest links"
         yield notice("PLAN-027", split.as_flags(), expected, wide=str(wide))

@@ -103,7 +103,8 @@ def over_hosts(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> tu
         raise EntrypointError(USAGE, f"{NODES} {space.hosts}: this image serves a model on one host only", hint)
     found = (_finished(model, rules, space, split) for split in _ordered(model, rules, space, loaded))
     possible = [split for split in found if split is not None and _is_as_set(split, space)]
-    possible = possible or list(_as_set(model, rules, space))
+    if not possible and (space.tensor or space.pipeline or space.engines):
+        possible = list(_as_set(model, rules, space))
     if not possible:
         total = space.devices * space.hosts
         message = f"no parallelism uses {space.devices} devices on each of {space.hosts} hosts ({total} in all)"
@@ -114,18 +115,23 @@ def over_hosts(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> tu
 def _ordered(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> Iterator[Split]:
     """Yield the splits, best first, by the link between hosts, the kind of model and the aim."""
     within = _within(model, rules, space)
-    copies = list(_copies(model, rules, space, _by_aim(within, space, loaded)))
+    copies = list(_copies(rules, space, _by_aim(within, space, loaded)))
+    inner = list(_pipelined_copies(model, rules, space, within))
     stages = list(_stages(model, rules, space, within))
     wide = list(_wide(model, rules, space))
-    mixture = bool(model.geometry and model.geometry.experts)
-    if space.between == FABRIC:
-        fast = wide[::-1] if space.aim == "latency" else wide
-        yield from [*fast, *copies, *stages] if space.aim == "latency" else [*copies, *fast, *stages]
-    elif mixture and space.between != RDMA and space.aim != "throughput":
-        yield from [split for split in stages if split.engines == 1]
-        yield from [*copies, *stages, *wide]
-    else:
-        yield from [*copies, *stages, *wide]
+    whole = [split for split in stages if split.engines == 1]
+    if space.between == FABRIC and space.aim == "latency":
+        order = (wide[::-1], copies, inner, stages)
+    elif space.between == FABRIC:
+        order = (copies, wide, inner, stages)
+    elif not (model.geometry and model.geometry.experts):
+        order = (copies, inner, stages, wide)
+    elif space.between == RDMA or space.aim == "throughput":
+        order = (copies, stages, inner, wide)
+    else:  # engines of a mixture of experts would exchange tokens over a link that may be slow
+        order = (whole, copies, stages, inner, wide)
+    for splits in order:
+        yield from splits
 
 
 def _within(model: ModelFacts, rules: Rules, space: Space) -> list[int]:
@@ -144,17 +150,24 @@ def _by_aim(within: list[int], space: Space, loaded: int) -> list[int]:
     return [*useful, *(size for size in within if size not in useful)]
 
 
-def _copies(model: ModelFacts, rules: Rules, space: Space, within: list[int]) -> Iterator[Split]:
+def _has_engines(rules: Rules) -> bool:
+    """Return whether data-parallel engines run on several hosts."""
+    return rules.data and bool({NATIVE, ENGINES} & set(rules.ways))
+
+
+def _copies(rules: Rules, space: Space, within: list[int]) -> Iterator[Split]:
     """Yield engines that each fit a host."""
-    if not rules.data or not {NATIVE, ENGINES} & set(rules.ways):
-        return
-    for tensor in within:
+    for tensor in within if _has_engines(rules) else ():
         each = space.devices // tensor
         yield Split(tensor, 1, each, engines=each * space.hosts)
-    for tensor in within:
-        each = space.devices // tensor
-        if each > 1 and rules.pipeline and each <= _layers(model, each):
-            yield Split(tensor, each, 1, engines=space.hosts)
+
+
+def _pipelined_copies(model: ModelFacts, rules: Rules, space: Space, within: list[int]) -> Iterator[Split]:
+    """Yield one engine for each host, with stages inside it."""
+    for tensor in within if _has_engines(rules) and rules.pipeline else ():
+        stages = space.devices // tensor
+        if 1 < stages <= _layers(model, stages):
+            yield Split(tensor, stages, 1, engines=space.hosts)
 
 
 def _spans(rules: Rules, space: Space) -> list[int]:
@@ -180,7 +193,8 @@ def _wide(model: ModelFacts, rules: Rules, space: Space) -> Iterator[Split]:
     """Yield tensor parallelism over hosts, over few hosts first."""
     for span in _spans(rules, space):
         most = span * space.devices
-        even = [size for size in sizes(model, rules, most, space.experts) if size % span == 0]
+        wider = rules._replace(sizes=tuple(span * size for size in rules.sizes))  # the runtime's sizes are of one host
+        even = [size for size in sizes(model, wider, most, space.experts) if size % span == 0]
         if even and not (rules.whole and even[-1] < most):
             yield Split(even[-1], 1, 1, engines=space.hosts // span)
 
@@ -239,6 +253,11 @@ def more_hosts(space: Space, fitting: Callable[[Space], Split | None]) -> str:
 # --- the values and their reasons -----------------------------------------------------------------------------------
 
 
+def span(hosts: int, engines: int) -> int:
+    """Return the number of hosts that one engine is on."""
+    return max(1, hosts // engines)
+
+
 def host_values(rules: Rules, space: Space, split: Split, room: DeviceRoom) -> dict[str, Value]:
     """Return the parallelism over hosts as settings, with reasons. Empty for one host."""
     if space.hosts == 1:
@@ -248,7 +267,7 @@ def host_values(rules: Rules, space: Space, split: Split, room: DeviceRoom) -> d
         values[PIPELINE] = _pipeline_value(space, split)
     if split.engines > 1:
         values[DATA] = _data_value(space, split)
-        values[LOCAL] = Value(str(split.data), f"{split.data} of {split.engines} engines start on each host")
+        values[LOCAL] = _local_value(space, split)
     if split.experts and space.experts is None:
         ranks = split.tensor * split.engines
         values[EXPERT] = Value(value=True, because=f"whole experts are distributed over {ranks} ranks of all hosts")
@@ -264,9 +283,9 @@ def describe_link(between: str) -> str:
 
 def _tensor_value(space: Space, split: Split, room: DeviceRoom) -> Value:
     link = describe_link(space.between)
-    if split.tensor > space.devices:
-        because = f"over {split.tensor // space.devices} hosts: {link}; {room.describe()}"
-        return Value(str(split.tensor), because, (f"{space.devices}: only the devices of one host",))
+    if split.pipeline == 1 and span(space.hosts, split.engines) > 1:
+        because = f"one group over {span(space.hosts, split.engines)} hosts: {link}; {room.describe()}"
+        return Value(str(split.tensor), because, (f"{space.devices}: only as many devices as one host has",))
     total = space.devices * space.hosts
     because = f"inside a host, {space.devices} devices on each of {space.hosts} equal hosts; {room.describe()}"
     slow = f"{total}: every layer would wait for the network between hosts; {link}"
@@ -275,12 +294,11 @@ def _tensor_value(space: Space, split: Split, room: DeviceRoom) -> Value:
 
 
 def _pipeline_value(space: Space, split: Split) -> Value:
-    local = space.devices // split.tensor
-    if split.pipeline <= local:
-        return Value(str(split.pipeline), f"{split.pipeline} stages inside each host", ())
-    span = -(-split.pipeline * split.tensor // space.devices)
-    because = f"the stages of one engine are on {span} hosts: only activations cross the link between them"
-    one = "1: " + ("the link between hosts is too slow for more tensor parallelism" if span > 1 else "does not fit")
+    spanned = span(space.hosts, split.engines)
+    if spanned == 1:
+        return Value(str(split.pipeline), f"{split.pipeline} stages in each engine, which is inside one host")
+    because = f"the stages of one engine are on {spanned} hosts: only activations cross the link between them"
+    one = f"1: with -tp {split.world} every layer would wait for that link"
     return Value(str(split.pipeline), f"{because}; {describe_link(space.between)}", (one,))
 
 
@@ -289,12 +307,30 @@ def _data_value(space: Space, split: Split) -> Value:
     if split.experts:
         work = f"each with its own attention, the experts distributed over all; {describe_link(space.between)}"
     because = f"{split.engines} engines of {split.world} devices on {space.hosts} hosts, {work}"
-    return Value(str(split.engines), because, (f"1: the devices of {space.hosts - 1} hosts would stay idle",))
+    return Value(str(split.engines), because, ("1: the devices of the other engines would stay idle",))
+
+
+def _local_value(space: Space, split: Split) -> Value:
+    spanned = span(space.hosts, split.engines)
+    if spanned > 1:
+        return Value("1", f"every {spanned} hosts share one engine; vLLM takes its rank from the host's")
+    return Value(str(split.data), f"engines on each host, of {split.engines} on all")
+
+
+def crosses(space: Space, split: Split) -> bool:
+    """Return whether a tensor-parallel group uses slower links than the fastest inside a host."""
+    spanned = span(space.hosts, split.engines) if split.pipeline == 1 else 1
+    slow_network = spanned > 1 and space.between != FABRIC
+    return slow_network or -(-split.tensor // spanned) > space.wide
 
 
 def _executor(rules: Rules, space: Space, split: Split) -> Value | None:
-    if split.world <= space.devices:
+    if span(space.hosts, split.engines) == 1:
         return Value("mp", "worker processes; each engine is inside one host") if "mp" in rules.executors else None
     if NATIVE in rules.ways:
-        return Value("mp", f"vLLM's own launcher starts the workers on every host ({NODES})", ("ray: not needed",))
+        return Value(
+            "mp",
+            f"vLLM's own launcher starts the workers on every host ({NODES})",
+            ("ray: one more service on each host",),
+        )
     return Value("ray", "Ray starts the workers on every host", ("mp: this version starts them on one host only",))
