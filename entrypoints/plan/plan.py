@@ -20,7 +20,7 @@ from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import ranks as over
-from entrypoints.plan.supervision import draining, stall_reason
+from entrypoints.plan.supervision import SILENT, draining, stall_reason
 from entrypoints.request.flags import (
     ADDRESS,
     API_KEY,
@@ -68,7 +68,7 @@ def command(
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     silent = across is not None and across.rank > 0  # it has no server whose progress could be watched
-    patience = stall_reason(profile["accelerator"], model, chosen, 0.0 if silent else stall)
+    patience = SILENT if silent else stall_reason(profile["accelerator"], model, chosen, stall)
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     notices = (*decision.findings, *download, *_hub(model), *exposed, *(over.notices(across) if across else ()))
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)

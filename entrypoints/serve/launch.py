@@ -75,14 +75,14 @@ def prepare_host(
     for path, text in plan.files.items():
         write(path, text)
     for words in plan.before:
-        _run_first(words, whole)
+        run_first(words, whole)
     if not options.recorded:
         apply(plan.limits, say)
         bind(whole.get("DRYDOCK_CPUS", ""))
     return caches, caches.environment(whole)
 
 
-def _run_first(words: tuple[str, ...], env: Mapping[str, str]) -> None:
+def run_first(words: tuple[str, ...], env: Mapping[str, str]) -> None:
     """Run a command that the server needs, such as Ray's head, to its end. Raises HOST if it fails."""
     say(f"running {' '.join(words)}")
     try:

@@ -38,6 +38,10 @@ KIMI = "moonshotai/Kimi-K2-Instruct"
 PARALLELISM = ("tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "enable-expert-parallel")
 
 
+FITTING = ("--max-model-len", "1024", "--cpu-offload-gb", "1000")
+"""Flags with which every model fits one host, whose environment is then not written again."""
+
+
 class Cluster(NamedTuple):
     """Equal hosts, and a model."""
 
@@ -101,7 +105,7 @@ def page() -> str:
 def _lines(known: dict[str, ModelFacts]) -> Iterator[str]:
     yield "# What each of several hosts runs"
     yield ""
-    yield "Written by `python tests/support/ranks.py`. All hosts are as the recorded one, and one cannot hold the model."
+    yield "Written by `python tests/support/ranks.py`. All hosts are as the recorded one, which cannot hold the model."
     for cluster in CLUSTERS:
         yield from _section(cluster, known[cluster.model])
 
@@ -109,8 +113,14 @@ def _lines(known: dict[str, ModelFacts]) -> Iterator[str]:
 def _section(cluster: Cluster, model: ModelFacts) -> Iterator[str]:
     aim = f", --optimize {cluster.aim}" if cluster.aim else ""
     found = plan(cluster, model, "--master-addr", ADDRESS)
-    usual = plan(cluster._replace(hosts=1), model, *_fixed(cluster, model)).env
-    yield from ("", f"## {cluster.hosts} × {cluster.host}: {cluster.model}{aim}", "", f"One host: {refusal(cluster)}", "")
+    usual = plan(cluster._replace(hosts=1), model, *FITTING).env
+    yield from (
+        "",
+        f"## {cluster.hosts} of {cluster.host}: {cluster.model}{aim}",
+        "",
+        f"One host: {refusal(cluster)}",
+        "",
+    )
     for reason in found.reasons:
         if reason.setting.removeprefix("--") in PARALLELISM:
             yield f"- {reason.setting} {reason.value}: {reason.because}"
@@ -119,11 +129,6 @@ def _section(cluster: Cluster, model: ModelFacts) -> Iterator[str]:
     for rank in found.ranks:
         yield from _commands(rank, usual)
     yield "```"
-
-
-def _fixed(cluster: Cluster, model: ModelFacts) -> tuple[str, ...]:
-    """Return flags with which the model fits one host, to compare environments."""
-    return ("--max-model-len", "1024", "--cpu-offload-gb", "1000")
 
 
 def refusal(cluster: Cluster) -> str:

@@ -125,7 +125,7 @@ def _ordered(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> Iter
     elif space.between == FABRIC:
         order = (copies, wide, inner, stages)
     elif not (model.geometry and model.geometry.experts):
-        order = (copies, inner, stages, wide)
+        order = (copies, stages, inner, wide) if space.pipeline else (copies, inner, stages, wide)
     elif space.between == RDMA or space.aim == "throughput":
         order = (copies, stages, inner, wide)
     else:  # engines of a mixture of experts would exchange tokens over a link that may be slow
@@ -328,9 +328,6 @@ def _executor(rules: Rules, space: Space, split: Split) -> Value | None:
     if span(space.hosts, split.engines) == 1:
         return Value("mp", "worker processes; each engine is inside one host") if "mp" in rules.executors else None
     if NATIVE in rules.ways:
-        return Value(
-            "mp",
-            f"vLLM's own launcher starts the workers on every host ({NODES})",
-            ("ray: one more service on each host",),
-        )
+        instead = ("ray: one more service on each host",)
+        return Value("mp", f"vLLM's own launcher starts the workers on every host ({NODES})", instead)
     return Value("ray", "Ray starts the workers on every host", ("mp: this version starts them on one host only",))
