@@ -67,7 +67,7 @@ def command(
     user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret)]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
-    silent = across is not None and across.rank > 0  # it has no server whose progress could be watched
+    silent = across is not None and not over.answers(given, across.rank)
     patience = SILENT if silent else stall_reason(profile["accelerator"], model, chosen, stall)
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     notices = (*decision.findings, *download, *_hub(model), *exposed, *(over.notices(across) if across else ()))

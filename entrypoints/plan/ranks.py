@@ -16,7 +16,7 @@ from entrypoints.core.cascade import Chosen
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.records import Thresholds
-from entrypoints.decide.spread.hosts import ENGINES, NATIVE, RAY, Reach, count_hosts, read_reach
+from entrypoints.decide.spread.hosts import ENGINES, NATIVE, RAY, Reach, check_ways, count_hosts, read_reach
 from entrypoints.request.flags import (
     DATA,
     DATA_ADDRESS,
@@ -44,6 +44,8 @@ PYTHON_PATH = "PYTHONPATH"
 _PLUGIN = "/opt/drydock/entrypoints/plugin"
 _OF_ONE_RANK = (NODE_RANK, HEADLESS, START_RANK)
 """Flags that differ between hosts."""
+_OWN_SERVERS = {"--data-parallel-hybrid-lb", "--data-parallel-external-lb", "--data-parallel-rank"}
+"""Flags with which every host has an API server of its own, behind the user's load balancer."""
 
 
 class Across(NamedTuple):
@@ -73,6 +75,7 @@ def read_across(profile: Mapping[str, Any], facts: Facts, given: UserFlags) -> A
         message = f"{NODE_RANK} {rank}: expected a rank from 0 to {hosts - 1}"
         raise EntrypointError(USAGE, message, f"{NODES} {hosts} starts {hosts} hosts")
     reach = read_reach(Thresholds(profile["thresholds"]))
+    check_ways(reach.ways, hosts)
     address = given.flag(MASTER) or given.flag(DATA_ADDRESS)
     port, rpc = given.number(MASTER_PORT) or MASTER_DEFAULT, given.number(RPC_PORT) or RPC_DEFAULT
     interface, because = _interface(reach, facts, given)
@@ -112,12 +115,17 @@ def rank_settings(across: Across, values: Mapping[str, Value], given: UserFlags,
     engines, local = _number(values, given, DATA), _number(values, given, LOCAL)
     if engines == local * across.hosts:  # each engine is inside one host
         settings |= _engines(across, local, rank)
-    if rank:
+    if not answers(given, rank):
         because = "this host computes for the first one, which alone answers clients"
         settings[HEADLESS] = Value(value=True, because=because)
         if across.reach.module.startswith("drydock_plugin"):
             settings[PYTHON_PATH] = Value(_PLUGIN, f"the folder of {across.reach.module}, which starts this rank")
     return settings
+
+
+def answers(given: UserFlags, rank: int) -> bool:
+    """Return whether a host answers clients: the first, or every one behind the user's load balancer."""
+    return rank == 0 or bool(_OWN_SERVERS & set(given.flags))
 
 
 def _way(across: Across, values: Mapping[str, Value], given: UserFlags) -> str:

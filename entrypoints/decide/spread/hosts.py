@@ -90,6 +90,13 @@ def count_hosts(given: UserFlags) -> int:
     return given.number(NODES) or 1
 
 
+def check_ways(ways: tuple[str, ...], hosts: int) -> None:
+    """Raise USAGE if the image cannot serve on several hosts."""
+    if not ways:
+        hint = "use one host, or an image whose stack serves on several: docs/fit.md"
+        raise EntrypointError(USAGE, f"{NODES} {hosts}: this image serves a model on one host only", hint)
+
+
 # --- the splits -----------------------------------------------------------------------------------------------------
 
 
@@ -98,9 +105,7 @@ def over_hosts(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> tu
 
     `loaded` is the bytes of all weights. Raises USAGE if the image serves on one host only, HOST if no split exists.
     """
-    if not rules.ways:
-        hint = "use one host, or an image whose stack serves on several: docs/fit.md"
-        raise EntrypointError(USAGE, f"{NODES} {space.hosts}: this image serves a model on one host only", hint)
+    check_ways(rules.ways, space.hosts)
     found = (_finished(model, rules, space, split) for split in _ordered(model, rules, space, loaded))
     possible = [split for split in found if split is not None and _is_as_set(split, space)]
     if not possible and (space.tensor or space.pipeline or space.engines):
@@ -120,6 +125,7 @@ def _ordered(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> Iter
     stages = list(_stages(model, rules, space, within))
     wide = list(_wide(model, rules, space))
     whole = [split for split in stages if split.engines == 1]
+    order: tuple[list[Split], ...]
     if space.between == FABRIC and space.aim == "latency":
         order = (wide[::-1], copies, inner, stages)
     elif space.between == FABRIC:

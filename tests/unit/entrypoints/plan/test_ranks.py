@@ -18,7 +18,7 @@ from tests.support.hosts import expect
 from tests.support.hosts.models import LLAMA, SMOLLM2
 from tests.support.ranks import Cluster
 
-PROFILES = {name: expect.profile_of(name) for name in ("cuda-h100-8x", "habana-gaudi3-8x", "cpu-xeon8380-2s")}
+PROFILES = {name: expect.profile_of(name) for name in ("cuda-h100-8x", "cpu-xeon8380-2s", "openvino-xeon8380-2s")}
 FACTS = {name: expect.read(name, profile) for name, profile in PROFILES.items()}
 KNOWN = ("--model", "--tensor-parallel-size", "--distributed-executor-backend")
 """Flags of a vLLM that has no --nnodes."""
@@ -156,3 +156,16 @@ def test_cpus_share_heads_over_hosts() -> None:
     assert made.env["VLLM_CPU_OMP_THREADS_BIND"].count("|") == 1
     with pytest.raises(EntrypointError, match="not divisible by 2"):
         plan("cpu-xeon8380-2s", "--nnodes", "2", model=SMOLLM2)
+
+
+def test_every_host_has_a_server_behind_the_users_load_balancer() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1", "-dp", "16", "--data-parallel-hybrid-lb")
+
+    assert "--headless" not in made.argv
+    assert made.argv[2] == "vllm.entrypoints.openai.api_server"
+    assert made.stall > 0
+
+
+def test_an_image_for_one_host_refuses_several() -> None:
+    with pytest.raises(EntrypointError, match="this image serves a model on one host only"):
+        plan("openvino-xeon8380-2s", "--nnodes", "2", model=SMOLLM2)
