@@ -145,7 +145,7 @@ def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
         raise _refusal(case, possible, choices)
     longest = max(map(_length, choices))
     with_longest = [choice for choice in choices if _length(choice) == longest]
-    return max(with_longest, key=lambda choice: (choice.tokens or 0) * choice.split.data)
+    return max(with_longest, key=lambda choice: (choice.tokens or 0) * max(choice.split.data, choice.split.engines))
 
 
 def _choices(case: FitCase, possible: tuple[Split, ...]) -> list[Choice]:
