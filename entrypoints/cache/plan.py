@@ -42,6 +42,15 @@ _SERVER = (
     *("--shutdown-timeout", "--ssl-", "--tokens-only", "--tool-", "--uds", "--uvicorn", "--config", "--otlp"),
 )
 """Prefixes of flags of vLLM's HTTP server and its logs, which change no compiled code."""
+_HOSTS = (
+    "--data-parallel-address",
+    "--data-parallel-rpc",
+    "--data-parallel-start",
+    "--headless",
+    "--master-",
+    "--node-rank",
+)
+"""Prefixes of flags that differ between the hosts of one server, or between its starts, and change no compiled code."""
 _VOLATILE = (
     *("DO_NOT_TRACK", "DRYDOCK_", "GOMP_", "HF_", "HOME", "HUGGING", "KMP_", "LD_PRELOAD", "OMP_", "TRANSFORMERS_"),
     *("USER", "VLLM_HOST", "VLLM_LOG", "VLLM_NO_USAGE", "VLLM_PORT", "VLLM_RPC"),
@@ -207,7 +216,7 @@ def shapes_code(setting: str, volatile: tuple[str, ...] = ()) -> bool:
     if is_secret(setting) or setting == "--model":
         return False
     if setting.startswith("-"):
-        return not setting.startswith(_SERVER)
+        return not setting.startswith((*_SERVER, *_HOSTS))
     return not setting.startswith((*_VOLATILE, *volatile)) and not any(part in setting for part in _VOLATILE_PARTS)
 
 

@@ -282,6 +282,18 @@ class Use(NamedTuple):
     """The KV cache."""
 
 
+class RankPlan(NamedTuple):
+    """What one of several hosts runs."""
+
+    rank: int
+    """The host's number, from 0. The host of rank 0 serves clients."""
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    """What is added to the inherited environment."""
+    before: tuple[tuple[str, ...], ...] = ()
+    """Commands that run to their end before `argv` is started: Ray's head."""
+
+
 class ServePlan(NamedTuple):
     """Everything that `serve` does. `env` holds only what is added to the inherited environment."""
 
@@ -302,6 +314,10 @@ class ServePlan(NamedTuple):
     """The devices that serve, in the order of vLLM's ranks; empty if only vLLM knows them."""
     stall: float = 0.0
     """Seconds without progress until a server is not ready; 0 does not look."""
+    ranks: tuple[RankPlan, ...] = ()
+    """The command of each of several hosts, by rank; empty for one host."""
+    before: tuple[tuple[str, ...], ...] = ()
+    """Commands that run to their end before vLLM is started."""
 
 
 def to_json(value: Any) -> Any:

@@ -17,6 +17,7 @@ from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.experts import beside_adapters
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
@@ -104,6 +105,7 @@ def rules(case: AscendCase) -> Rules:
     numbers, is_duo = case.thresholds, case.architecture == DUO
     any_latent = is_duo or case.is_eager or case.given.number(TENSOR) is not None
     return Rules(
+        **reach(numbers),
         usable=numbers.number("usable_memory_share"),
         reserved=numbers.bytes("unseen_memory_gib") + numbers.bytes("runtime_memory_gib"),
         activations=numbers.bytes("activation_memory_gib") + _mask(case),

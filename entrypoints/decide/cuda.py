@@ -15,6 +15,7 @@ from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import ALL_REDUCE, BATCHED, NUMA
@@ -61,6 +62,7 @@ def rules(case: Case, dtype: Value) -> Rules:
     numbers = case.thresholds
     unified = _has_unified_memory(case.facts)
     return Rules(
+        **reach(numbers),
         usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),

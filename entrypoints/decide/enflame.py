@@ -16,6 +16,7 @@ from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import QUANTIZATION
@@ -70,6 +71,7 @@ def rules(case: EnflameCase, dtype: str) -> Rules:
     share = "usable_share_of_experts" if _spreads_experts(case) else "usable_share"
     cache = case.given.flag("--kv-cache-dtype") or "auto"
     return Rules(
+        **reach(numbers),
         usable=numbers.number(share),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),

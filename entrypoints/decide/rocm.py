@@ -15,6 +15,7 @@ from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.experts import beside_adapters, experts_on_gpus
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.facts.derived import derive
 from entrypoints.model.read import ModelFacts
@@ -52,6 +53,7 @@ def rules(facts: Facts, thresholds: Thresholds, given: UserFlags) -> Rules:
     """Return the rules for AMD's GPUs; a tensor-parallel size that the user set is not held against AITER's kernels."""
     free = given.number(TENSOR) is not None or not _uses_aiter(facts, thresholds, given)
     return Rules(
+        **reach(thresholds),
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),

@@ -16,6 +16,7 @@ from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.case import Case, element_bytes
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.decide.spread.visible import restricted_by_number
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.vllm_flags import UserFlags, parse_count
@@ -77,6 +78,7 @@ def rules(case: Case, dtype: str) -> Rules:
         raise EntrypointError(HOST, f"TPU generation {found}: expected one of {known}", hint)
     size = element_bytes(dtype)
     return Rules(
+        **reach(numbers),
         usable=numbers.number("usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),

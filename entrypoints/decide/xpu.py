@@ -13,6 +13,7 @@ from entrypoints.core.records import Device, Facts, Notice, Value
 from entrypoints.decide.records import Decision, Thresholds
 from entrypoints.decide.spread.experts import beside_adapters
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.decide.spread.visible import chosen_by, restricted
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import DTYPE, EXECUTOR
@@ -42,6 +43,7 @@ def rules(thresholds: Thresholds) -> Rules:
     experts without it (vllm/README.md, Qwen3.6-35B-A3B; its 4-bit quantisation at load fails with it, issue 438).
     """
     return Rules(
+        **reach(thresholds),
         usable=thresholds.number("usable_memory_share"),
         reserved=thresholds.bytes("reserved_gib"),
         activations=thresholds.bytes("activations_gib"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from entrypoints.accelerators import decide_module
@@ -11,7 +11,7 @@ from entrypoints.checks.findings import notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.records import CachePlan, Facts, Finding, Notice, Reason, ServePlan, Value, to_json
+from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.units import GIB
 from entrypoints.decide.records import Decision
@@ -20,7 +20,8 @@ from entrypoints.decide.spread.demand import check_length
 from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan.supervision import draining, stall_reason
+from entrypoints.plan import ranks as over
+from entrypoints.plan.supervision import SILENT, draining, stall_reason
 from entrypoints.request.flags import (
     ADDRESS,
     API_KEY,
@@ -52,26 +53,35 @@ def command(
     if nothing:
         raise nothing
     check_length(model, given, {item["setting"] for item in profile["settings"]})
+    across = over.read_across(profile, facts, given)
     decide: Callable[..., Decision] = decide_module(profile["accelerator"]).decide
     loaded = loading.as_loaded(profile["thresholds"], model, given)
     decision = decide(profile, facts, loaded, given)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout, exported)
-    weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, decision.values)]
+    values = dict(decision.values)
+    if across:
+        values |= over.rank_settings(across, decision.values, given, across.rank)
+    weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
     listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
     user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret)]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
-    patience = stall_reason(profile["accelerator"], model, chosen, stall)
+    silent = across is not None and not over.answers(given, across.rank)
+    patience = SILENT if silent else stall_reason(profile["accelerator"], model, chosen, stall)
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     changed = loading.notices(profile["thresholds"], model, given, loaded)
-    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed)
+    spread = over.notices(across) if across else ()
+    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed, *spread)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
+    layers = [*weaker[:-1], (DEFAULT, kept), *user]
+    hosts = across.hosts if across else 0
+    ranks = tuple(_rank(profile, across, decision.values, given, layers, rank) for rank in range(hosts) if across)
     return ServePlan(
-        argv=(profile["python"], "-m", profile["module"], *_flags(chosen, given)),
-        env={name: str(item.value.value) for name, item in sorted(chosen.items()) if _is_new_variable(name, item)},
+        argv=ranks[across.rank].argv if across else over.serving(profile, chosen, _flags(chosen, given), given),
+        env=_new_variables(chosen),
         reasons=(*(_reason(*pair) for pair in sorted(chosen.items())), *limit_reasons(facts.limits), patience),
         findings=(*examine(profile, facts), *noticed),
         model=model.name,
@@ -82,7 +92,31 @@ def command(
         files=decision.files,
         uses=decision.uses,
         stall=float(patience.value),
+        ranks=ranks,
+        before=ranks[across.rank].before if across else (),
     )
+
+
+def _rank(
+    profile: Mapping[str, Any],
+    across: over.Across,
+    values: Mapping[str, Value],
+    given: UserFlags,
+    layers: Sequence[tuple[str, Mapping[str, Value]]],
+    rank: int,
+) -> RankPlan:
+    """Return the command of one of several hosts, as if all were like this one; `layers` are all but the decisions."""
+    mine = over.of_rank(across, values, given, rank)
+    decided = {**values, **over.rank_settings(across, values, given, rank)}
+    stated = [(origin, over.stated(kept, mine)) for origin, kept in layers]
+    chosen = cascade([*stated, (DECISION, decided)])
+    env = _new_variables(chosen)
+    if not over.uses_ray(across, values, given):
+        return RankPlan(rank, over.serving(profile, chosen, _flags(chosen, mine), mine), env)
+    if rank:
+        return RankPlan(rank, over.ray_worker(profile["python"], across), env)
+    argv = over.serving(profile, chosen, _flags(chosen, mine), mine)
+    return RankPlan(rank, argv, env, (over.ray_head(profile["python"], across),))
 
 
 def _caches(
@@ -209,8 +243,10 @@ def _flags(chosen: Mapping[str, Chosen], given: UserFlags) -> tuple[str, ...]:
     return (*words, *given.tokens)
 
 
-def _is_new_variable(name: str, item: Chosen) -> bool:
-    return not name.startswith("-") and item.origin != ENVIRONMENT
+def _new_variables(chosen: Mapping[str, Chosen]) -> dict[str, str]:
+    """Return the variables that the user did not set."""
+    new = (name for name in sorted(chosen) if not name.startswith("-") and chosen[name].origin != ENVIRONMENT)
+    return {name: str(chosen[name].value.value) for name in new}
 
 
 def _reason(name: str, item: Chosen) -> Reason:
@@ -238,7 +274,10 @@ def redacted(plan: ServePlan) -> ServePlan:
         )
         for reason in plan.reasons
     )
-    return plan._replace(argv=redact_argv(plan.argv), env=redact_env(plan.env), reasons=tuple(reasons))
+    ranks = (rank._replace(argv=redact_argv(rank.argv), env=redact_env(rank.env)) for rank in plan.ranks)
+    return plan._replace(
+        argv=redact_argv(plan.argv), env=redact_env(plan.env), reasons=tuple(reasons), ranks=tuple(ranks)
+    )
 
 
 def as_json(plan: ServePlan) -> dict[str, Any]:
@@ -248,12 +287,23 @@ def as_json(plan: ServePlan) -> dict[str, Any]:
 
 
 def as_text(plan: ServePlan) -> str:
-    """Format the command, the environment, and one line for each reason."""
+    """Format the command, the environment, the commands of several hosts, and one line for each reason."""
+    shown = redacted(plan)
+    ranks = "".join(_rank_text(rank) for rank in shown.ranks)
+    return f"{_command_text(shown.env, shown.argv)}\n{ranks}{reasons_text(shown)}"
+
+
+def _rank_text(rank: RankPlan) -> str:
+    from shlex import join
+
+    before = "".join(f"{join(words)}\n" for words in rank.before)
+    return f"rank {rank.rank}:\n{before}{_command_text(rank.env, rank.argv)}\n"
+
+
+def _command_text(env: Mapping[str, str], argv: tuple[str, ...]) -> str:
     from shlex import join, quote
 
-    shown = redacted(plan)
-    env = "".join(f"{name}={quote(value)} \\\n" for name, value in shown.env.items())
-    return f"{env}{join(shown.argv)}\n\n{reasons_text(shown)}"
+    return "".join(f"{name}={quote(value)} \\\n" for name, value in env.items()) + f"{join(argv)}\n"
 
 
 def reasons_text(plan: ServePlan) -> str:

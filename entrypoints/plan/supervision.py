@@ -25,6 +25,10 @@ CHUNK = 8192
 device that computes whole prompts is fast enough for the longest one in ONE_STEP."""
 
 
+SILENT = Reason(STALL, "0", DECISION, "this host answers no clients: the first host tells whether there is progress")
+"""For a host without an API server."""
+
+
 def draining(given: UserFlags, timeout: float, exported: Mapping[str, Value]) -> dict[str, Value]:
     """Let vLLM finish running requests when it is stopped, and refuse new ones with 503, where it can."""
     values = {}

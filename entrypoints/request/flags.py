@@ -23,9 +23,19 @@ DATA = "--data-parallel-size"
 LOCAL = "--data-parallel-size-local"
 EXPERT = "--enable-expert-parallel"
 NODES = "--nnodes"
+NODE_RANK = "--node-rank"
+MASTER = "--master-addr"
+MASTER_PORT = "--master-port"
+HEADLESS = "--headless"
+START_RANK = "--data-parallel-start-rank"
+DATA_ADDRESS = "--data-parallel-address"
+RPC_PORT = "--data-parallel-rpc-port"
 EXECUTOR = "--distributed-executor-backend"
 NUMA = "--numa-bind"
 ALL_REDUCE = "--disable-custom-all-reduce"
+
+HOSTS = (NODES, NODE_RANK, MASTER, MASTER_PORT)
+"""Flags that every image takes, also where vLLM has none of them or Ray starts the ranks: plan/ranks.py."""
 
 # memory and batches
 LENGTH = "--max-model-len"
@@ -65,6 +75,10 @@ SHORT: Mapping[str, str] = {
     "-dp": DATA,
     "-dpl": LOCAL,
     "-n": NODES,
+    "-r": NODE_RANK,
+    "-dpr": START_RANK,
+    "-dpa": DATA_ADDRESS,
+    "-dpp": RPC_PORT,
     "-q": QUANTIZATION,
     "-O": OPTIMIZATION,
 }

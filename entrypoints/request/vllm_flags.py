@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
-from entrypoints.request.flags import CONFIG_FILE, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
+from entrypoints.request.flags import CONFIG_FILE, HOSTS, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
 from entrypoints.request.intents import NONE, Intents
 
 _POWERS = " kmgt"
@@ -75,14 +75,16 @@ def parse_given(
 ) -> UserFlags:
     """Parse vLLM's part of a command line. A first word that is not a flag is the model.
 
-    `known` are vLLM's own option strings: if given, a flag that is not among them is an error. Raises USAGE.
+    `known` are vLLM's own option strings: if given, a flag that is neither among them nor in HOSTS is an error. Raises
+    USAGE.
     """
     if tokens and _is_value(tokens[0]):
         tokens = (MODEL_NAME, *tokens)
     names = frozenset(known)
+    accepted = names | {*HOSTS} if names else names
     flags: dict[str, Flag] = {}
     for words in _groups(tokens):
-        flag = _flag(words, names)
+        flag = _flag(words, accepted)
         flags[flag.name] = flag
     config = flags.get(CONFIG_FILE)
     if config and "=" in config.given.split()[0]:
@@ -135,8 +137,9 @@ def without(name: str, given: UserFlags) -> tuple[tuple[str, ...], tuple[str, ..
     """Return a flag's values, as its last occurrence gives them, and the command line for vLLM without the flag."""
     values: tuple[str, ...] = ()
     rest: list[str] = []
+    accepted = given.known | {*HOSTS} if given.known else given.known
     for words in _groups(given.tokens):
-        if _flag(words, given.known).name == name:
+        if _flag(words, accepted).name == name:
             _, equals, value = words[0].partition("=")
             values = (*((value,) if equals else ()), *words[1:])
         else:

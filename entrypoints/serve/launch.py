@@ -74,10 +74,24 @@ def prepare_host(
     caches.open()
     for path, text in plan.files.items():
         write(path, text)
+    for words in plan.before:
+        run_first(words, whole)
     if not options.recorded:
         apply(plan.limits, say)
         bind(whole.get("DRYDOCK_CPUS", ""))
     return caches, caches.environment(whole)
+
+
+def run_first(words: tuple[str, ...], env: Mapping[str, str]) -> None:
+    """Run a command that the server needs, such as Ray's head, to its end. Raises HOST if it fails."""
+    say(f"running {' '.join(words)}")
+    try:
+        pid = os.posix_spawn(words[0], list(words), dict(env), setsigmask=())
+    except OSError as error:
+        raise EntrypointError(HOST, f"{words[0]}: cannot be run: {error.strerror}") from error
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    if code:
+        raise EntrypointError(HOST, f"{' '.join(words)}: exit code {code}, expected 0", "its last lines say why")
 
 
 def environment(plan: ServePlan, env: Mapping[str, str]) -> dict[str, str]:

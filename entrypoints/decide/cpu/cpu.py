@@ -20,12 +20,13 @@ from entrypoints.decide.spread import binding as bind
 from entrypoints.decide.spread import memory as mem
 from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.executor import choose_executor, has_room_for_workers, unbound
+from entrypoints.decide.spread.hosts import count_hosts
 from entrypoints.decide.spread.obstacles import impossible_size, sizes
 from entrypoints.decide.spread.room import Rules
 from entrypoints.decide.spread.towers import encoder, read_inputs
 from entrypoints.model.geometry import Geometry
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import CACHE_BYTES, EXPERT, UTILISATION
+from entrypoints.request.flags import CACHE_BYTES, EXPERT, NODES, UTILISATION
 from entrypoints.request.vllm_flags import UserFlags, parse_count
 
 KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
@@ -69,7 +70,7 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
     layout, parallel = choose_layout(case, size)
     memory = choose_memory(case, layout, size)
     limits, queued = choose_limits(case, layout, size, memory)
-    executor = choose_executor(facts, given, len(layout.ranks), choose_binding(case, layout))
+    executor = choose_executor(facts, given, max(len(layout.ranks), layout.shards), choose_binding(case, layout))
     values = {"--dtype": dtype, **parallel, **limits, **memory, **executor, **choose_preload(case)}
     findings = (*_notices(case), *queued, *unbound(facts, executor), *_idle(case, layout))
     return Decision(values, findings, uses=tuple(_uses(case, layout, size, memory)))
@@ -145,7 +146,9 @@ def choose_dtype(processor: Processor) -> Value:
 def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     """Choose the NUMA nodes that the model is split over, or for throughput a copy on each node."""
     domains = bind.domains(case.facts, _visible_nodes(case.given))
-    user = case.given.number(intents.TENSOR)
+    user, hosts = case.given.number(intents.TENSOR), count_hosts(case.given)
+    if hosts > 1 and not user:
+        return _over_hosts(case, domains, hosts)
     if user:
         error = impossible_size(case.model, RULES, user, case.given.flag(EXPERT) == "True")
         if error:
@@ -157,6 +160,22 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
         return copies, intents.choose_copies(copies.data, small)
     layout, value = _split(case, domains, size)
     return layout, {intents.TENSOR: value}
+
+
+def _over_hosts(case: Case, domains: tuple[bind.Domain, ...], hosts: int) -> tuple[Layout, dict[str, Value]]:
+    """Return tensor parallelism over several hosts, with one rank per NUMA node where the heads allow it. Raises USAGE.
+
+    vLLM 0.32's CPU backend ends at the first request with pipeline stages on several hosts (measured).
+    """
+    geometry, most = case.model.geometry, hosts * len(domains)
+    possible = [count for count in range(hosts, most + 1, hosts) if geometry is None or geometry.divides(count)]
+    if not possible:
+        heads = f"{geometry.heads} heads and {geometry.kv_heads} KV heads" if geometry else "its heads"
+        message = f"{NODES} {hosts}: {case.model.name} has {heads}, which are not divisible by {hosts}"
+        raise EntrypointError(USAGE, message, "change the number of hosts")
+    because = f"one rank for each NUMA node of {hosts} hosts, as far as the heads are divisible"
+    instead = (f"pipeline stages: vLLM's CPU backend fails at the first request; {most}: the most ranks",)
+    return _layout(case, domains, possible[-1]), {intents.TENSOR: Value(str(possible[-1]), because, instead)}
 
 
 def _copies(case: Case, domains: tuple[bind.Domain, ...], size: int) -> Layout | None:
@@ -237,7 +256,7 @@ def _layout(case: Case, domains: tuple[bind.Domain, ...], tensor: int) -> Layout
     given = case.given
     pipeline = given.number("--pipeline-parallel-size") or 1
     data = given.number("--data-parallel-size-local") or given.number("--data-parallel-size") or 1
-    count, most = tensor * pipeline * data, _RANKS_PER_CPU * len(case.facts.cpus)
+    count, most = max(1, tensor * pipeline * data // count_hosts(given)), _RANKS_PER_CPU * len(case.facts.cpus)
     if count > most:
         message = f"-tp {tensor} -pp {pipeline} -dp {data}: {count} ranks, expected at most {most}"
         raise EntrypointError(USAGE, message, f"lower -tp, -pp or -dp: {len(case.facts.cpus)} CPUs are available")

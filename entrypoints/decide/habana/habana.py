@@ -32,6 +32,7 @@ from entrypoints.decide.habana.lengths import (
 )
 from entrypoints.decide.records import Decision
 from entrypoints.decide.spread.fit import Fit, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.decide.spread.room import Rules
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import EXPERT, LENGTH, QUANTIZATION, SEQUENCES, UTILISATION
@@ -164,6 +165,7 @@ def _rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
     sizes = tuple(int(size) for size in thresholds.words("tensor_sizes"))
     element = _element(case)
     return Rules(
+        **reach(thresholds),
         usable=1 - thresholds.bytes("unavailable_gib") / memory if memory else thresholds.number("usable_share"),
         reserved=unused,
         activations=thresholds.bytes("profile_gib"),

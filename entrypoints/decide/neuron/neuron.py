@@ -17,6 +17,7 @@ from entrypoints.core.records import Device, Facts, Notice, Use, Value
 from entrypoints.decide.neuron.cores import COUNT, VISIBLE, as_cores, choose_cores, idle_cores
 from entrypoints.decide.records import Decision, Thresholds, gib
 from entrypoints.decide.spread.fit import Fit, Rules, fit
+from entrypoints.decide.spread.hosts import reach
 from entrypoints.model.read import ModelFacts
 from entrypoints.request.flags import (
     BATCHED,
@@ -127,6 +128,7 @@ def _rules(facts: Facts, thresholds: Thresholds, engine: Engine) -> Rules:
     usable = thresholds.number("usable_share")
     smallest = min((device.memory_total or 0 for device in facts.devices), default=0)
     return Rules(
+        **reach(thresholds),
         usable=usable,
         reserved=int(smallest * (1 - usable)) if engine.capped else thresholds.bytes("runtime_memory_gib"),
         activations=0 if engine.capped else thresholds.bytes("activations_gib"),

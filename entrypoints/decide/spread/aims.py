@@ -23,7 +23,8 @@ from entrypoints.decide.spread.choice import (
     is_enough,
     loaded_bytes,
 )
-from entrypoints.decide.spread.layouts import splits, way
+from entrypoints.decide.spread.hosts import more_hosts
+from entrypoints.decide.spread.layouts import Space, splits, way
 from entrypoints.decide.spread.room import Split
 from entrypoints.request.flags import LENGTH
 
@@ -86,8 +87,10 @@ def is_worthwhile(case: FitCase, split: Split) -> bool:
 
 def _best(case: FitCase, full: list[Choice]) -> Choice:
     """Return the best of the choices that have the full length."""
-    fast = _fastest(case, full)
+    fast = full if case.space.hosts > 1 else _fastest(case, full)
     enough = [choice for choice in fast if is_enough(case, choice)]
+    if case.space.hosts > 1:  # hosts.over_hosts puts the best first
+        return (enough if case.demand.asked and enough else fast)[0]
     if case.space.aim == THROUGHPUT and enough:
         because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
         best = max(enough, key=lambda choice: (groups(case, choice.split), choice.split.world))
@@ -145,7 +148,7 @@ def _closest(case: FitCase, fast: list[Choice]) -> Choice:
 
 
 def _roomiest(choices: list[Choice]) -> Choice:
-    return max(choices, key=lambda choice: (choice.tokens or 0) * choice.split.data)
+    return max(choices, key=lambda choice: (choice.tokens or 0) * max(choice.split.data, choice.split.engines))
 
 
 def _over_fastest_links(case: FitCase, choices: list[Choice]) -> list[Choice]:
@@ -201,10 +204,22 @@ def _what_fits(case: FitCase, choices: list[Choice]) -> Iterator[str]:
             yield f"{LENGTH} {longest} fits"
     without_fixed = case.space._replace(tensor=None, pipeline=None, data=None)
     if without_fixed != case.space:
-        others = choices_under(case, splits(case.model, case.rules, without_fixed))
+        others = choices_under(case, splits(case.model, case.rules, without_fixed, loaded_bytes(case)))
         fitting = next((choice for choice in others if is_enough(case, choice)), None)
         if fitting:
             yield f"{fitting.split.as_flags()} fits"
     if case.rules.element > 1 and not case.model.quantization:
         yield "a quantised model takes less memory"
+    hosts = more_hosts(case.space, lambda space: _fitting(case, space)) if case.rules.ways else ""
+    if hosts:
+        yield hosts
     yield f"use more or larger devices than {len(case.pool.devices)} of {gib(case.memory.total)}"
+
+
+def _fitting(case: FitCase, space: Space) -> Split | None:
+    """Return the first split in a space that holds the model."""
+    try:
+        possible = splits(case.model, case.rules, space, loaded_bytes(case))
+    except EntrypointError:
+        return None
+    return next((choice.split for choice in choices_under(case, possible) if has_full_length(case, choice)), None)

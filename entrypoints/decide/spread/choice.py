@@ -9,6 +9,7 @@ from entrypoints.core.records import Facts
 from entrypoints.decide.records import GIB
 from entrypoints.decide.spread.demand import Demand, read_demand
 from entrypoints.decide.spread.devices import Pool, choose_pool, free_memory, numbers, widest
+from entrypoints.decide.spread.hosts import link_between
 from entrypoints.decide.spread.layouts import Space, read_space
 from entrypoints.decide.spread.room import DeviceMemory, DeviceRoom, KvCache, Rules, Split, room
 from entrypoints.decide.spread.towers import read_inputs
@@ -70,7 +71,8 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         raise EntrypointError(MODEL, model.problem, f"complete the file, or set {TENSOR} yourself")
     user = _decimal(given, UTILISATION)
     pool = choose_pool(facts, given.intents.devices, user or rules.usable)
-    space = read_space(given, len(pool.devices), widest(pool.devices, facts.links))
+    between = link_between(facts, given.env, rules.link)
+    space = read_space(given, len(pool.devices), widest(pool.devices, facts.links), between)
     if not (rules.data and is_known(given, DATA)):
         rules = rules._replace(data=False)
     if not is_known(given, EXPERT):
@@ -164,13 +166,14 @@ def held(case: FitCase, choice: Choice) -> int | None:
 
 
 def groups(case: FitCase, split: Split) -> int:
-    """Return the engines on this host; where a server runs only one, the servers that the devices are enough for."""
-    return split.data if case.rules.data else max(1, case.space.devices // split.world)
+    """Return the engines of all hosts; where a server runs only one, the servers that the devices are enough for."""
+    return max(split.data, split.engines) if case.rules.data else max(1, case.space.devices // split.world)
 
 
 def demanded(case: FitCase, split: Split) -> int:
     """Return the sequences that one engine runs at a time; further servers share only the stack's default."""
-    return case.demand.each(split.data if case.demand.asked else groups(case, split))
+    engines = max(split.data, split.engines)
+    return case.demand.each(engines if case.demand.asked else groups(case, split))
 
 
 def is_enough(case: FitCase, choice: Choice) -> bool:

@@ -22,9 +22,11 @@ from entrypoints.decide.spread.choice import (
     held,
     is_enough,
     is_known,
+    loaded_bytes,
     read_case,
 )
 from entrypoints.decide.spread.devices import arrange, numbers
+from entrypoints.decide.spread.hosts import crosses, host_values
 from entrypoints.decide.spread.layouts import splits
 from entrypoints.decide.spread.obstacles import obstacle, spread_because
 from entrypoints.decide.spread.room import Rules, Split
@@ -78,7 +80,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
     DOES_NOT_FIT, and USAGE if the user's settings are impossible.
     """
     case = read_case(facts, model, given, rules)
-    possible = splits(model, case.rules, case.space)
+    possible = splits(model, case.rules, case.space, loaded_bytes(case))
     choice = choose(case, possible)
     size = min(choice.split.tensor, len(case.pool.devices))
     groups = arrange(case.pool.devices, facts.links, size, _groups(case, choice.split))
@@ -90,6 +92,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         **sequences,
         **_utilisation(case),
         **_executor(case, choice.split),
+        **host_values(case.rules, case.space, choice.split, choice.room),
     }
     unset = {name: value for name, value in values.items() if name not in given.flags and is_known(given, name)}
     chosen = unset.get(SEQUENCES)
@@ -236,7 +239,7 @@ def _length_of_intents(case: FitCase, length: int) -> dict[str, Value]:
 
 def _sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose --max-num-seqs from --concurrency, with a notice if the KV cache holds fewer sequences."""
-    concurrency, engines = case.given.intents.concurrency, choice.split.data
+    concurrency, engines = case.given.intents.concurrency, max(choice.split.data, choice.split.engines)
     if concurrency is None:
         return _state_sequences(case, choice), ()
     each = -(-concurrency // engines)
@@ -331,6 +334,6 @@ def _why_idle(case: FitCase, split: Split, idle: int) -> tuple[str, str]:
 
 def _slow(case: FitCase, split: Split) -> Iterator[Notice]:
     wide = case.space.wide
-    if split.tensor > wide:
+    if crosses(case.space, split):
         expected = f"at most {wide} devices, joined by the fastest links"
         yield notice("PLAN-027", split.as_flags(), expected, wide=str(wide))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.decide.spread.hosts import count_hosts, over_hosts
 from entrypoints.decide.spread.obstacles import expert_obstacle, keeps_experts_whole, obstacle, sizes
 from entrypoints.decide.spread.room import Rules, Split
 from entrypoints.model.read import ModelFacts
@@ -40,12 +41,18 @@ class Space(NamedTuple):
     experts: bool | None
     nodes: bool
     """Whether the user runs the server on several hosts."""
+    hosts: int = 1
+    """Equal hosts that serve one model together."""
+    between: str = ""
+    """The link between hosts: fabric, rdma; empty if it is not known."""
 
 
-def read_space(given: UserFlags, count: int, wide: int) -> Space:
+def read_space(given: UserFlags, count: int, wide: int, between: str = "") -> Space:
     """Return the available devices and the user's parallelism. Raises USAGE."""
     expert = given.flag(EXPERT)
-    hosts = (given.number(NODES) or 1) > 1 or bool(_SEVERAL_HOSTS & set(given.flags))
+    hosts = count_hosts(given)
+    several = hosts > 1 or bool(_SEVERAL_HOSTS & set(given.flags))
+    engines = given.number(DATA)
     ray = given.flag(EXECUTOR) == "ray" or bool(given.variable("RAY_ADDRESS"))
     return Space(
         devices=count,
@@ -53,21 +60,26 @@ def read_space(given: UserFlags, count: int, wide: int) -> Space:
         aim=given.intents.optimize,
         tensor=given.number(TENSOR),
         pipeline=given.number(PIPELINE),
-        data=given.number(LOCAL) or given.number(DATA),
-        engines=given.number(DATA) or given.number(LOCAL),
+        data=given.number(LOCAL) or (engines and max(1, engines // hosts)),
+        engines=engines or given.number(LOCAL),
         experts=None if expert is None else expert != "False",
-        nodes=hosts or ray,
+        nodes=several or ray,
+        hosts=hosts,
+        between=between,
     )
 
 
-def splits(model: ModelFacts, rules: Rules, space: Space) -> tuple[Split, ...]:
+def splits(model: ModelFacts, rules: Rules, space: Space, loaded: int) -> tuple[Split, ...]:
     """Return every split that keeps the user's parallelism, each with as many engines as there are devices for.
 
-    The order is tensor parallelism over the fastest links, then pipelines, then tensor parallelism over slow links; of
-    each, few devices first. Raises USAGE, and HOST for too few devices.
+    `loaded` is the bytes of all weights. On one host the order is tensor parallelism over the fastest links, then
+    pipelines, then tensor parallelism over slow links; of each, few devices first. Several hosts have an order of their
+    own, best first. Raises USAGE, and HOST for too few devices.
     """
     most = space.devices // min(space.data or 1, space.devices)
     _check_fixed(model, rules, space)
+    if space.hosts > 1:
+        return over_hosts(model, rules, space, loaded)
     pipeline = space.pipeline or 1
     if space.nodes and fixed(space).world * (space.data or 1) > space.devices:
         return (_split(model, rules, space, space.tensor or 1, pipeline),)
@@ -133,6 +145,9 @@ def _check_fixed(model: ModelFacts, rules: Rules, space: Space) -> None:
     """Raise USAGE for an impossible parallelism of the user's, with the nearest possible sizes."""
     split, tensor = fixed(space), space.tensor or 1
     needed = split.world * split.data
+    if space.hosts > 1 and split.world * (space.engines or 1) > space.devices * space.hosts:
+        message = f"{split.as_flags()} needs {split.world * (space.engines or 1)} devices, {space.hosts} hosts have"
+        raise EntrypointError(USAGE, f"{message} {space.devices * space.hosts}", f"lower it, or raise {NODES}")
     if needed > space.devices and not space.nodes:
         hint = f"lower {split.as_flags()}, or set {EXECUTOR} ray or {NODES} for several hosts"
         message = f"{split.as_flags()} needs {needed} devices, {space.devices} are available"

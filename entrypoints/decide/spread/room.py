@@ -58,6 +58,10 @@ class Rules(NamedTuple):
     """Head sizes for which a rank needs several query heads for each of its KV heads."""
     state_block: int = 0
     """Tokens of an attention block: a recurrent state must fill whole blocks of one layer's keys; 0 if not so."""
+    ways: tuple[str, ...] = ("native",)
+    """How the stack serves on several hosts (hosts.Reach.ways)."""
+    link: str = ""
+    """The link between hosts that the devices themselves have (hosts.Reach.link)."""
 
 
 class Split(NamedTuple):
@@ -79,7 +83,8 @@ class Split(NamedTuple):
     def as_flags(self) -> str:
         """Return the split as short flags of vLLM, such as `-tp 4 -pp 2`."""
         pipeline = f" -pp {self.pipeline}" if self.pipeline > 1 else ""
-        data = f" -dp {self.data}" if self.data > 1 else ""
+        engines = max(self.data, self.engines)
+        data = f" -dp {engines}" if engines > 1 else ""
         return f"-tp {self.tensor}{pipeline}{data}"
 
 

@@ -202,3 +202,9 @@ def test_a_home_that_the_user_set_is_kept() -> None:
 def test_changes_are_shown_with_both_values() -> None:
     found = changed({"--dtype": "float16", "model": "m"}, {"--dtype": "bfloat16", "model": "m", "revision": "1"})
     assert found == ("--dtype was float16, is bfloat16", "revision was not set, is 1")
+
+
+@pytest.mark.parametrize("flag", ["--node-rank", "--headless", "--master-addr", "--data-parallel-start-rank"])
+def test_hosts_of_one_server_share_what_is_compiled(flag: str) -> None:
+    assert not shapes_code(flag)
+    assert shapes_code("--data-parallel-size")

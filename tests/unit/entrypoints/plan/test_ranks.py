@@ -1,0 +1,171 @@
+"""What each of several hosts runs: flags, environment, Ray, and what of the user's words reaches vLLM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import RankPlan, ServePlan
+from entrypoints.plan import plan as command
+from entrypoints.plan.ranks import HEAD
+from entrypoints.request.vllm_flags import parse_given
+from entrypoints.serve.launch import run_first
+from tests.support import ranks
+from tests.support.hosts import expect
+from tests.support.hosts.models import LLAMA, SMOLLM2
+from tests.support.ranks import Cluster
+
+PROFILES = {name: expect.profile_of(name) for name in ("cuda-h100-8x", "cpu-xeon8380-2s", "openvino-xeon8380-2s")}
+FACTS = {name: expect.read(name, profile) for name, profile in PROFILES.items()}
+KNOWN = ("--model", "--tensor-parallel-size", "--distributed-executor-backend")
+"""Flags of a vLLM that has no --nnodes."""
+
+
+def plan(host: str, *flags: str, known: tuple[str, ...] = (), model: Any = LLAMA, **env: str) -> ServePlan:
+    given = parse_given((model.name, *flags), env, known)
+    return command.command(PROFILES[host], FACTS[host], model, given)
+
+
+def reasons(made: ServePlan) -> dict[str, str]:
+    return {reason.setting: reason.because for reason in made.reasons}
+
+
+def words(rank: RankPlan) -> str:
+    return " ".join(rank.argv)
+
+
+def test_one_host_has_no_ranks() -> None:
+    assert plan("cuda-h100-8x").ranks == ()
+    assert "rank 0:" not in command.as_text(plan("cuda-h100-8x"))
+
+
+def test_every_host_is_shown_as_text_and_as_json() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
+
+    text = command.as_text(made)
+    assert text.index("rank 0:") < text.index("rank 1:")
+    assert [rank["rank"] for rank in command.as_json(made)["ranks"]] == [0, 1]
+
+
+def test_secrets_are_redacted_in_every_rank() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2", "--api-key", "abcdef123456")
+
+    assert "abcdef123456" not in command.as_text(made)
+
+
+def test_a_rank_without_a_server_is_started_by_the_module_that_has_headless() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1")
+
+    assert made.argv[1:5] == ("-m", "vllm.entrypoints.cli.main", "serve", LLAMA.name)
+    assert "--model" not in made.argv
+    assert "--headless" in made.argv
+    assert "vllm.entrypoints.openai.api_server" in words(made.ranks[0])
+    assert made.stall == 0
+
+
+def test_a_wheel_of_another_name_is_started_by_drydocks_plugin() -> None:
+    made = plan("cpu-xeon8380-2s", "--nnodes", "2", "--node-rank", "1", "-tp", "2")
+
+    assert made.argv[1:4] == ("-m", "drydock_plugin.headless", "serve")
+    assert made.env["PYTHONPATH"] == "/opt/drydock/entrypoints/plugin"
+
+
+def test_the_rank_that_the_user_selects_is_the_plan_itself() -> None:
+    for rank in range(3):
+        made = plan("cuda-h100-8x", "--nnodes=3", "-r", str(rank), "--master-addr", "h", model=SMOLLM2)
+
+        assert made.argv == made.ranks[rank].argv
+        assert [made.ranks[other].argv.count("-r") for other in range(3)] == [int(other == rank) for other in range(3)]
+
+
+def test_an_impossible_rank_is_an_error() -> None:
+    with pytest.raises(EntrypointError, match="expected a rank from 0 to 1"):
+        plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "2")
+
+
+def test_a_missing_address_is_a_finding_and_has_a_placeholder() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2")
+    given = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1")
+
+    assert f"--master-addr {HEAD}" in words(made.ranks[1])
+    assert {finding.id for finding in made.findings} >= {"PLAN-120", "PLAN-121"}
+    assert "PLAN-121" not in {finding.id for finding in given.findings}
+
+
+def test_the_first_hosts_own_address_is_set_if_it_is_a_number() -> None:
+    numbered = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "10.0.0.1").ranks
+    named = plan("cuda-h100-8x", "--nnodes", "2", "--master-addr", "node0").ranks
+
+    assert [rank.env.get("VLLM_HOST_IP") for rank in numbered] == ["10.0.0.1", None]
+    assert [rank.env.get("VLLM_HOST_IP") for rank in named] == [None, None]
+
+
+def test_every_communicator_gets_the_users_interface() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2", NCCL_SOCKET_IFNAME="ib0")
+
+    assert made.env["GLOO_SOCKET_IFNAME"] == "ib0"
+    assert "NCCL_SOCKET_IFNAME, which" in reasons(made)["GLOO_SOCKET_IFNAME"]
+    assert plan("cuda-h100-8x", "--nnodes", "2").env["NCCL_SOCKET_IFNAME"] == "eth0"
+
+
+def test_ray_starts_the_ranks_where_the_platform_needs_it() -> None:
+    model = ranks.models()[ranks.DEEPSEEK + ranks.BFLOAT16]
+    made = ranks.plan(Cluster("habana-gaudi3-8x", 2, ""), model, "--master-addr", "10.0.0.1")
+    head, worker = made.ranks
+
+    assert made.before == head.before
+    assert head.before[0][-6:] == ("start", "--head", "--port", "6379", "--node-ip-address", "10.0.0.1")
+    assert "--distributed-executor-backend ray" in words(head)
+    assert worker.argv[-4:] == ("start", "--address", "10.0.0.1:6379", "--block")
+    assert worker.env["HCCL_SOCKET_IFNAME"] == "eth0"
+
+
+def test_vllm_does_not_get_the_number_of_hosts_with_ray() -> None:
+    model = ranks.models()[ranks.DEEPSEEK + ranks.BFLOAT16]
+    made = ranks.plan(Cluster("habana-gaudi3-8x", 2, ""), model, "--master-addr", "h", "--node-rank", "0")
+
+    assert not {"--nnodes", "--node-rank", "--master-addr", "--master-port"} & set(made.argv)
+
+
+def test_flags_of_several_hosts_are_accepted_where_vllm_has_none() -> None:
+    given = parse_given(("m", "--nnodes", "2", "--node-rank=1", "--master-addr", "h"), {}, KNOWN)
+
+    assert given.number("--nnodes") == 2
+    with pytest.raises(EntrypointError, match="unknown flag --nnode"):
+        parse_given(("m", "--nnode-count", "2"), {}, KNOWN)
+
+
+def test_a_command_that_must_end_first_ends_before_vllm_starts(tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    run_first(("/usr/bin/touch", str(there)), {})
+
+    assert there.exists()
+    with pytest.raises(EntrypointError, match="exit code 1, expected 0"):
+        run_first(("/bin/false",), {})
+    with pytest.raises(EntrypointError, match="cannot be run"):
+        run_first(("/no/such",), {})
+
+
+def test_cpus_share_heads_over_hosts() -> None:
+    made = plan("cpu-xeon8380-2s", "--nnodes", "2")
+
+    assert "--tensor-parallel-size 4" in words(made.ranks[0])
+    assert made.env["VLLM_CPU_OMP_THREADS_BIND"].count("|") == 1
+    with pytest.raises(EntrypointError, match="not divisible by 2"):
+        plan("cpu-xeon8380-2s", "--nnodes", "2", model=SMOLLM2)
+
+
+def test_every_host_has_a_server_behind_the_users_load_balancer() -> None:
+    made = plan("cuda-h100-8x", "--nnodes", "2", "--node-rank", "1", "-dp", "16", "--data-parallel-hybrid-lb")
+
+    assert "--headless" not in made.argv
+    assert made.argv[2] == "vllm.entrypoints.openai.api_server"
+    assert made.stall > 0
+
+
+def test_an_image_for_one_host_refuses_several() -> None:
+    with pytest.raises(EntrypointError, match="this image serves a model on one host only"):
+        plan("openvino-xeon8380-2s", "--nnodes", "2", model=SMOLLM2)
