@@ -98,7 +98,7 @@ def read_model(name: str, load_format: str = "auto", hub: Hub | None = None, con
 def _read(name: str, load_format: str, hub: Hub | None) -> ModelFacts:
     if os.path.isdir(name):
         path, config = _read_config(name)
-        facts = _facts(name, config, path)._replace(local=True)
+        facts = parse_model(name, config, path)._replace(local=True)
         if os.path.exists(os.path.join(name, MARK)):
             facts = facts._replace(converted=True)
         return _with_weights(facts, name, config, load_format)
@@ -127,7 +127,7 @@ def _read_hub_id(name: str, hub: Hub, load_format: str) -> ModelFacts:
         return _unknown(name, why)._replace(unanswered=str(error))
 
 
-def _facts(name: str, config: Config, where: str) -> ModelFacts:
+def parse_model(name: str, config: Config, where: str) -> ModelFacts:
     """Return what the configuration tells."""
     geometry, unknown, problem, share, linear = None, "", "", 0.0, 0.0
     try:
@@ -168,7 +168,7 @@ def _decided_by(load_format: str) -> str:
 def _read_cached(name: str, folder: str, load_format: str) -> ModelFacts:
     """Read a model from the local cache, where weights may still be missing. Raises MODEL."""
     path, config = _read_config(folder)
-    facts = _facts(name, config, path)
+    facts = parse_model(name, config, path)
     try:
         return _with_weights(facts, folder, config, load_format)
     except Incomplete:
@@ -186,7 +186,7 @@ def _ask_hub(name: str, hub: Hub, load_format: str) -> ModelFacts:
         return _unknown(name, f"{name} has no {_CONFIG}: --load-format {load_format} decides which files are read")
     where = redact_value("", hub.url(name, _CONFIG))
     config = _config(parse_json(text, where), where)
-    facts = _facts(name, config, where)
+    facts = parse_model(name, config, where)
     if load_format not in _READ_AS_IT_IS:
         return facts._replace(unknown=_decided_by(load_format))
     index = fetch(hub, name, INDEX)

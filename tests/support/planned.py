@@ -7,19 +7,20 @@ import sys
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT))
 
+from entrypoints.core.parse import parse_id_list  # noqa: E402
 from entrypoints.core.records import ServePlan  # noqa: E402
 from entrypoints.model.config import parse_config  # noqa: E402
-from entrypoints.model.geometry import parse_geometry  # noqa: E402
-from entrypoints.model.parameters import estimate, expert_share  # noqa: E402
-from entrypoints.model.read import ModelFacts  # noqa: E402
+from entrypoints.model.parameters import estimate  # noqa: E402
+from entrypoints.model.read import ModelFacts, parse_model  # noqa: E402
 from entrypoints.model.weights import Weights  # noqa: E402
 from entrypoints.plan.plan import command  # noqa: E402 - after the path is set
-from entrypoints.request.flags import DATA, EXPERT, LENGTH, PIPELINE, TENSOR  # noqa: E402
+from entrypoints.request.flags import DATA, EXPERT, LENGTH, LOCAL, PIPELINE, TENSOR  # noqa: E402
 from entrypoints.request.intents import NONE, Intents  # noqa: E402
 from entrypoints.request.vllm_flags import parse_given  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
@@ -49,18 +50,15 @@ def configurations(folder: Path = HERE) -> dict[str, dict[str, Any]]:
 
 
 def _model(name: str, body: dict[str, Any]) -> ModelFacts:
-    """Read a published configuration."""
+    """Read a published configuration. Raises ValueError for one that is not understood."""
     config = parse_config(body["config"])
-    geometry, unknown = parse_geometry(config)
-    weights, share = None, 0.0
-    if geometry is not None:
-        share = expert_share(config, geometry)
-        weights = _published(body["parameters"]) if body["parameters"] else estimate(config, geometry)
-    return ModelFacts(
-        name, False, config.architecture, config.quantization.method, weights, geometry, unknown,
-        group=config.quantization.group, estimated=not body["parameters"], modalities=config.modalities,
-        expert_share=share, dtype=config.dtype,
-    )  # fmt: skip
+    model = parse_model(name, config, name)
+    if model.problem:
+        raise ValueError(model.problem)
+    if model.geometry is None:
+        return model
+    weights = _published(body["parameters"]) if body["parameters"] else estimate(config, model.geometry)
+    return model._replace(weights=weights, estimated=not body["parameters"])
 
 
 def _published(parameters: int) -> Weights:
@@ -76,11 +74,14 @@ class Spread(NamedTuple):
     tensor: int
     pipeline: int
     data: int
+    """Engines on one host."""
     experts: bool
     length: str
     """--max-model-len where the plan sets it, else empty."""
     because: str
     """Why this tensor-parallel size."""
+    idle: int = 0
+    """Cores that the plan leaves to further servers, where a server runs one engine."""
 
     def short(self) -> str:
         """Return the ranks in short, such as `tp4 dp2 ep`."""
@@ -88,9 +89,15 @@ class Spread(NamedTuple):
         return " ".join(filter(None, [*parts, "ep" * self.experts]))
 
 
-def plan(machine: Machine, model: ModelFacts, words: tuple[str, ...] = (), intents: Intents = NONE) -> ServePlan:
+def plan(
+    machine: Machine,
+    model: ModelFacts,
+    words: tuple[str, ...] = (),
+    intents: Intents = NONE,
+    env: Mapping[str, str] = MappingProxyType({}),
+) -> ServePlan:
     """Plan as the machine's own accelerator does. Raises EntrypointError."""
-    return command(machine.profile, machine.facts, model, parse_given((model.name, *words), {}, (), intents))
+    return command(machine.profile, machine.facts, model, parse_given((model.name, *words), env, (), intents))
 
 
 def spread(planned: ServePlan) -> Spread:
@@ -100,11 +107,13 @@ def spread(planned: ServePlan) -> Spread:
     def size(name: str) -> int:
         return int(said[name].value) if name in said else 1
 
+    engines = size(LOCAL) if LOCAL in said else size(DATA)
     length = said[LENGTH].value if LENGTH in said else ""
     because = said[TENSOR].because if TENSOR in said else ""
-    return Spread(
-        size(TENSOR), size(PIPELINE), size(DATA), EXPERT in said and said[EXPERT].value == "true", length, because
-    )
+    experts = EXPERT in said and said[EXPERT].value == "true"
+    left = (finding.found for finding in planned.findings if finding.id == "NRN-004")
+    idle = sum(len(parse_id_list(found.split()[1])) for found in left)
+    return Spread(size(TENSOR), size(PIPELINE), engines, experts, length, because, idle)
 
 
 def intents_of(values: Mapping[str, Any]) -> Intents:

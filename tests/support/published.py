@@ -61,6 +61,11 @@ class Record(NamedTuple):
         return f"{f'{self.hosts} x ' * (self.hosts > 1)}{self.devices} {self.device}"
 
     @property
+    def question(self) -> tuple[str, str, str | None]:
+        """Return the model, the machine and the aim."""
+        return self.model, self.on, self.intents.get("optimize")
+
+    @property
     def asked(self) -> str:
         """Return flags and goals as words."""
         return " ".join([*self.words, *(f"{name} {_words(value)}" for name, value in self.intents.items())])
@@ -73,6 +78,8 @@ class Comparison(NamedTuple):
     ours: Spread | None
     """None if it is refused."""
     because: str
+    other: Record | None = None
+    """Another publication for the same model, machine and aim that recommends ours, if this one does not."""
 
     @property
     def accelerator(self) -> str:
@@ -81,11 +88,19 @@ class Comparison(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Tell whether ranks and engines are the same, and expert parallelism where the source names it."""
-        said, ours = self.record, self.ours
+        """Tell whether ours is what this publication recommends, or another one for the same model, machine and aim."""
+        return self.is_of(self.record) or self.other is not None
+
+    def is_of(self, said: Record) -> bool:
+        """Tell whether ranks and engines are the same, and expert parallelism where the source names it.
+
+        Where a server runs one engine, the further servers that the plan names count as engines.
+        """
+        ours = self.ours
         if ours is None:
             return False
-        same = (ours.tensor, ours.pipeline, ours.data) == (said.tensor, said.pipeline, said.data)
+        engines = ours.data + ours.idle // ours.tensor if said.data > 1 else ours.data
+        same = (ours.tensor, ours.pipeline, engines) == (said.tensor, said.pipeline, said.data)
         return same and said.experts in (None, ours.experts)
 
     @property
@@ -106,7 +121,16 @@ def _record(item: dict[str, Any]) -> Record:
 
 def comparisons(folder: Path = HERE) -> list[Comparison]:
     """Compare every recommendation with what is decided for exactly its devices."""
-    return [compare(record, folder) for record in records(folder)]
+    compared = [compare(record, folder) for record in records(folder)]
+    return [item._replace(other=_other(item, compared)) for item in compared]
+
+
+def _other(item: Comparison, compared: list[Comparison]) -> Record | None:
+    """Return another publication for the same model, machine and aim that recommends ours, if this one does not."""
+    if item.is_of(item.record):
+        return None
+    alike = (each.record for each in compared if each.record.question == item.record.question)
+    return next((record for record in alike if item.is_of(record)), None)
 
 
 def compare(record: Record, folder: Path = HERE) -> Comparison:
@@ -114,10 +138,17 @@ def compare(record: Record, folder: Path = HERE) -> Comparison:
     several = (NODES, str(record.hosts)) if record.hosts > 1 else ()
     there, model = machine(record.device, record.devices, record.target), models(folder)[record.model]
     try:
-        ours = spread(plan(there, model, (*record.words, *several), intents_of(record.intents)))
+        ours = spread(plan(there, model, (*record.words, *several), intents_of(record.intents), _environment(record)))
     except EntrypointError as error:
         return Comparison(record, None, error.message)
     return Comparison(record, ours, ours.because)
+
+
+def _environment(record: Record) -> dict[str, str]:
+    """Return what a host of several has in its environment: one of a TPU slice names all of them."""
+    if record.hosts == 1 or accelerator(record.device) != "tpu":
+        return {}
+    return {"TPU_WORKER_HOSTNAMES": ",".join(f"host{number}" for number in range(record.hosts))}
 
 
 def share(compared: list[Comparison]) -> float:
@@ -139,17 +170,18 @@ def _groups(compared: list[Comparison]) -> dict[str, list[Comparison]]:
 
 
 def figures(compared: list[Comparison]) -> str:
-    """Format how many agree, by accelerator: on one host, on several, and in the tensor-parallel size alone."""
+    """Format how many agree, by accelerator: in all, with the very publication, on one host, on several, in ranks."""
     rows = [[name, *_figures(items)] for name, items in _groups(compared).items()]
-    columns = ["accelerator", "agree", "on one host", "on several hosts", "same tensor parallelism"]
+    columns = ["accelerator", "agree", "with the same publication", "on one host", "on several hosts", "in the ranks"]
     return table(columns, [*rows, ["all", *_figures(compared)]])
 
 
 def _figures(items: list[Comparison]) -> list[str]:
     one = [item for item in items if item.record.hosts == 1]
     several = [item for item in items if item.record.hosts > 1]
-    agreeing = [_of(part, [item.agrees for item in part]) for part in (items, one, several)]
-    return [*agreeing, _of(items, [item.same_tensor for item in items])]
+    in_all, on_one, on_several = (_of(part, [item.agrees for item in part]) for part in (items, one, several))
+    very = _of(items, [item.is_of(item.record) for item in items])
+    return [in_all, very, on_one, on_several, _of(items, [item.same_tensor for item in items])]
 
 
 def _of(items: list[Comparison], held: list[bool]) -> str:
@@ -188,7 +220,9 @@ machine, and how many devices serve it. drydock plans the same model with exactl
 not told the published parallelism.
 
 A plan agrees if the tensor-parallel size, the pipeline stages and the engines are the same, and expert parallelism too
-where the source says whether it is on. `tp4`: tensor parallelism of 4, `pp2`: two pipeline stages, `dp2`: two
+where the source says whether it is on. Publications can differ for the same model, machine and aim: then a plan agrees
+with all of them if it is what one of them recommends. The second column counts only the same publication, the last one
+only the tensor-parallel size. `tp4`: tensor parallelism of 4, `pp2`: two pipeline stages, `dp2`: two
 data-parallel engines, `ep`: expert parallelism. On Neuron the devices are logical cores, on a CPU NUMA nodes.
 
 [tests/models/decisions.md](../tests/models/decisions.md) shows what is decided for each model on each recorded host.
@@ -198,7 +232,8 @@ The page is generated by `python tests/support/decisions.py` from `tests/models/
 
 def _section(items: list[Comparison]) -> str:
     """Format an accelerator's recommendations: what agrees, by machine; what differs, one by one."""
-    agreeing, differing = [item for item in items if item.agrees], [item for item in items if not item.agrees]
+    agreeing = [item for item in items if item.is_of(item.record)]
+    differing = [item for item in items if not item.is_of(item.record)]
     parts = []
     if agreeing:
         parts.append(table(["devices", "published and ours", "models, with the sources"], _agreeing(agreeing)))
@@ -229,7 +264,8 @@ def _differing(item: Comparison) -> list[str]:
 
 def _why(item: Comparison) -> str:
     """Return the plan's own reason, and what is to say of the difference."""
-    reasons = (item.because.partition(";")[0][:_REASON_WORDS], item.record.differs.rstrip("."))
+    differs = f"ours is recommended by {link(item.other.source, 'another publication')}" if item.other else ""
+    reasons = (item.because.partition(";")[0][:_REASON_WORDS], differs or item.record.differs.rstrip("."))
     return ". ".join(f"{text[:1].upper()}{text[1:]}" for text in reasons if text)
 
 

@@ -38,9 +38,13 @@ _SMALL = 0.25
 """Share of a device's memory below which the weights of a whole model are not split by default: the device has room
 for the KV cache of many sequences, and several engines answer more requests than one."""
 
-_READ_BY_DEFAULT = 0.05
-"""Share of a device's memory that its part of the weights takes at least. Accelerators read all of their memory in 20
-to 50 ms, so a twentieth takes 1 to 2.5 ms: at least as long as the all-reduces of one token."""
+_READ_BY_DEFAULT, _READ_AT_MOST = 0.05, 6 * GIB
+"""Share of a device's memory that its part of the weights takes at least, and a size that is always enough.
+Accelerators read all of their memory in 20 to 50 ms, so a twentieth takes 1 to 2.5 ms, and 6 GiB take the fastest ones
+about 1 ms: at least as long as the all-reduces of one token."""
+
+_LONG_ENOUGH = 0.25
+"""Share of the model's own length that a group over fast links must hold, before a longer path is chosen for more."""
 
 
 def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
@@ -50,13 +54,25 @@ def choose(case: FitCase, possible: tuple[Split, ...]) -> Choice:
         return Choice(one, case.room(one), case.demand.length, None)
     choices = choices_under(case, possible)
     full = [choice for choice in choices if has_full_length(case, choice)]
-    if full:
-        return _best(case, full)
+    if full and case.space.hosts > 1:  # hosts.over_hosts puts the best first
+        return full[0]
+    near = _near_and_long(case, choices)
+    if full and (not near or any(way(choice.split, case.space) == 0 for choice in full)):
+        return _best(case, _fastest(case, full))
     if not choices or _is_too_short(case, max(choices, key=_length)):
         raise _refusal(case, possible, choices)
-    longest = max(map(_length, choices))
-    best = _roomiest([choice for choice in choices if _length(choice) == longest])
-    return best._replace(because="no number of devices fits the full length, and this one fits the longest sequence")
+    longest = max(map(_length, near or choices))
+    best = _roomiest([choice for choice in near or choices if _length(choice) == longest])
+    where = "no group on fast links" if near else "no number of devices"
+    return best._replace(because=f"{where} fits the full length, and this one fits the longest sequence")
+
+
+def _near_and_long(case: FitCase, choices: list[Choice]) -> list[Choice]:
+    """Return the choices over the fastest links that hold a good part of a length that the user did not ask for."""
+    if case.demand.fixed or case.demand.length is None:
+        return []
+    least = _LONG_ENOUGH * case.demand.length
+    return [choice for choice in choices if way(choice.split, case.space) == 0 and _length(choice) >= least]
 
 
 def choices_under(case: FitCase, possible: Iterable[Split]) -> list[Choice]:
@@ -67,7 +83,9 @@ def choices_under(case: FitCase, possible: Iterable[Split]) -> list[Choice]:
 
 def least_read(case: FitCase) -> int:
     """Return the bytes of weights that each device of a group reads at least."""
-    return _READ_FOR_LATENCY if case.space.aim == LATENCY else int(_READ_BY_DEFAULT * case.memory.total)
+    if case.space.aim == LATENCY:
+        return _READ_FOR_LATENCY
+    return min(_READ_AT_MOST, int(_READ_BY_DEFAULT * case.memory.total))
 
 
 def is_small(case: FitCase) -> bool:
@@ -85,19 +103,16 @@ def is_worthwhile(case: FitCase, split: Split) -> bool:
 # --- the aims -------------------------------------------------------------------------------------------------------
 
 
-def _best(case: FitCase, full: list[Choice]) -> Choice:
+def _best(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the best of the choices that have the full length."""
-    fast = full if case.space.hosts > 1 else _fastest(case, full)
     enough = [choice for choice in fast if is_enough(case, choice)]
-    if case.space.hosts > 1:  # hosts.over_hosts puts the best first
-        return (enough if case.demand.asked and enough else fast)[0]
-    if case.space.aim == THROUGHPUT and enough:
-        because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, full[0])}"
-        best = max(enough, key=lambda choice: (groups(case, choice.split), choice.split.world))
-        return best._replace(because=because)
-    if case.space.aim == THROUGHPUT or (case.demand.asked and not enough):
+    if case.space.aim != THROUGHPUT:
+        return _widest(case, enough if case.demand.asked and enough else fast)
+    if not enough:
         return _closest(case, fast)
-    return _widest(case, enough if case.demand.asked else fast)
+    because = f"--optimize throughput: the narrowest group that holds the weights and {_sequences(case, fast[0])}"
+    best = max(enough, key=lambda choice: (groups(case, choice.split), choice.split.world))
+    return best._replace(because=because)
 
 
 def _fastest(case: FitCase, choices: list[Choice]) -> list[Choice]:
@@ -139,11 +154,8 @@ def _by_width(case: FitCase, choice: Choice) -> tuple[int, int]:
 
 def _closest(case: FitCase, fast: list[Choice]) -> Choice:
     """Return the choice with room for the most sequences, since none has room for all of them."""
-    if case.space.aim == LATENCY:
-        most = max(fast, key=lambda choice: choice.split.tensor)
-    else:
-        read = [choice for choice in fast if loaded_bytes(case) // choice.split.world >= _READ_FOR_LATENCY]
-        most = _roomiest(read or fast[:1])
+    read = [choice for choice in fast if loaded_bytes(case) // choice.split.world >= _READ_FOR_LATENCY]
+    most = _roomiest(read or fast[:1])
     return most._replace(because=f"no split holds {_sequences(case, most)}, and this one holds the most")
 
 
@@ -157,7 +169,7 @@ def _over_fastest_links(case: FitCase, choices: list[Choice]) -> list[Choice]:
     near = [choice for choice in choices if way(choice.split, case.space) == nearest]
     if nearest != 1:
         return near
-    return [max(near, key=lambda choice: (choice.split.tensor, -choice.split.pipeline))]
+    return [max(near, key=lambda choice: (choice.split.tensor, _used(choice), -choice.split.pipeline))]
 
 
 def _used(choice: Choice) -> int:

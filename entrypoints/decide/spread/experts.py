@@ -14,14 +14,12 @@ _WITH_ADAPTERS = (0, 21)
 
 
 def experts_on_gpus(given: UserFlags) -> str:
-    """Return `Rules.expert` for GPUs: whole experts for throughput, else only where slices are impossible.
+    """Return `Rules.expert` for GPUs by the aim: for latency, whole experts only where slices are impossible.
 
-    vLLM's recipes make tensor parallelism the default for every model and label it "latency"; they label expert
-    parallelism over its ranks "balanced", and over engines "throughput" (vllm-project/recipes,
-    strategies/single_node_*.yaml and recommendStrategy in src/lib/command-synthesis.js). Of the published commands in
-    tests/models/published, a fifth of those with one engine have it, and five sixths of those with several.
+    vLLM's recipes label tensor parallelism "latency", expert parallelism over its ranks "balanced", and over engines
+    "throughput" (vllm-project/recipes, strategies/single_node_*.yaml).
     """
-    return "tp" if given.intents.optimize == "throughput" else "needed"
+    return {"latency": "needed", "throughput": "tp"}.get(given.intents.optimize or "", "many")
 
 
 def beside_adapters(rules: Rules, given: UserFlags, vllm: str, since: tuple[int, ...] | None = _WITH_ADAPTERS) -> Rules:

@@ -212,7 +212,7 @@ def _layers(model: ModelFacts, unknown: int) -> int:
 def _finished(model: ModelFacts, rules: Rules, space: Space, split: Split) -> Split | None:
     """Return the split with its experts placed; None if its ranks cannot hold them."""
     ranks = split.tensor * split.engines
-    if split.engines > 1 and rules.expert == "needed":  # as in layouts: slices would make the engines wait
+    if split.engines > 1 and rules.expert in ("needed", "many"):  # as in layouts: slices would make the engines wait
         rules = rules._replace(expert="tp")
     if split.engines > 1 and expert_obstacle(model, rules, ranks, space.experts):
         return None

@@ -113,7 +113,10 @@ def _staged(model: ModelFacts, within: list[int], most: int) -> Iterator[tuple[i
 def _split(model: ModelFacts, rules: Rules, space: Space, tensor: int, pipeline: int) -> Split:
     data = space.data or _most_engines(model, rules, space, tensor, pipeline)
     engines = space.engines or data
-    if engines > 1 and rules.expert == "needed":  # with slices of every expert the engines would wait for each other
+    if engines > 1 and rules.expert in (
+        "needed",
+        "many",
+    ):  # with slices of every expert the engines would wait for each other
         rules = rules._replace(expert="tp")
     experts = space.experts
     if experts is None:

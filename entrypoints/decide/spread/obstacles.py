@@ -10,6 +10,12 @@ from entrypoints.model.geometry import Geometry
 from entrypoints.model.hybrid import STATE_BYTES
 from entrypoints.model.read import ModelFacts
 
+_EACH = 8
+"""Experts of a rank with which the load of ranks evens out, so that whole experts pay. The recipes that spread whole
+experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
+_SLICED = ("mxfp4", "gpt_oss_mxfp4")
+"""Quantisations whose recipes split every expert: vllm-project/recipes, OpenAI/GPT-OSS.md."""
+
 
 def obstacle(model: ModelFacts, rules: Rules, tensor: int, experts: bool | None = None) -> str:
     """Return why tensor parallelism over this number of ranks is impossible; empty if it is possible."""
@@ -96,7 +102,9 @@ def keeps_experts_whole(model: ModelFacts, rules: Rules, ranks: int) -> bool:
     if geometry is None or ranks == 1 or geometry.experts < ranks:
         return False
     needed = bool(_cut(geometry.expert_width, ranks, model.group, ""))
-    return rules.expert == "tp" or (rules.expert == "needed" and needed)
+    if rules.expert == "many" and model.quantization not in _SLICED:
+        return needed or geometry.experts >= _EACH * ranks
+    return rules.expert == "tp" or (rules.expert in ("needed", "many") and needed)
 
 
 def spread_because(model: ModelFacts, ranks: int) -> str:

@@ -36,7 +36,7 @@ class Rules(NamedTuple):
     """Whether pipeline parallelism is supported."""
     expert: str = ""
     """How experts are spread: "" not at all, "tp" over the tensor-parallel ranks, "needed" likewise, but only if their
-    width is not divisible, or over several engines."""
+    width is not divisible, or over several engines; "many" likewise, and if each rank gets enough of them."""
     shortest_context: int = 1024
     memory: int | None = None
     """Bytes of one device, if the devices do not report it."""

@@ -12,7 +12,7 @@ from entrypoints.request.vllm_flags import parse_given
 RULES = Rules(usable=0.9, reserved=0, activations=0, expert="tp")
 
 
-@pytest.mark.parametrize(("aim", "expert"), [(None, "needed"), ("latency", "needed"), ("throughput", "tp")])
+@pytest.mark.parametrize(("aim", "expert"), [(None, "many"), ("latency", "needed"), ("throughput", "tp")])
 def test_on_gpus_experts_stay_whole_for_throughput(aim: str | None, expert: str) -> None:
     assert experts_on_gpus(parse_given((), {}, intents=Intents(optimize=aim))) == expert
 
