@@ -233,13 +233,15 @@ def _lengths_of_duo(case: AscendCase, fitted: Fit) -> dict[str, Value]:
 # --- communication --------------------------------------------------------------------------------------------------
 
 
-def _ranks(fitted: Fit) -> int:
-    return fitted.tensor * fitted.pipeline * fitted.data
+def _ranks(case: AscendCase, fitted: Fit) -> int:
+    """Return the number of ranks that communicate: engines do only to share experts."""
+    shares = case.model.geometry is not None and case.model.geometry.experts > 0
+    return fitted.tensor * fitted.pipeline * (fitted.data if shares else 1)
 
 
 def _communication(case: AscendCase, fitted: Fit) -> dict[str, Value]:
     """Choose how HCCL schedules communication, and its buffers for experts."""
-    if _ranks(fitted) == 1 or case.architecture not in (A2, A3):
+    if _ranks(case, fitted) == 1 or case.architecture not in (A2, A3):
         return {}
     because = f"{TUNING} 3.1: the vector cores schedule communication, instead of the host and its AI CPU"
     instead = ("unset: the host launches every step of the communication",)
@@ -318,7 +320,7 @@ def _graphs(case: AscendCase, fitted: Fit) -> dict[str, Value]:
 
 
 def _graphs_of_duo(case: AscendCase, fitted: Fit) -> Value:
-    name = "graphs_310p_one" if _ranks(fitted) == 1 else "graphs_310p_several"
+    name = "graphs_310p_one" if _ranks(case, fitted) == 1 else "graphs_310p_several"
     most = fitted.sequences or case.thresholds.whole("sequences_310p")
     sizes = [size for size in map(int, case.thresholds.words(name)) if size <= most] or [1]
     because = "310P supports graphs for decoding only, and has event ids for only a few if ranks communicate"
@@ -426,7 +428,7 @@ def _latent(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
     if geometry.heads // fitted.tensor >= least:
         return
     tensor = max(1, min(case.thresholds.whole("latent_ranks"), geometry.heads // least))
-    options = f"-tp {tensor} -dp {max(1, _ranks(fitted) // tensor)} {EXPERT}"
+    options = f"-tp {tensor} -dp {max(1, _ranks(case, fitted) // tensor)} {EXPERT}"
     heads = f"{geometry.heads // fitted.tensor} with -tp {fitted.tensor}"
     yield notice("PLAN-047", heads, f"at least {least}", options=options)
 

@@ -25,7 +25,9 @@ from drydock.run.machine import Machine
 from drydock.run.reasons import words as record_words
 from entrypoints.core.cascade import COMMAND_LINE, ENVIRONMENT
 from entrypoints.core.records import Facts, Reason, ServePlan
+from entrypoints.decide.spread.devices import arrange
 from entrypoints.plan.plan import command
+from entrypoints.request.flags import PIPELINE, TENSOR
 from entrypoints.request.intents import parse_intents
 from entrypoints.request.vllm_flags import parse_given
 from tests.support import decisions, sample
@@ -214,7 +216,10 @@ def plan(row: Serve, script: Mapping[str, str]) -> ServePlan:
     env = {name: value for name, value in said.items() if not name.startswith("-")}
     given = parse_given((row.model, *flags, *bare), {**env, **row.env}, (), parse_intents(row.request))
     model = decisions.models()[row.model]._replace(converted=row.converted)
-    return command(profile, _facts(row, profile), model, given)
+    facts, used = _facts(row, profile), int(theirs.get(TENSOR, "1")) * int(theirs.get(PIPELINE, "1"))
+    if 1 < used < len(facts.devices) and not row.devices:  # the container gets as many cards as the command uses
+        facts = facts._replace(devices=arrange(facts.devices, facts.links, used, 1)[0])
+    return command(profile, facts, model, given)
 
 
 def _profile(target: str) -> dict[str, Any]:

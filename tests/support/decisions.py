@@ -3,8 +3,8 @@
 Writes tests/models/decisions.md, the recorded hosts of tests/hosts, and docs/decisions.md, the vendors' recommendations
 of tests/models/published. `--compare [ACCELERATOR]` prints where ours differs from these instead.
 
-Models are the published configurations in tests/models/configs, their weights counted from them where no count is
-published.
+Models are the published configurations in tests/models/configurations.json. Their weights are counted from these where
+no count is published.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def main() -> None:
     parser.add_argument(
         "--compare", nargs="?", const="", metavar="ACCELERATOR", help="print what differs; empty is all"
     )
-    parser.add_argument("--models", type=Path, default=HERE, help="a folder with configs/ and published/")
+    parser.add_argument("--models", type=Path, default=HERE, help="a folder with configurations.json and published/")
     options = parser.parse_args()
     if options.compare is not None:
         sys.stdout.write(published.disagreements(options.models, options.compare))

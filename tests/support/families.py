@@ -246,8 +246,9 @@ def main(vllm: Path) -> None:
 def committed() -> dict[str, str]:
     """Return a committed configuration of each architecture that has one."""
     found = {}
-    for path in sorted((ROOT / "tests/models/configs").glob("*.json"), reverse=True):
-        found |= dict.fromkeys(json.loads(path.read_text())["config"].get("architectures", ()), path.name)
+    bodies = json.loads((ROOT / "tests/models/configurations.json").read_text())
+    for name in sorted(bodies, reverse=True):
+        found |= dict.fromkeys(bodies[name]["config"].get("architectures", ()), name)
     return found
 
 

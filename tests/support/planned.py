@@ -41,12 +41,9 @@ def models(folder: Path = HERE) -> dict[str, ModelFacts]:
 
 @cache
 def configurations(folder: Path = HERE) -> dict[str, dict[str, Any]]:
-    """Return the published configurations by hub id: a file each in configs/, and those of configurations.json."""
-    single = {
-        path.stem.replace("--", "/"): json.loads(path.read_text()) for path in (folder / "configs").glob("*.json")
-    }
-    more = folder / "configurations.json"
-    return dict(sorted({**single, **(json.loads(more.read_text()) if more.exists() else {})}.items()))
+    """Return the published configurations by hub id."""
+    found: dict[str, dict[str, Any]] = json.loads((folder / "configurations.json").read_text())
+    return found
 
 
 def _model(name: str, body: dict[str, Any]) -> ModelFacts:

@@ -5,7 +5,6 @@ Every host is as the recorded one. Of the environment only what serving on sever
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from entrypoints.request.intents import Intents  # noqa: E402
 from entrypoints.request.vllm_flags import parse_given  # noqa: E402
 from tests.support import decisions  # noqa: E402
 from tests.support.hosts import expect  # noqa: E402
+from tests.support.planned import configurations  # noqa: E402
 
 PAGE = ROOT / "tests" / "models" / "ranks.md"
 ADDRESS = "10.0.0.1"
@@ -81,7 +81,7 @@ def models() -> dict[str, ModelFacts]:
 
 def _converted(model: ModelFacts) -> ModelFacts:
     """Return a published model with weights that are not quantised."""
-    body = json.loads((decisions.HERE / "configs" / f"{model.name.replace('/', '--')}.json").read_text())
+    body = configurations()[model.name]
     config = parse_config({name: value for name, value in body["config"].items() if name != "quantization_config"})
     geometry, _ = parse_geometry(config)
     assert geometry, "the configuration is a published one"

@@ -150,16 +150,20 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     if hosts > 1 and not user:
         return _over_hosts(case, domains, hosts)
     if user:
-        error = impossible_size(case.model, RULES, user, case.given.flag(EXPERT) == "True")
+        chosen, error = _layout(case, domains, user), impossible_size(case.model, RULES, user, _experts(case))
         if error:
             raise error
-        return _layout(case, domains, user), {intents.TENSOR: Value(str(user), "")}
+        return chosen, {intents.TENSOR: Value(str(user), "")}
     copies = _copies(case, domains, size)
     if copies:
         small = "" if case.given.intents.optimize else _too_small(case, size)
         return copies, intents.choose_copies(copies.data, small)
     layout, value = _split(case, domains, size)
     return layout, {intents.TENSOR: value}
+
+
+def _experts(case: Case) -> bool:
+    return case.given.flag(EXPERT) == "True"
 
 
 def _over_hosts(case: Case, domains: tuple[bind.Domain, ...], hosts: int) -> tuple[Layout, dict[str, Value]]:

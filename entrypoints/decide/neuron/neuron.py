@@ -92,18 +92,19 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, given: U
         **engine.settings(case),
     }
     if not given.variable(COUNT):
-        values |= choose_cores(cores.facts.devices, fitted.devices, fitted.tensor, fitted.data)
+        values |= choose_cores(fitted.pool, fitted.devices, fitted.tensor, fitted.data)
     told = tuple(finding for finding in fitted.findings if finding.id != "PLAN-025")  # NRN-004 names cores instead
-    idle = idle_cores(cores.facts.devices, _row(fitted, values), fitted.tensor)
+    idle = idle_cores(fitted.pool, _row(fitted, values), fitted.tensor)
     findings = (*told, *idle, *_notices(case, engine), *_left_out(cores.left_out))
     return Decision(values, findings, uses=tuple(_uses(cores.facts.devices, fitted, values)))
 
 
 def _uses(cores: tuple[Device, ...], fitted: Fit, values: Mapping[str, Value]) -> Iterator[Use]:
     """Yield how each chosen core's memory is used, with the number of its device."""
-    card = {core.number: core.card or 0 for core in cores}
+    known = {core.number: core for core in cores}
     for number, use in zip(_row(fitted, values), fitted.uses, strict=False):
-        yield use._replace(number=card[number])
+        core = known[number]
+        yield use._replace(number=core.card or 0, total=core.memory_total or use.total)
 
 
 def _row(fitted: Fit, values: Mapping[str, Value]) -> tuple[int, ...]:

@@ -77,6 +77,8 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         rules = rules._replace(data=False)
     if not is_known(given, EXPERT):
         rules = rules._replace(expert="")
+    demand = read_demand(model, given, rules.block, rules.sequences)
+    step = given.number(BATCHED) or min(rules.chunk, demand.length or rules.chunk)
     return FitCase(
         facts,
         model,
@@ -84,9 +86,9 @@ def read_case(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -
         rules,
         pool,
         space,
-        _memory(facts, pool, given, rules),
+        _memory(facts, pool, given, rules, step),
         _cache(model, given, rules),
-        read_demand(model, given, rules.block, rules.sequences),
+        demand,
     )
 
 
@@ -98,8 +100,8 @@ def _decimal(given: UserFlags, name: str) -> float | None:
         return None
 
 
-def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> DeviceMemory:
-    """Return the memory of the smallest device. Raises HOST if a device's memory is unknown."""
+def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules, step: int) -> DeviceMemory:
+    """Return the memory of the smallest device, for steps of so many tokens. Raises HOST if a device's is unknown."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
     if not total or not all(totals):
@@ -108,7 +110,7 @@ def _memory(facts: Facts, pool: Pool, given: UserFlags, rules: Rules) -> DeviceM
         raise EntrypointError(HOST, f"the memory of devices {numbers(pool.devices)} is unknown{why}", hint)
     user, cache = _decimal(given, UTILISATION), given.number(CACHE_BYTES)
     offload = int((_decimal(given, OFFLOAD) or 0) * GIB)
-    inputs = read_inputs(given, given.number(BATCHED) or rules.chunk)
+    inputs = read_inputs(given, step)
     return DeviceMemory(total, user if user is not None else _share(pool, total, rules), offload, cache, inputs)
 
 

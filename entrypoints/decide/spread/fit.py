@@ -71,6 +71,8 @@ class Fit(NamedTuple):
     findings: tuple[Notice, ...] = ()
     uses: tuple[Use, ...] = ()
     """How the memory of each chosen device is used."""
+    pool: tuple[Device, ...] = ()
+    """All devices that may serve."""
 
 
 def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
@@ -107,6 +109,7 @@ def fit(facts: Facts, model: ModelFacts, given: UserFlags, rules: Rules) -> Fit:
         unset,
         (*case.pool.findings, *limited, *_idle(case, devices, choice.split), *_slow(case, choice.split)),
         tuple(_uses(case, choice, devices)),
+        case.pool.devices,
     )
 
 

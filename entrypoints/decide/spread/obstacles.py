@@ -13,6 +13,8 @@ from entrypoints.model.read import ModelFacts
 _EACH = 8
 """Experts of a rank with which the load of ranks evens out, so that whole experts pay. The recipes that spread whole
 experts over tensor-parallel ranks have 16 to 256 on each; those of models with one or two on each do not."""
+_MOST_RANKS = 1024
+"""More ranks than share any model's heads."""
 _SLICED = ("mxfp4", "gpt_oss_mxfp4")
 """Quantisations whose recipes split every expert: vllm-project/recipes, OpenAI/GPT-OSS.md."""
 
@@ -41,7 +43,7 @@ def impossible_size(
     why = obstacle(model, rules, tensor, experts)
     if not why:
         return None
-    near = sizes(model, rules, max(2 * tensor, *rules.sizes, 1), experts)
+    near = sizes(model, rules, min(max(2 * tensor, *rules.sizes, 1), _MOST_RANKS), experts)
     below, above = [size for size in near if size < tensor], [size for size in near if size > tensor]
     nearest = [*below[-1:], *above[:1]]
     hint = "possible: " + (" or ".join(f"-tp {size}" for size in nearest) or "no size close to it")

@@ -116,7 +116,7 @@ def test_workers_are_bound_where_vllm_can_and_may() -> None:
 
 def test_chosen_gpus_are_named_unless_the_user_did() -> None:
     busy = tuple(device._replace(busy=device.number == 0) for device in gpus(4))
-    assert made(host(busy)).values["CUDA_VISIBLE_DEVICES"].value == "1"
+    assert made(host(busy)).values["CUDA_VISIBLE_DEVICES"].value == "1,2,3"
     assert "CUDA_VISIBLE_DEVICES" not in made(host(busy), env={"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}).values
     assert "CUDA_VISIBLE_DEVICES" not in made(host(gpus(8))).values
 

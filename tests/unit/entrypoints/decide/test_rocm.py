@@ -44,8 +44,8 @@ def reason(found: ServePlan, setting: str) -> Reason:
     return next(reason for reason in found.reasons if reason.setting == setting)
 
 
-def test_one_instinct_serves_a_small_model_with_amds_kernels() -> None:
-    found = plan("rocm-mi300x-8x")
+def test_one_instinct_of_eight_serves_with_amds_kernels() -> None:
+    found = plan("rocm-mi300x-8x", "-tp", "1")
 
     assert found.env["HIP_VISIBLE_DEVICES"] == "0"
     assert found.env["VLLM_ROCM_USE_AITER"] == "1"

@@ -45,11 +45,15 @@ def value(decision: Decision, name: str) -> str | None:
     [("v5e", 8, "4"), ("v4", 4, "2"), ("v6e", 8, "2"), ("v5p", 4, "1"), ("v7x", 2, "1")],
 )
 def test_a_generation_tells_its_memory(generation: str, count: int, tensor: str) -> None:
-    assert value(plan(LLAMA, chips(generation, count)), "--tensor-parallel-size") == tensor
+    found = plan(LLAMA, chips(generation, count), "--max-num-seqs", "1", optimize="throughput")
+
+    assert value(found, "--tensor-parallel-size") == tensor
 
 
 def test_a_running_framework_tells_it_better() -> None:
-    assert value(plan(LLAMA, chips("v6e", 8, 95 * GIB)), "--tensor-parallel-size") == "1"
+    found = plan(LLAMA, chips("v6e", 8, 95 * GIB), "--max-num-seqs", "1", optimize="throughput")
+
+    assert value(found, "--tensor-parallel-size") == "1"
 
 
 def test_a_model_too_large_for_one_chip_is_refused_with_what_would_fit() -> None:
@@ -69,8 +73,8 @@ def test_no_chip_and_unknown_chips_are_errors_of_the_host() -> None:
     assert "v6e" in unknown.value.message
 
 
-def test_chips_that_are_not_needed_stay_free() -> None:
-    decision = plan(SMOLLM2, chips("v6e", 8))
+def test_chips_that_the_user_does_not_need_stay_free() -> None:
+    decision = plan(SMOLLM2, chips("v6e", 8), "-tp", "1")
 
     assert [value(decision, name) for name in ("TPU_VISIBLE_CHIPS", "TPU_CHIPS_PER_PROCESS_BOUNDS")] == ["0", "1,1,1"]
     assert value(plan(LLAMA, chips("v6e", 2)), "TPU_VISIBLE_CHIPS") is None

@@ -36,7 +36,7 @@ def test_level_zero_is_asked_to_number_by_pci_address() -> None:
 
 
 def test_one_of_two_cards_is_named() -> None:
-    assert plan("xpu-arc-pro-b60-2x").env["ZE_AFFINITY_MASK"] == "0"
+    assert plan("xpu-arc-pro-b60-2x", "-tp", "1").env["ZE_AFFINITY_MASK"] == "0"
     assert plan("xpu-arc-pro-b60-2x", intents=Intents(devices=(1,))).env["ZE_AFFINITY_MASK"] == "1"
 
 

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
-from drydock.core.paths import ROOT
 from entrypoints.core.errors import USAGE
 from entrypoints.decide.spread.obstacles import impossible_size, obstacle, sizes
 from entrypoints.decide.spread.room import Rules
 from entrypoints.model.config import parse_config
 from entrypoints.model.geometry import Geometry, parse_geometry
 from tests.support.many import LLAMA_8B, model
+from tests.support.planned import configurations
 
 RULES = Rules(usable=0.9, reserved=0, activations=0)
 
 
 def config_of(name: str) -> dict[str, Any]:
-    table: dict[str, Any] = json.loads((ROOT / "tests" / "models" / "configs" / f"{name}.json").read_text())
-    return dict(table["config"])
+    return dict(configurations()[name]["config"])
 
 
 def geometry_of(name: str) -> Geometry:
@@ -32,9 +30,9 @@ def geometry_of(name: str) -> Geometry:
 @pytest.mark.parametrize(
     ("name", "heads", "matrix"),
     [
-        ("Qwen--Qwen3-Next-80B-A3B-Instruct", 16, 32 * 128 * 128),
-        ("ai21labs--Jamba-v0.1", 0, 0),
-        ("deepseek-ai--DeepSeek-R1", 0, 0),
+        ("Qwen/Qwen3-Next-80B-A3B-Instruct", 16, 32 * 128 * 128),
+        ("ai21labs/Jamba-v0.1", 0, 0),
+        ("deepseek-ai/DeepSeek-R1", 0, 0),
     ],
 )
 def test_a_configuration_tells_the_heads_of_layers_with_a_state(name: str, heads: int, matrix: int) -> None:
@@ -60,7 +58,7 @@ def test_groups_of_a_mamba_layer_are_divided_unless_there_is_one(keys: dict[str,
 
 
 def test_an_indexer_makes_attention_sparse() -> None:
-    dense = config_of("deepseek-ai--DeepSeek-R1")
+    dense = config_of("deepseek-ai/DeepSeek-R1")
     named, _why = parse_geometry(parse_config({**dense, "index_topk": 2048}))
     left_out, _why = parse_geometry(parse_config({**dense, "model_type": "glm_moe_dsa"}))
 
