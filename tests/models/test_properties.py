@@ -221,6 +221,8 @@ def test_latency_takes_wider_engines_and_throughput_more_of_them(name: str) -> N
         if not fast or not many:
             continue
         wide, narrow = spread(fast), spread(many)
+        if wide.length != narrow.length:  # the larger steps for throughput can leave too little memory for the length
+            continue
         if wide.tensor * wide.pipeline < narrow.tensor * narrow.pipeline or narrow.data < wide.data:
             wrong.append(f"{model}: latency {wide.short()}, throughput {narrow.short()}")
 

@@ -151,7 +151,7 @@ def test_the_multimodal_examples_of_the_manual_of_1_22(what: ModelFacts, limit: 
 
     Better than there: weights that are made for Gaudi2 already are not scaled once more while they load (3.4.3).
     """
-    flags = ("--limit-mm-per-prompt", limit, "--mm-processor-kwargs", pixels)
+    flags = ("-tp", "1", "--limit-mm-per-prompt", limit, "--mm-processor-kwargs", pixels)
     chosen = values(what, *flags)
 
     assert chosen["PT_HPU_LAZY_MODE"] == "1"
