@@ -139,7 +139,7 @@ def _parallelism(case: FitCase, choice: Choice, possible: tuple[Split, ...]) -> 
         values[PIPELINE] = Value(str(split.pipeline), because, ("1: the layers of all stages would not fit",))
     if split.data > 1:
         copy = "over which the experts are distributed" if case.model.expert_share else "each with a full copy"
-        because = f"{split.data} engines of {split.world} devices, {copy}: {split.data * split.world} devices serve"
+        because = f"{split.data} engines, {copy}: {split.data * split.world} devices serve, {split.world} in each"
         instead = (f"1: {split.world * (split.data - 1)} devices would stay idle",)
         values[DATA] = Value(str(split.data), because, instead)
     if split.experts and case.space.experts is None:
@@ -157,7 +157,7 @@ def _because(case: FitCase, choice: Choice) -> str:
         aim = f"{aim}; {case.model.unknown}"
     length, usual = choice.length or case.rules.shortest_context, case.demand.usual
     one = f"one sequence of {length} tokens takes {gib(case.cache.bytes(length, choice.split))}"
-    several = f"{gib(max(0, choice.room.left))} hold {held(case, choice)} of {usual} tokens"
+    several = f"{gib(max(0, choice.room.left))} hold {held(case, choice)} sequences of {usual} tokens"
     return f"{aim}; {choice.room.describe()}; {one}, and {several}"
 
 
@@ -191,7 +191,7 @@ def _why_worse(case: FitCase, choice: Choice, best: Choice) -> str:
     if split.tensor > case.space.wide:
         return f"the group would use a slower link: the fastest links join only {case.space.wide} devices"
     if not is_enough(case, choice):
-        return f"{split.data} such engines have room for {_held_by_all(case, choice)}"
+        return f"room for {_held_by_all(case, choice)}"
     if case.space.aim == THROUGHPUT:
         return f"fewer engines than {best.split.data}, and fewer sequences at a time"
     if is_small(case):

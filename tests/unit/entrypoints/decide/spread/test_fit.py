@@ -48,7 +48,7 @@ def test_a_small_model_gets_an_engine_on_every_device() -> None:
     assert "--max-model-len" not in found.values
     assert found.findings == ()
     assert "weights take less than 25% of one device" in found.values["--tensor-parallel-size"].because
-    assert found.values["--data-parallel-size"].because.endswith("8 devices serve")
+    assert found.values["--data-parallel-size"].because.endswith("8 devices serve, 1 in each")
     assert found.values["--distributed-executor-backend"].value == "uni"
     assert found.values["--gpu-memory-utilization"].value == "0.9"
 
