@@ -99,12 +99,15 @@ class Range(NamedTuple):
     """What the flag takes other than these numbers."""
 
 
+MOST_HOSTS = 1024
+"""More hosts than serve any model; vLLM has no limit, but a plan lists the command of each."""
+
 RANGES: Mapping[str, Range] = {
     TENSOR: Range(unit="devices"),
     PIPELINE: Range(unit="devices"),
     DATA: Range(unit="engines"),
     LOCAL: Range(0, "engines"),
-    NODES: Range(unit="hosts"),
+    NODES: Range(unit="hosts", most=MOST_HOSTS),
     LENGTH: Range(unit="tokens", words=("auto", "-1")),
     BATCHED: Range(unit="tokens"),
     BLOCK: Range(unit="tokens"),

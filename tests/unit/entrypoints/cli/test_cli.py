@@ -348,7 +348,9 @@ def test_a_missing_profile_or_root_is_named(profile: Path, tmp_path: Path) -> No
     assert str(profile) in ran.stderr
 
 
-@pytest.mark.parametrize("flags", [("-tp", "1G"), ("-dp", "1G"), ("-pp", "1M"), ("--port", "70000")])
+@pytest.mark.parametrize(
+    "flags", [("-tp", "1G"), ("-dp", "1G"), ("-pp", "1M"), ("--nnodes", "1G"), ("--port", "70000")]
+)
 def test_absurd_numbers_are_refused_at_once(profile: Path, model: str, flags: tuple[str, ...]) -> None:
     done = run(profile, "plan", model, *flags)
     assert done.returncode == errors.USAGE, done.stderr
