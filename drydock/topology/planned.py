@@ -1,0 +1,72 @@
+"""A planned topology: which node runs which rank of which group, with its command, ports and reasons. Pure.
+
+It prints as sorted JSON; every format is rendered from it and from nothing else.
+"""
+
+from __future__ import annotations
+
+from drydock.model.names import OneLine
+from drydock.model.record import Count, Identifier, Record
+from drydock.topology.records import Port, Role
+
+
+class Because(Record):
+    """A choice of the plan, its reason, and the reasons against its neighbours."""
+
+    setting: OneLine
+    value: OneLine
+    because: OneLine
+    instead: tuple[OneLine, ...] = ()
+
+
+class Rank(Record):
+    """What one node runs for one replica of a group."""
+
+    node: Identifier
+    address: OneLine
+    rank: Count
+    """Of the replica's nodes, from 0; rank 0 answers clients."""
+    devices: tuple[Count, ...] = ()
+    """The devices' numbers on this node; empty for a CPU."""
+    argv: tuple[OneLine, ...]
+    """vLLM's command as the image's entrypoint plans it."""
+    words: tuple[OneLine, ...]
+    """The container's arguments (`serve MODEL …`), with which the entrypoint decides the same."""
+    env: dict[str, str]
+    """The container's environment."""
+    ports: dict[Identifier, Port]
+    """Purpose (api, status, master, rpc, side-channel, kv) → port; allocated once, different on each node."""
+
+
+class Replica(Record):
+    """One server of a group."""
+
+    group: Identifier
+    role: Role
+    number: Count
+    ranks: tuple[Rank, ...]
+    reasons: tuple[Because, ...] = ()
+
+
+class RouterPlan(Record):
+    """The router's command."""
+
+    node: Identifier
+    address: OneLine
+    port: Port
+    argv: tuple[OneLine, ...]
+
+
+class TopologyPlan(Record):
+    """Everything that runs."""
+
+    model: OneLine
+    image: OneLine
+    """By digest, or the name of a variant's image that is not built yet."""
+    accelerator: Identifier
+    variant: Identifier
+    replicas: tuple[Replica, ...]
+    router: RouterPlan | None = None
+    reasons: tuple[Because, ...] = ()
+    findings: tuple[OneLine, ...] = ()
+    """What needs attention, each as one line with its id."""

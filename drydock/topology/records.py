@@ -1,0 +1,88 @@
+"""What a topology.yaml says: nodes, groups of nodes, the router, the network, and what is wanted. Pure."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from drydock.model.names import OneLine
+from drydock.model.record import Identifier, Record, Scalar
+
+Role = Literal["serve", "prefill", "decode"]
+Port = Annotated[int, Field(ge=1, le=65535)]
+Some = Annotated[int, Field(ge=1, le=1024)]
+Tokens = Annotated[int, Field(ge=1, lt=1 << 31)]
+Range = tuple[Tokens, Tokens]
+
+
+class Node(Record):
+    """A machine."""
+
+    name: Identifier
+    address: OneLine
+    """Where other nodes reach it: a name or an IP address."""
+    host: OneLine
+    """Its recorded host: a file that `facts --record host.json` wrote, relative to the topology's folder."""
+
+
+class Group(Record):
+    """Equal servers. Each replica is one server on one or several nodes."""
+
+    name: Identifier
+    role: Role = "serve"
+    """Whether it answers whole requests, or computes prompts or answers only."""
+    replicas: Some = 1
+    nodes: Some = 1
+    """Nodes of one replica."""
+    on: tuple[Identifier, ...] = ()
+    """Nodes that may run it; all if empty."""
+    flags: tuple[OneLine, ...] = ()
+    """vLLM's flags that the user fixes."""
+    env: dict[str, Scalar] = Field(default_factory=dict)
+    """Environment variables that the user fixes."""
+
+
+class Router(Record):
+    """The program that clients talk to."""
+
+    node: Identifier
+    port: Port = 30000
+    policy: Literal["round_robin", "random", "power_of_two", "cache_aware", "consistent_hash"] = "cache_aware"
+
+
+class Network(Record):
+    """The network between nodes."""
+
+    interface: OneLine | None = None
+    """Its name on every node; the interface of the node's address if not set."""
+    port_base: Port = 20000
+    """The first of the ports that the plan allocates."""
+
+
+class Goals(Record):
+    """What clients ask for."""
+
+    input: Range | None = None
+    """Tokens of a prompt, from and to."""
+    output: Range | None = None
+    """Tokens of an answer, from and to."""
+    concurrency: Tokens | None = None
+    """Requests at a time, of all groups together."""
+    optimize: Literal["latency", "throughput"] | None = None
+
+
+class Topology(Record):
+    """A topology.yaml."""
+
+    model: OneLine
+    """A hub id, or a folder that every node has."""
+    target: OneLine | None = None
+    """A variant, accelerator or alias of the matrix; or else `image`."""
+    image: OneLine | None = None
+    """An image by digest: registry/name@sha256:…"""
+    nodes: tuple[Node, ...]
+    groups: tuple[Group, ...]
+    router: Router | None = None
+    network: Network = Network()
+    goals: Goals = Goals()
