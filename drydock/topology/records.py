@@ -35,8 +35,8 @@ class Group(Record):
     replicas: Some = 1
     nodes: Some = 1
     """Nodes of one replica."""
-    on: tuple[Identifier, ...] = ()
-    """Nodes that may run it; all if empty."""
+    on: tuple[Identifier, ...] = Field(default=(), alias="among")
+    """Nodes that may run it; all if left out. YAML reads a plain `on` as true, hence the other name in the file."""
     flags: tuple[OneLine, ...] = ()
     """vLLM's flags that the user fixes."""
     env: dict[str, Scalar] = Field(default_factory=dict)
