@@ -6,7 +6,7 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.topology.read import HOST_AT_MOST, read_topology
-from tests.support.topologies import TRIO, write
+from tests.support.topology_files import TRIO, write
 
 
 def _refused(folder: Path, text: str) -> InputError:
