@@ -28,12 +28,7 @@ from drydock.topology.records import Goals, Group, Node, Topology
 from drydock.topology.words import goal_words, is_ip, served_name, user_number
 
 RAY = "ray"
-TENSOR, DATA, LOCAL, RPC_PORT = (
-    "--tensor-parallel-size",
-    "--data-parallel-size",
-    "--data-parallel-size-local",
-    "--data-parallel-rpc-port",
-)
+TENSOR, DATA, LOCAL = "--tensor-parallel-size", "--data-parallel-size", "--data-parallel-size-local"
 
 
 class Shape(NamedTuple):
@@ -45,6 +40,8 @@ class Shape(NamedTuple):
     """Data-parallel engines on one node."""
     devices: int
     """Devices of one node."""
+    meets: bool
+    """Whether the ranks meet at a port of the first one."""
     distributes: bool
     """Whether engines of several nodes answer to one API server."""
     ray: int
@@ -126,8 +123,18 @@ def _shapes(context: Context, placed: Sequence[Placement], ask: Ask) -> dict[str
     first = [each for each in placed if each.number == 0]
     bare = context._replace(transfer=None)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        plans = pool.map(lambda each: ask.plan(_question(bare, each, 0)), first)
-        return {each.group.name: _shape(found, context.facts[each.nodes[0].name]) for each, found in zip(first, plans, strict=True)}
+        plans = list(pool.map(lambda each: ask.plan(_question(bare, each, 0)), first))
+    _check_model(plans)
+    facts = [context.facts[each.nodes[0].name] for each in first]
+    return {each.group.name: _shape(*of) for each, of in zip(first, zip(plans, facts, strict=True), strict=True)}
+
+
+def _check_model(plans: Iterable[Mapping[str, Any]]) -> None:
+    """Raise InputError if the model could not be read: its plan would be for one device."""
+    unknown = [each["found"] for found in plans for each in found["findings"] if each["id"] == _UNKNOWN_MODEL]
+    if unknown:
+        hint = "--model FOLDER reads it here; of a hub id, config.json and model.safetensors.index.json are enough"
+        raise InputError(f"the model is not on this machine, and the hub does not answer: {unknown[0]}", hint=hint)
 
 
 def _shape(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Shape:
@@ -135,7 +142,8 @@ def _shape(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Shape:
     data = int(said.get(DATA, 1))
     ray = next((words[words.index("--port") + 1] for words in found["before"] if "--port" in words), 0)
     engines = int(said.get(LOCAL, data))
-    return Shape(int(said.get(TENSOR, 1)), data, engines, len(facts["devices"]), RPC_PORT in said, int(ray))
+    meets = FLAGS[MASTER] in found["argv"]
+    return Shape(int(said.get(TENSOR, 1)), data, engines, len(facts["devices"]), meets, FLAGS[RPC] in said, int(ray))
 
 
 def _question(context: Context, placement: Placement, rank: int) -> Asked:
@@ -177,7 +185,7 @@ def _across(context: Context, placement: Placement, rank: int) -> dict[str, str]
         "--node-rank": str(rank),
         "--master-addr": placement.nodes[0].address,
     }
-    if MASTER in context.ports:
+    if shape and shape.meets:
         words[FLAGS[MASTER]] = str(context.ports[MASTER])
     if shape and shape.distributes:
         words[FLAGS[RPC]] = str(context.ports[RPC])
@@ -246,8 +254,8 @@ def _allocate(context: Context) -> dict[str, int]:
 def _needs(context: Context, group: Group) -> list[Need]:
     shape = context.shapes[group.name]
     needs = [Need(API), Need(STATUS)]
-    if group.nodes > 1:
-        needs += [Need(MASTER), Need(RPC)]
+    needs += [Need(MASTER)] if shape.meets else []
+    needs += [Need(RPC)] if shape.distributes else []
     for purpose, port in context.transfer.ports.items() if context.transfer else ():
         count = {"node": 1, "engine": shape.engines, "device": shape.devices}[port.each]
         needs.append(Need(purpose, max(count, 1), port.least + port.least_each_device * shape.devices))
@@ -271,10 +279,12 @@ def _own_port(context: Context, group: Group, purpose: str) -> int:
 def _listens(context: Context, placement: Placement, rank: int, argv: Sequence[str]) -> dict[str, int]:
     """Return the ports that a rank listens on."""
     group, shape = placement.group, context.shapes[placement.group.name]
-    found = {} if "--headless" in argv else {API: _own_port(context, group, API)}
+    answers = "--headless" not in argv and any(word.partition("=")[0] == FLAGS[API] for word in argv)
+    found = {API: _own_port(context, group, API)} if answers else {}
     found[STATUS] = _own_port(context, group, STATUS)
-    if rank == 0 and len(placement.nodes) > 1:
-        found |= {RAY: shape.ray} if shape.ray else {MASTER: _own_port(context, group, MASTER)}
+    if rank == 0:
+        found |= {RAY: shape.ray} if shape.ray else {}
+        found |= {MASTER: _own_port(context, group, MASTER)} if shape.meets else {}
         found |= {RPC: _own_port(context, group, RPC)} if shape.distributes else {}
     for need in _needs(context, group):
         if need.purpose in _kv_ports(context):
@@ -392,6 +402,8 @@ def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) ->
     yield from (f"{text}, on {', '.join(names)}" for text, names in nodes.items())
 
 
+_UNKNOWN_MODEL = "PLAN-061"
+"""The model is not on this machine, and the hub does not answer: templates/host.yaml."""
 _OF_ONE_HOST = frozenset({"PLAN-120", "PLAN-121"})
 """What a plan of one host cannot know of the others: here all are read, and have addresses."""
 
