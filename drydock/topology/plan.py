@@ -288,7 +288,7 @@ def _listens(context: Context, placement: Placement, rank: int, argv: Sequence[s
         found |= {RPC: _own_port(context, group, RPC)} if shape.distributes else {}
     for need in _needs(context, group):
         if need.purpose in _kv_ports(context):
-            found |= numbered(need.purpose, _own_port(context, group, need.purpose), need.count)
+            found |= numbered(need.purpose, _own_port(context, group, need.purpose), need.length)
     return found
 
 

@@ -1,7 +1,7 @@
 """Every port of a topology, allocated once. Pure.
 
-A purpose has the same port on every node: vLLM's compile cache has VLLM_NIXL_SIDE_CHANNEL_PORT and Mooncake's ports in its
-key, so nodes with other ports would compile again. Source: vLLM 0.32 envs.py, compile_factors and its ignored_factors.
+A purpose has the same port on every node: vLLM's compile cache has VLLM_NIXL_SIDE_CHANNEL_PORT and Mooncake's ports in
+its key, so nodes with other ports would compile again. Source: vLLM 0.32 envs.py, compile_factors (ignored_factors).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Need(NamedTuple):
     """Ports in a row for one purpose."""
 
     purpose: str
-    count: int = 1
+    length: int = 1
     least: int = 1
 
     def __or__(self, other: Need) -> Need:
         """Return what covers both."""
-        return Need(self.purpose, max(self.count, other.count), max(self.least, other.least))
+        return Need(self.purpose, max(self.length, other.length), max(self.least, other.least))
 
 
 class Held(NamedTuple):
@@ -51,15 +51,13 @@ def allocate(needs: Iterable[Need], base: int, taken: Iterable[int]) -> dict[str
     used, found = set(taken), {}
     for need in joined.values():
         first = max(base, need.least)
-        while used & {*range(first, first + need.count)}:
+        while used & {*range(first, first + need.length)}:
             first += 1
-        if first + need.count - 1 > HIGHEST:
-            raise InputError(
-                f"network.port_base: {base}: found no {need.count} free ports in a row for {need.purpose} up to {HIGHEST}",
-                hint="choose a lower port_base",
-            )
+        if first + need.length - 1 > HIGHEST:
+            text = f"network.port_base: {base}: no {need.length} free ports in a row for {need.purpose} up to {HIGHEST}"
+            raise InputError(text, hint="choose a lower port_base")
         found[need.purpose] = first
-        used.update(range(first, first + need.count))
+        used.update(range(first, first + need.length))
     return found
 
 

@@ -60,7 +60,8 @@ def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]
         yield document.problem((), f"found {found}, expected one of them"), hint
     if topology.image and not _BY_DIGEST.fullmatch(topology.image):
         text = f"found {topology.image!r}, expected an image by digest, registry/name@sha256:…"
-        yield document.problem(("image",), text), "a tag may name another image on each node; ./inv inspect prints digests"
+        hint = "a tag may name another image on each node; ./inv inspect prints digests"
+        yield document.problem(("image",), text), hint
 
 
 def _check_nodes(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
