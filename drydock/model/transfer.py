@@ -1,6 +1,6 @@
 """Records of how the KV cache of a prompt travels from a prefill server to a decode server. Pure data.
 
-vLLM calls what moves it a connector. Names, JSON, ports and environment depend on the accelerator and on vLLM's version.
+vLLM calls what moves it a connector. Names, JSON, ports and environment depend on accelerator and version of vLLM.
 """
 
 from __future__ import annotations

@@ -54,7 +54,8 @@ class Entrypoint:
 
     def _json(self, words: Sequence[str], env: Mapping[str, str], host: str) -> Any:
         argv, own = entrypoint.argv_of(self._variant, words)
-        done = subprocess.run(argv, env={**own, **self._hub, **env}, capture_output=True, text=True, errors="replace", check=False)
+        env = {**own, **self._hub, **env}
+        done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
         if done.returncode == 0:
             return json.loads(done.stdout)
         error = entrypoint.failure(done.returncode, done.stderr)

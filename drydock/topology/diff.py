@@ -21,9 +21,8 @@ def compare(first: TopologyPlan, second: TopologyPlan) -> tuple[Change, ...]:
     """Return the differences, in the order of the plans. Equal plans have none."""
     whole = _changed("topology", _whole(first), _whole(second))
     mine, theirs = _ranks(first), _ranks(second)
-    ranks = (
-        change for where in dict.fromkeys((*mine, *theirs)) for change in _rank(where, mine.get(where), theirs.get(where))
-    )
+    places = dict.fromkeys((*mine, *theirs))
+    ranks = (change for where in places for change in _rank(where, mine.get(where), theirs.get(where)))
     return (*whole, *ranks, *_changed("router", _router(first), _router(second)))
 
 
@@ -36,7 +35,8 @@ def as_text(changes: tuple[Change, ...]) -> str:
             where = change.where
             lines.append(where)
         lines.append(f"  {change.setting}")
-        lines += [f"    {mark} {side}" for mark, side in (("-", change.first), ("+", change.second)) if side is not None]
+        sides = (("-", change.first), ("+", change.second))
+        lines += [f"    {mark} {side}" for mark, side in sides if side is not None]
     return "".join(f"{line}\n" for line in lines) or "no differences\n"
 
 
@@ -64,11 +64,10 @@ def _at(rank: Rank | None) -> str | None:
 
 
 def _settings(rank: Rank) -> dict[str, str]:
-    env = {name: value for name, value in rank.env.items()}
     ports = {f"port {purpose}": str(port) for purpose, port in rank.ports.items()}
     before = {f"before {number}": " ".join(words) for number, words in enumerate(rank.before)}
     devices = {"devices": ",".join(map(str, rank.devices))} if rank.devices else {}
-    return {"node": rank.node, "address": rank.address, **devices, **options(rank.argv), **env, **ports, **before}
+    return {"node": rank.node, "address": rank.address, **devices, **options(rank.argv), **rank.env, **ports, **before}
 
 
 def options(argv: tuple[str, ...]) -> dict[str, str]:

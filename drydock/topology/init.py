@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import yaml
@@ -61,11 +61,11 @@ def text_of(hosts: dict[str, Path], folder: Path, model: str, target: str) -> st
     return "".join(lines)
 
 
-def _flow(value: dict[str, object]) -> str:
+def _flow(value: Mapping[str, object]) -> str:
     return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000).strip()
 
 
-def _line(value: dict[str, object], remark: str) -> str:
+def _line(value: Mapping[str, object], remark: str) -> str:
     return f"{yaml.safe_dump(value, width=1000).strip()} # {remark}\n"
 
 

@@ -62,7 +62,7 @@ def allocate(needs: Iterable[Need], base: int, taken: Iterable[int]) -> dict[str
 
 
 def numbered(purpose: str, first: int, count: int) -> dict[str, int]:
-    """Return each port of a purpose by name: side-channel, side-channel-1, …"""
+    """Return each port of a purpose by name: side-channel, then side-channel-1."""
     return {f"{purpose}-{number}" if number else purpose: first + number for number in range(count)}
 
 

@@ -39,5 +39,5 @@ def findings(goals: Goals, groups: Sequence[Group]) -> tuple[str, ...]:
     suggested = min(max(round(total * ratio / (1 + ratio)), 1), total - 1)
     if suggested == prefill:
         return ()
-    text = f"{prefill} nodes for prefill and {decode} for decode, where the goals suggest {suggested} and {total - suggested}"
+    text = f"{prefill} nodes for prefill and {decode} for decode; goals suggest {suggested} and {total - suggested}"
     return (finding("TOPO-003", text),)

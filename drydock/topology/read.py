@@ -18,7 +18,12 @@ HOST_AT_MOST = 16 << 20
 """Bytes of a recorded host, as entrypoints/facts/record.py, SIZE_AT_MOST."""
 RECORDED = frozenset({"commands", "files", "links"})
 """Keys of a recorded host, of which each has at least one."""
+_OF_THE_PLAN = frozenset(
+    {"--model", "--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--headless", "--data-parallel-start-rank"}
+)
+"""Flags that the plan sets for each rank."""
 _BY_DIGEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}")
+_SUPER_POD = re.compile(r"^\s*Super Pod ID\s*:\s*(\w+)\s*$", re.MULTILINE)
 _PAIR = {"prefill": "decode", "decode": "prefill"}
 
 
@@ -89,10 +94,18 @@ def _check_groups(topology: Topology, document: YamlDocument) -> Iterator[Proble
                 yield document.problem(where, f"unknown node {name!r}"), nearest(name, known)
         for place, name in _again(group.on):
             yield document.problem(("groups", index, "among", place), f"duplicate node {name!r}"), ""
-        yield from _check_variables(index, group, document)
+        yield from _check_fixed(index, group, document)
 
 
-def _check_variables(index: int, group: Group, document: YamlDocument) -> Iterator[Problem]:
+def _check_fixed(index: int, group: Group, document: YamlDocument) -> Iterator[Problem]:
+    """Check what the user fixes for a group."""
+    if group.flags and not group.flags[0].startswith("-"):
+        text = f"found {group.flags[0]!r}, expected a flag of vLLM or drydock first"
+        yield document.problem(("groups", index, "flags", 0), text), 'write ["--flag", "value"]'
+    for place, word in enumerate(group.flags):
+        if word.partition("=")[0].replace("_", "-") in _OF_THE_PLAN:
+            text = f"{word} differs between nodes, so the plan sets it"
+            yield document.problem(("groups", index, "flags", place), text), "remove it; `nodes` says how many"
     for name in group.env:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             where = ("groups", index, "env", name)
@@ -150,6 +163,18 @@ def unreadable(path: Path) -> str:
     except InputError as error:
         return str(error)
     return "" if found.keys() & RECORDED else f"not a recorded host: it has none of {', '.join(sorted(RECORDED))}"
+
+
+def super_pod(path: Path) -> str:
+    """Return the super pod of a recorded host, whose NPUs have links to each other; empty if nobody recorded it.
+
+    Source: vllm-ascend docs, pd_disaggregation_mooncake_multi_node: npu-smi info -t spod-info -i N -c M.
+    """
+    commands = parse_json(read_bounded(path, HOST_AT_MOST), str(path)).get("commands")
+    items = commands.items() if isinstance(commands, dict) else ()
+    texts = (str(done.get("stdout", "")) for words, done in items if "spod-info" in words and isinstance(done, dict))
+    found = sorted({number for text in texts for number in _SUPER_POD.findall(text)})
+    return " and ".join(found)
 
 
 def _again(values: Iterable[str]) -> Iterator[tuple[int, str]]:

@@ -40,7 +40,7 @@ def _fitting(hosts: dict[str, Path]) -> str:
 
 
 def planned(file: Path, model: str = "", target: str = "") -> TopologyPlan:
-    """Return the plan of a topology.yaml, or the one that `topology plan --json` wrote. Raises InputError, HostError."""
+    """Return the plan of a topology.yaml, or one that `topology plan --json` wrote. Raises InputError and HostError."""
     if file.suffix == ".json":
         return read_plan(file)
     read = read_topology(file)
