@@ -39,7 +39,7 @@ def find_hosts(folder: Path) -> dict[str, Path]:
 def _name(path: Path) -> str:
     """Return a node's name: that of the file, or of its folder for host.json, as an identifier."""
     text = path.parent.name if path.name == HOST_FILE else path.stem
-    return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._") or "node"
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.") or "node"
 
 
 def text_of(hosts: dict[str, Path], folder: Path, model: str, target: str) -> str:

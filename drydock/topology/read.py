@@ -76,7 +76,7 @@ def _check_nodes(topology: Topology, document: YamlDocument) -> Iterator[Problem
         for index, value in _again(getattr(node, field) for node in topology.nodes):
             yield document.problem(("nodes", index, field), f"duplicate {field} {value!r}"), "each node has its own"
     for index, node in enumerate(topology.nodes):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.:-]*", node.address):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", node.address):
             text = f"found {node.address!r}, expected a host name or an IP address"
             yield document.problem(("nodes", index, "address"), text), "ports belong in network.port_base"
 

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology.read import HOST_AT_MOST, read_topology
+from drydock.topology.read import HOST_AT_MOST, read_topology, super_pod
 from tests.support.topology_files import TRIO, write
 
 
@@ -47,6 +48,9 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
         ("{node: p0}", "{node: p9}", "router.node: unknown node 'p9'", ""),
         ("[16, 512]", "[512, 16]", "goals.input: found [512, 16], expected the shortest first", "write [16, 512]"),
         ("model: /models/m", "model: --help", "model: found '--help', expected a folder or a hub id", ""),
+        ("role: decode", "role: decode\n    flags: [x]", "flags[0]: found 'x', expected a flag", "write"),
+        ("role: decode", "role: decode\n    flags: [-n, '2']", "flags[0]: -n differs between nodes", "remove it"),
+        ("role: decode", "role: decode\n    env: {--port: 1}", "env.--port: not an environment variable", "in flags"),
         ("replicas: 2", "replicas: 0", "groups[0].replicas: found 0, expected", ""),
         ("host: host.json}", "host: none.json}", "nodes[0].host: none.json: cannot be read: No such", "facts --rec"),
     ],
@@ -79,3 +83,12 @@ def test_a_recorded_host_is_read_up_to_a_limit(tmp_path: Path) -> None:
         file.truncate(HOST_AT_MOST + 1)
     with pytest.raises(InputError, match="larger than 16 MiB"):
         read_topology(path)
+
+
+def test_the_super_pod_is_read_from_what_npu_smi_printed(tmp_path: Path) -> None:
+    path = tmp_path / "host.json"
+    text = "\tSDID                           : 4194304\n\tSuper Pod Size : 384\n\tSuper Pod ID                   : 3\n"
+    path.write_text(json.dumps({"commands": {"npu-smi info -t spod-info -i 0 -c 0": {"rc": 0, "stdout": text}}}))
+    assert super_pod(path) == "3"
+    path.write_text(json.dumps({"commands": {"npu-smi info": {"rc": 0, "stdout": text}}}))
+    assert super_pod(path) == ""
