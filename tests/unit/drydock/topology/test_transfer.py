@@ -75,7 +75,7 @@ def test_names_become_numbers_of_the_plan() -> None:
 
 def test_an_unknown_name_is_an_error() -> None:
     known = KvTransfer(connector="X", config={"a": ["{nothing}"]}, because="b", source="s")
-    with pytest.raises(InputError, match="unknown name {nothing}, expected one of kv"):
+    with pytest.raises(InputError, match=r"unknown name \{nothing\}, expected one of kv"):
         transfer.config(known, "prefill", {"kv": 1})
 
 
