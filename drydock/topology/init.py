@@ -14,7 +14,7 @@ from drydock.topology.read import unreadable
 
 HOST_FILE = "host.json"
 _HEAD = """\
-# Written by ./inv topology init. Correct the addresses, and group the nodes; docs/topology.md explains each key.
+# `./inv topology init` wrote this file. Correct the addresses, and group the nodes; docs/topology.md explains each key.
 """
 
 

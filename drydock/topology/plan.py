@@ -20,7 +20,7 @@ from drydock.topology.findings import finding
 from drydock.topology.groups import Placement, Traits
 from drydock.topology.network import wires
 from drydock.topology.planned import Because, Rank, Replica, TopologyPlan
-from drydock.topology.ports import Held, collisions
+from drydock.topology.ports import UsedPort, collisions
 from drydock.topology.read import Read, super_pod
 from drydock.topology.records import Goals, Topology
 from drydock.topology.words import is_ip
@@ -103,10 +103,10 @@ def _question(context: ranks.Context, placement: Placement, rank: int) -> Asked:
 
 def _check_ports(topology: Topology, replicas: Iterable[Replica]) -> None:
     """Raise InputError if two listen on one port of a node."""
-    held = [Held(topology.router.node, topology.router.port, "the router")] if topology.router else []
+    held = [UsedPort(topology.router.node, topology.router.port, "the router")] if topology.router else []
     for replica in replicas:
         for rank in replica.ranks:
-            held += [Held(rank.node, port, f"{purpose} of {replica.group}") for purpose, port in rank.ports.items()]
+            held += [UsedPort(rank.node, port, f"{purpose} of {replica.group}") for purpose, port in rank.ports.items()]
     if problems := collisions(held):
         raise failure(problems)
 

@@ -35,7 +35,7 @@ class Need(NamedTuple):
         return Need(self.purpose, max(self.length, other.length), max(self.least, other.least))
 
 
-class Held(NamedTuple):
+class UsedPort(NamedTuple):
     """A port that a node listens on, and for what."""
 
     node: str
@@ -66,7 +66,7 @@ def numbered(purpose: str, first: int, count: int) -> dict[str, int]:
     return {f"{purpose}-{number}" if number else purpose: first + number for number in range(count)}
 
 
-def collisions(held: Sequence[Held]) -> list[Problem]:
+def collisions(held: Sequence[UsedPort]) -> list[Problem]:
     """Return a problem for each port that two listen on at one node."""
     seen: dict[tuple[str, int], str] = {}
     problems = []

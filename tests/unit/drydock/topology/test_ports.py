@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drydock.core.errors import InputError
-from drydock.topology.ports import Held, Need, allocate, collisions, numbered
+from drydock.topology.ports import Need, UsedPort, allocate, collisions, numbered
 
 
 def test_ports_follow_the_base_around_those_taken() -> None:
@@ -27,6 +27,6 @@ def test_ports_in_a_row_have_names() -> None:
 
 
 def test_a_port_is_for_one_purpose_of_a_node() -> None:
-    held = [Held("a", 1, "the router"), Held("b", 1, "api of g"), Held("a", 1, "api of g")]
+    held = [UsedPort("a", 1, "the router"), UsedPort("b", 1, "api of g"), UsedPort("a", 1, "api of g")]
     assert [text for text, _ in collisions(held)] == ["node a: port 1 is for the router and for api of g"]
     assert collisions(held[:2]) == []
