@@ -13,6 +13,7 @@ from drydock.config.validation import Problem, failure, validate
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import parse_json, read_bounded
 from drydock.topology.records import Group, Topology
+from entrypoints.core.redact import is_secret
 
 HOST_AT_MOST = 16 << 20
 """Bytes of a recorded host, as entrypoints/facts/record.py, SIZE_AT_MOST."""
@@ -106,6 +107,10 @@ def _check_fixed(index: int, group: Group, document: YamlDocument) -> Iterator[P
         if word.partition("=")[0].replace("_", "-") in _OF_THE_PLAN:
             text = f"{word} differs between nodes, so the plan sets it"
             yield document.problem(("groups", index, "flags", place), text), "remove it; `nodes` says how many"
+    words = (word.partition("=")[0] for word in group.flags if word.startswith("--"))
+    for name in filter(is_secret, (*group.env, *words)):
+        hint = "plans and what is rendered from them are kept in files; give the key to the containers themselves"
+        yield document.problem(("groups", index), f"{name} is a secret, which does not belong in this file"), hint
     for name in group.env:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             where = ("groups", index, "env", name)

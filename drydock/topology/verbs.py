@@ -35,8 +35,9 @@ def begin(hosts: Path, output: Path, model: str, target: str) -> None:
 
 def _fitting(hosts: dict[str, Path]) -> str:
     """Return the variant that fits every host, as --target auto chooses it."""
+    different = {path.read_bytes(): path for path in hosts.values()}
     with ThreadPoolExecutor() as pool:
-        return init.targets([*pool.map(lambda path: auto.resolve(auto.AUTO, str(path)).id, {*hosts.values()})])
+        return init.targets([*pool.map(lambda path: auto.resolve(auto.AUTO, str(path)).id, different.values())])
 
 
 def planned(file: Path, model: str = "", target: str = "") -> TopologyPlan:

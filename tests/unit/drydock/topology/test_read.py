@@ -51,6 +51,8 @@ def test_a_topology_is_read(tmp_path: Path) -> None:
         ("role: decode", "role: decode\n    flags: [x]", "flags[0]: found 'x', expected a flag", "write"),
         ("role: decode", "role: decode\n    flags: [-n, '2']", "flags[0]: -n differs between nodes", "remove it"),
         ("role: decode", "role: decode\n    env: {--port: 1}", "env.--port: not an environment variable", "in flags"),
+        ("role: decode", "role: decode\n    env: {HF_TOKEN: x}", "groups[1]: HF_TOKEN is a secret", "kept in files"),
+        ("role: decode", "role: decode\n    flags: [--api-key=x]", "groups[1]: --api-key is a secret", "kept in files"),
         ("replicas: 2", "replicas: 0", "groups[0].replicas: found 0, expected", ""),
         ("host: host.json}", "host: none.json}", "nodes[0].host: none.json: cannot be read: No such", "facts --rec"),
     ],

@@ -45,6 +45,19 @@ def _texts(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
+def test_variants_without_a_connector_are_known() -> None:
+    none = {variant.id for variant in VARIANTS if variant.kv_transfer and variant.kv_transfer.connector is None}
+    assert {"ascend9.1-310p-vllm0.23", "cpu-s390x-vllm0.27", "cuda12.1-vllm0.6", "openvino-vllm0.8"} < none
+    assert {variant.id for variant in VARIANTS if variant.accelerator == "enflame"} < none
+    assert none.isdisjoint({"cpu-vllm0.32", "cuda13.0-vllm0.33", "habana1.24-plugin0.26", "tpu-vllm0.32"})
+
+
+def test_flags_that_prefill_and_decode_share_are_data() -> None:
+    habana = find(VARIANTS, "habana1.24-plugin0.26").kv_transfer
+    assert habana is not None
+    assert transfer.flags(habana) == {"--block-size": "128"}
+
+
 def test_servers_of_whole_requests_need_no_connector() -> None:
     assert transfer.checked(find(VARIANTS, "enflame"), (Group(name="g"),)) is None
 
