@@ -78,8 +78,8 @@ def _shapes(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> di
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         plans = list(pool.map(lambda each: ask.plan(_question(bare, each, 0)), first))
     _check_model(plans)
-    facts = [context.facts[each.nodes[0].name] for each in first]
-    shapes = map(ranks.shape_of, plans, facts)
+    counts = (len(ranks.devices(each.group, context.facts[each.nodes[0].name])) for each in first)
+    shapes = map(ranks.shape_of, plans, counts)
     return {each.group.name: shape for each, shape in zip(first, shapes, strict=True)}
 
 
@@ -144,7 +144,7 @@ def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mappin
         node=node.name,
         address=node.address,
         rank=rank,
-        devices=tuple(device["number"] for device in context.facts[node.name]["devices"]),
+        devices=ranks.devices(placement.group, context.facts[node.name]),
         argv=argv,
         words=("serve", context.topology.model, *ranks.words(context, placement, rank)),
         env=dict(sorted(ranks.environment(context, placement, node).items())),

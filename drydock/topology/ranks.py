@@ -14,7 +14,7 @@ from drydock.topology.network import Wires
 from drydock.topology.ports import API, FLAGS, HIGHEST, MASTER, RPC, STATUS, Need, allocate, numbered
 from drydock.topology.read import Read
 from drydock.topology.records import Group, Node, Topology
-from drydock.topology.words import goal_words, is_ip, served_name, user_number
+from drydock.topology.words import goal_words, is_ip, served_name, user_devices, user_number
 
 RAY = "ray"
 TENSOR, DATA, LOCAL = "--tensor-parallel-size", "--data-parallel-size", "--data-parallel-size-local"
@@ -28,7 +28,7 @@ class Shape(NamedTuple):
     engines: int
     """Data-parallel engines on one node."""
     devices: int
-    """Devices of one node."""
+    """Devices of one node that the group uses."""
     meets: bool
     """Whether the ranks meet at a port of the first one."""
     distributes: bool
@@ -37,14 +37,19 @@ class Shape(NamedTuple):
     """Port of Ray's head; 0 without Ray."""
 
 
-def shape_of(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Shape:
+def devices(group: Group, facts: Mapping[str, Any]) -> tuple[int, ...]:
+    """Return the numbers of the devices that a group uses on a node."""
+    return user_devices(group, [device["number"] for device in facts["devices"]])
+
+
+def shape_of(found: Mapping[str, Any], count: int) -> Shape:
     """Return the shape of a group from the plan of its first rank."""
     said = {reason["setting"]: reason["value"] for reason in found["reasons"]}
     data = int(said.get(DATA, 1))
     ray = next((words[words.index("--port") + 1] for words in found["before"] if "--port" in words), 0)
     engines = int(said.get(LOCAL, data))
     meets = FLAGS[MASTER] in found["argv"]
-    return Shape(int(said.get(TENSOR, 1)), data, engines, len(facts["devices"]), meets, FLAGS[RPC] in said, int(ray))
+    return Shape(int(said.get(TENSOR, 1)), data, engines, count, meets, FLAGS[RPC] in said, int(ray))
 
 
 class Context(NamedTuple):

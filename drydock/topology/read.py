@@ -171,7 +171,7 @@ def unreadable(path: Path) -> str:
 
 
 def super_pod(path: Path) -> str:
-    """Return the super pod of a recorded host, whose NPUs have links to each other; empty if nobody recorded it.
+    """Return the super pod of a recorded host, whose NPUs have links to each other; empty if no one recorded it.
 
     Source: vllm-ascend docs, pd_disaggregation_mooncake_multi_node: npu-smi info -t spod-info -i N -c M.
     """

@@ -39,7 +39,7 @@ class Group(Record):
     nodes: Some = 1
     """Nodes of one replica."""
     on: tuple[Identifier, ...] = Field(default=(), alias="among")
-    """Nodes that may run it; all if left out. YAML reads a plain `on` as true, hence the other name in the file."""
+    """Nodes that may run it; all if left out. (YAML reads a plain `on` as true, so the file has another name.)"""
     flags: tuple[OneLine, ...] = ()
     """Flags of vLLM or drydock that the user fixes."""
     env: dict[str, Scalar] = Field(default_factory=dict)

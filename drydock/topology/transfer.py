@@ -75,7 +75,7 @@ def flags(transfer: KvTransfer) -> dict[str, str]:
 
 
 def findings(transfer: KvTransfer, variant: Variant) -> Iterator[str]:
-    """Yield what the image lacks for the connector, and what nobody has shown."""
+    """Yield what the image lacks for the connector, and what no one has shown."""
     has = {re.split(r"[^A-Za-z0-9._-]", line)[0].lower() for line in variant.requirements}
     has |= {build.distribution for build in variant.builds}
     lacking = [name for name in transfer.packages if name not in has]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Sequence
 from math import ceil
 from pathlib import PurePosixPath
 
 from drydock.core.errors import InputError
+from drydock.run.container import parse_numbers
 from drydock.topology.records import Goals, Group
 
 INTENTS = {"input": "--input-range", "output": "--output-range"}
@@ -37,6 +39,12 @@ def goal_words(goals: Goals, group: Group) -> dict[str, str]:
     if goals.concurrency:
         found["--concurrency"] = str(ceil(goals.concurrency / group.replicas))
     return found | ({"--optimize": goals.optimize} if goals.optimize else {})
+
+
+def user_devices(group: Group, there: Sequence[int]) -> tuple[int, ...]:
+    """Return the devices of a node that a group uses: those of --devices, which its plan checks, or all."""
+    text = _flag(group, "--devices")
+    return parse_numbers(text) if text else tuple(there)
 
 
 def user_number(group: Group, name: str) -> int:

@@ -171,3 +171,14 @@ def test_the_entrypoints_own_errors_name_the_host(tmp_path: Path) -> None:
     text = TRIO.replace("    role: decode\n", "    role: decode\n    flags: [--max-model-len, x]\n")
     with pytest.raises(InputError, match=r"host\.json: .*--max-model-len"):
         _plan(tmp_path, text)
+
+
+def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
+    text = (EXAMPLES / "deepseek-h100-2nodes.yaml").read_text().replace("../../tests/hosts/cuda-h100-8x/", "")
+    small = text.replace("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-7B-Instruct")
+    some = small.replace("nodes: 2}", "flags: [--devices=4-5]}")
+    rank = _ranks(_plan(tmp_path, some, H100))["n0"]
+    assert rank.devices == (4, 5)
+    assert rank.words[-1] == "--devices=4-5"
+    with pytest.raises(InputError, match=r"host\.json: --devices 7-8: no device 8"):
+        _plan(tmp_path, some.replace("4-5", "7-8"), H100)
