@@ -24,7 +24,8 @@ class KvPort(Record):
     variable: VariableName | None = None
     """Environment variable that takes the first one; if left out, `{purpose}` in `config` takes it."""
     each: Literal["node", "engine", "device"] = "node"
-    """Whether a node uses one, or as many as it has data-parallel engines or devices."""
+    """Whether a node uses one, one for each of its devices, or one for each of its data-parallel engines, which are
+    numbered over all nodes of a server."""
     least: Count = 1
     """Lowest number that the first one may have."""
     least_each_device: Count = 0

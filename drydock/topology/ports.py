@@ -61,9 +61,9 @@ def allocate(needs: Iterable[Need], base: int, taken: Iterable[int]) -> dict[str
     return found
 
 
-def numbered(purpose: str, first: int, count: int) -> dict[str, int]:
-    """Return each port of a purpose by name: side-channel, then side-channel-1."""
-    return {f"{purpose}-{number}" if number else purpose: first + number for number in range(count)}
+def numbered(purpose: str, first: int, numbers: Iterable[int]) -> dict[str, int]:
+    """Return ports of a purpose by name: number 0 is side-channel, 1 is side-channel-1."""
+    return {f"{purpose}-{number}" if number else purpose: first + number for number in numbers}
 
 
 def collisions(held: Sequence[UsedPort]) -> list[Problem]:

@@ -78,7 +78,7 @@ class Context(NamedTuple):
 
 
 def words(context: Context, placement: Placement, rank: int) -> tuple[str, ...]:
-    """Return the words after `serve MODEL`. What the user sets comes last, and nothing is said beside it."""
+    """Return the words after `serve MODEL`. What the user sets comes last, and nothing else is said of it."""
     group = placement.group
     own = {"--served-model-name": served_name(context.topology.model)}
     own |= {FLAGS[purpose]: str(context.ports[purpose]) for purpose in (API, STATUS) if purpose in context.ports}
@@ -176,7 +176,7 @@ def _needs(context: Context, group: Group) -> list[Need]:
     needs += [Need(MASTER)] if shape.meets else []
     needs += [Need(RPC)] if shape.distributes else []
     for purpose, port in context.transfer.ports.items() if context.transfer else ():
-        count = {"node": 1, "engine": shape.engines, "device": shape.devices}[port.each]
+        count = {"node": 1, "engine": shape.data, "device": shape.devices}[port.each]
         needs.append(Need(purpose, max(count, 1), port.least + port.least_each_device * shape.devices))
     return needs
 
@@ -195,6 +195,17 @@ def _own_port(context: Context, group: Group, purpose: str) -> int:
     return _fixed(context, group, purpose) or context.ports[purpose]
 
 
+def _numbers(context: Context, need: Need, shape: Shape, rank: int) -> range:
+    """Return which of the ports in a row a rank listens on: all, or those of its engines.
+
+    Source: vLLM 0.32 v1/nixl/scheduler.py, VLLM_NIXL_SIDE_CHANNEL_PORT + data_parallel_index.
+    """
+    ports = context.transfer.ports if context.transfer else {}
+    if shape.distributes and ports[need.purpose].each == "engine":
+        return range(rank * shape.engines, (rank + 1) * shape.engines)
+    return range(need.length)
+
+
 def listens(context: Context, placement: Placement, rank: int, argv: Sequence[str]) -> dict[str, int]:
     """Return the ports that a rank listens on."""
     group, shape = placement.group, context.shapes[placement.group.name]
@@ -207,5 +218,6 @@ def listens(context: Context, placement: Placement, rank: int, argv: Sequence[st
         found |= {RPC: _own_port(context, group, RPC)} if shape.distributes else {}
     for need in _needs(context, group):
         if need.purpose in _kv_ports(context):
-            found |= numbered(need.purpose, _own_port(context, group, need.purpose), need.length)
+            first = _own_port(context, group, need.purpose)
+            found |= numbered(need.purpose, first, _numbers(context, need, shape, rank))
     return found

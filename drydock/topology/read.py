@@ -125,7 +125,7 @@ def _check_roles(topology: Topology, document: YamlDocument) -> Iterator[Problem
             text = f"a group with role {role}, but none with role {other}"
             yield document.problem(("groups", first[role], "role"), text), f"add a {other} group, or use role serve"
     if "serve" in first and len(first) > 1:
-        text = "a group with role serve beside prefill and decode"
+        text = "a group with role serve next to prefill and decode"
         hint = "vllm-router sends to whole servers or to prefill and decode: write two topologies"
         yield document.problem(("groups", first["serve"], "role"), text), hint
 

@@ -182,3 +182,21 @@ def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
     assert rank.words[-1] == "--devices=4-5"
     with pytest.raises(InputError, match=r"host\.json: --devices 7-8: no device 8"):
         _plan(tmp_path, some.replace("4-5", "7-8"), H100)
+
+
+def test_engines_of_several_nodes_have_ports_by_their_number_in_the_server(tmp_path: Path) -> None:
+    node = "  - {{name: {0}, address: 10.0.0.{1}, host: host.json}}\n"
+    nodes = "".join(node.format(name, number) for number, name in enumerate(("p0", "p1", "d0", "d1"), 1))
+    groups = (
+        "  - {name: prefill, role: prefill, nodes: 2}\n"
+        "  - {name: decode, role: decode, nodes: 2, flags: [--data-parallel-size, '16', --tensor-parallel-size, '1']}\n"
+    )
+    head = "model: deepseek-ai/DeepSeek-V3\ntarget: h100\ngoals: {input: [100, 4000], output: [100, 900]}\n"
+    made = _plan(tmp_path, f"{head}nodes:\n{nodes}groups:\n{groups}router: {{node: p0}}\n", H100)
+    ports = {node: [name for name in rank.ports if name.startswith("side")] for node, rank in _ranks(made).items()}
+    assert ports["p0"] == ports["p1"] == ["side-channel"]
+    assert ports["d0"] == ["side-channel", *(f"side-channel-{number}" for number in range(1, 8))]
+    assert ports["d1"] == [f"side-channel-{number}" for number in range(8, 16)]
+    first = _ranks(made)["d0"].ports["side-channel"]
+    assert _ranks(made)["d1"].ports["side-channel-8"] == first + 8
+    assert _ranks(made)["d1"].env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == str(first)

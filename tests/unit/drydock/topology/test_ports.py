@@ -23,7 +23,7 @@ def test_no_room_is_an_error() -> None:
 
 
 def test_ports_in_a_row_have_names() -> None:
-    assert numbered("kv", 7, 3) == {"kv": 7, "kv-1": 8, "kv-2": 9}
+    assert numbered("kv", 7, range(3)) == {"kv": 7, "kv-1": 8, "kv-2": 9}
 
 
 def test_a_port_is_for_one_purpose_of_a_node() -> None:
