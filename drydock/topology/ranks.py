@@ -198,7 +198,7 @@ def _own_port(context: Context, group: Group, purpose: str) -> int:
 def _numbers(context: Context, need: Need, shape: Shape, rank: int) -> range:
     """Return which of the ports in a row a rank listens on: all, or those of its engines.
 
-    Source: vLLM 0.32 v1/nixl/scheduler.py, VLLM_NIXL_SIDE_CHANNEL_PORT + data_parallel_index.
+    Source: vLLM 0.32 kv_connector/v1/nixl/base_scheduler.py, VLLM_NIXL_SIDE_CHANNEL_PORT + data_parallel_index.
     """
     ports = context.transfer.ports if context.transfer else {}
     if shape.distributes and ports[need.purpose].each == "engine":
