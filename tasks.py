@@ -494,6 +494,47 @@ def prove(_: Context, target: str, model: str = "") -> None:
     docs_module.write(ROOT, read_matrix(ROOT))
 
 
+PLANNED = {
+    "model": "folder on this machine with the model's config.json, if the nodes' is elsewhere",
+    "target": "variant of the file's image, if this checkout does not know its digest",
+}
+
+
+@verb(
+    name="init",
+    help={
+        "hosts": "folder with recorded hosts (facts --record): NAME.json or NAME/host.json",
+        "output": "file to write, which must not exist [default: topology.yaml]",
+        "model": "hub id of the model, or a folder that every node has",
+        "target": "variant id, alias or accelerator [default: what fits the hosts]",
+    },
+)
+def topology_init(_: Context, hosts: str, model: str = "", target: str = "", output: str = "topology.yaml") -> None:
+    """Write a topology.yaml for several machines, from their recorded hosts."""
+    from drydock.topology import verbs as topologies
+
+    topologies.begin(Path(hosts), Path(output), model, target)
+
+
+@verb(name="plan", positional=["file"], help=JSON | PLANNED | {"file": "a topology.yaml"})
+def topology_plan(_: Context, file: str, model: str = "", target: str = "", json: bool = False) -> None:
+    """Print what each node of a topology runs, and why."""
+    from drydock.topology import verbs as topologies
+
+    made = topologies.planned(Path(file), model, target)
+    emit(dumps(dump(made)) if json else topologies.as_text(made))
+
+
+@verb(name="diff", positional=["old", "new"], help=JSON | PLANNED | {"old": "topology.yaml, or its plan as JSON"})
+def topology_diff(_: Context, old: str, new: str, model: str = "", target: str = "", json: bool = False) -> None:
+    """Print what differs between the plans of two topologies."""
+    from drydock.topology import diff as diffs
+    from drydock.topology import verbs as topologies
+
+    changes = diffs.compare(*(topologies.planned(Path(file), model, target) for file in (old, new)))
+    emit(dumps([change._asdict() for change in changes]) if json else diffs.as_text(changes))
+
+
 def bench_of(part: str) -> Any:
     """Return the task that measures one part, or every part if no name is given."""
 
@@ -560,6 +601,7 @@ namespace = Collection(
     engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    topology=Collection(topology_init, topology_plan, topology_diff),
     bench=Collection(*map(bench_of, ("", *PARTS))),
     ci=VERBS,
 )  # fmt: skip

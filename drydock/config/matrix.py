@@ -23,6 +23,7 @@ from drydock.model.checks import AnyHost, Retired
 from drydock.model.distributions import Layer
 from drydock.model.record import IDENTIFIER, Setting, part
 from drydock.model.running import Run
+from drydock.model.transfer import KvTransfer
 from drydock.model.variant import (
     Accelerator,
     Listed,
@@ -427,8 +428,15 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "thresholds": {**accelerator.thresholds, **stack.thresholds},
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,
+            "kv_transfer": _transfer(stack, accelerator),
         }
     )
+
+
+def _transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | None:
+    """Return how the stack's vLLM exchanges the KV cache: the first entry for its version, its own before others."""
+    version = stack.vllm.version if stack.vllm else ""
+    return next((each for each in (*stack.kv_transfer, *accelerator.kv_transfer) if each.fits(version)), None)
 
 
 def _settings(*holders: tuple[str, Accelerator | Stack | MatrixRow]) -> tuple[ResolvedSetting, ...]:

@@ -16,7 +16,7 @@ from drydock.attest import contents
 from drydock.build.job import Job
 from drydock.core.errors import HardeningError, InputError
 from drydock.examine import hardening
-from drydock.examine.hardening import Finding, HardeningPolicy, Node, Pattern, Seen
+from drydock.examine.hardening import Finding, HardeningPolicy, Pattern, Seen, TreeNode
 from drydock.inputs import indexes
 from drydock.model.bases import DebianBase
 from drydock.model.record import Record
@@ -132,7 +132,7 @@ def machine_patterns(env: Mapping[str, str]) -> tuple[Pattern, ...]:
 
 def read(subject: AuditedImage, policy: HardeningPolicy) -> Seen:
     """Return what the rules need to know about an image. Reads every layer once."""
-    nodes: dict[str, Node] = {}
+    nodes: dict[str, TreeNode] = {}
     texts: dict[str, str] = {}
     secrets: list[Finding] = []
     for entry in layers.entries(subject.manifest, subject.blob):
@@ -149,13 +149,13 @@ def _open(job: Job, layout: Path) -> AuditedImage:
     return AuditedImage(job, layout, oci.read_manifest(layout), oci.read_config(layout))
 
 
-def _node(entry: layers.Entry, nodes: Mapping[str, Node]) -> Node:
+def _node(entry: layers.Entry, nodes: Mapping[str, TreeNode]) -> TreeNode:
     info = entry.info
     if info.islnk() and layers.target(info) in nodes:
         return nodes[layers.target(info)]._replace(layer=entry.layer)
     kinds = {"file": info.isreg(), "folder": info.isdir(), "link": info.issym(), "device": info.ischr() or info.isblk()}
     kind = next((kind for kind, fits in kinds.items() if fits), "other")
-    return Node(entry.layer, kind, info.mode, info.uid, info.gid, hardening.CAPABILITY in info.pax_headers)
+    return TreeNode(entry.layer, kind, info.mode, info.uid, info.gid, hardening.CAPABILITY in info.pax_headers)
 
 
 def _secrets(entry: layers.Entry, policy: HardeningPolicy, texts: dict[str, str]) -> Iterator[Finding]:

@@ -102,7 +102,7 @@ class Finding(Record):
     """Why hardening.yaml allows it; empty if it does not."""
 
 
-class Node(NamedTuple):
+class TreeNode(NamedTuple):
     """A file, folder or link as a container sees it."""
 
     layer: int
@@ -118,7 +118,7 @@ class Node(NamedTuple):
 class Seen(NamedTuple):
     """The contents of an image, as the rules need them."""
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, TreeNode]
     secrets: tuple[Finding, ...]
     """Secrets in the files of any layer."""
     packages: frozenset[str]

@@ -35,6 +35,7 @@ from drydock.model.names import (
 )
 from drydock.model.record import Because, Epoch, Identifier, Platform, Record, Scalar, Setting, Sha256, Source
 from drydock.model.running import Run
+from drydock.model.transfer import KvTransfer, Transfers
 from drydock.model.variables import Variables
 
 Python = Annotated[str, StringConstraints(pattern=r"^3\.[0-9]+$")]
@@ -108,6 +109,7 @@ class Accelerator(Record):
     findings: Findings = {}
     run: Run | None = None
     """How its containers are started, unless the stack sets its own."""
+    kv_transfer: Transfers = ()
 
 
 class Vllm(Record):
@@ -296,6 +298,7 @@ class Stack(StackContents, Serving):
     """Checks in addition to the accelerator's: which drivers, devices and models work with these versions."""
     run: Run | None = None
     """How its containers are started; wins over the accelerator's."""
+    kv_transfer: Transfers = ()
 
 
 class Listed(Record):
@@ -365,6 +368,8 @@ class ResolvedServing(Serving):
     findings: Findings
     """Findings that code makes, by id: any host's and the accelerator's."""
     run: Run
+    kv_transfer: KvTransfer | None = None
+    """How prefill and decode servers exchange the KV cache."""
 
 
 class Variant(StackContents, ResolvedServing, Listed):

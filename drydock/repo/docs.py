@@ -14,7 +14,7 @@ from drydock.core.files import write_atomically
 from drydock.model.caches import Cache
 from drydock.model.checks import Check, KnownFinding, Retired
 from drydock.model.variant import Threshold, Variant
-from drydock.repo import tables
+from drydock.repo import tables, topology_tables
 from drydock.run.machine import natural
 from drydock.run.reasons import words
 
@@ -39,11 +39,23 @@ def pages(root: Path, variants: Sequence[Variant]) -> dict[Path, dict[str, str]]
         found[root / "docs" / "findings.md"] = {"findings": findings(variants), "retired": retired(read_retired(root))}
     if (root / ARCHITECTURES).is_file():
         found[root / "docs" / "fit.md"] = {"unknown": unknown_architectures(root)}
+    if any(variant.kv_transfer for variant in variants):
+        found[root / "docs" / "topology.md"] = topology(variants)
     for accelerator in sorted({variant.accelerator for variant in variants}):
         own = [variant for variant in variants if variant.accelerator == accelerator]
         page = {"checks": checks(own), "thresholds": thresholds(own), "run": run(own)}
         found[root / "docs" / f"{accelerator}.md"] = page
     return found
+
+
+def topology(variants: Sequence[Variant]) -> dict[str, str]:
+    """Return the tables about several machines."""
+    rows = {
+        "keys": topology_tables.keys(),
+        "connectors": topology_tables.connectors(variants),
+        "findings": topology_tables.findings(),
+    }
+    return {name: _table(next(each), each) for name, each in rows.items()}
 
 
 def write(root: Path, variants: Sequence[Variant]) -> list[Path]:

@@ -23,6 +23,7 @@ from drydock.model.checks import AnyHost
 from drydock.model.locked import Lock
 from drydock.model.record import Record
 from drydock.model.variant import Accelerator, Matrix, Profile, Stack
+from drydock.topology.records import Topology
 
 RECORDS: dict[str, type[Record]] = {
     "accelerator": Accelerator,
@@ -33,6 +34,7 @@ RECORDS: dict[str, type[Record]] = {
     "mirrors": Mirrors,
     "profile": Profile,
     "stack": Stack,
+    "topology": Topology,
 }
 
 

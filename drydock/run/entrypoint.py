@@ -76,11 +76,12 @@ def ask(variant: Variant, verb: str, host: str = "", root: Path = ROOT) -> Any:
     argv, env = argv_of(variant, words, root)
     done = subprocess.run(argv, env=env, capture_output=True, text=True, errors="replace", check=False)
     if done.returncode not in (0, _CHECK_FAILED):
-        raise _failure(done.returncode, done.stderr)
+        raise failure(done.returncode, done.stderr)
     return json.loads(done.stdout)
 
 
-def _failure(code: int, text: str) -> InputError | HostError:
+def failure(code: int, text: str) -> InputError | HostError:
+    """Return the error for an exit code of the entrypoint and what it wrote to standard error."""
     message, _, hint = text.strip().removeprefix("drydock: ").partition("\n\nhint: ")
     kind = InputError if code == _USAGE else HostError
     return kind(message or f"the entrypoint ended with {code}", hint=hint)

@@ -35,7 +35,13 @@ class Rank(Record):
     env: dict[str, str]
     """The container's environment."""
     ports: dict[Identifier, Port]
-    """Purpose (api, status, master, rpc, side-channel, kv) → port; allocated once, different on each node."""
+    """Purpose (api, status, master, rpc, ray, side-channel, kv) → port that this rank listens on.
+
+    A purpose has the same port on every node, unless the user sets another. Of several in a row the second is
+    side-channel-1.
+    """
+    before: tuple[tuple[OneLine, ...], ...] = ()
+    """Commands that the entrypoint runs before `argv`: Ray's head."""
 
 
 class Replica(Record):

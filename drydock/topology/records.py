@@ -20,6 +20,7 @@ class Node(Record):
     """A machine."""
 
     name: Identifier
+    """Its name in this file."""
     address: OneLine
     """Where other nodes reach it: a name or an IP address."""
     host: OneLine
@@ -30,15 +31,17 @@ class Group(Record):
     """Equal servers. Each replica is one server on one or several nodes."""
 
     name: Identifier
+    """Its name in this file."""
     role: Role = "serve"
     """Whether it answers whole requests, or computes prompts or answers only."""
     replicas: Some = 1
+    """Number of servers."""
     nodes: Some = 1
     """Nodes of one replica."""
-    on: tuple[Identifier, ...] = ()
-    """Nodes that may run it; all if empty."""
+    on: tuple[Identifier, ...] = Field(default=(), alias="among")
+    """Nodes that may run it; all if left out. (YAML reads a plain `on` as true, so the file has another name.)"""
     flags: tuple[OneLine, ...] = ()
-    """vLLM's flags that the user fixes."""
+    """Flags of vLLM or drydock that the user fixes."""
     env: dict[str, Scalar] = Field(default_factory=dict)
     """Environment variables that the user fixes."""
 
@@ -47,15 +50,18 @@ class Router(Record):
     """The program that clients talk to."""
 
     node: Identifier
+    """The node that runs it; it may run a server too."""
     port: Port = 30000
+    """Where clients connect."""
     policy: Literal["round_robin", "random", "power_of_two", "cache_aware", "consistent_hash"] = "cache_aware"
+    """How it chooses a server for a request: its --policy."""
 
 
 class Network(Record):
     """The network between nodes."""
 
     interface: OneLine | None = None
-    """Its name on every node; the interface of the node's address if not set."""
+    """Its name on every node; the first that is up on each recorded host if left out."""
     port_base: Port = 20000
     """The first of the ports that the plan allocates."""
 
@@ -70,6 +76,7 @@ class Goals(Record):
     concurrency: Tokens | None = None
     """Requests at a time, of all groups together."""
     optimize: Literal["latency", "throughput"] | None = None
+    """Goal: latency (of one answer) or throughput (of all answers)."""
 
 
 class Topology(Record):

@@ -30,7 +30,7 @@ class Variable(NamedTuple):
     """The environment of the jobs that may read it; empty: every job."""
 
 
-class Group(NamedTuple):
+class VariableGroup(NamedTuple):
     """Variables that are set together."""
 
     when: str
@@ -40,27 +40,27 @@ class Group(NamedTuple):
 LOGIN = Variable(release.PASSWORD, "", "release")
 GROUPS = {
     "github": (
-        Group(
+        VariableGroup(
             "to publish to a registry other than ghcr.io",
             (Variable(REGISTRY, "registry.example/acme"), Variable(release.USER, "NAME"), LOGIN),
         ),
-        Group(
+        VariableGroup(
             "to build variants that need more disk than hosted runners have",
             (Variable("DRYDOCK_RUNNER_AMD64", "LABEL"), Variable("DRYDOCK_RELEASE_RUNNER_AMD64", "OTHER-LABEL")),
         ),
-        Group("so that nightly pull requests start workflows", (Variable(TOKEN, "", "locks"),)),
+        VariableGroup("so that nightly pull requests start workflows", (Variable(TOKEN, "", "locks"),)),
     ),
     "gitlab": (
-        Group("for the nightly merge request", (Variable(TOKEN, "", "locks"),)),
-        Group(
+        VariableGroup("for the nightly merge request", (Variable(TOKEN, "", "locks"),)),
+        VariableGroup(
             "to sign, unless the server is gitlab.com",
             (Variable(KEY, "", "release"), Variable(KEY_PASSWORD, "", "release")),
         ),
-        Group(
+        VariableGroup(
             "to publish to a registry other than the project's",
             (Variable(REGISTRY, "registry.example/acme"), Variable(release.USER, "NAME", "release"), LOGIN),
         ),
-        Group(
+        VariableGroup(
             "to build variants that need more disk than hosted runners have",
             (Variable("DRYDOCK_LARGE_RUNNERS", "amd64"),),
         ),
@@ -120,7 +120,7 @@ def missing(form: str, registry: str, env: Mapping[str, str]) -> Iterator[tuple[
         yield (KEY, KEY_PASSWORD), f"Sigstore accepts no identity of {server or 'this server'}, so a key must sign"
 
 
-def _groups(form: str) -> tuple[Group, ...]:
+def _groups(form: str) -> tuple[VariableGroup, ...]:
     if form not in GROUPS:
         raise InputError(f"--format {form}: unknown", hint=nearest(form, GROUPS))
     return GROUPS[form]

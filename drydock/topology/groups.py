@@ -1,0 +1,136 @@
+"""Which nodes form a replica, and why not the others. Pure.
+
+Ranks of one server compute in step: the slowest decides, and collectives between unlike cards, drivers or firmware hang
+or fail. So all nodes of a replica are alike. Sources: vLLM docs, parallelism and scaling, multi-node (the same
+environment on every node); vllm-ascend docs, multi-node (the same CANN and driver).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drydock.config.validation import Problem, failure
+from drydock.topology.findings import finding
+from drydock.topology.planned import Because
+from drydock.topology.records import Group, Node, Topology
+
+Facts = Mapping[str, Any]
+"""What `facts` prints: entrypoints/core/records.py, Facts."""
+Traits = Mapping[str, str]
+"""What nodes of one replica have in common: name → value."""
+
+_NOT_COMPARED = frozenset({"tool", "compute_capability_highest"})
+"""Versions that no rank runs with: the vendor's command line tool, and what follows from the cards."""
+_GIB = 1 << 30
+
+
+class Placement(NamedTuple):
+    """The nodes of one replica."""
+
+    group: Group
+    number: int
+    nodes: tuple[Node, ...]
+    because: Because
+
+
+def traits(facts: Facts, super_pod: str = "") -> Traits:
+    """Return what must be the same on every node of a replica."""
+    cards = [_card(device) for device in facts["devices"]]
+    found = {"accelerator": facts["accelerator"], "architecture": facts["processor"]["architecture"]}
+    if cards:
+        found["devices"] = str(len(cards))
+        found["card"] = " and ".join(sorted(set(cards)))
+    else:
+        found["processor"] = facts["processor"]["model"]
+        found["CPUs"] = str(len(facts["cpus"]))
+    versions = {name: str(value) for name, value in sorted(facts["versions"].items()) if name not in _NOT_COMPARED}
+    return {**found, **versions, **({"super pod": super_pod} if super_pod else {})}
+
+
+def _card(device: Mapping[str, Any]) -> str:
+    memory = f", {device['memory_total'] / _GIB:.0f} GiB" if device["memory_total"] else ""
+    return f"{device['name']} ({device['architecture']}{memory})"
+
+
+def differences(first: Traits, second: Traits) -> str:
+    """Return how the second node differs from the first, such as `driver 535.1 instead of 580.2`; empty if alike."""
+    names = [name for name in {**first, **second} if first.get(name) != second.get(name)]
+    return ", ".join(f"{name} {second.get(name, 'unknown')} instead of {first.get(name, 'unknown')}" for name in names)
+
+
+def place(topology: Topology, known: Mapping[str, Traits]) -> tuple[Placement, ...]:
+    """Choose nodes for every replica: first for the groups that name theirs, then in the file's order.
+
+    Raises InputError with each group for which nodes are missing or unlike.
+    """
+    free = list(topology.nodes)
+    problems: list[Problem] = []
+    placed: dict[str, list[Placement]] = {}
+    for group in sorted(topology.groups, key=lambda each: not each.on):
+        placed[group.name] = []
+        for number in range(group.replicas):
+            allowed = [node for node in free if not group.on or node.name in group.on]
+            nodes = _alike(allowed, group.nodes, known)
+            if not nodes:
+                problems.append(_missing(group, number, allowed, known))
+                break
+            free = [node for node in free if node not in nodes]
+            placed[group.name].append(Placement(group, number, nodes, _because(nodes, allowed, known)))
+    if problems:
+        raise failure(problems)
+    return tuple(each for group in topology.groups for each in placed[group.name])
+
+
+def _alike(allowed: Sequence[Node], count: int, known: Mapping[str, Traits]) -> tuple[Node, ...]:
+    """Return the first nodes that are alike; none if there are too few."""
+    for first in allowed:
+        same = [node for node in allowed if known[node.name] == known[first.name]]
+        if len(same) >= count:
+            return tuple(same[:count])
+    return ()
+
+
+def _missing(group: Group, number: int, allowed: Sequence[Node], known: Mapping[str, Traits]) -> Problem:
+    where = f"group {group.name}, replica {number}: found"
+    if len(allowed) < group.nodes:
+        left = ", ".join(node.name for node in allowed) or "none"
+        text = f"{where} {len(allowed)} free nodes ({left}), expected {group.nodes}; a node runs one rank"
+        return text, "add nodes, or reduce replicas or nodes"
+    first = allowed[0]
+    unlike = [f"{node.name}: {_unlike(first, node, known)}" for node in allowed[1:]]
+    text = f"{where} no {group.nodes} nodes that are alike; compared with {first.name}: {'; '.join(unlike)}"
+    return text, "make the nodes alike, or use one node for each replica"
+
+
+def _unlike(first: Node, node: Node, known: Mapping[str, Traits]) -> str:
+    return differences(known[first.name], known[node.name]) or "alike"
+
+
+def _because(nodes: Sequence[Node], allowed: Sequence[Node], known: Mapping[str, Traits]) -> Because:
+    """Say what the nodes have in common, and how those that were free differ."""
+    first = known[nodes[0].name]
+    common = ", ".join(f"{name} {value}" for name, value in first.items())
+    alike = "one node" if len(nodes) == 1 else f"{len(nodes)} nodes that are alike"
+    others = ((node, differences(first, known[node.name])) for node in allowed if node not in nodes)
+    return Because(
+        setting="nodes",
+        value=", ".join(node.name for node in nodes),
+        because=f"{alike}: {common}",
+        instead=tuple(f"{node.name}: {text}" for node, text in others if text),
+    )
+
+
+def findings(topology: Topology, placed: Sequence[Placement], known: Mapping[str, Traits]) -> Iterator[str]:
+    """Yield nodes that run nothing, and groups whose replicas differ."""
+    used = {node.name for each in placed for node in each.nodes}
+    router = topology.router.node if topology.router else ""
+    for node in topology.nodes:
+        if node.name not in used and node.name != router:
+            yield finding("TOPO-001", f"node {node.name}")
+    for group in topology.groups:
+        own = [each for each in placed if each.group == group]
+        first = known[own[0].nodes[0].name]
+        for other in own[1:]:
+            if text := differences(first, known[other.nodes[0].name]):
+                yield finding("TOPO-007", f"{group.name} differ: replica {other.number} has {text}")

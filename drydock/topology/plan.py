@@ -1,0 +1,240 @@
+"""A topology → its plan: nodes of each replica, ports, and each rank's command with reasons.
+
+Each command is decided by the image's entrypoint from the recorded host of its node, as on one host. A first question
+for each group tells the parallelism, on which ports and connectors depend; a second one for each rank has all words.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from drydock.config.validation import failure
+from drydock.core.errors import InputError
+from drydock.model.variant import Variant
+from drydock.topology import groups, ranks, ratio, router, transfer
+from drydock.topology.asked import Ask, Asked
+from drydock.topology.findings import finding
+from drydock.topology.groups import Placement, Traits
+from drydock.topology.network import wires
+from drydock.topology.planned import Because, Rank, Replica, TopologyPlan
+from drydock.topology.ports import UsedPort, collisions
+from drydock.topology.read import Read, super_pod
+from drydock.topology.records import Goals, Topology
+from drydock.topology.words import is_ip
+
+
+def plan(read: Read, variant: Variant, image: str, ask: Ask, model: str = "") -> TopologyPlan:
+    """Plan a topology; `model` is the folder where the model is read here, if not that of the nodes.
+
+    Raises InputError for what cannot be planned, and HostError if the entrypoint fails.
+    """
+    topology = read.topology
+    moved = transfer.checked(variant, topology.groups)
+    facts = _facts(read, variant, ask)
+    known = {name: groups.traits(found, super_pod(read.hosts[name])) for name, found in facts.items()}
+    placed = groups.place(topology, known)
+    up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
+    wired = wires(topology, variant, moved, up)
+    context = ranks.Context(read, model or topology.model, variant, moved, facts, wired, {}, {})
+    context = context._replace(shapes=_shapes(context, placed, ask))
+    context = context._replace(ports=ranks.allocated(context))
+    replicas, cached = _replicas(context, placed, ask)
+    _check_ports(topology, replicas)
+    return TopologyPlan(
+        model=topology.model,
+        image=image,
+        accelerator=variant.accelerator,
+        variant=variant.id,
+        replicas=replicas,
+        router=router.plan(topology, replicas, moved, variant) if topology.router else None,
+        reasons=(*_reasons(context),),
+        findings=(*dict.fromkeys((*_findings(context, placed, known), *cached)),),
+    )
+
+
+# --- questions ------------------------------------------------------------------------------------------------------
+
+
+def _facts(read: Read, variant: Variant, ask: Ask) -> dict[str, Any]:
+    """Return the facts of each node; nodes with one recorded host are read once. Raises InputError."""
+    paths = sorted(set(read.hosts.values()))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = dict(zip(paths, pool.map(ask.facts, paths), strict=True))
+    if variant.run.devices or variant.run.gpus:
+        lacking = [node for node, path in read.hosts.items() if not found[path]["devices"]]
+        if lacking:
+            where = (f"node {node}: no device of {variant.title} in {read.hosts[node].name}" for node in lacking)
+            raise InputError(*where, hint=f"record the host with an image for {variant.accelerator}, or change target")
+    return {node: found[path] for node, path in read.hosts.items()}
+
+
+def _shapes(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> dict[str, ranks.Shape]:
+    """Ask for the first rank of each group, without what depends on the answer."""
+    first = [each for each in placed if each.number == 0]
+    bare = context._replace(transfer=None)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        plans = list(pool.map(lambda each: ask.plan(_question(bare, each, 0)), first))
+    _check_model(plans)
+    counts = (len(ranks.devices(each.group, context.facts[each.nodes[0].name])) for each in first)
+    shapes = map(ranks.shape_of, plans, counts)
+    return {each.group.name: shape for each, shape in zip(first, shapes, strict=True)}
+
+
+def _check_model(plans: Iterable[Mapping[str, Any]]) -> None:
+    """Raise InputError if the model could not be read: its plan would be for one device."""
+    unknown = [each["found"] for found in plans for each in found["findings"] if each["id"] == _UNKNOWN_MODEL]
+    if unknown:
+        hint = "--model FOLDER reads it here; of a hub id, config.json and model.safetensors.index.json are enough"
+        raise InputError(f"the model is not on this machine, and the hub does not answer: {unknown[0]}", hint=hint)
+
+
+def _question(context: ranks.Context, placement: Placement, rank: int) -> Asked:
+    node = placement.nodes[rank]
+    return Asked(
+        context.read.hosts[node.name],
+        context.model,
+        ranks.words(context, placement, rank),
+        ranks.environment(context, placement, node),
+    )
+
+
+def _check_ports(topology: Topology, replicas: Iterable[Replica]) -> None:
+    """Raise InputError if two listen on one port of a node."""
+    held = [UsedPort(topology.router.node, topology.router.port, "the router")] if topology.router else []
+    for replica in replicas:
+        for rank in replica.ranks:
+            held += [UsedPort(rank.node, port, f"{purpose} of {replica.group}") for purpose, port in rank.ports.items()]
+    if problems := collisions(held):
+        raise failure(problems)
+
+
+# --- ranks ----------------------------------------------------------------------------------------------------------
+
+
+def _replicas(context: ranks.Context, placed: Sequence[Placement], ask: Ask) -> tuple[tuple[Replica, ...], list[str]]:
+    """Return the replicas, and what needs attention in their plans."""
+    each_rank = [(placement, rank) for placement in placed for rank in range(len(placement.nodes))]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(lambda of: ask.plan(_question(context, *of)), each_rank))
+    plans = {(id(placement), rank): each for (placement, rank), each in zip(each_rank, found, strict=True)}
+    replicas = []
+    for placement in placed:
+        own = [plans[id(placement), rank] for rank in range(len(placement.nodes))]
+        commands = tuple(_rank(context, placement, rank, each) for rank, each in enumerate(own))
+        reasons = (placement.because, *_decisions(context, own[0]))
+        replicas.append(
+            Replica(
+                group=placement.group.name,
+                role=placement.group.role,
+                number=placement.number,
+                ranks=commands,
+                reasons=reasons,
+            )
+        )
+    return tuple(replicas), [*_wrong(placed, plans), *_cache_keys(placed, plans)]
+
+
+def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mapping[str, Any]) -> Rank:
+    node = placement.nodes[rank]
+    argv = tuple(_on_the_node(context, word) for word in found["argv"])
+    return Rank(
+        node=node.name,
+        address=node.address,
+        rank=rank,
+        devices=ranks.devices(placement.group, context.facts[node.name]),
+        argv=argv,
+        words=("serve", context.topology.model, *ranks.words(context, placement, rank)),
+        env=dict(sorted(ranks.environment(context, placement, node).items())),
+        ports=ranks.listens(context, placement, rank, argv),
+        before=tuple(tuple(words) for words in found["before"]),
+    )
+
+
+def _on_the_node(context: ranks.Context, text: str) -> str:
+    """Write the model as the nodes know it."""
+    return text.replace(context.model, context.topology.model)
+
+
+def _decisions(context: ranks.Context, found: Mapping[str, Any]) -> list[Because]:
+    return [
+        Because(
+            setting=reason["setting"],
+            value=_on_the_node(context, reason["value"]),
+            because=_on_the_node(context, reason["because"]),
+            instead=tuple(reason["instead"]),
+        )
+        for reason in found["reasons"]
+        if reason["origin"] == "decision"
+    ]
+
+
+# --- reasons and findings -------------------------------------------------------------------------------------------
+
+
+def _reasons(context: ranks.Context) -> Iterable[Because]:
+    topology, moved = context.topology, context.transfer
+    if moved:
+        because = f"{moved.because} Source: {moved.source}"
+        yield Because(setting="connector", value=moved.connector or "", because=because)
+        count = f"{ratio.nodes_of(topology.groups, 'prefill')}:{ratio.nodes_of(topology.groups, 'decode')}"
+        yield Because(setting="prefill:decode", value=count, because=_ratio(topology.goals))
+    if context.wires.used:
+        yield Because(setting="interface", value=context.wires.shown, because=context.wires.because)
+    ports = ", ".join(f"{purpose} {port}" for purpose, port in context.ports.items())
+    same = "the same on every node, as some of them are in the key of vLLM's compile cache"
+    yield Because(setting="ports", value=ports, because=f"from network.port_base {topology.network.port_base}; {same}")
+
+
+def _ratio(goals: Goals) -> str:
+    wanted = ratio.wanted(goals)
+    if wanted is None:
+        return "nodes as the file says; goals with input and output lengths would be compared"
+    return f"nodes as the file says; goals suggest {wanted:.2g} nodes for prefill to one for decode"
+
+
+def _findings(context: ranks.Context, placed: Sequence[Placement], known: Mapping[str, Traits]) -> Iterable[str]:
+    topology = context.topology
+    yield from groups.findings(topology, placed, known)
+    yield from ratio.findings(topology.goals, topology.groups)
+    if context.transfer:
+        yield from transfer.findings(context.transfer, context.variant)
+    used = [node for each in placed if context.transfer or len(each.nodes) > 1 for node in each.nodes]
+    yield from (finding("TOPO-008", f"node {node.name}: {node.address}") for node in used if not is_ip(node.address))
+    yield from context.wires.findings(node.name for node in used)
+
+
+def _wrong(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) -> Iterable[str]:
+    """Yield what the plans of the ranks warn of, each once with all its nodes."""
+    nodes: dict[str, list[str]] = {}
+    for placement in placed:
+        for rank, node in enumerate(placement.nodes):
+            for each in plans[id(placement), rank]["findings"]:
+                if each["severity"] in ("WARN", "FAIL", "UNKNOWN") and each["id"] not in _OF_ONE_HOST:
+                    text = f"{each['id']}: {each['severity']}: {each['text']} Found: {each['found']}"
+                    nodes.setdefault(text, []).append(node.name)
+    yield from (f"{text}, on {', '.join(names)}" for text, names in nodes.items())
+
+
+_UNKNOWN_MODEL = "PLAN-061"
+"""The model is not on this machine, and the hub does not answer: templates/host.yaml."""
+_OF_ONE_HOST = frozenset({"PLAN-120", "PLAN-121"})
+"""What a plan of one host cannot know of the others: here all are read, and have addresses."""
+
+
+def _cache_keys(placed: Sequence[Placement], plans: Mapping[tuple[int, int], Any]) -> Iterable[str]:
+    """Yield groups with the same kind of nodes whose replicas would not share compiled code."""
+    for placement in placed:
+        first = next(each for each in placed if each.group == placement.group)
+        ours, theirs = (_factors(plans[id(each), 0]) for each in (placement, first))
+        differ = sorted(name for name in {**ours, **theirs} if ours.get(name) != theirs.get(name))
+        if differ:
+            text = f"group {placement.group.name}, replica {placement.number} (by {', '.join(differ)})"
+            yield finding("TOPO-006", text)
+
+
+def _factors(found: Mapping[str, Any]) -> dict[str, str]:
+    entries = (found.get("cache") or {}).get("entries", ())
+    return {name: value for entry in entries for name, value in entry["factors"].items()}

@@ -1,0 +1,191 @@
+"""topology.yaml → a Topology that fits together. IO: reads the file and its recorded hosts, in bounds."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.config.strict_yaml import YamlDocument, read_yaml
+from drydock.config.validation import Problem, failure, validate
+from drydock.core.errors import InputError, nearest
+from drydock.core.files import parse_json, read_bounded
+from drydock.topology.records import Group, Topology
+from entrypoints.core.redact import is_secret
+
+HOST_AT_MOST = 16 << 20
+"""Bytes of a recorded host, as entrypoints/facts/record.py, SIZE_AT_MOST."""
+RECORDED = frozenset({"commands", "files", "links"})
+"""Keys of a recorded host, of which each has at least one."""
+_OF_THE_PLAN = frozenset(
+    {"--model", "--nnodes", "-n", "--node-rank", "-r", "--master-addr", "--headless", "--data-parallel-start-rank"}
+)
+"""Flags that the plan sets for each rank."""
+_BY_DIGEST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]*@sha256:[0-9a-f]{64}")
+_SUPER_POD = re.compile(r"^\s*Super Pod ID\s*:\s*(\w+)\s*$", re.MULTILINE)
+_PAIR = {"prefill": "decode", "decode": "prefill"}
+
+
+class Read(NamedTuple):
+    """A topology, and where its recorded hosts lie."""
+
+    topology: Topology
+    document: YamlDocument
+    hosts: dict[str, Path]
+    """Node → its recorded host."""
+
+
+def read_topology(path: Path) -> Read:
+    """Read a topology and check that it fits together. Raises InputError with every problem."""
+    document = read_yaml(path, path.name)
+    topology = validate(Topology, document)
+    hosts = {node.name: path.parent / node.host for node in topology.nodes}
+    problems = [
+        *_check_what(topology, document),
+        *_check_nodes(topology, document),
+        *_check_groups(topology, document),
+        *_check_roles(topology, document),
+        *_check_router(topology, document),
+        *_check_goals(topology, document),
+        *_check_hosts(topology, document, hosts),
+    ]
+    if problems:
+        raise failure(problems)
+    return Read(topology, document, hosts)
+
+
+def _check_what(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    """Check that the model and exactly one of target and image are named."""
+    if not topology.model or topology.model.startswith("-"):
+        yield document.problem(("model",), f"found {topology.model!r}, expected a folder or a hub id"), ""
+    if bool(topology.target) == bool(topology.image):
+        found = "both target and image" if topology.target else "neither target nor image"
+        hint = "target names a variant of the matrix, image a built image by digest"
+        yield document.problem((), f"found {found}, expected one of them"), hint
+    if topology.image and not _BY_DIGEST.fullmatch(topology.image):
+        text = f"found {topology.image!r}, expected an image by digest, registry/name@sha256:…"
+        hint = "a tag may name another image on each node; ./inv inspect prints digests"
+        yield document.problem(("image",), text), hint
+
+
+def _check_nodes(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    if not topology.nodes:
+        yield document.problem(("nodes",), "found no node, expected at least one"), "./inv topology init writes them"
+    for field in ("name", "address"):
+        for index, value in _again(getattr(node, field) for node in topology.nodes):
+            yield document.problem(("nodes", index, field), f"duplicate {field} {value!r}"), "each node has its own"
+    for index, node in enumerate(topology.nodes):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._:-]*", node.address):
+            text = f"found {node.address!r}, expected a host name or an IP address"
+            yield document.problem(("nodes", index, "address"), text), "ports belong in network.port_base"
+
+
+def _check_groups(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    if not topology.groups:
+        yield document.problem(("groups",), "found no group, expected at least one"), "a group is one or more servers"
+    for index, name in _again(group.name for group in topology.groups):
+        yield document.problem(("groups", index, "name"), f"duplicate name {name!r}"), "each group has its own"
+    known = {node.name for node in topology.nodes}
+    for index, group in enumerate(topology.groups):
+        for place, name in enumerate(group.on):
+            if name not in known:
+                where = ("groups", index, "among", place)
+                yield document.problem(where, f"unknown node {name!r}"), nearest(name, known)
+        for place, name in _again(group.on):
+            yield document.problem(("groups", index, "among", place), f"duplicate node {name!r}"), ""
+        yield from _check_fixed(index, group, document)
+
+
+def _check_fixed(index: int, group: Group, document: YamlDocument) -> Iterator[Problem]:
+    """Check what the user fixes for a group."""
+    if group.flags and not group.flags[0].startswith("-"):
+        text = f"found {group.flags[0]!r}, expected a flag of vLLM or drydock first"
+        yield document.problem(("groups", index, "flags", 0), text), 'write ["--flag", "value"]'
+    for place, word in enumerate(group.flags):
+        if word.partition("=")[0].replace("_", "-") in _OF_THE_PLAN:
+            text = f"{word} differs between nodes, so the plan sets it"
+            yield document.problem(("groups", index, "flags", place), text), "remove it; `nodes` says how many"
+    words = (word.partition("=")[0] for word in group.flags if word.startswith("--"))
+    for name in filter(is_secret, (*group.env, *words)):
+        hint = "plans and what is rendered from them are kept in files; give the key to the containers themselves"
+        yield document.problem(("groups", index), f"{name} is a secret, which does not belong in this file"), hint
+    for name in group.env:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+            where = ("groups", index, "env", name)
+            yield document.problem(where, "not an environment variable"), "vLLM's flags belong in flags"
+
+
+def _check_roles(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    """Check that prefill and decode come together, and not with whole servers: one router cannot do both."""
+    first = {group.role: index for index, group in reversed([*enumerate(topology.groups)])}
+    for role, other in _PAIR.items():
+        if role in first and other not in first:
+            text = f"a group with role {role}, but none with role {other}"
+            yield document.problem(("groups", first[role], "role"), text), f"add a {other} group, or use role serve"
+    if "serve" in first and len(first) > 1:
+        text = "a group with role serve next to prefill and decode"
+        hint = "vllm-router sends to whole servers or to prefill and decode: write two topologies"
+        yield document.problem(("groups", first["serve"], "role"), text), hint
+
+
+def _check_router(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    names = [node.name for node in topology.nodes]
+    if topology.router and topology.router.node not in names:
+        where = ("router", "node")
+        yield document.problem(where, f"unknown node {topology.router.node!r}"), nearest(topology.router.node, names)
+    if topology.router is None and any(group.role != "serve" for group in topology.groups):
+        text = "prefill and decode groups without a router: no server answers clients by itself"
+        yield document.problem((), text), "add router: {node: NAME}"
+
+
+def _check_goals(topology: Topology, document: YamlDocument) -> Iterator[Problem]:
+    for field in ("input", "output"):
+        found = getattr(topology.goals, field)
+        if found and found[0] > found[1]:
+            text = f"found {list(found)}, expected the shortest first"
+            yield document.problem(("goals", field), text), f"write [{found[1]}, {found[0]}]"
+
+
+def _check_hosts(topology: Topology, document: YamlDocument, hosts: dict[str, Path]) -> Iterator[Problem]:
+    """Check that each recorded host is one; two nodes may have the same, such as machines of one order."""
+    problems: dict[Path, str] = {}
+    for index, node in enumerate(topology.nodes):
+        path = hosts[node.name]
+        text = problems[path] if path in problems else problems.setdefault(path, unreadable(path))
+        if text:
+            hint = "on the node: docker run … IMAGE facts --record /cache/host.json"
+            yield document.problem(("nodes", index, "host"), f"{node.host}: {text}"), hint
+
+
+def unreadable(path: Path) -> str:
+    """Return what is wrong with a recorded host; empty if nothing is."""
+    try:
+        found = parse_json(read_bounded(path, HOST_AT_MOST), "not a recorded host")
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+    except InputError as error:
+        return str(error)
+    return "" if found.keys() & RECORDED else f"not a recorded host: it has none of {', '.join(sorted(RECORDED))}"
+
+
+def super_pod(path: Path) -> str:
+    """Return the super pod of a recorded host, whose NPUs have links to each other; empty if no one recorded it.
+
+    Source: vllm-ascend docs, pd_disaggregation_mooncake_multi_node: npu-smi info -t spod-info -i N -c M.
+    """
+    commands = parse_json(read_bounded(path, HOST_AT_MOST), str(path)).get("commands")
+    items = commands.items() if isinstance(commands, dict) else ()
+    texts = (str(done.get("stdout", "")) for words, done in items if "spod-info" in words and isinstance(done, dict))
+    found = sorted({number for text in texts for number in _SUPER_POD.findall(text)})
+    return " and ".join(found)
+
+
+def _again(values: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield each value that came before, with its place."""
+    seen: Counter[str] = Counter()
+    for index, value in enumerate(values):
+        if seen[value]:
+            yield index, value
+        seen[value] += 1

@@ -1,0 +1,62 @@
+"""The command of vllm-router. Pure.
+
+Its defaults check health every 60 s and take a server out after three failures, so requests fail for minutes; with one
+check every 2 s a killed server is left out after 2 s. Sources: vllm-router 0.1.17 --help; drydock, measured with it and
+vLLM 0.32; vllm-project/router#130.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from drydock.model.transfer import KvTransfer
+from drydock.model.variant import Variant
+from drydock.topology.planned import Replica, RouterPlan
+from drydock.topology.ports import API
+from drydock.topology.records import Topology
+from drydock.topology.words import url
+
+PROGRAM = "vllm-router"
+HEALTH = (
+    *("--health-check-interval-secs", "2"),
+    *("--health-failure-threshold", "1"),
+    *("--health-success-threshold", "1"),
+    *("--worker-startup-check-interval", "1"),
+)
+START_MINUTES = 10
+"""As drydock/run/docker.py, START_SECONDS: how long a first start may take, unless the accelerator says otherwise."""
+
+
+def plan(
+    topology: Topology, replicas: Sequence[Replica], transfer: KvTransfer | None, variant: Variant
+) -> RouterPlan | None:
+    """Return the router's command; None if the topology has none."""
+    router = topology.router
+    if router is None:
+        return None
+    node = next(node for node in topology.nodes if node.name == router.node)
+    listening = ("--host", "0.0.0.0", "--port", str(router.port))  # noqa: S104 - clients come from other machines
+    servers = _pairs(replicas, transfer) if transfer else _whole(replicas)
+    minutes = int(variant.run.start.value.rstrip("m")) if variant.run.start else START_MINUTES
+    waiting = ("--worker-startup-timeout-secs", str(minutes * 60))
+    argv = (PROGRAM, *listening, *servers, "--policy", router.policy, *HEALTH, *waiting)
+    return RouterPlan(node=node.name, address=node.address, port=router.port, argv=argv)
+
+
+def _pairs(replicas: Sequence[Replica], transfer: KvTransfer) -> Iterator[str]:
+    yield from ("--vllm-pd-disaggregation", "--kv-connector", transfer.router)
+    for role in ("prefill", "decode"):
+        for address in _urls([replica for replica in replicas if replica.role == role]):
+            yield from (f"--{role}", address)
+
+
+def _whole(replicas: Sequence[Replica]) -> Iterator[str]:
+    yield from ("--worker-urls", *_urls(replicas))
+
+
+def _urls(replicas: Sequence[Replica]) -> Iterator[str]:
+    """Yield the API of every rank that answers clients."""
+    for replica in replicas:
+        for rank in replica.ranks:
+            if API in rank.ports:
+                yield url(rank.address, rank.ports[API])

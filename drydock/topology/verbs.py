@@ -1,0 +1,125 @@
+"""The tasks about topologies: which image a file means, and what is printed. IO."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from drydock.build.job import image_name
+from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import InputError
+from drydock.core.files import parse_json, read_bounded
+from drydock.core.paths import ROOT
+from drydock.lock import lockfile
+from drydock.model.variant import Variant
+from drydock.run import auto
+from drydock.topology import init
+from drydock.topology.asked import Entrypoint, model_folder
+from drydock.topology.plan import plan
+from drydock.topology.planned import Because, Rank, TopologyPlan
+from drydock.topology.read import read_topology
+from drydock.topology.records import Topology
+
+PLAN_AT_MOST = 64 << 20
+"""Bytes of a plan as JSON; a thousand ranks have half of that."""
+
+
+def begin(hosts: Path, output: Path, model: str, target: str) -> None:
+    """Write a topology.yaml for recorded hosts. Raises InputError, TargetError and HostError."""
+    found = init.find_hosts(hosts)
+    chosen = find(read_matrix(ROOT), target).id if target else _fitting(found)
+    init.write(output, init.text_of(found, output.absolute().parent, model, chosen))
+
+
+def _fitting(hosts: dict[str, Path]) -> str:
+    """Return the variant that fits every host, as --target auto chooses it."""
+    different = {path.read_bytes(): path for path in hosts.values()}
+    with ThreadPoolExecutor() as pool:
+        return init.targets([*pool.map(lambda path: auto.resolve(auto.AUTO, str(path)).id, different.values())])
+
+
+def planned(file: Path, model: str = "", target: str = "") -> TopologyPlan:
+    """Return the plan of a topology.yaml, or one that `topology plan --json` wrote. Raises InputError and HostError."""
+    if file.suffix == ".json":
+        return read_plan(file)
+    read = read_topology(file)
+    variant, image = _image(read.topology, target)
+    with model_folder(read.topology.model, model) as (folder, hub):
+        return plan(read, variant, image, Entrypoint(variant, hub), folder)
+
+
+def read_plan(file: Path) -> TopologyPlan:
+    """Read a plan. Raises InputError."""
+    try:
+        data = parse_json(read_bounded(file, PLAN_AT_MOST), str(file))
+        return TopologyPlan.model_validate(data)
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        text = f"{file}: not a plan of this version of drydock"
+        raise InputError(text, hint="write it with ./inv topology plan FILE --json") from error
+
+
+def _image(topology: Topology, target: str) -> tuple[Variant, str]:
+    """Return the variant of a topology and its image: by digest, else the name it has after the build."""
+    variants = read_matrix(ROOT)
+    if topology.image is None:
+        variant = find(variants, target or topology.target or "")
+        digests = _digests(variant)
+        return variant, image_name(variant.id, digests[0]) if digests else variant.id
+    if target:
+        return find(variants, target), topology.image
+    digest = topology.image.partition("@")[2]
+    own = next((variant for variant in variants if digest in _digests(variant)), None)
+    if own is None:
+        text = f"image: {topology.image}: no variant of this checkout has this digest"
+        raise InputError(text, hint="name the variant with --target; its decisions are used")
+    return own, topology.image
+
+
+def _digests(variant: Variant) -> list[str]:
+    """Return the digests that a variant's lock has, one for each platform that was verified."""
+    path = lockfile.path_of(ROOT, variant.id)
+    if not path.is_file():
+        return []
+    return [each.image.digest for _, each in sorted(lockfile.read_lock(path).platforms.items()) if each.image]
+
+
+# --- what is printed ------------------------------------------------------------------------------------------------
+
+
+def as_text(made: TopologyPlan) -> str:
+    """Format a plan: each rank's command, then the reasons, then what needs attention."""
+    return "".join(f"{line}\n" for line in _lines(made))
+
+
+def _lines(made: TopologyPlan) -> Iterator[str]:
+    yield f"{made.model} on {made.image} ({made.variant})"
+    for replica in made.replicas:
+        yield ""
+        yield f"group {replica.group}, replica {replica.number} ({replica.role})"
+        for rank in replica.ranks:
+            yield from _rank_lines(rank)
+        for reason in replica.reasons:
+            yield from _reason_lines(reason)
+    if made.router:
+        yield from ("", f"router on {made.router.node} ({made.router.address})", f"  {shlex.join(made.router.argv)}")
+    yield ""
+    for reason in made.reasons:
+        yield from _reason_lines(reason)
+    yield from ("", *made.findings) if made.findings else ()
+
+
+def _rank_lines(rank: Rank) -> Iterator[str]:
+    ports = ", ".join(f"{purpose} {port}" for purpose, port in rank.ports.items())
+    yield f"  rank {rank.rank} on {rank.node} ({rank.address}), ports: {ports}"
+    env = " ".join(f"{name}={shlex.quote(value)}" for name, value in rank.env.items())
+    for words in (*rank.before, rank.argv):
+        yield f"    {env} {shlex.join(words)}".rstrip()
+
+
+def _reason_lines(reason: Because) -> Iterator[str]:
+    yield f"  {reason.setting} = {reason.value}: {reason.because}"
+    yield from (f"      not {text}" for text in reason.instead)

@@ -1,0 +1,150 @@
+"""Topologies of the tests, and what is expected of the examples: `python tests/support/topology_files.py` writes it."""
+
+from __future__ import annotations
+
+import json
+import struct
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT))
+
+from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the path is set
+from drydock.core.files import dumps  # noqa: E402
+from drydock.topology.asked import Entrypoint, model_folder  # noqa: E402
+from drydock.topology.diff import options  # noqa: E402
+from drydock.topology.plan import plan  # noqa: E402
+from drydock.topology.planned import Rank, Replica, TopologyPlan  # noqa: E402
+from drydock.topology.read import read_topology  # noqa: E402
+
+EXAMPLES = ROOT / "examples" / "topologies"
+EXPECTED = ROOT / "tests" / "unit" / "drydock" / "topology" / "shapes.json"
+HOSTS = ROOT / "tests" / "hosts"
+CONFIGURATIONS = ROOT / "tests" / "models" / "configurations.json"
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M"
+SMOLLM2_NUMBERS = 134_515_008
+SHAPE = (
+    "--tensor-parallel-size",
+    "--pipeline-parallel-size",
+    "--data-parallel-size",
+    "--data-parallel-size-local",
+    "--data-parallel-start-rank",
+    "--enable-expert-parallel",
+    "--headless",
+    "--node-rank",
+    "--kv-transfer-config",
+)
+"""Flags of which the expected shape of an example consists."""
+
+TRIO = """\
+model: /models/m
+target: cpu
+nodes:
+  - {name: p0, address: 10.0.0.1, host: host.json}
+  - {name: p1, address: 10.0.0.2, host: host.json}
+  - {name: d0, address: 10.0.0.3, host: host.json}
+groups:
+  - name: prefill
+    role: prefill
+    replicas: 2
+    among: [p0, p1]
+  - name: decode
+    role: decode
+router: {node: p0}
+goals:
+  input: [16, 512]
+"""
+"""Two prefill servers and a decode server on processors."""
+
+
+def write(folder: Path, text: str, host: str = "") -> Path:
+    """Write a topology and the recorded host that its nodes have; return its path."""
+    recorded = (HOSTS / host / "host.json").read_text() if host else '{"files": {}}\n'
+    (folder / "host.json").write_text(recorded)
+    path = folder / "topology.yaml"
+    path.write_text(text)
+    return path
+
+
+def write_model(folder: Path, name: str) -> Path:
+    """Write the published configuration of a model; of SmolLM2 also weights, which are empty."""
+    folder.mkdir(exist_ok=True)
+    known = json.loads(CONFIGURATIONS.read_text())
+    config = known[name]["config"] if name in known else _SMOLLM2
+    (folder / "config.json").write_text(json.dumps(config))
+    if name == SMOLLM2:
+        _write_weights(folder / "model.safetensors")
+    return folder
+
+
+_SMOLLM2 = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "max_position_embeddings": 8192,
+    "model_type": "llama",
+    "num_attention_heads": 9,
+    "num_hidden_layers": 30,
+    "num_key_value_heads": 3,
+    "tie_word_embeddings": True,
+    "torch_dtype": "bfloat16",
+    "vocab_size": 49152,
+}
+
+
+def _write_weights(path: Path) -> None:
+    size = 2 * SMOLLM2_NUMBERS
+    tensor = {"dtype": "BF16", "shape": [SMOLLM2_NUMBERS], "data_offsets": [0, size]}
+    header = json.dumps({"weights": tensor}).encode()
+    with path.open("wb") as file:
+        file.write(struct.pack("<Q", len(header)) + header)
+        file.truncate(8 + len(header) + size)
+
+
+def planned(path: Path, folder: Path, target: str = "") -> TopologyPlan:
+    """Plan a topology; its model is written into `folder` and read there."""
+    read = read_topology(path)
+    variant = find(read_matrix(ROOT), target or read.topology.target or "")
+    name = SMOLLM2 if read.topology.model.startswith("/") else read.topology.model
+    with model_folder(read.topology.model, str(write_model(folder / "model", name))) as (model, hub):
+        return plan(read, variant, variant.id, Entrypoint(variant, hub), model)
+
+
+def examples() -> list[str]:
+    """Return the names of the examples."""
+    return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
+
+
+def shape(made: TopologyPlan) -> dict[str, Any]:
+    """Return what of a plan is compared: nodes, ports, parallelism, the router; not every reason."""
+    return {
+        "replicas": [_replica(each) for each in made.replicas],
+        "router": " ".join(made.router.argv) if made.router else "",
+        "findings": sorted({line.partition(":")[0] for line in made.findings}),
+    }
+
+
+def _replica(replica: Replica) -> dict[str, Any]:
+    return {"group": replica.group, "role": replica.role, "ranks": [_rank(rank) for rank in replica.ranks]}
+
+
+def _rank(rank: Rank) -> dict[str, Any]:
+    given = options(rank.argv)
+    flags = " ".join(f"{name} {given[name]}".strip() for name in SHAPE if name in given)
+    ports = " ".join(f"{purpose}={port}" for purpose, port in rank.ports.items())
+    env = " ".join(f"{name}={value}" for name, value in rank.env.items())
+    return {"node": rank.node, "devices": len(rank.devices), "flags": flags, "ports": ports, "env": env}
+
+
+def main() -> None:
+    """Write what is expected of the examples."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = {name: shape(planned(EXAMPLES / f"{name}.yaml", Path(folder))) for name in examples()}
+    EXPECTED.write_text(dumps(made))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+from itertools import combinations
+from pathlib import Path
+
+import pytest
+
+from drydock.topology.planned import TopologyPlan
+from tests.support.topology_files import EXAMPLES, EXPECTED, examples, planned, shape
+
+
+@pytest.fixture(params=examples())
+def example(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+def test_an_example_is_planned_as_recorded(example: str, tmp_path: Path) -> None:
+    made = planned(EXAMPLES / f"{example}.yaml", tmp_path)
+    assert shape(made) == json.loads(EXPECTED.read_text())[example]
+    assert TopologyPlan.model_validate_json(made.model_dump_json()) == made
+    _check_ports(made)
+    _check_words(made)
+
+
+def _check_ports(made: TopologyPlan) -> None:
+    """No node has a port twice, and a purpose has one port."""
+    for rank in (rank for replica in made.replicas for rank in replica.ranks):
+        router = [made.router.port] if made.router and made.router.node == rank.node else []
+        ports = [*rank.ports.values(), *router]
+        assert len(ports) == len(set(ports))
+        assert rank.ports["status"] > 0
+    every = [rank.ports for replica in made.replicas for rank in replica.ranks]
+    for one, other in combinations(every, 2):
+        assert all(other.get(purpose, port) == port for purpose, port in one.items())
+
+
+def _check_words(made: TopologyPlan) -> None:
+    """A container gets the ports and addresses of the plan, and the model as the nodes know it."""
+    for replica in made.replicas:
+        assert sum("api" in rank.ports for rank in replica.ranks) == 1
+        for rank in replica.ranks:
+            assert rank.words[:2] == ("serve", made.model)
+            assert rank.words[rank.words.index("--status-port") + 1] == str(rank.ports["status"])
+            if len(replica.ranks) > 1:
+                assert rank.words[rank.words.index("--node-rank") + 1] == str(rank.rank)
+                assert rank.words[rank.words.index("--master-addr") + 1] == replica.ranks[0].address
+                assert rank.env["VLLM_HOST_IP"] == rank.address

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drydock.core.errors import InputError
+from drydock.topology.groups import differences, findings, place, traits
+from drydock.topology.records import Group, Node, Topology
+
+H100 = {"name": "NVIDIA H100 80GB HBM3", "architecture": "9.0", "memory_total": 80 << 30}
+FACTS: dict[str, Any] = {
+    "accelerator": "cuda",
+    "processor": {"architecture": "x86_64", "model": "Xeon"},
+    "cpus": [{}] * 4,
+    "devices": [H100] * 8,
+    "versions": {"driver": "580.95.05", "tool": "1"},
+}
+ALIKE = traits(FACTS)
+OLDER = traits({**FACTS, "versions": {"driver": "535.1"}})
+
+
+def _topology(*groups: Group, nodes: str = "abcd") -> Topology:
+    made = tuple(Node(name=name, address=name, host="host.json") for name in nodes)
+    return Topology(model="m", target="cuda", nodes=made, groups=groups)
+
+
+def _names(topology: Topology, known: dict[str, Any]) -> list[str]:
+    return ["".join(node.name for node in each.nodes) for each in place(topology, known)]
+
+
+@pytest.mark.parametrize(
+    ("changed", "text"),
+    [
+        ({"devices": [H100] * 4}, "devices 4 instead of 8"),
+        ({"devices": [{**H100, "name": "H20"}] * 8}, "card H20 (9.0, 80 GiB) instead of NVIDIA H100"),
+        ({"devices": [{**H100, "memory_total": None}] * 8}, "card NVIDIA H100 80GB HBM3 (9.0) instead of"),
+        ({"versions": {"driver": "535.1"}}, "driver 535.1 instead of 580.95.05"),
+        ({"versions": {"driver": "580.95.05", "firmware": "2"}}, "firmware 2 instead of unknown"),
+        ({"processor": {"architecture": "aarch64", "model": "Grace"}}, "architecture aarch64 instead of x86_64"),
+        ({"versions": {"driver": "580.95.05", "tool": "2"}}, ""),
+        ({"processor": {"architecture": "x86_64", "model": "another"}}, ""),
+    ],
+)
+def test_what_nodes_of_a_replica_must_share(changed: dict[str, Any], text: str) -> None:
+    found = differences(ALIKE, traits({**FACTS, **changed}))
+    assert found.startswith(text)
+    assert bool(found) == bool(text)
+
+
+def test_without_devices_the_processors_are_compared() -> None:
+    other = {**FACTS, "devices": [], "processor": {"architecture": "x86_64", "model": "EPYC"}}
+    assert differences(traits({**FACTS, "devices": []}), traits(other)) == "processor EPYC instead of Xeon"
+
+
+def test_super_pods_are_compared() -> None:
+    assert differences(traits(FACTS, "0"), traits(FACTS, "1")) == "super pod 1 instead of 0"
+
+
+def test_a_replica_takes_nodes_that_are_alike() -> None:
+    topology = _topology(Group(name="g", nodes=2))
+    placed = place(topology, {"a": OLDER, "b": ALIKE, "c": OLDER, "d": ALIKE})
+    assert [node.name for node in placed[0].nodes] == ["a", "c"]
+    because = placed[0].because
+    assert because.because.startswith("2 nodes that are alike: accelerator cuda, architecture x86_64, devices 8")
+    assert because.instead == tuple(f"{name}: driver 580.95.05 instead of 535.1" for name in "bd")
+
+
+def test_groups_that_name_their_nodes_are_placed_first() -> None:
+    topology = _topology(Group(name="any", replicas=2), Group(name="own", on=("a",)))
+    assert _names(topology, dict.fromkeys("abcd", ALIKE)) == ["b", "c", "a"]
+
+
+def test_mixed_nodes_of_one_replica_are_an_error_that_says_what_differs() -> None:
+    with pytest.raises(InputError) as raised:
+        place(_topology(Group(name="g", nodes=3), nodes="abc"), {"a": ALIKE, "b": OLDER, "c": ALIKE})
+    expected = (
+        "group g, replica 0: found no 3 nodes that are alike; compared with a: b: driver 535.1 instead of 580.95.05;"
+        " c: alike"
+    )
+    assert raised.value.problems == (expected,)
+
+
+def test_every_group_without_nodes_is_reported() -> None:
+    groups = (Group(name="g", replicas=2, on=("a",)), Group(name="h", nodes=5))
+    with pytest.raises(InputError) as raised:
+        place(_topology(*groups), dict.fromkeys("abcd", ALIKE))
+    assert [text.partition(";")[0] for text in raised.value.problems] == [
+        "group g, replica 1: found 0 free nodes (none), expected 1",
+        "group h, replica 0: found 3 free nodes (b, c, d), expected 5",
+    ]
+
+
+def test_idle_nodes_and_unlike_replicas_are_findings() -> None:
+    topology = _topology(Group(name="g", replicas=2), nodes="abc")
+    known = {"a": ALIKE, "b": OLDER, "c": ALIKE}
+    found = [*findings(topology, place(topology, known), known)]
+    assert found[0].startswith("TOPO-001: node c runs nothing; add it to a group")
+    assert found[1].startswith("TOPO-007: the replicas of g differ: replica 1 has driver 535.1 instead of 580.95.05;")
+    assert len(found) == 2

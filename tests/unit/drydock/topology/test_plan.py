@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.errors import InputError
+from drydock.core.paths import ROOT
+from drydock.topology.asked import Asked, Entrypoint
+from drydock.topology.plan import plan
+from drydock.topology.planned import Rank, TopologyPlan
+from drydock.topology.read import read_topology
+from tests.support.topology_files import EXAMPLES, TRIO, planned, write
+
+CPU, H100 = "cpu-xeon8380-2s", "cuda-h100-8x"
+
+
+def _plan(folder: Path, text: str = TRIO, host: str = CPU) -> TopologyPlan:
+    return planned(write(folder, text, host), folder)
+
+
+def _ranks(made: TopologyPlan) -> dict[str, Rank]:
+    return {rank.node: rank for replica in made.replicas for rank in replica.ranks}
+
+
+def test_each_server_gets_its_role_address_and_interface(tmp_path: Path) -> None:
+    made = _plan(tmp_path)
+    ranks = _ranks(made)
+    assert [(replica.group, replica.number) for replica in made.replicas] == [
+        ("prefill", 0), ("prefill", 1), ("decode", 0),
+    ]  # fmt: skip
+    assert '"kv_role":"kv_producer"' in ranks["p1"].words[-1]
+    assert '"kv_role":"kv_consumer"' in ranks["d0"].words[-1]
+    assert ranks["p1"].env == {
+        "GLOO_SOCKET_IFNAME": "eth0",
+        "TP_SOCKET_IFNAME": "eth0",
+        "UCX_NET_DEVICES": "eth0",
+        "UCX_TLS": "tcp,self,sm",
+        "VLLM_HOST_IP": "10.0.0.2",
+        "VLLM_NIXL_SIDE_CHANNEL_HOST": "10.0.0.2",
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": "20002",
+    }
+    assert made.router is not None
+    words = " ".join(made.router.argv)
+    assert "--prefill http://10.0.0.1:20000 --prefill http://10.0.0.2:20000 --decode http://10.0.0.3:20000" in words
+    assert "--health-check-interval-secs 2 --health-failure-threshold 1" in words
+
+
+def test_the_container_decides_as_the_plan_says(tmp_path: Path) -> None:
+    """The words and the environment of a rank give its command again."""
+    path = write(tmp_path, TRIO, CPU)
+    rank = _ranks(planned(path, tmp_path))["d0"]
+    ask = Entrypoint(find(read_matrix(ROOT), "cpu"))
+    model = str(tmp_path / "model")
+    again = ask.plan(Asked(tmp_path / "host.json", model, rank.words[2:], rank.env))
+    assert [word.replace(model, "/models/m") for word in again["argv"]] == [*rank.argv]
+
+
+def test_what_the_user_sets_wins(tmp_path: Path) -> None:
+    fixed = TRIO.replace(
+        "    role: decode\n",
+        "    role: decode\n    flags: [--port, '8000', --max-model-len=512]\n"
+        "    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: 5600, UCX_NET_DEVICES: mlx5_0:1}\n",
+    )
+    rank = _ranks(_plan(tmp_path, fixed))["d0"]
+    assert rank.ports["api"] == 8000
+    assert rank.ports["side-channel"] == 5600
+    assert rank.env["UCX_NET_DEVICES"] == "mlx5_0:1"
+    assert rank.words[-3:] == ("--port", "8000", "--max-model-len=512")
+    assert rank.words.count("--port") == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        (
+            "    role: prefill\n",
+            "    role: prefill\n    flags: [--port, '30000']\n",
+            "node p0: port 30000 is for the router and for api of prefill",
+        ),
+        (
+            "    role: decode\n",
+            "    role: decode\n    flags: [--port, '9', --status-port, '9']\n",
+            "node d0: port 9 is for api of decode and for status of decode",
+        ),
+        (
+            "    role: decode\n",
+            "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: x}\n",
+            "VLLM_NIXL_SIDE_CHANNEL_PORT: found 'x', expected a port",
+        ),
+        (
+            "    role: decode\n",
+            "    role: decode\n    env: {VLLM_NIXL_SIDE_CHANNEL_PORT: 70000}\n",
+            "SIDE_CHANNEL_PORT 70000: expected a port up to 65535",
+        ),
+        ("router:", "network: {interface: eth7}\nrouter:", "node p0: no interface eth7 is up, found eth0"),
+        (
+            "target: cpu",
+            "target: cpu-s390x-vllm0.27",
+            "none published for cpu-s390x-vllm0.27 (vLLM 0.27.1): NIXL has no",
+        ),
+        ("target: cpu", "target: cuda", "node p0: no device of NVIDIA CUDA in host.json"),
+        ("    replicas: 2\n", "    replicas: 3\n", "group prefill, replica 2: found 0 free nodes (none), expected 1"),
+    ],
+)
+def test_what_cannot_run_is_refused(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    with pytest.raises(InputError) as raised:
+        _plan(tmp_path, TRIO.replace(old, new))
+    assert problem in str(raised.value)
+
+
+def test_a_name_as_address_leaves_the_ip_to_who_knows_it(tmp_path: Path) -> None:
+    made = _plan(tmp_path, TRIO.replace("10.0.0.3", "d0.example"))
+    assert "VLLM_HOST_IP" not in _ranks(made)["d0"].env
+    assert "VLLM_NIXL_SIDE_CHANNEL_HOST" not in _ranks(made)["d0"].env
+    assert any(line.startswith("TOPO-008: node d0: d0.example is a name") for line in made.findings)
+
+
+def test_several_interfaces_are_a_finding_until_the_file_names_one(tmp_path: Path) -> None:
+    path = write(tmp_path, TRIO, CPU)
+    host = tmp_path / "host.json"
+    host.write_text(
+        host.read_text().replace(
+            '"/sys/class/net/eth0/operstate"',
+            '"/sys/class/net/eth1/operstate": "up\\n",\n "/sys/class/net/eth0/operstate"',
+        )
+    )
+    made = planned(path, tmp_path)
+    assert any(line.startswith("TOPO-002: node p0 has the interfaces eth0, eth1; the first") for line in made.findings)
+    path.write_text(f"{TRIO}network: {{interface: eth1}}\n")
+    made = planned(path, tmp_path)
+    assert _ranks(made)["p0"].env["GLOO_SOCKET_IFNAME"] == "eth1"
+    assert not any(line.startswith("TOPO-002") for line in made.findings)
+
+
+def test_goals_are_shared_by_the_servers_of_a_role(tmp_path: Path) -> None:
+    made = _plan(tmp_path, TRIO.replace("goals:\n", "goals:\n  concurrency: 9\n  optimize: latency\n"))
+    words = {node: rank.words for node, rank in _ranks(made).items()}
+    assert words["p0"][words["p0"].index("--concurrency") + 1] == "5"
+    assert words["d0"][words["d0"].index("--concurrency") + 1] == "9"
+    assert words["d0"][words["d0"].index("--optimize") + 1] == "latency"
+    assert words["d0"][words["d0"].index("--input-range") + 1] == "16,512"
+
+
+def test_a_ratio_far_from_the_goals_is_a_finding(tmp_path: Path) -> None:
+    made = _plan(tmp_path, TRIO.replace("[16, 512]", "[16, 512]\n  output: [512, 1024]"))
+    (text,) = [line for line in made.findings if line.startswith("TOPO-003")]
+    assert text.startswith("TOPO-003: 2 nodes for prefill and 1 for decode; goals suggest 1 and 2;")
+    assert not any(line.startswith("TOPO-003") for line in _plan(tmp_path).findings)
+
+
+def test_servers_on_several_nodes_and_no_connector_get_a_plain_router(tmp_path: Path) -> None:
+    text = (EXAMPLES / "deepseek-h100-2nodes.yaml").read_text().replace("../../tests/hosts/cuda-h100-8x/", "")
+    made = _plan(tmp_path, f"{text}router: {{node: n1, port: 8080}}\n", H100)
+    assert made.router is not None
+    assert made.router.argv[5:9] == ("--worker-urls", "http://10.0.0.1:20000", "--policy", "cache_aware")
+    assert made.router.address == "10.0.0.2"
+
+
+def test_an_unknown_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
+    variant = find(read_matrix(ROOT), "h100")
+    read = read_topology(EXAMPLES / "deepseek-h100-2nodes.yaml")
+    with pytest.raises(InputError, match="the model is not on this machine") as raised:
+        plan(read, variant, variant.id, Entrypoint(variant))
+    assert raised.value.hint.startswith("--model FOLDER reads it here")
+
+
+def test_the_entrypoints_own_errors_name_the_host(tmp_path: Path) -> None:
+    text = TRIO.replace("    role: decode\n", "    role: decode\n    flags: [--max-model-len, x]\n")
+    with pytest.raises(InputError, match=r"host\.json: .*--max-model-len"):
+        _plan(tmp_path, text)
+
+
+def test_a_group_may_use_some_of_a_nodes_devices(tmp_path: Path) -> None:
+    text = (EXAMPLES / "deepseek-h100-2nodes.yaml").read_text().replace("../../tests/hosts/cuda-h100-8x/", "")
+    small = text.replace("deepseek-ai/DeepSeek-V3", "Qwen/Qwen2.5-7B-Instruct")
+    some = small.replace("nodes: 2}", "flags: [--devices=4-5]}")
+    rank = _ranks(_plan(tmp_path, some, H100))["n0"]
+    assert rank.devices == (4, 5)
+    assert rank.words[-1] == "--devices=4-5"
+    with pytest.raises(InputError, match=r"host\.json: --devices 7-8: no device 8"):
+        _plan(tmp_path, some.replace("4-5", "7-8"), H100)
+
+
+def test_engines_of_several_nodes_have_ports_by_their_number_in_the_server(tmp_path: Path) -> None:
+    node = "  - {{name: {0}, address: 10.0.0.{1}, host: host.json}}\n"
+    nodes = "".join(node.format(name, number) for number, name in enumerate(("p0", "p1", "d0", "d1"), 1))
+    groups = (
+        "  - {name: prefill, role: prefill, nodes: 2}\n"
+        "  - {name: decode, role: decode, nodes: 2, flags: [--data-parallel-size, '16', --tensor-parallel-size, '1']}\n"
+    )
+    head = "model: deepseek-ai/DeepSeek-V3\ntarget: h100\ngoals: {input: [100, 4000], output: [100, 900]}\n"
+    made = _plan(tmp_path, f"{head}nodes:\n{nodes}groups:\n{groups}router: {{node: p0}}\n", H100)
+    ports = {node: [name for name in rank.ports if name.startswith("side")] for node, rank in _ranks(made).items()}
+    assert ports["p0"] == ports["p1"] == ["side-channel"]
+    assert ports["d0"] == ["side-channel", *(f"side-channel-{number}" for number in range(1, 8))]
+    assert ports["d1"] == [f"side-channel-{number}" for number in range(8, 16)]
+    first = _ranks(made)["d0"].ports["side-channel"]
+    assert _ranks(made)["d1"].ports["side-channel-8"] == first + 8
+    assert _ranks(made)["d1"].env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == str(first)

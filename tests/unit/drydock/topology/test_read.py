@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import InputError
+from drydock.topology.read import HOST_AT_MOST, read_topology, super_pod
+from tests.support.topology_files import TRIO, write
+
+
+def _refused(folder: Path, text: str) -> InputError:
+    with pytest.raises(InputError) as raised:
+        read_topology(write(folder, text))
+    return raised.value
+
+
+def test_a_topology_is_read(tmp_path: Path) -> None:
+    read = read_topology(write(tmp_path, TRIO))
+    assert [group.role for group in read.topology.groups] == ["prefill", "decode"]
+    assert read.hosts["p0"] == tmp_path / "host.json"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem", "hint"),
+    [
+        ("router:", "routr:", "topology.yaml: unknown key 'routr' (line 14, column 1)", "did you mean 'router'?"),
+        ("target: cpu", "target: cpu\ntarget: cpu", "topology.yaml: duplicate key 'target', first", "quote"),
+        ("target: cpu\n", "", "found neither target nor image, expected one of them", "target names a variant"),
+        ("target: cpu", "image: a/b:1", "image: found 'a/b:1', expected an image by digest", "a tag may name another"),
+        (
+            "target: cpu",
+            f"target: cpu\nimage: a/b@sha256:{'0' * 64}",
+            "found both target and image, expected one of them",
+            "target names a variant",
+        ),
+        ("name: p1", "name: p0", "nodes[1].name: duplicate name 'p0' (line 5", "each node has its own"),
+        ("10.0.0.2", "10.0.0.1", "nodes[1].address: duplicate address '10.0.0.1'", "each node has its own"),
+        ("address: 10.0.0.1", "address: -o", "nodes[0].address: found '-o', expected a host name", "ports belong"),
+        ("name: decode", "name: prefill", "groups[1].name: duplicate name 'prefill'", "each group has its own"),
+        ("[p0, p1]", "[p0, p11]", "groups[0].among[1]: unknown node 'p11'", "did you mean 'p1'?"),
+        ("[p0, p1]", "[p0, p0]", "groups[0].among[1]: duplicate node 'p0'", ""),
+        ("role: decode", "role: prefill", "a group with role prefill, but none with role decode", "add a decode group"),
+        ("role: prefill", "role: decode", "a group with role decode, but none with role prefill", "add a prefill"),
+        ("role: prefill", "role: serve", "a group with role decode, but none with role prefill", ""),
+        ("router: {node: p0}\n", "", "prefill and decode groups without a router", "add router: {node: NAME}"),
+        ("{node: p0}", "{node: p9}", "router.node: unknown node 'p9'", ""),
+        ("[16, 512]", "[512, 16]", "goals.input: found [512, 16], expected the shortest first", "write [16, 512]"),
+        ("model: /models/m", "model: --help", "model: found '--help', expected a folder or a hub id", ""),
+        ("role: decode", "role: decode\n    flags: [x]", "flags[0]: found 'x', expected a flag", "write"),
+        ("role: decode", "role: decode\n    flags: [-n, '2']", "flags[0]: -n differs between nodes", "remove it"),
+        ("role: decode", "role: decode\n    env: {--port: 1}", "env.--port: not an environment variable", "in flags"),
+        ("role: decode", "role: decode\n    env: {HF_TOKEN: x}", "groups[1]: HF_TOKEN is a secret", "kept in files"),
+        ("role: decode", "role: decode\n    flags: [--api-key=x]", "groups[1]: --api-key is a secret", "kept in files"),
+        ("replicas: 2", "replicas: 0", "groups[0].replicas: found 0, expected", ""),
+        ("host: host.json}", "host: none.json}", "nodes[0].host: none.json: cannot be read: No such", "facts --rec"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_refused(tmp_path: Path, old: str, new: str, problem: str, hint: str) -> None:
+    error = str(_refused(tmp_path, TRIO.replace(old, new, 1)))
+    assert problem in error
+    assert hint in error
+
+
+def test_every_problem_is_reported_at_once(tmp_path: Path) -> None:
+    text = TRIO.replace("10.0.0.2", "10.0.0.1").replace("[p0, p1]", "[p0, q]").replace("{node: p0}", "{node: x}")
+    assert len(_refused(tmp_path, text).problems) == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [("[]", "expected a JSON object"), ("{}", "not a recorded host"), ("{", "invalid JSON"), ("[" * 100, "JSON")],
+)
+def test_a_file_that_is_no_recorded_host_is_refused(tmp_path: Path, content: str, problem: str) -> None:
+    path = write(tmp_path, TRIO)
+    (tmp_path / "host.json").write_text(content)
+    with pytest.raises(InputError, match=problem):
+        read_topology(path)
+
+
+def test_a_recorded_host_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    path = write(tmp_path, TRIO)
+    with (tmp_path / "host.json").open("w") as file:
+        file.truncate(HOST_AT_MOST + 1)
+    with pytest.raises(InputError, match="larger than 16 MiB"):
+        read_topology(path)
+
+
+def test_the_super_pod_is_read_from_what_npu_smi_printed(tmp_path: Path) -> None:
+    path = tmp_path / "host.json"
+    text = "\tSDID                           : 4194304\n\tSuper Pod Size : 384\n\tSuper Pod ID                   : 3\n"
+    path.write_text(json.dumps({"commands": {"npu-smi info -t spod-info -i 0 -c 0": {"rc": 0, "stdout": text}}}))
+    assert super_pod(path) == "3"
+    path.write_text(json.dumps({"commands": {"npu-smi info": {"rc": 0, "stdout": text}}}))
+    assert super_pod(path) == ""

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import InputError
+from drydock.topology import verbs
+from drydock.topology.findings import FINDINGS
+from drydock.topology.read import read_topology
+from tests.support.topology_files import HOSTS, SMOLLM2, TRIO, write, write_model
+
+
+def _hosts(folder: Path, *names: str, host: str = "cpu-xeon8380-2s") -> Path:
+    text = (HOSTS / host / "host.json").read_text()
+    for name in names:
+        path = folder / "hosts" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "hosts"
+
+
+def test_init_writes_a_topology_that_can_be_read(tmp_path: Path) -> None:
+    hosts = _hosts(tmp_path, "Rack 1_a.json", "b/host.json")
+    (hosts / "notes.json").write_text("{}")
+    output = tmp_path / "topology.yaml"
+    verbs.begin(hosts, output, "/models/m", "cpu")
+    read = read_topology(output)
+    assert [(node.name, node.host) for node in read.topology.nodes] == [
+        ("b", "hosts/b/host.json"),
+        ("rack-1-a", "hosts/Rack 1_a.json"),
+    ]
+    assert read.topology.target == "cpu-vllm0.32"
+    assert read.topology.groups[0].replicas == 2
+
+
+def test_init_overwrites_nothing(tmp_path: Path) -> None:
+    output = tmp_path / "topology.yaml"
+    output.write_text("mine")
+    with pytest.raises(InputError, match="exists, and is not overwritten"):
+        verbs.begin(_hosts(tmp_path, "a.json"), output, "m", "cpu")
+    assert output.read_text() == "mine"
+
+
+def test_init_chooses_what_fits_the_hosts(tmp_path: Path) -> None:
+    output = tmp_path / "topology.yaml"
+    verbs.begin(_hosts(tmp_path, "a.json", "b.json"), output, "m", "")
+    assert read_topology(output).topology.target == "cpu-vllm0.32"
+
+
+def test_init_refuses_hosts_of_several_images(tmp_path: Path) -> None:
+    hosts = _hosts(tmp_path, "a.json")
+    _hosts(tmp_path, "b.json", host="cuda-h100-8x")
+    with pytest.raises(InputError, match=r"different images: cpu-vllm0\.32, cuda13\.0-vllm0\.33"):
+        verbs.begin(hosts, tmp_path / "topology.yaml", "m", "")
+
+
+def test_init_needs_hosts_with_names_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"found no recorded host, expected NAME\.json or NAME/host\.json"):
+        verbs.begin(tmp_path, tmp_path / "topology.yaml", "m", "cpu")
+    with pytest.raises(InputError, match="a second host with the name a"):
+        verbs.begin(_hosts(tmp_path, "a.json", "A.json"), tmp_path / "topology.yaml", "m", "cpu")
+
+
+def test_a_plan_is_read_back_and_compared(tmp_path: Path) -> None:
+    path = write(tmp_path, TRIO, "cpu-xeon8380-2s")
+    made = verbs.planned(path, str(write_model(tmp_path / "model", SMOLLM2)))
+    written = tmp_path / "plan.json"
+    written.write_text(made.model_dump_json())
+    assert verbs.planned(written) == made
+    text = verbs.as_text(made)
+    assert "\ngroup decode, replica 0 (decode)\n  rank 0 on d0 (10.0.0.3), ports: api 20000, status 20001," in text
+    assert "\nrouter on p0 (10.0.0.1)\n  vllm-router --host" in text
+    assert "\nTOPO-004: the image has no nixl" in text
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "x", '{"model": 1}'])
+def test_what_is_no_plan_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(content)
+    with pytest.raises(InputError, match=r"plan\.json"):
+        verbs.planned(path)
+
+
+def test_an_image_by_digest_means_the_variant_whose_lock_has_it(tmp_path: Path) -> None:
+    lock = json.loads((verbs.ROOT / "images" / "cpu-vllm0.32" / "lock.json").read_text())
+    digest = lock["platforms"]["linux/amd64"]["image"]["digest"]
+    model = str(write_model(tmp_path / "model", SMOLLM2))
+    text = TRIO.replace("target: cpu", f"image: registry.example/cpu@{digest}")
+    made = verbs.planned(write(tmp_path, text, "cpu-xeon8380-2s"), model)
+    assert (made.variant, made.image) == ("cpu-vllm0.32", f"registry.example/cpu@{digest}")
+    unknown = write(tmp_path, text.replace(digest, f"sha256:{'0' * 64}"), "cpu-xeon8380-2s")
+    with pytest.raises(InputError, match="no variant of this checkout has this digest"):
+        verbs.planned(unknown, model)
+    assert verbs.planned(unknown, model, "cpu").variant == "cpu-vllm0.32"
+
+
+def test_a_folder_without_a_configuration_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"--model .*: found no config\.json"):
+        verbs.planned(write(tmp_path, TRIO), str(tmp_path))
+
+
+def test_findings_have_the_prefix_of_topologies() -> None:
+    assert [*FINDINGS] == [f"TOPO-{number:03}" for number in range(1, len(FINDINGS) + 1)]
