@@ -368,14 +368,14 @@ class ResolvedServing(Serving):
     findings: Findings
     """Findings that code makes, by id: any host's and the accelerator's."""
     run: Run
-    kv_transfer: KvTransfer | None = None
-    """How prefill and decode servers exchange the KV cache."""
 
 
 class Variant(StackContents, ResolvedServing, Listed):
     """An accelerator with a stack on platforms, every inherited value filled in."""
 
     id: Identifier
+    kv_transfer: KvTransfer | None = None
+    """How prefill and decode servers exchange the KV cache."""
     title: OneLine
     summary: OneLine
     vllm: Vllm
