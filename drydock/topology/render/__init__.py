@@ -1,0 +1,1 @@
+"""A plan → files for Compose, Kubernetes and Ansible, and ranktables."""
