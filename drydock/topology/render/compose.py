@@ -27,7 +27,6 @@ from drydock.topology.render.parts import (
     placed,
     router_image,
     router_words,
-    status_port,
     wants_ranktables,
 )
 from drydock.topology.render.text import yaml_text
@@ -84,7 +83,7 @@ def engine(plan: TopologyPlan, ranks: Sequence[Placed]) -> dict[str, Any]:
 
 
 def machine(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str, Any]:
-    """Return the project of one machine, whose containers use its own network."""
+    """Return the project of one machine, with the machine's network: ranks also use ports that the kernel chooses."""
     host = {"network_mode": "host"}
     own = by_node(ranks).get(node, ())
     services = {item.name: _rank(plan, item, "cache") | host for item in own}
@@ -124,7 +123,7 @@ def _from_the_shell(plan: TopologyPlan, item: Placed) -> tuple[str, ...]:
 def _healthcheck(item: Placed) -> dict[str, Any]:
     """Return the check of a rank's status port, for headless ranks too."""
     seconds = max(START_SECONDS, 60 * item.container.start)
-    words = [PYTHON, "-I", "-S", ENTRYPOINT, "health", "--status-port", str(status_port(item.rank))]
+    words = [PYTHON, "-I", "-S", ENTRYPOINT, "health", "--status-port", str(item.rank.ports["status"])]
     return {
         "test": ["CMD", *words],
         "interval": f"{ASK_EVERY}s",

@@ -31,7 +31,9 @@ INFINIBAND = "/dev/infiniband"
 NOWHERE = Machine(Path("/dev/null"))
 """A machine of which nothing is known: a render must not depend on the machine it runs on."""
 
-_DNS = re.compile(r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.I)
+_DNS = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.IGNORECASE
+)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _FABRIC = re.compile(r"\b(ib|rc|rc_x|rc_v|rc_mlx5|ud|ud_x|ud_v|dc|dc_x|dc_mlx5)\b")
 """UCX's transports over RDMA (UCX docs, UCX_TLS)."""
@@ -102,13 +104,6 @@ def router_words(router: RouterPlan) -> tuple[str, ...]:
     return router.argv
 
 
-def status_port(rank: Rank) -> int:
-    """Return the port of a rank's status. Raises InputError without one."""
-    if "status" not in rank.ports:
-        raise InputError(f"rank {rank.rank} on {rank.node}: ports.status is missing; every rank answers there")
-    return rank.ports["status"]
-
-
 def is_address(text: str) -> bool:
     """Tell whether a text is an IP address."""
     try:
@@ -133,12 +128,12 @@ def wants_ranktables(env: Mapping[str, str]) -> bool:
 
 
 def _container(plan: TopologyPlan, variant: Variant, rank: Rank) -> Container:
-    """Return a rank's container, with the host's network: ranks also use ports that the kernel chooses."""
+    """Return a rank's container. The format decides on its network."""
     numbers = ",".join(map(str, rank.devices))
     options = container(variant, RunRequest(model="model", devices=numbers, image=plan.image), NOWHERE)
     rdma = _rdma(options) if uses_rdma({**options.env, **rank.env}) else {}
-    words: dict[str, object] = {"arguments": rank.words, "model": _model(plan.model, rank), "network": "host"}
-    return options.model_copy(update={**words, "hub": not plan.model.startswith("/"), **rdma})
+    own: dict[str, object] = {"arguments": rank.words, "model": _model(plan.model, rank)}
+    return options.model_copy(update={**own, "hub": not plan.model.startswith("/"), **rdma})
 
 
 def _rdma(options: Container) -> dict[str, object]:
@@ -196,6 +191,8 @@ def _problems_of(rank: Rank) -> Iterable[str]:
     where = f"rank {rank.rank} on {rank.node}"
     if not is_address(rank.address) and not _DNS.fullmatch(rank.address):
         yield f"{where}: address: found {rank.address!r}, expected an IP address or a host's name"
+    needed = ("api", "status") if rank.rank == 0 else ("status",)
+    yield from (f"{where}: ports.{name} is missing" for name in needed if name not in rank.ports)
     for name, value in rank.env.items():
         if not _VARIABLE.fullmatch(name):
             yield f"{where}: env: found {name!r}, expected the name of a variable"

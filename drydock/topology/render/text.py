@@ -22,10 +22,10 @@ class Unsafe(str):
 
 
 class _Dumper(yaml.SafeDumper):
-    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: FBT001, FBT002 - PyYAML's
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
         """Indent lists, as ansible-lint and yamllint expect."""
         _ = indentless
-        super().increase_indent(flow, False)  # noqa: FBT003 - as above
+        super().increase_indent(flow, False)
 
     def ignore_aliases(self, data: Any) -> bool:
         """Write each value in full: an alias says nothing to a reader."""
