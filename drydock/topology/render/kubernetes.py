@@ -56,9 +56,14 @@ class Workload(NamedTuple):
 
 def files(plan: TopologyPlan, variant: Variant, *, disaggregated: bool = False) -> dict[str, str]:
     """Return path → content; kustomization.yaml lists the others. Raises InputError for what pods cannot be."""
-    manifests = {
-        f"{kind(item)}-{item['metadata']['name']}.yaml": item for item in objects(plan, variant, disaggregated)
-    }
+    made = objects(plan, variant, disaggregated=disaggregated)
+    names = [f"{kind(item)}-{item['metadata']['name']}.yaml" for item in made]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"groups: two would be {', '.join(twice)}", hint="rename a group; `router` is the router's name"
+        )
+    manifests = dict(zip(names, made, strict=True))
     kustomization = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",
