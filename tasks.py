@@ -494,6 +494,25 @@ def prove(_: Context, target: str, model: str = "") -> None:
     docs_module.write(ROOT, read_matrix(ROOT))
 
 
+@verb(
+    name="render",
+    positional=["plan"],
+    help=JSON
+    | {
+        "plan": "file with the plan: topology plan --json",
+        "format": "compose, kubernetes, disaggregatedset, ansible or ranktable",
+        "output": "folder to write to",
+        "hosts": "folder with recorded hosts, NODE.json or NODE/host.json; ranktables are made of them",
+    },
+)
+def topology_render(_: Context, plan: str, format: str, output: str, hosts: str = "", json: bool = False) -> None:  # noqa: A002 - the option's name
+    """Write a planned topology for Compose, Kubernetes or Ansible, or its ranktables."""
+    from drydock.topology import render as rendering
+
+    written = rendering.write(Path(plan), format, Path(output), hosts)
+    emit(dumps({"wrote": [*map(str, written)]}) if json else "".join(f"wrote {path}\n" for path in written))
+
+
 def bench_of(part: str) -> Any:
     """Return the task that measures one part, or every part if no name is given."""
 
@@ -560,6 +579,7 @@ namespace = Collection(
     engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    topology=Collection(topology_render),
     bench=Collection(*map(bench_of, ("", *PARTS))),
     ci=VERBS,
 )  # fmt: skip

@@ -43,15 +43,18 @@ HOLD = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15}); signal.si
 """Waits for SIGTERM, which the kernel does not deliver to a process 1 without a handler."""
 
 
-def files(plan: TopologyPlan, variant: Variant) -> dict[str, str]:
+def files(plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str]) -> dict[str, str]:
     """Return path → content: compose.yaml if one engine can have all nodes, and nodes/NODE/compose.yaml.
 
-    Raises InputError for an invalid plan.
+    `ranktables`: name → content, for ranks that read them. Raises InputError for an invalid plan.
     """
     ranks = placed(plan, variant)
+    read = any(wants_ranktables(item.env) for item in ranks)
+    folders = ["", *(f"nodes/{node}/" for node in addresses(plan))] if read else []
+    tables = {f"{folder}ranktables/{name}": text for folder in folders for name, text in ranktables.items()}
     single = {f"nodes/{node}/compose.yaml": yaml_text(machine(plan, ranks, node)) for node in addresses(plan)}
     whole = {"compose.yaml": yaml_text(engine(plan, ranks))} if shares_network(plan) else {}
-    return whole | single
+    return dict(sorted({**whole, **single, **tables}.items()))
 
 
 def shares_network(plan: TopologyPlan) -> bool:
@@ -108,7 +111,7 @@ def _rank(plan: TopologyPlan, item: Placed, cache: str) -> dict[str, Any]:
     return {
         **service,
         "init": False,
-        "healthcheck": _healthcheck(item),
+        "healthcheck": healthcheck(item),
         "environment": _escaped(item.env) | dict.fromkeys(_from_the_shell(plan, item)),
         "volumes": [*service["volumes"], *tables],
     }
@@ -120,7 +123,7 @@ def _from_the_shell(plan: TopologyPlan, item: Placed) -> tuple[str, ...]:
     return tuple(name for name in names if name not in item.env)
 
 
-def _healthcheck(item: Placed) -> dict[str, Any]:
+def healthcheck(item: Placed) -> dict[str, Any]:
     """Return the check of a rank's status port, for headless ranks too."""
     seconds = max(START_SECONDS, 60 * item.container.start)
     words = [PYTHON, "-I", "-S", ENTRYPOINT, "health", "--status-port", str(item.rank.ports["status"])]

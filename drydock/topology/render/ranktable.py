@@ -1,0 +1,369 @@
+"""Recorded hosts of a plan → Ascend's ranktables: which chip has which address and which rank. Pure.
+
+Version 1.0 is omni-infer's (tools/scripts/pd_ranktable_tools.py: gen, merge-local, merge-all), for each rank, for each
+server of several nodes, and for all. Version 1.2 is vllm-ascend's up to 0.11 (examples/disaggregate_prefill_v1/
+gen_ranktable.py, #1528), for prefill and decode. Texts and numbers are of the same type as the tools write them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, StringConstraints
+
+from drydock.core.errors import InputError
+from drydock.core.files import dumps
+from drydock.model.record import Record, dump
+from drydock.topology.planned import Rank, Replica, TopologyPlan
+from drydock.topology.render.parts import RANKTABLES, is_address
+
+Commands = Mapping[str, Mapping[str, Any]]
+"""A recorded host's `commands`: command → rc and stdout."""
+
+_Number = Annotated[str, StringConstraints(pattern=r"^(0|[1-9][0-9]{0,9})$")]
+_Address = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}$")]
+_Many = Annotated[int, Field(ge=1)]
+_FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 _-]*?)\s*[:=]\s*(\S+)\s*$", re.MULTILINE)
+_LONGEST = 1 << 16
+"""Characters of a command's output that are read."""
+
+
+class Device(Record):
+    """A chip of a server."""
+
+    device_id: _Number
+    device_ip: _Address
+    rank_id: _Number
+    """Of the server's or, merged, of the replica's chips."""
+
+
+class Server(Record):
+    """A node."""
+
+    server_id: _Address
+    server_ip: _Address
+    device: tuple[Device, ...] = Field(min_length=1)
+
+
+class Local(Record):
+    """One node (server_count is text), or a replica's nodes (a number)."""
+
+    version: Literal["1.0"] = "1.0"
+    status: Literal["completed"] = "completed"
+    group_id: Literal["0"] = "0"
+    server_count: Literal["1"] | _Many
+    server_list: tuple[Server, ...] = Field(min_length=1)
+
+
+class Group(Record):
+    """A replica: prefill first, then decode; omni-infer tells them apart by the number."""
+
+    group_id: _Number
+    server_count: _Many
+    server_list: tuple[Server, ...] = Field(min_length=1)
+
+
+class Global(Record):
+    """All replicas."""
+
+    version: Literal["1.0"] = "1.0"
+    status: Literal["completed"] = "completed"
+    server_group_list: tuple[Group, ...] = Field(min_length=1)
+
+
+class Chip(Record):
+    """A chip of version 1.2; those of a super pod (A3) have its numbers too."""
+
+    server_id: _Address
+    device_id: _Number
+    device_ip: _Address
+    super_pod_id: _Number | None = None
+    super_device_id: _Number | None = None
+    cluster_id: _Number
+
+
+class Disaggregated(Record):
+    """Version 1.2."""
+
+    version: Literal["1.2"] = "1.2"
+    server_count: _Number
+    prefill_device_list: tuple[Chip, ...] = Field(min_length=1)
+    decode_device_list: tuple[Chip, ...] = Field(min_length=1)
+    status: Literal["completed"] = "completed"
+
+
+class Place(NamedTuple):
+    """A replica and one of its ranks."""
+
+    replica: Replica
+    rank: Rank
+
+
+def files(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, str]:
+    """Return name → ranktable; `hosts`: node → recorded commands. Raises InputError with every problem found."""
+    problems = [*_problems(plan, hosts)]
+    if problems:
+        raise InputError(*problems, hint="record the nodes again, with hccn_tool: facts --record host.json")
+    found: dict[str, Record] = {}
+    for replica in plan.replicas:
+        servers = _servers(replica, hosts)
+        for rank, server in zip(replica.ranks, servers, strict=True):
+            name = local_name(rank)
+            if name in found:
+                raise InputError(f"node {rank.node}: two ranks would have the ranktable {name}")
+            found[name] = Local(server_count="1", server_list=(server,))
+        if len(servers) > 1:
+            found[merged_name(replica)] = _merged(servers)
+    if {"prefill", "decode"} <= {replica.role for replica in plan.replicas}:
+        found[GLOBAL] = _global(plan, hosts)
+        found[DISAGGREGATED] = _disaggregated(plan, hosts)
+    return {name: dumps(_present(dump(table))) for name, table in sorted(found.items())}
+
+
+GLOBAL = "global_ranktable_merge.json"
+DISAGGREGATED = "ranktable.json"
+
+
+def local_name(rank: Rank) -> str:
+    """Return the name of a rank's table, which omni-infer makes of the address and the devices."""
+    return f"local_ranktable_{rank.address}_{''.join(map(str, rank.devices))}.json"
+
+
+def merged_name(replica: Replica) -> str:
+    """Return the name of a server's table over its nodes."""
+    return f"local_ranktable_merge_{replica.group}-{replica.number}.json"
+
+
+def path_of(name: str) -> str:
+    """Return where a container has a ranktable."""
+    return f"{RANKTABLES}/{name}"
+
+
+# --- version 1.0 ----------------------------------------------------------------------------------------------------
+
+
+def _servers(replica: Replica, hosts: Mapping[str, Commands]) -> list[Server]:
+    """Return a replica's nodes in the order of their ranks, with each node's own rank numbers."""
+    return [
+        Server(
+            server_id=rank.address,
+            server_ip=rank.address,
+            device=tuple(
+                Device(device_id=str(device), device_ip=address(hosts[rank.node], device), rank_id=str(place))
+                for place, device in enumerate(rank.devices)
+            ),
+        )
+        for rank in replica.ranks
+    ]
+
+
+def _numbered(servers: Sequence[Server]) -> tuple[Server, ...]:
+    """Return nodes whose chips are numbered from 0 on, in order."""
+    numbers = iter(range(sum(len(server.device) for server in servers)))
+    return tuple(
+        server.model_copy(
+            update={
+                "device": tuple(device.model_copy(update={"rank_id": str(next(numbers))}) for device in server.device)
+            }
+        )
+        for server in servers
+    )
+
+
+def _merged(servers: Sequence[Server]) -> Local:
+    return Local(server_count=len(servers), server_list=_numbered(servers))
+
+
+def _global(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Global:
+    """Return the groups: 0 … nP-1 are the prefill replicas, nP … the decode replicas."""
+    tables = [_numbered(_servers(replica, hosts)) for replica in _in_order(plan)]
+    groups = (
+        Group(group_id=str(number), server_count=len(servers), server_list=servers)
+        for number, servers in enumerate(tables)
+    )
+    return Global(server_group_list=tuple(groups))
+
+
+def _in_order(plan: TopologyPlan) -> list[Replica]:
+    """Return the replicas, prefill first."""
+    return [replica for role in ("prefill", "decode") for replica in plan.replicas if replica.role == role]
+
+
+# --- version 1.2 ----------------------------------------------------------------------------------------------------
+
+
+def _disaggregated(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Disaggregated:
+    """Return vllm-ascend's table; cluster_id counts all chips from 1 on, prefill first."""
+    places = [Place(replica, rank) for replica in _in_order(plan) for rank in replica.ranks]
+    chips: dict[str, list[Chip]] = {"prefill": [], "decode": []}
+    number = 0
+    for replica, rank in places:
+        for device in rank.devices:
+            number += 1
+            chips[replica.role].append(_chip(rank, device, number, hosts[rank.node]))
+    return Disaggregated(
+        server_count=str(len({rank.node for _, rank in places})),
+        prefill_device_list=tuple(chips["prefill"]),
+        decode_device_list=tuple(chips["decode"]),
+    )
+
+
+def _chip(rank: Rank, device: int, number: int, commands: Commands) -> Chip:
+    pod = super_pod(commands, device)
+    return Chip(
+        server_id=rank.address,
+        device_id=str(device),
+        device_ip=address(commands, device, kind="-vnic" if pod else "-ip"),
+        super_pod_id=pod[0] if pod else None,
+        super_device_id=pod[1] if pod else None,
+        cluster_id=str(number),
+    )
+
+
+def _present(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave out the super pod's numbers where there are none."""
+    kept = {key: value for key, value in table.items() if value is not None}
+    for key, value in kept.items():
+        if isinstance(value, list):
+            kept[key] = [_present(item) for item in value]
+    return kept
+
+
+# --- recorded commands ----------------------------------------------------------------------------------------------
+
+
+def address(commands: Commands, device: int, kind: str = "-ip") -> str:
+    """Return a chip's address from `hccn_tool -i N -ip -g` (`ipaddr:10.20.0.20`). Raises InputError."""
+    command = f"hccn_tool -i {device} {kind} -g"
+    found = _fields(commands, command).get("ipaddr", "")
+    try:
+        number = ipaddress.IPv4Address(found)
+    except ValueError:
+        raise InputError(f"{command}: found {found!r} as ipaddr, expected an IPv4 address") from None
+    if number.is_unspecified or number.is_loopback or number.is_multicast:
+        raise InputError(f"{command}: found {found}, expected the address of an interface")
+    return str(number)
+
+
+def super_pod(commands: Commands, device: int) -> tuple[str, str] | None:
+    """Return a chip's super pod and its number there (A3); None if `npu-smi info -t spod-info` was not recorded.
+
+    Raises InputError for an output without them.
+    """
+    if not any(command.startswith("npu-smi info -t spod-info ") for command in commands):
+        return None
+    card, chip = _card(commands, device)
+    command = f"npu-smi info -t spod-info -i {card} -c {chip}"
+    fields = _fields(commands, command)
+    found = fields.get("super pod id", ""), fields.get("sdid", "")
+    if not all(re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) for text in found):
+        raise InputError(f"{command}: found Super Pod ID {found[0]!r} and SDID {found[1]!r}, expected numbers")
+    return str(int(found[0])), str(int(found[1]))
+
+
+def _card(commands: Commands, device: int) -> tuple[int, int]:
+    """Return a device's card and chip from `npu-smi info -m`. Raises InputError."""
+    command = "npu-smi info -m"
+    head, *rows = (
+        re.split(r"\s{2,}", line.strip()) for line in _output(commands, command).splitlines() if line.strip()
+    )
+    column = "Chip Phy-ID" if "Chip Phy-ID" in head else "Chip Logic ID"
+    for row in rows:
+        named = dict(zip(head, row, strict=False))
+        if named.get(column) == str(device):
+            return int(named["NPU ID"]), int(named["Chip ID"])
+    raise InputError(f"{command}: found no device {device}")
+
+
+def _fields(commands: Commands, command: str) -> dict[str, str]:
+    """Return the fields of a command's output, with names in lower case; the first of each name counts."""
+    found: dict[str, str] = {}
+    for name, value in _FIELD.findall(_output(commands, command)):
+        found.setdefault(name.lower(), value)
+    return found
+
+
+def _output(commands: Commands, command: str) -> str:
+    """Return a recorded command's output. Raises InputError if it is absent, failed or is too long."""
+    known = commands.get(command)
+    if known is None:
+        raise InputError(f"{command}: not recorded")
+    if known.get("rc") != 0:
+        raise InputError(f"{command}: ended with {known.get('rc')}")
+    text = known.get("stdout")
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise InputError(f"{command}: expected at most {_LONGEST} characters of output")
+    return text
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+def _problems(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Iterator[str]:
+    places = [Place(replica, rank) for replica in plan.replicas for rank in replica.ranks]
+    for replica, rank in places:
+        yield from _problems_of(rank, hosts.get(rank.node), f"{replica.group}-{replica.number} rank {rank.rank}")
+    yield from _uneven(plan)
+    yield from _out_of_order(plan)
+    yield from _twice("chip", ((f"{rank.node} {device}", "") for _, rank in places for device in rank.devices))
+    yield from _twice("address", _known(places, hosts))
+
+
+def _problems_of(rank: Rank, commands: Commands | None, where: str) -> Iterator[str]:
+    if not is_address(rank.address) or ":" in rank.address:
+        yield f"{where}: node {rank.node}: found the address {rank.address!r}, expected an IPv4 address for server_id"
+    if not rank.devices:
+        yield f"{where}: found no device; a ranktable lists chips"
+    if commands is None:
+        yield f"{where}: node {rank.node} has no recorded host"
+        return
+    for device in rank.devices:
+        try:
+            pod = super_pod(commands, device)
+            address(commands, device)
+            if pod:
+                address(commands, device, kind="-vnic")
+        except InputError as error:
+            yield from (f"{where}: node {rank.node}: {problem}" for problem in error.problems)
+
+
+def _uneven(plan: TopologyPlan) -> Iterator[str]:
+    """Yield a role whose nodes have different numbers of chips, which omni-infer's tool refuses."""
+    for role in ("prefill", "decode"):
+        numbers = {len(rank.devices) for replica in plan.replicas if replica.role == role for rank in replica.ranks}
+        if len(numbers) > 1:
+            yield f"{role}: found {sorted(numbers)} chips on a node, expected the same number on each"
+
+
+def _out_of_order(plan: TopologyPlan) -> Iterator[str]:
+    """Yield a prefill replica whose ranks are not in the order in which omni-infer's Ray starts them.
+
+    That is the first node, and then the others sorted by address as text.
+    """
+    for replica in plan.replicas:
+        others = [rank.address for rank in replica.ranks[1:]]
+        if replica.role == "prefill" and others != sorted(others):
+            name = f"{replica.group}-{replica.number}"
+            yield f"{name}: found the nodes after the first in the order {', '.join(others)}, expected them sorted as text"
+
+
+def _known(places: Iterable[Place], hosts: Mapping[str, Commands]) -> Iterator[tuple[str, str]]:
+    """Yield each chip's address, as far as one is known."""
+    for _, rank in places:
+        for device in rank.devices:
+            try:
+                yield address(hosts.get(rank.node, {}), device), f"{rank.node} {device}"
+            except InputError:
+                continue
+
+
+def _twice(what: str, items: Iterable[tuple[str, str]]) -> Iterator[str]:
+    seen: dict[str, str] = {}
+    for name, owner in items:
+        if name in seen:
+            both = f" of {seen[name]} and {owner}" if owner else ""
+            yield f"{what} {name}: found twice{both}, expected once"
+        seen[name] = owner
