@@ -133,7 +133,6 @@ def healthcheck(item: Placed) -> dict[str, Any]:
         "timeout": "5s",
         "retries": 3,
         "start_period": f"{seconds}s",
-        "start_interval": "2s",
     }
 
 

@@ -347,7 +347,7 @@ def _out_of_order(plan: TopologyPlan) -> Iterator[str]:
         others = [rank.address for rank in replica.ranks[1:]]
         if replica.role == "prefill" and others != sorted(others):
             name = f"{replica.group}-{replica.number}"
-            yield f"{name}: found the nodes after the first in the order {', '.join(others)}, expected them sorted as text"
+            yield f"{name}: found the nodes {', '.join(others)} after the first, expected them sorted as text"
 
 
 def _known(places: Iterable[Place], hosts: Mapping[str, Commands]) -> Iterator[tuple[str, str]]:
