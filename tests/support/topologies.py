@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from typing import Any
+
+import yaml
 
 from drydock.config.matrix import find, read_matrix
 from drydock.core.paths import ROOT
@@ -172,3 +175,21 @@ def ascend(prefill: int = 2, decode_nodes: int = 2, devices: int = 16) -> tuple[
     replicas.append(Replica(group="decoder", role="decode", number=0, ranks=both))
     hosts = {one.node: chips(place, devices) for place, one in enumerate(r for x in replicas for r in x.ranks)}
     return plan("ascend", tuple(replicas)), hosts
+
+
+class Marked(str):
+    """A text that was marked as `!unsafe`."""
+
+    __slots__ = ()
+
+
+class Loader(yaml.SafeLoader):
+    """Reads Ansible's variables."""
+
+
+Loader.add_constructor("!unsafe", lambda loader, node: Marked(loader.construct_scalar(node)))
+
+
+def load_unsafe(text: str) -> Any:
+    """Parse Ansible's variables; what is `!unsafe` becomes Marked."""
+    return yaml.load(text, Loader)  # noqa: S506 - a safe loader with one more tag
