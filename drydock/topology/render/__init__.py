@@ -10,16 +10,19 @@ from pathlib import Path
 
 from drydock.config.matrix import find, read_matrix
 from drydock.config.validation import made
+from drydock.core.console import log
 from drydock.core.errors import InputError, nearest
 from drydock.core.files import below, parse_json, read_bounded, write_atomically
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
+from drydock.run.kubernetes import remarks as pod_remarks
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.render import ansible, compose, kubernetes, ranktable
 from drydock.topology.render.parts import RANKTABLES, placed
 
 FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "ranktable")
 """disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
+_PODS = ("kubernetes", "disaggregatedset")
 PLAN_AT_MOST = 16 << 20
 HOST_AT_MOST = 16 << 20
 """Bytes of a plan and of a recorded host (entrypoints/facts/record.py, SIZE_AT_MOST)."""
@@ -28,13 +31,15 @@ HOST_AT_MOST = 16 << 20
 def write(plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, ...]:
     """Render a plan's file into a folder and return the files that changed. Raises InputError."""
     if kind not in FORMATS:
-        raise InputError(f"--format {kind}: expected one of {', '.join(FORMATS)}", hint=nearest(kind, FORMATS))
+        raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
     if output.exists() and not output.is_dir():
         raise InputError(f"--output {output}: found a file, expected a folder, or a name for one")
     whole = read_plan(plan)
     variant = find(read_matrix(ROOT), whole.variant)
     recorded = read_hosts(Path(hosts), whole) if hosts else {}
     files = render(whole, variant, kind, recorded)
+    for text in remarks(whole, variant) if kind in _PODS else ():
+        log(text)
     return tuple(path for name, text in files.items() if write_atomically(path := below(output, name), text))
 
 
@@ -53,7 +58,7 @@ def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, 
     """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives."""
     if kind == "ranktable" and not hosts:
         raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --hosts FOLDER")
-    if kind in ("kubernetes", "disaggregatedset"):
+    if kind in _PODS:
         return kubernetes.files(plan, variant, disaggregated=kind == "disaggregatedset")
     tables = ranktable.files(plan, hosts) if hosts else {}
     if kind == "ranktable":
@@ -62,6 +67,11 @@ def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, 
     if kind == "compose":
         return compose.files(plan, variant, tables)
     return ansible.files(plan, variant, tables, _chips(plan, hosts))
+
+
+def remarks(plan: TopologyPlan, variant: Variant) -> tuple[str, ...]:
+    """Return what must be set up in a cluster, outside the manifests."""
+    return tuple(dict.fromkeys(text for item in placed(plan, variant) for text in pod_remarks(item.container)))
 
 
 def _check_ranktables(plan: TopologyPlan, variant: Variant, tables: Mapping[str, str]) -> None:

@@ -63,7 +63,7 @@ def placed(plan: TopologyPlan, variant: Variant) -> tuple[Placed, ...]:
     """Return every rank with its container, in the plan's order. Raises InputError with every problem found."""
     problems = [*_problems(plan)]
     if problems:
-        raise InputError(*problems, hint="make the plan again: ./inv topology plan FILE --json")
+        raise InputError(*problems, hint="correct topology.yaml and plan it again")
     return tuple(
         Placed(
             name=name_of(f"{replica.group}-{replica.number}-{rank.rank}"),

@@ -345,7 +345,7 @@ def test_a_plan_is_read_and_written_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "hosts", "problem"),
     [
-        ("helm", "", "--format helm: expected one of compose, "),
+        ("helm", "", "--format helm: unknown format"),
         ("ranktable", "", "ranktables are made of recorded hosts"),
         ("ranktable", "absent", "node d0: found neither"),
     ],
