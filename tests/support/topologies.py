@@ -25,6 +25,10 @@ def variant(target: str) -> Variant:
     return find(read_matrix(ROOT), target)
 
 
+def accelerators() -> list[str]:
+    return sorted({item.accelerator for item in read_matrix(ROOT)})
+
+
 def plan(
     accelerator: str, replicas: tuple[Replica, ...], router: RouterPlan | None = None, **more: str
 ) -> TopologyPlan:

@@ -15,6 +15,7 @@ from typing import Any
 from drydock.core.errors import InputError
 from drydock.run import kubernetes
 from drydock.run.access import API_KEY
+from drydock.run.container import name_of
 from drydock.topology.render.compose import INTERFACE, USUAL_INTERFACE
 from drydock.topology.render.parts import Placed, uses_rdma, wants_ranktables
 
@@ -57,7 +58,7 @@ def template(item: Placed, ports: Mapping[str, int], *, keyed: bool) -> dict[str
 def labels(item: Placed) -> dict[str, str]:
     """Return the labels of a rank's pod, without its workload's."""
     role = item.replica.role if item.rank.rank == 0 else f"{item.replica.role}-worker"
-    return {"app.kubernetes.io/name": "vllm", GROUP: item.replica.group, COMPONENT: role}
+    return {"app.kubernetes.io/name": "vllm", GROUP: name_of(item.replica.group), COMPONENT: role}
 
 
 def common_ports(ranks: Iterable[Placed]) -> dict[str, int]:

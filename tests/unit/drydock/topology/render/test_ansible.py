@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import yaml
+from jinja2 import Environment
 
 from drydock.core.errors import InputError
 from drydock.topology.planned import TopologyPlan
@@ -56,6 +57,22 @@ def test_commands_are_lists_and_say_whether_they_change_anything() -> None:
         if module(task) == "ansible.builtin.command":
             assert set(task["ansible.builtin.command"]) == {"argv"}, path
             assert task["changed_when"] is False, path
+
+
+def test_every_expression_is_valid_jinja() -> None:
+    def expressions(value: Any, key: str = "") -> Iterator[str]:
+        if isinstance(value, dict):
+            for name, item in value.items():
+                yield from expressions(item, name)
+        elif isinstance(value, list):
+            yield from (text for item in value for text in expressions(item, key))
+        elif isinstance(value, str):
+            yield f"{{{{ {value} }}}}" if key in ("that", "until", "when") else value
+
+    found = [text for _, task in tasks() for text in expressions(task)]
+    assert any("extract" in text for text in found)
+    for text in found:
+        Environment(autoescape=False).parse(text)  # noqa: S701 - nothing is made of it
 
 
 def test_files_have_modes_and_variables_of_roles_their_names() -> None:

@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
-from drydock.topology.planned import TopologyPlan
+from drydock.topology.planned import Replica, TopologyPlan
 from drydock.topology.render import compose, render
 from tests.support import topologies
 
@@ -101,6 +101,31 @@ def test_nodes_of_different_networks_have_files_of_their_own_only() -> None:
 
     assert not compose.shares_network(plan)
     assert set(projects(plan)) == {f"nodes/n{number}/compose.yaml" for number in range(3)}
+
+
+@pytest.mark.parametrize("words", [("serve", "/srv/m"), ("serve", "--model=/srv/m"), ("serve", "--model", "/models/m")])
+def test_the_model_is_where_the_words_name_it(words: tuple[str, ...]) -> None:
+    plan = topologies.disaggregated()
+    rank = plan.replicas[0].ranks[0].model_copy(update={"words": words})
+    only = plan.replicas[0].model_copy(update={"ranks": (rank,)})
+    plan = plan.model_copy(update={"model": "/srv/m", "replicas": (only,), "router": None})
+    volume = projects(plan)["nodes/n0/compose.yaml"]["services"]["prefills-0-0"]["volumes"][0]
+
+    assert (volume["source"], volume["target"]) == ("/srv/m", words[-1].removeprefix("--model="))
+    assert volume["read_only"] is True
+
+
+@pytest.mark.parametrize("accelerator", topologies.accelerators())
+def test_every_accelerator_has_all_formats(accelerator: str) -> None:
+    numbered = any(node.each for node in topologies.variant(accelerator).run.devices)
+    devices = 2 if numbered or topologies.variant(accelerator).run.visible else 0
+    ranks = tuple(topologies.rank(f"m{n}", f"10.3.0.{n + 1}", number=n, of=2, devices=devices) for n in range(2))
+    plan = topologies.plan(accelerator, (Replica(group="all", role="serve", number=0, ranks=ranks),))
+
+    for project in projects(plan).values():
+        jsonschema.validate(project, schema())
+    for kind in ("kubernetes", "ansible"):
+        assert render(plan, topologies.variant(accelerator), kind, {})
 
 
 def test_a_server_behind_a_router_gets_no_key_of_clients() -> None:
