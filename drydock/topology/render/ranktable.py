@@ -31,7 +31,7 @@ _LONGEST = 1 << 16
 """Characters of a command's output that are read."""
 
 
-class Device(Record):
+class RankedDevice(Record):
     """A chip of a server."""
 
     device_id: _Number
@@ -40,41 +40,41 @@ class Device(Record):
     """Of the server's or, merged, of the replica's chips."""
 
 
-class Server(Record):
+class RankedServer(Record):
     """A node."""
 
     server_id: _Address
     server_ip: _Address
-    device: tuple[Device, ...] = Field(min_length=1)
+    device: tuple[RankedDevice, ...] = Field(min_length=1)
 
 
-class Local(Record):
+class LocalTable(Record):
     """One node (server_count is text), or a replica's nodes (a number)."""
 
     version: Literal["1.0"] = "1.0"
     status: Literal["completed"] = "completed"
     group_id: Literal["0"] = "0"
     server_count: Literal["1"] | _Many
-    server_list: tuple[Server, ...] = Field(min_length=1)
+    server_list: tuple[RankedServer, ...] = Field(min_length=1)
 
 
-class Group(Record):
+class RankedGroup(Record):
     """A replica: prefill first, then decode; omni-infer tells them apart by the number."""
 
     group_id: _Number
     server_count: _Many
-    server_list: tuple[Server, ...] = Field(min_length=1)
+    server_list: tuple[RankedServer, ...] = Field(min_length=1)
 
 
-class Global(Record):
+class GlobalTable(Record):
     """All replicas."""
 
     version: Literal["1.0"] = "1.0"
     status: Literal["completed"] = "completed"
-    server_group_list: tuple[Group, ...] = Field(min_length=1)
+    server_group_list: tuple[RankedGroup, ...] = Field(min_length=1)
 
 
-class Chip(Record):
+class RankedChip(Record):
     """A chip of version 1.2; those of a super pod (A3) have its numbers too."""
 
     server_id: _Address
@@ -85,13 +85,13 @@ class Chip(Record):
     cluster_id: _Number
 
 
-class Disaggregated(Record):
+class RoleTable(Record):
     """Version 1.2."""
 
     version: Literal["1.2"] = "1.2"
     server_count: _Number
-    prefill_device_list: tuple[Chip, ...] = Field(min_length=1)
-    decode_device_list: tuple[Chip, ...] = Field(min_length=1)
+    prefill_device_list: tuple[RankedChip, ...] = Field(min_length=1)
+    decode_device_list: tuple[RankedChip, ...] = Field(min_length=1)
     status: Literal["completed"] = "completed"
 
 
@@ -114,7 +114,7 @@ def files(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, str]:
             name = local_name(rank)
             if name in found:
                 raise InputError(f"node {rank.node}: two ranks would have the ranktable {name}")
-            found[name] = Local(server_count="1", server_list=(server,))
+            found[name] = LocalTable(server_count="1", server_list=(server,))
         if len(servers) > 1:
             found[merged_name(replica)] = _merged(servers)
     if {"prefill", "decode"} <= {replica.role for replica in plan.replicas}:
@@ -145,14 +145,14 @@ def path_of(name: str) -> str:
 # --- version 1.0 ----------------------------------------------------------------------------------------------------
 
 
-def _servers(replica: Replica, hosts: Mapping[str, Commands]) -> list[Server]:
+def _servers(replica: Replica, hosts: Mapping[str, Commands]) -> list[RankedServer]:
     """Return a replica's nodes in the order of their ranks, with each node's own rank numbers."""
     return [
-        Server(
+        RankedServer(
             server_id=rank.address,
             server_ip=rank.address,
             device=tuple(
-                Device(device_id=str(device), device_ip=address(hosts[rank.node], device), rank_id=str(place))
+                RankedDevice(device_id=str(device), device_ip=address(hosts[rank.node], device), rank_id=str(place))
                 for place, device in enumerate(rank.devices)
             ),
         )
@@ -160,7 +160,7 @@ def _servers(replica: Replica, hosts: Mapping[str, Commands]) -> list[Server]:
     ]
 
 
-def _numbered(servers: Sequence[Server]) -> tuple[Server, ...]:
+def _numbered(servers: Sequence[RankedServer]) -> tuple[RankedServer, ...]:
     """Return nodes whose chips are numbered from 0 on, in order."""
     numbers = iter(range(sum(len(server.device) for server in servers)))
     return tuple(
@@ -173,18 +173,18 @@ def _numbered(servers: Sequence[Server]) -> tuple[Server, ...]:
     )
 
 
-def _merged(servers: Sequence[Server]) -> Local:
-    return Local(server_count=len(servers), server_list=_numbered(servers))
+def _merged(servers: Sequence[RankedServer]) -> LocalTable:
+    return LocalTable(server_count=len(servers), server_list=_numbered(servers))
 
 
-def _global(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Global:
+def _global(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> GlobalTable:
     """Return the groups: 0 … nP-1 are the prefill replicas, nP … the decode replicas."""
     tables = [_numbered(_servers(replica, hosts)) for replica in _in_order(plan)]
     groups = (
-        Group(group_id=str(number), server_count=len(servers), server_list=servers)
+        RankedGroup(group_id=str(number), server_count=len(servers), server_list=servers)
         for number, servers in enumerate(tables)
     )
-    return Global(server_group_list=tuple(groups))
+    return GlobalTable(server_group_list=tuple(groups))
 
 
 def _in_order(plan: TopologyPlan) -> list[Replica]:
@@ -195,25 +195,25 @@ def _in_order(plan: TopologyPlan) -> list[Replica]:
 # --- version 1.2 ----------------------------------------------------------------------------------------------------
 
 
-def _disaggregated(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Disaggregated:
+def _disaggregated(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> RoleTable:
     """Return vllm-ascend's table; cluster_id counts all chips from 1 on, prefill first."""
     places = [Place(replica, rank) for replica in _in_order(plan) for rank in replica.ranks]
-    chips: dict[str, list[Chip]] = {"prefill": [], "decode": []}
+    chips: dict[str, list[RankedChip]] = {"prefill": [], "decode": []}
     number = 0
     for replica, rank in places:
         for device in rank.devices:
             number += 1
             chips[replica.role].append(_chip(rank, device, number, hosts[rank.node]))
-    return Disaggregated(
+    return RoleTable(
         server_count=str(len({rank.node for _, rank in places})),
         prefill_device_list=tuple(chips["prefill"]),
         decode_device_list=tuple(chips["decode"]),
     )
 
 
-def _chip(rank: Rank, device: int, number: int, commands: Commands) -> Chip:
+def _chip(rank: Rank, device: int, number: int, commands: Commands) -> RankedChip:
     pod = super_pod(commands, device)
-    return Chip(
+    return RankedChip(
         server_id=rank.address,
         device_id=str(device),
         device_ip=address(commands, device, kind="-vnic" if pod else "-ip"),
