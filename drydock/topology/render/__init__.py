@@ -56,6 +56,7 @@ def read_hosts(folder: Path, plan: TopologyPlan) -> dict[str, ranktable.Commands
 
 def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, ranktable.Commands]) -> dict[str, str]:
     """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives."""
+    plan = ranktable.reading(plan)
     if kind == "ranktable" and not hosts:
         raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --hosts FOLDER")
     if kind in _PODS:

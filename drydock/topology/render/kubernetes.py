@@ -17,7 +17,7 @@ from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, USER
 from drydock.run.kubernetes import CACHE_SIZE, PRESTOP_SECONDS
 from drydock.topology.planned import RouterPlan, TopologyPlan
 from drydock.topology.render import pods
-from drydock.topology.render.parts import Placed, placed, router_image, router_words
+from drydock.topology.render.parts import Placed, addresses, placed, router_image, router_words
 from drydock.topology.render.text import yaml_text
 
 WORKLOAD = "app.kubernetes.io/instance"
@@ -99,11 +99,12 @@ def workloads(plan: TopologyPlan, variant: Variant) -> list[Workload]:
     """Return the workloads of each group: one, unless its replicas need different templates."""
     ranks = placed(plan, variant)
     ports = pods.common_ports(ranks)
+    known = sorted(addresses(plan).values())
     keyed = plan.router is None
     found: dict[str, list[tuple[_Object, _Object | None, list[tuple[Placed, ...]]]]] = {}
     for replica in plan.replicas:
         own = tuple(item for item in ranks if item.replica is replica)
-        leader, worker = _templates(own, ports, keyed=keyed)
+        leader, worker = _templates(own, ports, known, keyed=keyed)
         alike = found.setdefault(replica.group, [])
         same = next((item for item in alike if item[:2] == (leader, worker)), None)
         if same:
@@ -117,9 +118,11 @@ def workloads(plan: TopologyPlan, variant: Variant) -> list[Workload]:
     ]
 
 
-def _templates(ranks: Sequence[Placed], ports: Mapping[str, int], *, keyed: bool) -> tuple[_Object, _Object | None]:
+def _templates(
+    ranks: Sequence[Placed], ports: Mapping[str, int], known: Sequence[str], *, keyed: bool
+) -> tuple[_Object, _Object | None]:
     """Return the leader's template and the workers'. Raises InputError if the workers need more than one."""
-    leader, *workers = (pods.template(item, ports, keyed=keyed) for item in ranks)
+    leader, *workers = (pods.template(item, ports, known, keyed=keyed) for item in ranks)
     for place, worker in enumerate(workers[1:], 2):
         if worker != workers[0]:
             raise InputError(

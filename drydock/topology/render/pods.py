@@ -24,6 +24,9 @@ GROUP, COMPONENT = "app.kubernetes.io/part-of", "app.kubernetes.io/component"
 RDMA = "rdma/hca_shared_devices_a"
 """Resource of the RDMA shared device plugin, under the name in its example. A cluster may call it otherwise."""
 ADDRESS = "POD_IP"
+TPU = "google.com/tpu"
+BY_LEADER_WORKER_SET = ("TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID")
+"""Variables that LeaderWorkerSet sets for pods with TPUs, unless the template does (pkg/utils/accelerators/tpu.go)."""
 CACHE_VOLUME = "cache"
 
 _FLAG = re.compile(r"(--[a-z0-9-]+)=(.*)", re.DOTALL)
@@ -31,10 +34,11 @@ _PLACES = {"--node-rank": "$(LWS_WORKER_INDEX)", "--nnodes": "$(LWS_GROUP_SIZE)"
 _LONGEST_PORT_NAME = 15
 
 
-def template(item: Placed, ports: Mapping[str, int], *, keyed: bool) -> dict[str, Any]:
-    """Return the template of a rank's pod, without the volume of its cache; `keyed`: clients may have to send a key.
+def template(item: Placed, ports: Mapping[str, int], known: Iterable[str], *, keyed: bool) -> dict[str, Any]:
+    """Return the template of a rank's pod, without the volume of its cache.
 
-    Raises InputError for a rank that reads a ranktable.
+    `known`: the nodes' addresses; `keyed`: clients may have to send a key. Raises InputError for a rank that reads a
+    ranktable, and for an address that the pod would not have.
     """
     if wants_ranktables(item.env):
         raise InputError(
@@ -49,6 +53,7 @@ def template(item: Placed, ports: Mapping[str, int], *, keyed: bool) -> dict[str
     container = pod["containers"][0]
     container["args"] = args
     container["env"] = [*_address(args), *_variables(item, numbers, own=own), *_secrets(item, keyed=keyed)]
+    _check_addresses(item, container, known)
     container["ports"] = _ports(item, ports)
     container |= {"resources": {"limits": limits}} if (limits := _limits(item)) else {}
     pod["volumes"] = [*_volumes(item, pod["volumes"])]
@@ -113,6 +118,8 @@ def _variables(item: Placed, numbers: Mapping[str, str], *, own: bool) -> Iterat
     given = {**item.container.env, **item.rank.env}  # not `visible`: the device plugin sets it
     interface = "" if own else given.get(INTERFACE, "")
     for name, value in sorted(given.items()):
+        if name in BY_LEADER_WORKER_SET and len(item.replica.ranks) > 1 and item.container.resource == TPU:
+            continue
         if value == item.rank.address:
             yield _pod_address(name)
         elif value == item.leader.address:
@@ -121,6 +128,21 @@ def _variables(item: Placed, numbers: Mapping[str, str], *, own: bool) -> Iterat
             yield {"name": name, "value": USUAL_INTERFACE}
         else:
             yield {"name": name, "value": _literal(numbers.get(value, value) if name.endswith("_PORT") else value)}
+
+
+def _check_addresses(item: Placed, container: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check that no text has a node's address, which only pods with the node's network have. Raises InputError."""
+    if item.container.network == "host":
+        return
+    texts = [*container["args"], *(variable.get("value", "") for variable in container["env"])]
+    for address in known:
+        whole = re.compile(rf"(?<![\w.-]){re.escape(address)}(?![\w-]|\.\w)")
+        for text in texts:
+            if whole.search(text):
+                raise InputError(
+                    f"{item.name}: found the node's address {address} in {text!r}, but pods have others",
+                    hint="use --format ansible or compose",
+                )
 
 
 def _secrets(item: Placed, *, keyed: bool) -> Iterator[dict[str, Any]]:

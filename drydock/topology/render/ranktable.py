@@ -15,10 +15,17 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, StringConstraints
 
 from drydock.core.errors import InputError
-from drydock.core.files import dumps
+from drydock.core.files import dumps, loads
 from drydock.model.record import Record, dump
 from drydock.topology.planned import Rank, Replica, TopologyPlan
 from drydock.topology.render.parts import RANKTABLES, is_address
+
+CONFIG = "--kv-transfer-config"
+READ_BY: Mapping[str, Mapping[str, str]] = {
+    "AscendHcclConnectorV1": {"RANK_TABLE_FILE_PATH": "local", "GLOBAL_RANK_TABLE_FILE_PATH": "global"},
+    "LLMDataDistCMgrConnector": {"DISAGGREGATED_PREFILL_RANK_TABLE_PATH": "disaggregated"},
+}
+"""KV connector → variables with the paths of its tables (omni-infer, tools/scripts/pd_run.sh; vllm-ascend #1528)."""
 
 Commands = Mapping[str, Mapping[str, Any]]
 """A recorded host's `commands`: command → rc and stdout."""
@@ -135,6 +142,40 @@ def local_name(rank: Rank) -> str:
 def merged_name(replica: Replica) -> str:
     """Return the name of a server's table over its nodes."""
     return f"local_ranktable_merge_{replica.group}-{replica.number}.json"
+
+
+def reading(plan: TopologyPlan) -> TopologyPlan:
+    """Return the plan with the variables of READ_BY for ranks whose connector reads a table; what is set wins."""
+    replicas = tuple(
+        replica.model_copy(
+            update={
+                "ranks": tuple(
+                    rank.model_copy(update={"env": {**_read(replica, rank), **rank.env}}) for rank in replica.ranks
+                )
+            }
+        )
+        for replica in plan.replicas
+    )
+    return plan.model_copy(update={"replicas": replicas})
+
+
+def _read(replica: Replica, rank: Rank) -> dict[str, str]:
+    """Return the variables with which a rank finds its tables. Of a server on several nodes, all read one."""
+    local = merged_name(replica) if len(replica.ranks) > 1 else local_name(rank)
+    names = {"local": local, "global": GLOBAL, "disaggregated": DISAGGREGATED}
+    wanted = READ_BY.get(_connector(rank), {})
+    return {variable: path_of(names[kind]) for variable, kind in wanted.items()}
+
+
+def _connector(rank: Rank) -> str:
+    """Return the name of a rank's KV connector; empty without one, or if its data is not JSON."""
+    pairs = zip(rank.words, (*rank.words[1:], ""), strict=True)
+    texts = [word.partition("=")[2] or after for word, after in pairs if word.partition("=")[0] == CONFIG]
+    try:
+        data = loads(texts[-1]) if texts else {}
+    except ValueError:
+        return ""
+    return str(data.get("kv_connector", "")) if isinstance(data, dict) else ""
 
 
 def path_of(name: str) -> str:

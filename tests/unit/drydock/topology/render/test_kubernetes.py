@@ -234,3 +234,33 @@ def test_a_rank_that_reads_a_ranktable_is_no_pod() -> None:
     first = plan.replicas[0].model_copy(update={"ranks": (reads,)})
     with pytest.raises(InputError, match="a ranktable names chips"):
         manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))
+
+
+def test_leader_worker_set_says_who_the_tpu_workers_are() -> None:
+    env = {"TPU_WORKER_HOSTNAMES": "10.3.0.1,10.3.0.2", "TPU_WORKER_ID": "0"}
+    ranks = tuple(
+        topologies.rank(f"t{n}", f"10.3.0.{n + 1}", number=n, leader="10.3.0.1", of=2, devices=4, env=env)
+        for n in range(2)
+    )
+    replica = topologies.trio().replicas[0].model_copy(update={"ranks": ranks})
+    for template in pods(manifests(topologies.plan("tpu", (replica,)))):
+        (container,) = template["spec"]["containers"]
+        assert container["resources"]["limits"] == {"google.com/tpu": 4}
+        assert not {item["name"] for item in container["env"]} & set(env)
+
+
+@pytest.mark.parametrize("text", ["10.2.0.11", "tcp://10.2.0.10:5", "a,10.2.0.12", "10.2.0.11."])
+def test_an_address_that_no_pod_has_is_an_error(text: str) -> None:
+    plan = topologies.disaggregated()
+    rank = plan.replicas[0].ranks[0]
+    first = plan.replicas[0].model_copy(update={"ranks": (rank.model_copy(update={"env": {"PEER": text}}),)})
+    with pytest.raises(InputError, match="found the node's address"):
+        manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))
+
+
+def test_a_longer_address_is_another() -> None:
+    plan = topologies.disaggregated()
+    rank = plan.replicas[0].ranks[0]
+    changed = rank.model_copy(update={"env": {"PEER": "10.2.0.110 110.2.0.11 10.2.0.11.7 x10.2.0.11"}})
+    first = plan.replicas[0].model_copy(update={"ranks": (changed,)})
+    assert manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))

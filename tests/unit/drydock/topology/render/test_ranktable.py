@@ -9,7 +9,7 @@ import pytest
 
 from drydock.core.errors import InputError
 from drydock.topology.planned import TopologyPlan
-from drydock.topology.render import ranktable
+from drydock.topology.render import ranktable, render
 from tests.support import topologies
 
 
@@ -181,3 +181,43 @@ def test_a_super_pod_without_numbers_is_an_error() -> None:
     hosts["p0"]["npu-smi info -t spod-info -i 0 -c 1"] = {"rc": 0, "stdout": "SDID : x\nSuper Pod ID : 3\n"}
     with pytest.raises(InputError, match="found Super Pod ID '3' and SDID 'x'"):
         ranktable.files(plan, hosts)
+
+
+def test_the_connectors_ranks_find_their_tables_and_what_is_set_wins() -> None:
+    plan, hosts = topologies.ascend(devices=2)
+    data = json.dumps({"kv_connector": "AscendHcclConnectorV1"})
+    replicas = [
+        replica.model_copy(
+            update={
+                "ranks": tuple(
+                    rank.model_copy(update={"words": (*rank.words, "--kv-transfer-config", data)})
+                    for rank in replica.ranks
+                )
+            }
+        )
+        for replica in plan.replicas
+    ]
+    plan = plan.model_copy(update={"replicas": tuple(replicas)})
+    plan = changed(plan, 1, env={"RANK_TABLE_FILE_PATH": "/mine"})
+    found = ranktable.reading(plan)
+    first, second, decoder = (replica.ranks[-1].env for replica in found.replicas)
+
+    assert first["RANK_TABLE_FILE_PATH"] == "/ranktables/local_ranktable_7.150.0.1_01.json"
+    assert decoder["RANK_TABLE_FILE_PATH"] == "/ranktables/local_ranktable_merge_decoder-0.json"
+    assert {env["GLOBAL_RANK_TABLE_FILE_PATH"] for env in (first, second, decoder)} == {
+        "/ranktables/global_ranktable_merge.json"
+    }
+    assert second["RANK_TABLE_FILE_PATH"] == "/mine"
+    assert "files/ranktables/global_ranktable_merge.json" in render(
+        plan, topologies.variant("ascend"), "ansible", hosts
+    )
+    with pytest.raises(InputError, match=r"ranktable global_ranktable_merge\.json: a rank reads it"):
+        render(plan, topologies.variant("ascend"), "ansible", {})
+
+
+@pytest.mark.parametrize("data", ["{", "[]", "null", '{"kv_connector": 7}', '{"kv_connector": "NixlConnector"}'])
+def test_other_connectors_read_no_table(data: str) -> None:
+    plan, _ = topologies.ascend(devices=2)
+    words = (*plan.replicas[0].ranks[0].words, f"--kv-transfer-config={data}")
+    plan = changed(plan, 0, words=words)
+    assert ranktable.reading(plan) == plan
