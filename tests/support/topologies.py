@@ -156,7 +156,7 @@ def chips(first: int, count: int, *, pod: bool = False) -> dict[str, dict[str, o
         found[f"hccn_tool -i {device} -ip -g"] = {"rc": 0, "stdout": text}
         if pod:
             vnic = f"vnic ipaddr:192.168.{first}.{device + 1}\nvnic netmask:255.255.0.0\n"
-            found[f"hccn_tool -i {device} -vnic -g"] = {"rc": 0, "stdout": vnic.replace("vnic ", "")}
+            found[f"hccn_tool -i {device} -vnic -g"] = {"rc": 0, "stdout": vnic}
             spod = f"\tSDID                           : {first * 1000 + device}\n\tSuper Pod ID                   : 3\n"
             found[f"npu-smi info -t spod-info -i {device // 2} -c {device % 2}"] = {"rc": 0, "stdout": spod}
     if pod:

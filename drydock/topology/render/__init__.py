@@ -18,6 +18,7 @@ from drydock.model.variant import Variant
 from drydock.run.kubernetes import remarks as pod_remarks
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.render import ansible, compose, kubernetes, ranktable
+from drydock.topology.render.chips import Commands, address
 from drydock.topology.render.parts import RANKTABLES, placed
 
 FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "ranktable")
@@ -48,13 +49,13 @@ def read_plan(path: Path) -> TopologyPlan:
     return made(TopologyPlan, str(path), parse_json(_bytes(path, PLAN_AT_MOST), str(path)))
 
 
-def read_hosts(folder: Path, plan: TopologyPlan) -> dict[str, ranktable.Commands]:
+def read_hosts(folder: Path, plan: TopologyPlan) -> dict[str, Commands]:
     """Read each node's recorded commands, from NODE.json or NODE/host.json. Raises InputError."""
     nodes = sorted({rank.node for replica in plan.replicas for rank in replica.ranks})
     return {node: _commands(_host(folder, node)) for node in nodes}
 
 
-def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, ranktable.Commands]) -> dict[str, str]:
+def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:
     """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives."""
     plan = ranktable.reading(plan)
     if kind == "ranktable" and not hosts:
@@ -90,13 +91,11 @@ def _check_ranktables(plan: TopologyPlan, variant: Variant, tables: Mapping[str,
         )
 
 
-def _chips(plan: TopologyPlan, hosts: Mapping[str, ranktable.Commands]) -> dict[str, dict[int, str]]:
+def _chips(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dict[int, str]]:
     """Return node → chip → recorded address, which the playbook compares with the machine's."""
     found: dict[str, dict[int, str]] = {}
     for rank in (rank for replica in plan.replicas for rank in replica.ranks if hosts):
-        found.setdefault(rank.node, {}).update(
-            {device: ranktable.address(hosts[rank.node], device) for device in rank.devices}
-        )
+        found.setdefault(rank.node, {}).update({device: address(hosts[rank.node], device) for device in rank.devices})
     return found
 
 
@@ -119,7 +118,7 @@ def _host(folder: Path, node: str) -> Path:
     raise InputError(f"node {node}: found neither {places[0]} nor {places[1]}", hint="facts --record writes host.json")
 
 
-def _commands(path: Path) -> ranktable.Commands:
+def _commands(path: Path) -> Commands:
     """Return a recorded host's commands. Raises InputError."""
     commands = parse_json(_bytes(path, HOST_AT_MOST), str(path)).get("commands", {})
     if not isinstance(commands, dict) or not all(isinstance(item, dict) for item in commands.values()):

@@ -75,7 +75,7 @@ def from_service(plan: TopologyPlan, node: str, name: str, service: dict[str, An
 def read_machines(plan: TopologyPlan) -> dict[str, Seen]:
     found = {}
     for path, text in files_of(plan, "compose").items():
-        if path.startswith("nodes/"):
+        if path.startswith("nodes/") and path.endswith("/compose.yaml"):
             services = yaml.safe_load(text)["services"]
             own = {name: item for name, item in services.items() if name != "router"}
             found |= {name: from_service(plan, path.split("/")[1], name, item) for name, item in own.items()}
