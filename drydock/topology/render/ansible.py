@@ -160,7 +160,7 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "devices": [],
         "ulimits": [],
         "mounts": [],
-        "tmpfs": [],
+        "tmpfs": [TMP],
         "stop_timeout": STOP_SECONDS,
         "ready": f"http://{bracketed(router.address)}:{router.port}/readiness",
         "tries": START_SECONDS // ASK_EVERY,

@@ -14,7 +14,7 @@ from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY, LOOPBACK
 from drydock.run.container import FROM_THE_SHELL, name_of
-from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, compose_project
+from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, compose_project
 from drydock.topology.planned import RouterPlan, TopologyPlan
 from drydock.topology.render.parts import (
     ENTRYPOINT,
@@ -157,6 +157,7 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "restart": "unless-stopped",
         "stop_grace_period": f"{STOP_SECONDS}s",
         "read_only": True,
+        "tmpfs": [TMP],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
     }

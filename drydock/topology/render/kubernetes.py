@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from drydock.core.errors import InputError
 from drydock.model.variant import Variant
 from drydock.run.container import name_of
-from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, USER
+from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, USER
 from drydock.run.kubernetes import CACHE_SIZE, PRESTOP_SECONDS
 from drydock.topology.planned import RouterPlan, TopologyPlan
 from drydock.topology.render import pods
@@ -299,6 +299,7 @@ def _router_deployment(router: RouterPlan, found: Sequence[Workload], labels: Ma
         },
         "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}},
         "containers": [_router_container(router, found)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     return {
         "replicas": 1,
@@ -323,6 +324,7 @@ def _router_container(router: RouterPlan, found: Sequence[Workload]) -> _Object:
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
+        "volumeMounts": [{"name": "tmp", "mountPath": TMP}],
         "startupProbe": _probe("/liveness", START_SECONDS // ASK_EVERY),
         "readinessProbe": _probe("/readiness", 1),
         "livenessProbe": _probe("/liveness", 3),
