@@ -535,6 +535,25 @@ def topology_diff(_: Context, old: str, new: str, model: str = "", target: str =
     emit(dumps([change._asdict() for change in changes]) if json else diffs.as_text(changes))
 
 
+@verb(
+    name="render",
+    positional=["plan"],
+    help=JSON
+    | {
+        "plan": "file with the plan: topology plan --json",
+        "format": "compose, kubernetes, disaggregatedset, ansible or ranktable",
+        "output": "folder to write to",
+        "hosts": "folder with recorded hosts, NODE.json or NODE/host.json; ranktables are made of them",
+    },
+)
+def topology_render(_: Context, plan: str, format: str, output: str, hosts: str = "", json: bool = False) -> None:  # noqa: A002 - the option's name
+    """Write a planned topology for Compose, Kubernetes or Ansible, or its ranktables."""
+    from drydock.topology import render as rendering
+
+    written = rendering.write(Path(plan), format, Path(output), hosts)
+    emit(dumps({"wrote": [*map(str, written)]}) if json else "".join(f"wrote {path}\n" for path in written))
+
+
 def bench_of(part: str) -> Any:
     """Return the task that measures one part, or every part if no name is given."""
 
@@ -601,7 +620,7 @@ namespace = Collection(
     engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
-    topology=Collection(topology_init, topology_plan, topology_diff),
+    topology=Collection(topology_init, topology_plan, topology_diff, topology_render),
     bench=Collection(*map(bench_of, ("", *PARTS))),
     ci=VERBS,
 )  # fmt: skip

@@ -61,6 +61,8 @@ class RouterPlan(Record):
     address: OneLine
     port: Port
     argv: tuple[OneLine, ...]
+    image: OneLine = ""
+    """By digest; empty for the router's image that is built here."""
 
 
 class TopologyPlan(Record):

@@ -1,0 +1,126 @@
+"""A plan → files for Compose, Kubernetes or Ansible, or ranktables.
+
+Each format is a pure function of the plan (and, for ranktables, of the nodes' recorded hosts); `write` does the IO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from drydock.config.matrix import find, read_matrix
+from drydock.config.validation import made
+from drydock.core.console import log
+from drydock.core.errors import InputError, nearest
+from drydock.core.files import below, parse_json, read_bounded, write_atomically
+from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+from drydock.run.kubernetes import remarks as pod_remarks
+from drydock.topology.planned import TopologyPlan
+from drydock.topology.render import ansible, compose, kubernetes, ranktable
+from drydock.topology.render.chips import Commands, address
+from drydock.topology.render.parts import RANKTABLES, placed
+
+FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "ranktable")
+"""disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
+_PODS = ("kubernetes", "disaggregatedset")
+PLAN_AT_MOST = 16 << 20
+HOST_AT_MOST = 16 << 20
+"""Bytes of a plan and of a recorded host (entrypoints/facts/record.py, SIZE_AT_MOST)."""
+
+
+def write(plan: Path, kind: str, output: Path, hosts: str = "") -> tuple[Path, ...]:
+    """Render a plan's file into a folder and return the files that changed. Raises InputError."""
+    if kind not in FORMATS:
+        raise InputError(f"--format {kind}: unknown format", hint=nearest(kind, FORMATS))
+    if output.exists() and not output.is_dir():
+        raise InputError(f"--output {output}: found a file, expected a folder, or a name for one")
+    whole = read_plan(plan)
+    variant = find(read_matrix(ROOT), whole.variant)
+    recorded = read_hosts(Path(hosts), whole) if hosts else {}
+    files = render(whole, variant, kind, recorded)
+    for text in remarks(whole, variant) if kind in _PODS else ():
+        log(text)
+    return tuple(path for name, text in files.items() if write_atomically(path := below(output, name), text))
+
+
+def read_plan(path: Path) -> TopologyPlan:
+    """Read what `topology plan --json` printed. Raises InputError."""
+    return made(TopologyPlan, str(path), parse_json(_bytes(path, PLAN_AT_MOST), str(path)))
+
+
+def read_hosts(folder: Path, plan: TopologyPlan) -> dict[str, Commands]:
+    """Read each node's recorded commands, from NODE.json or NODE/host.json. Raises InputError."""
+    nodes = sorted({rank.node for replica in plan.replicas for rank in replica.ranks})
+    return {node: _commands(_host(folder, node)) for node in nodes}
+
+
+def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, Commands]) -> dict[str, str]:
+    """Return path → content in one of FORMATS. Raises InputError, also if ranks read ranktables that nothing gives."""
+    plan = ranktable.reading(plan)
+    if kind == "ranktable" and not hosts:
+        raise InputError("--format ranktable: ranktables are made of recorded hosts", hint="add --hosts FOLDER")
+    if kind in _PODS:
+        return kubernetes.files(plan, variant, disaggregated=kind == "disaggregatedset")
+    tables = ranktable.files(plan, hosts) if hosts else {}
+    if kind == "ranktable":
+        return tables
+    _check_ranktables(plan, variant, tables)
+    if kind == "compose":
+        return compose.files(plan, variant, tables)
+    return ansible.files(plan, variant, tables, _chips(plan, hosts))
+
+
+def remarks(plan: TopologyPlan, variant: Variant) -> tuple[str, ...]:
+    """Return what must be set up in a cluster, outside the manifests."""
+    return tuple(dict.fromkeys(text for item in placed(plan, variant) for text in pod_remarks(item.container)))
+
+
+def _check_ranktables(plan: TopologyPlan, variant: Variant, tables: Mapping[str, str]) -> None:
+    named = {
+        value.removeprefix(f"{RANKTABLES}/")
+        for item in placed(plan, variant)
+        for value in item.env.values()
+        if value.startswith(f"{RANKTABLES}/")
+    }
+    absent = sorted(named - {*tables})
+    if absent:
+        raise InputError(
+            *(f"ranktable {name}: a rank reads it, but no recorded host gives it" for name in absent),
+            hint="add --hosts FOLDER with NODE.json or NODE/host.json of every node",
+        )
+
+
+def _chips(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dict[int, str]]:
+    """Return node → chip → recorded address, which the playbook compares with the machine's."""
+    found: dict[str, dict[int, str]] = {}
+    for rank in (rank for replica in plan.replicas for rank in replica.ranks if hosts):
+        found.setdefault(rank.node, {}).update({device: address(hosts[rank.node], device) for device in rank.devices})
+    return found
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def _bytes(path: Path, limit: int) -> bytes:
+    try:
+        return read_bounded(path, limit)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+
+
+def _host(folder: Path, node: str) -> Path:
+    """Return a node's recorded host. Raises InputError."""
+    places = (folder / f"{node}.json", folder / node / "host.json")
+    for place in places:
+        if place.is_file():
+            return place
+    raise InputError(f"node {node}: found neither {places[0]} nor {places[1]}", hint="facts --record writes host.json")
+
+
+def _commands(path: Path) -> Commands:
+    """Return a recorded host's commands. Raises InputError."""
+    commands = parse_json(_bytes(path, HOST_AT_MOST), str(path)).get("commands", {})
+    if not isinstance(commands, dict) or not all(isinstance(item, dict) for item in commands.values()):
+        raise InputError(f"{path}: commands: expected an object for each command, with rc and stdout")
+    return commands

@@ -1,0 +1,198 @@
+"""A plan → an Ansible inventory, a playbook and its roles. Pure.
+
+What a machine runs is data in host_vars; the tasks (drydock/topology/render/roles) are the same for every topology.
+Every text of the plan is `!unsafe`, so that Ansible reads none as a template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from drydock.core.errors import InputError
+from drydock.core.files import checksum
+from drydock.model.variant import Variant
+from drydock.run.access import bracketed
+from drydock.run.container import Container
+from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP
+from drydock.topology.planned import RouterPlan, TopologyPlan
+from drydock.topology.render.compose import healthcheck
+from drydock.topology.render.parts import (
+    RANKTABLES,
+    Placed,
+    addresses,
+    by_node,
+    placed,
+    router_image,
+    router_words,
+    wants_ranktables,
+)
+from drydock.topology.render.text import Unsafe, yaml_text
+
+FOLDER = Path(__file__).parent
+RANKTABLE_FOLDER = "/etc/drydock/ranktables"
+"""On a machine."""
+LABEL = "drydock.configuration"
+"""Label with a hash of a container's options: Ansible makes the container again if one of them changes or goes."""
+REQUIREMENTS = {"collections": [{"name": "community.docker", "version": ">=4.0.0"}]}
+_AMBIGUOUS = (".yml", ".yaml", ".json")
+
+
+def files(
+    plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str], chips: Mapping[str, Mapping[int, str]]
+) -> dict[str, str]:
+    """Return path → content. `ranktables`: name → content; `chips`: node → device → recorded address.
+
+    Raises InputError for an invalid plan, and for a node whose name Ansible would take for a file's.
+    """
+    named = [node for node in addresses(plan) if node.endswith(_AMBIGUOUS)]
+    if named:
+        raise InputError(*(f"node {node}: Ansible would read its variables for another node too" for node in named))
+    ranks = placed(plan, variant)
+    tables = {f"files/ranktables/{name}": text for name, text in ranktables.items()}
+    variables = {
+        f"host_vars/{node}.yml": yaml_text(_unsafe(_host(plan, node, ranks, ranktables, chips)), start=True)
+        for node in addresses(plan)
+    }
+    own = {
+        "inventory.yml": yaml_text(inventory(plan), start=True),
+        "requirements.yml": yaml_text(REQUIREMENTS, start=True),
+    }
+    return dict(sorted({**_static(), **own, **variables, **tables}.items()))
+
+
+def inventory(plan: TopologyPlan) -> dict[str, Any]:
+    """Return the machines, in a group for each role."""
+    roles: dict[str, dict[str, Any]] = {}
+    for replica in plan.replicas:
+        roles.setdefault(replica.role, {}).update({rank.node: {} for rank in replica.ranks})
+    if plan.router:
+        roles["router"] = {plan.router.node: {}}
+    hosts = {node: {"ansible_host": address} for node, address in addresses(plan).items()}
+    groups = {f"topology_{role}": {"hosts": nodes} for role, nodes in roles.items()}
+    return {"topology": {"hosts": hosts, "children": groups}}
+
+
+def _static() -> dict[str, str]:
+    """Return the playbook and its roles, as they are."""
+    paths = [FOLDER / "playbook.yml", *sorted((FOLDER / "roles").rglob("*.yml"))]
+    return {str(path.relative_to(FOLDER)): path.read_text() for path in paths}
+
+
+# --- one machine ----------------------------------------------------------------------------------------------------
+
+
+def _host(
+    plan: TopologyPlan,
+    node: str,
+    ranks: Iterable[Placed],
+    ranktables: Mapping[str, str],
+    chips: Mapping[str, Mapping[int, str]],
+) -> dict[str, Any]:
+    """Return a machine's variables."""
+    own = by_node(ranks).get(node, ())
+    router = plan.router if plan.router and plan.router.node == node else None
+    read = any(wants_ranktables(item.env) for item in own)
+    return {
+        "topology_images": sorted(
+            {*(item.container.image for item in own), *([router_image(router)] if router else [])}
+        ),
+        "topology_folders": sorted({item.container.model.source for item in own if item.container.model}),
+        "topology_devices": sorted({path for item in own for path in item.container.devices}),
+        "topology_ranks": [_rank(item) for item in own],
+        "topology_routers": [_router(router)] if router else [],
+        "topology_ranktable_folder": RANKTABLE_FOLDER,
+        "topology_ranktables": sorted(ranktables) if read else [],
+        "topology_chips": [
+            {"device": str(device), "address": address} for device, address in sorted(chips.get(node, {}).items())
+        ],
+    }
+
+
+def _rank(item: Placed) -> dict[str, Any]:
+    """Return a rank's container, in the terms of community.docker.docker_container."""
+    options = item.container
+    minutes = max(START_SECONDS // 60, options.start)
+    return _labelled({
+        "name": item.name,
+        "image": options.image,
+        "entrypoint": [],
+        "command": list(options.arguments),
+        "env": dict(sorted(item.env.items())),
+        "privileged": options.privileged,
+        "cap_drop": [] if options.privileged else ["ALL"],
+        "capabilities": [] if options.privileged else list(options.capabilities),
+        "security_opts": list(options.security),
+        "groups": [name for name in options.groups if name.isdigit()],
+        "host_groups": [name for name in options.groups if not name.isdigit()],
+        "user": options.user,
+        "runtime": options.runtime,
+        "devices": [f"{path}:{path}" for path in options.devices],
+        "device_requests": _requests(options),
+        "shm_size": options.shm,
+        "ipc_mode": options.ipc,
+        "ulimits": [limit.replace("=", ":", 1) for limit in options.ulimits],
+        "mounts": [*_mounts(item)],
+        "tmpfs": [f"{TMP}:exec,mode=1777"],
+        "healthcheck": healthcheck(item),
+        "stop_timeout": STOP_SECONDS,
+        "ready": f"http://127.0.0.1:{item.rank.ports['status']}/readyz",
+        "tries": minutes * 60 // ASK_EVERY,
+    })  # fmt: skip
+
+
+def _router(router: RouterPlan) -> dict[str, Any]:
+    """Return the router's container."""
+    program, *words = router_words(router)
+    return _labelled({
+        "name": "router",
+        "image": router_image(router),
+        "entrypoint": [program],
+        "command": words,
+        "env": {},
+        "privileged": False,
+        "cap_drop": ["ALL"],
+        "capabilities": [],
+        "security_opts": ["no-new-privileges"],
+        "groups": [],
+        "host_groups": [],
+        "devices": [],
+        "ulimits": [],
+        "mounts": [],
+        "tmpfs": [TMP],
+        "stop_timeout": STOP_SECONDS,
+        "ready": f"http://{bracketed(router.address)}:{router.port}/readiness",
+        "tries": START_SECONDS // ASK_EVERY,
+    })  # fmt: skip
+
+
+def _labelled(options: dict[str, Any]) -> dict[str, Any]:
+    return {**options, "labels": {LABEL: checksum(options)}}
+
+
+def _requests(options: Container) -> list[dict[str, Any]]:
+    """Return what docker's --gpus asks for."""
+    if not options.gpus:
+        return []
+    _, _, numbers = options.gpus.partition("device=")
+    chosen = {"device_ids": numbers.split(",")} if numbers else {"count": -1}
+    return [{"driver": "nvidia", "capabilities": [["gpu"]], **chosen}]
+
+
+def _mounts(item: Placed) -> Iterator[dict[str, Any]]:
+    options = item.container
+    for bind in [*options.mounts, *([options.model] if options.model else [])]:
+        yield {"type": "bind", "source": bind.source, "target": bind.target, "read_only": True}
+    if wants_ranktables(item.env):
+        yield {"type": "bind", "source": RANKTABLE_FOLDER, "target": RANKTABLES, "read_only": True}
+    yield {"type": "volume", "source": options.cache, "target": CACHE}
+
+
+def _unsafe(value: Any) -> Any:
+    """Mark every text as no template; not the keys, which are checked."""
+    if isinstance(value, str):
+        return Unsafe(value)
+    if isinstance(value, Mapping):
+        return {key: _unsafe(item) for key, item in value.items()}
+    return [_unsafe(item) for item in value] if isinstance(value, list) else value

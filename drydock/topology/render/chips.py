@@ -1,0 +1,84 @@
+"""What a recorded host says of its Ascend chips: their addresses, and their places in a super pod. Pure."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from drydock.core.errors import InputError
+
+Commands = Mapping[str, Mapping[str, Any]]
+"""A recorded host's `commands`: command → rc and stdout."""
+_FIELD = re.compile(r"^\s*([A-Za-z][A-Za-z0-9 _-]*?)\s*[:=]\s*(\S+)\s*$", re.MULTILINE)
+_LONGEST = 1 << 16
+"""Characters of a command's output that are read."""
+
+
+def address(commands: Commands, device: int, kind: str = "-ip") -> str:
+    """Return a chip's address from `hccn_tool -i N -ip -g` (`ipaddr:10.20.0.20`; -vnic: `vnic ipaddr:…`).
+
+    Raises InputError.
+    """
+    command = f"hccn_tool -i {device} {kind} -g"
+    fields = _fields(commands, command).items()
+    found = next((value for name, value in fields if name.split()[-1] == "ipaddr"), "")
+    try:
+        number = ipaddress.IPv4Address(found)
+    except ValueError:
+        raise InputError(f"{command}: found {found!r} as ipaddr, expected an IPv4 address") from None
+    if number.is_unspecified or number.is_loopback or number.is_multicast:
+        raise InputError(f"{command}: found {found}, expected the address of an interface")
+    return str(number)
+
+
+def super_pod(commands: Commands, device: int) -> tuple[str, str] | None:
+    """Return a chip's super pod and its number there (A3); None if `npu-smi info -t spod-info` was not recorded.
+
+    Raises InputError for an output without them.
+    """
+    if not any(command.startswith("npu-smi info -t spod-info ") for command in commands):
+        return None
+    card, chip = _card(commands, device)
+    command = f"npu-smi info -t spod-info -i {card} -c {chip}"
+    fields = _fields(commands, command)
+    found = fields.get("super pod id", ""), fields.get("sdid", "")
+    if not all(re.fullmatch(r"[0-9]{1,10}", text, re.ASCII) for text in found):
+        raise InputError(f"{command}: found Super Pod ID {found[0]!r} and SDID {found[1]!r}, expected numbers")
+    return str(int(found[0])), str(int(found[1]))
+
+
+def _card(commands: Commands, device: int) -> tuple[int, int]:
+    """Return a device's card and chip from `npu-smi info -m`. Raises InputError."""
+    command = "npu-smi info -m"
+    head, *rows = (
+        re.split(r"\s{2,}", line.strip()) for line in _output(commands, command).splitlines() if line.strip()
+    )
+    column = "Chip Phy-ID" if "Chip Phy-ID" in head else "Chip Logic ID"
+    for row in rows:
+        named = dict(zip(head, row, strict=False))
+        if named.get(column) == str(device):
+            return int(named["NPU ID"]), int(named["Chip ID"])
+    raise InputError(f"{command}: found no device {device}")
+
+
+def _fields(commands: Commands, command: str) -> dict[str, str]:
+    """Return the fields of a command's output, with names in lower case; the first of each name counts."""
+    found: dict[str, str] = {}
+    for name, value in _FIELD.findall(_output(commands, command)):
+        found.setdefault(name.lower(), value)
+    return found
+
+
+def _output(commands: Commands, command: str) -> str:
+    """Return a recorded command's output. Raises InputError if it is absent, failed or is too long."""
+    known = commands.get(command)
+    if known is None:
+        raise InputError(f"{command}: not recorded")
+    if known.get("rc") != 0:
+        raise InputError(f"{command}: ended with {known.get('rc')}")
+    text = known.get("stdout")
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise InputError(f"{command}: expected at most {_LONGEST} characters of output")
+    return text

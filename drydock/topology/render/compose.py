@@ -1,0 +1,252 @@
+"""A plan → Compose files: one for all nodes on one engine, and one for each machine. Pure.
+
+On one engine a node is a network namespace with the node's address. Where several containers share a node, a service
+of its own holds the namespace, so that none of them loses its network when another restarts.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from drydock.core.errors import InputError
+from drydock.model.variant import Variant
+from drydock.run.access import API_KEY, LOOPBACK
+from drydock.run.container import FROM_THE_SHELL, name_of
+from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, compose_project
+from drydock.topology.planned import RouterPlan, TopologyPlan
+from drydock.topology.render.parts import (
+    ENTRYPOINT,
+    PYTHON,
+    RANKTABLES,
+    Placed,
+    addresses,
+    by_node,
+    is_address,
+    placed,
+    router_image,
+    router_words,
+    wants_ranktables,
+)
+from drydock.topology.render.text import yaml_text
+
+NETWORK = "nodes"
+INTERFACE = "GLOO_SOCKET_IFNAME"
+"""Variable that every multi-node rank has; its value is the name of the node's interface (facts of vLLM 0.32: gloo is
+used for the CPU groups of every accelerator)."""
+USUAL_INTERFACE = "eth0"
+"""What the engine calls a container's only interface."""
+WIDEST = 16
+"""Bits of the shortest prefix that one engine's network gets."""
+HOLD = "import signal; signal.pthread_sigmask(signal.SIG_BLOCK, {15}); signal.sigwait({15})"
+"""Waits for SIGTERM, which the kernel does not deliver to a process 1 without a handler."""
+
+
+def files(plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str]) -> dict[str, str]:
+    """Return path → content: compose.yaml if one engine can have all nodes, and nodes/NODE/compose.yaml.
+
+    `ranktables`: name → content, for ranks that read them. Raises InputError for an invalid plan.
+    """
+    ranks = placed(plan, variant)
+    read = any(wants_ranktables(item.env) for item in ranks)
+    folders = ["", *(f"nodes/{node}/" for node in addresses(plan))] if read else []
+    tables = {f"{folder}ranktables/{name}": text for folder in folders for name, text in ranktables.items()}
+    single = {f"nodes/{node}/compose.yaml": yaml_text(machine(plan, ranks, node)) for node in addresses(plan)}
+    whole = {"compose.yaml": yaml_text(engine(plan, ranks))} if shares_network(plan) else {}
+    return dict(sorted({**whole, **single, **tables}.items()))
+
+
+def shares_network(plan: TopologyPlan) -> bool:
+    """Tell whether one network can have every node's address. Names fit in any."""
+    numbers = [address for address in addresses(plan).values() if is_address(address)]
+    return not numbers or _prefix(numbers) is not None
+
+
+def engine(plan: TopologyPlan, ranks: Sequence[Placed]) -> dict[str, Any]:
+    """Return one project with a container for each rank of each node. Raises InputError if no network has them all."""
+    services: dict[str, Any] = {}
+    volumes: dict[str, Any] = {}
+    nodes = by_node(ranks)
+    for node, address in addresses(plan).items():
+        own = nodes.get(node, ())
+        router = plan.router if plan.router and plan.router.node == node else None
+        shared = len(own) + bool(router) > 1
+        place = _attached(node, address, own)
+        services |= {f"node.{name_of(node)}": _holder(plan, router, place)} if shared else {}
+        joined = {"network_mode": f"service:node.{name_of(node)}"} if shared else place
+        for item in own:
+            services[item.name] = _rank(plan, item, f"cache.{name_of(node)}") | joined
+            volumes[f"cache.{name_of(node)}"] = {}
+        if router:
+            services["router"] = _router(router) | joined | ({} if shared else _published(router.port))
+    if not plan.router:
+        _publish(services, ranks)
+    return {"services": services, "networks": {NETWORK: _network(plan)}, "volumes": volumes}
+
+
+def machine(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str, Any]:
+    """Return the project of one machine, with the machine's network: ranks also use ports that the kernel chooses."""
+    host = {"network_mode": "host"}
+    own = by_node(ranks).get(node, ())
+    services = {item.name: _rank(plan, item, "cache") | host for item in own}
+    if plan.router and plan.router.node == node:
+        services["router"] = _router(plan.router) | host
+    volumes = {"volumes": {"cache": {"name": own[0].container.cache}}} if own else {}
+    return {"services": services, **volumes}
+
+
+# --- services -------------------------------------------------------------------------------------------------------
+
+
+def _rank(plan: TopologyPlan, item: Placed, cache: str) -> dict[str, Any]:
+    """Return a rank's service, without a network: what `run --format compose` gives it, and what a topology adds."""
+    service: dict[str, Any] = next(iter(compose_project(item.container)["services"].values()))
+    for key in ("container_name", "network_mode", "ports"):
+        service.pop(key, None)
+    for volume in service["volumes"]:
+        if volume["type"] == "volume":
+            volume["source"] = cache
+    tables = [_ranktables()] if wants_ranktables(item.env) else []
+    return {
+        **service,
+        "init": False,
+        "healthcheck": healthcheck(item),
+        "environment": _escaped(item.env) | dict.fromkeys(_from_the_shell(plan, item)),
+        "volumes": [*service["volumes"], *tables],
+    }
+
+
+def _from_the_shell(plan: TopologyPlan, item: Placed) -> tuple[str, ...]:
+    """Return the variables that Compose passes on by name. The router sends its own key, or none, to the servers."""
+    names = (*(FROM_THE_SHELL if item.container.hub else ()), *(() if plan.router else (API_KEY,)))
+    return tuple(name for name in names if name not in item.env)
+
+
+def healthcheck(item: Placed) -> dict[str, Any]:
+    """Return the check of a rank's status port, for headless ranks too."""
+    seconds = max(START_SECONDS, 60 * item.container.start)
+    words = [PYTHON, "-I", "-S", ENTRYPOINT, "health", "--status-port", str(item.rank.ports["status"])]
+    return {
+        "test": ["CMD", *words],
+        "interval": f"{ASK_EVERY}s",
+        "timeout": "5s",
+        "retries": 3,
+        "start_period": f"{seconds}s",
+    }
+
+
+def _ranktables() -> dict[str, Any]:
+    return {
+        "type": "bind",
+        "source": "./ranktables",
+        "target": RANKTABLES,
+        "read_only": True,
+        "bind": {"create_host_path": False},
+    }
+
+
+def _router(router: RouterPlan) -> dict[str, Any]:
+    """Return the router's service. Its image has a HEALTHCHECK."""
+    program, *words = router_words(router)
+    return {
+        "image": router_image(router),
+        "entrypoint": _escaped([program]),
+        "command": _escaped(words),
+        "init": False,
+        "restart": "unless-stopped",
+        "stop_grace_period": f"{STOP_SECONDS}s",
+        "read_only": True,
+        "tmpfs": [TMP],
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+    }
+
+
+def _holder(plan: TopologyPlan, router: RouterPlan | None, place: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the service that holds a node's network namespace."""
+    return {
+        "image": plan.image,
+        "entrypoint": [PYTHON, "-I", "-S", "-c", HOLD],
+        "init": False,
+        "restart": "unless-stopped",
+        "read_only": True,
+        "cap_drop": ["ALL"],
+        "security_opt": ["no-new-privileges:true"],
+        "healthcheck": {"disable": True},
+        **place,
+        **(_published(router.port) if router else {}),
+    }
+
+
+def _publish(services: dict[str, Any], ranks: Sequence[Placed]) -> None:
+    """Publish the servers' ports, on loopback. A port of two nodes is published for the first."""
+    taken: set[int] = set()
+    for item in ranks:
+        port = item.rank.ports.get("api")
+        if item.rank.rank == 0 and port and port not in taken:
+            taken.add(port)
+            service = services.get(f"node.{name_of(item.rank.node)}", services[item.name])
+            service["ports"] = [*service.get("ports", ()), *_published(port)["ports"]]
+
+
+def _published(port: int) -> dict[str, Any]:
+    return {"ports": [f"{LOOPBACK}:{port}:{port}"]}
+
+
+# --- the network of one engine --------------------------------------------------------------------------------------
+
+
+def _attached(node: str, address: str, own: Sequence[Placed]) -> dict[str, Any]:
+    """Return a node's place in the network: its address or name, and its interface's name."""
+    version = f"ipv{ipaddress.ip_address(address).version}_address" if is_address(address) else ""
+    where: dict[str, Any] = {version: address} if version else {"aliases": [address]}
+    names = sorted({item.env[INTERFACE] for item in own if item.env.get(INTERFACE, USUAL_INTERFACE) != USUAL_INTERFACE})
+    if len(names) > 1:
+        raise InputError(f"node {node}: its ranks use the interfaces {', '.join(names)}, expected one")
+    interface = {"interface_name": _escaped(names[0])} if names else {}
+    return {"hostname": name_of(node), "networks": {NETWORK: where | interface}}
+
+
+def _network(plan: TopologyPlan) -> dict[str, Any]:
+    numbers = [address for address in addresses(plan).values() if is_address(address)]
+    if not numbers:
+        return {"driver": "bridge"}
+    subnet = _prefix(numbers)
+    if subnet is None:
+        raise InputError(
+            f"nodes: found the addresses {', '.join(numbers)}, expected one network of at most /{WIDEST}",
+            hint="use nodes/NODE/compose.yaml on each machine",
+        )
+    taken = {ipaddress.ip_address(number) for number in numbers}
+    gateway = next(host for host in (subnet[-2 - place] for place in range(len(taken) + 1)) if host not in taken)
+    version6 = {"enable_ipv6": True} if subnet.version == 6 else {}  # noqa: PLR2004 - IPv6
+    return {"driver": "bridge", **version6, "ipam": {"config": [{"subnet": str(subnet), "gateway": str(gateway)}]}}
+
+
+def _prefix(numbers: Sequence[str]) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return the smallest network, /24 at most (IPv6: /120), with every address and one for the gateway."""
+    taken = [ipaddress.ip_address(number) for number in numbers]
+    bits = taken[0].max_prefixlen
+    for length in range(bits - 8, bits - 32 + WIDEST - 1, -1):
+        network = ipaddress.ip_network(f"{taken[0]}/{length}", strict=False)
+        edges = {network[0], network[-1]}
+        if all(address in network and address not in edges for address in taken) and _has_room(network, len(taken)):
+            return network
+    return None
+
+
+def _has_room(network: ipaddress.IPv4Network | ipaddress.IPv6Network, taken: int) -> bool:
+    return network.num_addresses - 2 > taken
+
+
+# --- text -----------------------------------------------------------------------------------------------------------
+
+
+def _escaped(value: Any) -> Any:
+    """Double every dollar sign, because Compose interpolates variables; not in keys, which are checked."""
+    if isinstance(value, str):
+        return value.replace("$", "$$")
+    if isinstance(value, Mapping):
+        return {key: _escaped(item) for key, item in value.items()}
+    return [_escaped(item) for item in value]

@@ -1,0 +1,371 @@
+"""A plan → Kubernetes manifests and their kustomization.yaml. Pure.
+
+A group of one-node servers is a Deployment, one of several nodes a LeaderWorkerSet (v1); with `disaggregated`, prefill
+and decode are the roles of one DisaggregatedSet (LeaderWorkerSet 0.9), which rolls them out in step. The plan's node
+names are the cluster's. The router finds servers by their labels: a list of addresses would be wrong after a restart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from drydock.core.errors import InputError
+from drydock.model.variant import Variant
+from drydock.run.container import name_of
+from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, USER
+from drydock.run.kubernetes import CACHE_SIZE, PRESTOP_SECONDS
+from drydock.topology.planned import RouterPlan, TopologyPlan
+from drydock.topology.render import pods
+from drydock.topology.render.parts import Placed, addresses, placed, router_image, router_words
+from drydock.topology.render.text import yaml_text
+
+WORKLOAD = "app.kubernetes.io/instance"
+HOSTNAME = "kubernetes.io/hostname"
+NAMESPACE = "POD_NAMESPACE"
+ROUTER = "router"
+LISTS = {"--prefill": "prefill", "--decode": "decode", "--worker-urls": "serve"}
+"""The router's flags that list servers, and the role that they list."""
+
+_Object = dict[str, Any]
+
+
+class Workload(NamedTuple):
+    """Replicas whose pods share their templates."""
+
+    name: str
+    replicas: tuple[tuple[Placed, ...], ...]
+    leader: _Object
+    worker: _Object | None
+
+    @property
+    def first(self) -> Placed:
+        """A rank that stands for the others."""
+        return self.replicas[0][0]
+
+    @property
+    def size(self) -> int:
+        """Pods of a replica."""
+        return len(self.replicas[0])
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What selects its pods."""
+        return {"app.kubernetes.io/name": "vllm", WORKLOAD: self.name}
+
+
+def files(plan: TopologyPlan, variant: Variant, *, disaggregated: bool = False) -> dict[str, str]:
+    """Return path → content; kustomization.yaml lists the others. Raises InputError for what pods cannot be."""
+    made = objects(plan, variant, disaggregated=disaggregated)
+    names = [f"{kind(item)}-{item['metadata']['name']}.yaml" for item in made]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"groups: two would be {', '.join(twice)}", hint="rename a group; `router` is the router's name"
+        )
+    manifests = dict(zip(names, made, strict=True))
+    kustomization = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": sorted(manifests),
+    }
+    texts = {path: yaml_text(item) for path, item in manifests.items()}
+    return {"kustomization.yaml": yaml_text(kustomization), **dict(sorted(texts.items()))}
+
+
+def kind(item: Mapping[str, Any]) -> str:
+    """Return an object's kind, in lower case."""
+    return str(item["kind"]).lower()
+
+
+def objects(plan: TopologyPlan, variant: Variant, *, disaggregated: bool) -> list[_Object]:
+    """Return every object. Raises InputError for what pods cannot be."""
+    found = workloads(plan, variant)
+    split = [item for item in found if item.first.replica.role != "serve"] if disaggregated else []
+    if disaggregated and {item.first.replica.role for item in split} != {"prefill", "decode"}:
+        raise InputError("groups: a DisaggregatedSet needs groups of both roles, prefill and decode")
+    made = [_set(split)] if split else []
+    for item in found:
+        made += [] if item in split else _own(item)
+        made.append(_budget(item))
+    made += [_service(group, found, headless=plan.router is not None) for group in _groups(found)]
+    return [*made, *(_router_objects(plan.router, found) if plan.router else ())]
+
+
+# --- workloads ------------------------------------------------------------------------------------------------------
+
+
+def workloads(plan: TopologyPlan, variant: Variant) -> list[Workload]:
+    """Return the workloads of each group: one, unless its replicas need different templates."""
+    ranks = placed(plan, variant)
+    ports = pods.common_ports(ranks)
+    known = sorted(addresses(plan).values())
+    keyed = plan.router is None
+    found: dict[str, list[tuple[_Object, _Object | None, list[tuple[Placed, ...]]]]] = {}
+    for replica in plan.replicas:
+        own = tuple(item for item in ranks if item.replica is replica)
+        leader, worker = _templates(own, ports, known, keyed=keyed)
+        alike = found.setdefault(replica.group, [])
+        same = next((item for item in alike if item[:2] == (leader, worker)), None)
+        if same:
+            same[2].append(own)
+        else:
+            alike.append((leader, worker, [own]))
+    return [
+        _workload(group if place == 0 else f"{group}-{place}", *parts)
+        for group, alike in found.items()
+        for place, parts in enumerate(alike)
+    ]
+
+
+def _templates(
+    ranks: Sequence[Placed], ports: Mapping[str, int], known: Sequence[str], *, keyed: bool
+) -> tuple[_Object, _Object | None]:
+    """Return the leader's template and the workers'. Raises InputError if the workers need more than one."""
+    leader, *workers = (pods.template(item, ports, known, keyed=keyed) for item in ranks)
+    for place, worker in enumerate(workers[1:], 2):
+        if worker != workers[0]:
+            raise InputError(
+                f"{ranks[0].replica.group}-{ranks[0].replica.number}: ranks 1 and {place} differ in more than their"
+                " number and address, but a LeaderWorkerSet has one template for all workers",
+                hint="use --format ansible or compose, or a group of two nodes",
+            )
+    return leader, workers[0] if workers else None
+
+
+def _workload(name: str, leader: _Object, worker: _Object | None, replicas: Sequence[tuple[Placed, ...]]) -> Workload:
+    item = Workload(name_of(name), tuple(replicas), leader, worker)
+    spread = _spread(item)
+    placed_leader = _located(item, leader, [ranks[0] for ranks in replicas], spread)
+    others = [rank for ranks in replicas for rank in ranks[1:]]
+    return item._replace(leader=placed_leader, worker=_located(item, worker, others, spread) if worker else None)
+
+
+def _located(item: Workload, template: _Object, ranks: Sequence[Placed], spread: _Object) -> _Object:
+    """Return a template on the plan's nodes, with the workload's label."""
+    nodes = sorted({rank.rank.node for rank in ranks})
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": nodes}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
+    metadata = {"labels": {**template["metadata"]["labels"], WORKLOAD: item.name}}
+    return {"metadata": metadata, "spec": {**template["spec"], "affinity": affinity | spread}}
+
+
+def _spread(item: Workload) -> _Object:
+    """Return the rule that no two pods share a node, if the plan puts each on its own."""
+    nodes = [rank.rank.node for ranks in item.replicas for rank in ranks]
+    if len(nodes) == 1 or len(set(nodes)) < len(nodes):
+        return {}
+    term = {"labelSelector": {"matchLabels": item.labels}, "topologyKey": HOSTNAME}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def _own(item: Workload) -> list[_Object]:
+    """Return a workload's own objects."""
+    if item.size > 1:
+        return [_object("LeaderWorkerSet", "leaderworkerset.x-k8s.io/v1", item.name, item.labels, _leader_worker(item))]
+    return [_claim(item), _object("Deployment", "apps/v1", item.name, item.labels, _deployment(item))]
+
+
+def _deployment(item: Workload) -> _Object:
+    volume = {"name": pods.CACHE_VOLUME, "persistentVolumeClaim": {"claimName": item.name}}
+    spec = item.leader["spec"]
+    return {
+        "replicas": len(item.replicas),
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1},
+        },  # no spare devices
+        "selector": {"matchLabels": item.labels},
+        "template": {**item.leader, "spec": {**spec, "volumes": [*spec["volumes"], volume]}},
+    }
+
+
+def _leader_worker(item: Workload) -> _Object:
+    """Return a LeaderWorkerSet's specification: if one pod of a group restarts, the group does."""
+    both = {"leaderTemplate": item.leader, "workerTemplate": item.worker} if item.worker else {}
+    claim = {"metadata": {"name": pods.CACHE_VOLUME}, "spec": _storage("ReadWriteOnce")}
+    return {
+        "replicas": len(item.replicas),
+        "startupPolicy": "LeaderCreated",
+        "rolloutStrategy": {
+            "type": "RollingUpdate",
+            "rollingUpdateConfiguration": {"maxSurge": 0, "maxUnavailable": 1},
+        },
+        "networkConfig": {"subdomainPolicy": "Shared"},
+        "leaderWorkerTemplate": {
+            "size": item.size,
+            "restartPolicy": "RecreateGroupOnPodRestart",
+            **(both or {"workerTemplate": item.leader}),
+            "volumeClaimTemplates": [claim],
+        },
+    }
+
+
+def _set(split: Sequence[Workload]) -> _Object:
+    """Return one set with a role for each workload."""
+    roles = [{"name": item.name, "spec": _leader_worker(item)} for item in split]
+    return _object("DisaggregatedSet", "disaggregatedset.x-k8s.io/v1", "vllm", {}, {"slices": 1, "roles": roles})
+
+
+def _claim(item: Workload) -> _Object:
+    """Return the claim of a Deployment's cache; several pods need a volume that several nodes can mount."""
+    spec = _storage("ReadWriteMany" if len(item.replicas) > 1 else "ReadWriteOnce")
+    return _object("PersistentVolumeClaim", "v1", item.name, item.labels, spec)
+
+
+def _storage(mode: str) -> _Object:
+    return {"accessModes": [mode], "resources": {"requests": {"storage": CACHE_SIZE}}}
+
+
+def _budget(item: Workload) -> _Object:
+    """Return the budget with which a drained node ends one pod of a workload at a time."""
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": item.labels}}
+    return _object("PodDisruptionBudget", "policy/v1", item.name, item.labels, spec)
+
+
+def _object(kind_: str, version: str, name: str, labels: Mapping[str, str], spec: _Object | None = None) -> _Object:
+    own = {**labels} or {"app.kubernetes.io/name": "vllm"}
+    return {
+        "apiVersion": version,
+        "kind": kind_,
+        "metadata": {"name": name, "labels": own},
+        **({} if spec is None else {"spec": spec}),
+    }
+
+
+# --- services -------------------------------------------------------------------------------------------------------
+
+
+def _groups(found: Iterable[Workload]) -> list[str]:
+    return sorted({item.first.replica.group for item in found})
+
+
+def _service(group: str, found: Iterable[Workload], *, headless: bool) -> _Object:
+    """Return the service of a group's leaders, not called as a LeaderWorkerSet, which makes one of its own name.
+
+    Behind a router it is headless: each pod's address for metrics, and no second balancer.
+    """
+    first = next(item.first for item in found if item.first.replica.group == group)
+    spec: _Object = {
+        "selector": pods.labels(first),
+        "ports": [
+            {"name": pods.port_name(purpose), "port": port["containerPort"], "targetPort": port["name"]}
+            for purpose, port in _ports_of(found, group)
+        ],
+    }
+    return _object(
+        "Service", "v1", name_of(f"{group}-api"), pods.labels(first), spec | ({"clusterIP": "None"} if headless else {})
+    )
+
+
+def _ports_of(found: Iterable[Workload], group: str) -> Iterator[tuple[str, _Object]]:
+    """Yield the ports that clients and monitoring use."""
+    leader = next(item.leader for item in found if item.first.replica.group == group)
+    for port in leader["spec"]["containers"][0]["ports"]:
+        if port["name"] in ("api", "status"):
+            yield port["name"], port
+
+
+# --- the router -----------------------------------------------------------------------------------------------------
+
+
+def _router_objects(router: RouterPlan, found: Sequence[Workload]) -> list[_Object]:
+    labels = {"app.kubernetes.io/name": "vllm-router", WORKLOAD: ROUTER}
+    rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    subject = {"kind": "ServiceAccount", "name": ROUTER}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ROUTER}
+    ports = [{"name": "http", "port": router.port, "targetPort": "http"}]
+    return [
+        _object("ServiceAccount", "v1", ROUTER, labels),
+        _object("Role", "rbac.authorization.k8s.io/v1", ROUTER, labels) | {"rules": [rule]},
+        _object("RoleBinding", "rbac.authorization.k8s.io/v1", ROUTER, labels)
+        | {"roleRef": role, "subjects": [subject]},
+        _object("Service", "v1", ROUTER, labels, {"selector": labels, "ports": ports}),
+        _object("Deployment", "apps/v1", ROUTER, labels, _router_deployment(router, found, labels)),
+    ]
+
+
+def _router_deployment(router: RouterPlan, found: Sequence[Workload], labels: Mapping[str, str]) -> _Object:
+    term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [router.node]}]}
+    pod = {
+        "serviceAccountName": ROUTER,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": PRESTOP_SECONDS + STOP_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": 0,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}},
+        "containers": [_router_container(router, found)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    return {
+        "replicas": 1,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": pod},
+    }
+
+
+def _router_container(router: RouterPlan, found: Sequence[Workload]) -> _Object:
+    """Return the router's container. Not /health: it fails as soon as one of the servers is down."""
+    program, *words = router_words(router)
+    namespace = {"name": NAMESPACE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
+    return {
+        "name": ROUTER,
+        "image": router_image(router),
+        "command": [program.replace("$", "$$")],
+        "args": [*_without_lists(words), *_discovery(words, found)],
+        "env": [namespace],
+        "ports": [{"name": "http", "containerPort": router.port, "protocol": "TCP"}],
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [{"name": "tmp", "mountPath": TMP}],
+        "startupProbe": _probe("/liveness", START_SECONDS // ASK_EVERY),
+        "readinessProbe": _probe("/readiness", 1),
+        "livenessProbe": _probe("/liveness", 3),
+    }
+
+
+def _probe(path: str, failures: int) -> _Object:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": ASK_EVERY,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def _without_lists(words: Sequence[str]) -> Iterator[str]:
+    """Yield the router's words without the lists of servers. Raises InputError for what labels cannot say."""
+    listing = False
+    for word in words:
+        if word.startswith("--"):
+            listing = word.partition("=")[0] in LISTS
+        if not listing:
+            yield word.replace("$", "$$")
+        elif not word.startswith("--") and not word.startswith(("http://", "https://")):
+            raise InputError(
+                f"router: found {word!r} in a list of servers, expected addresses: labels cannot carry it",
+                hint="use --format ansible or compose",
+            )
+
+
+def _discovery(words: Sequence[str], found: Sequence[Workload]) -> Iterator[str]:
+    """Yield the words with which the router finds the pods of the roles that it listed (vllm-router's --help)."""
+    roles = [role for flag, role in LISTS.items() if any(word.partition("=")[0] == flag for word in words)]
+    ports = {
+        port["containerPort"]
+        for item in found
+        for port in item.leader["spec"]["containers"][0]["ports"]
+        if port["name"] == "api"
+    }
+    yield from ("--service-discovery", "--service-discovery-namespace", f"$({NAMESPACE})")
+    yield from ("--service-discovery-port", str(*ports))
+    for role in roles:
+        flag = "--selector" if role == "serve" else f"--{role}-selector"
+        yield from (flag, "app.kubernetes.io/name=vllm", f"{pods.COMPONENT}={role}")

@@ -1,0 +1,216 @@
+"""What every format says of a plan: for each node its ranks, and for each rank the options of its container. Pure.
+
+A plan may come from a file that anyone wrote. Its texts are checked here as strictly as their use needs; the formats
+quote the rest.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path, PurePosixPath
+
+from drydock.build.job import OWN
+from drydock.core.errors import InputError
+from drydock.model.record import Record
+from drydock.model.variant import Variant
+from drydock.run.container import MODELS, Bind, Container, RunRequest, container, name_of
+from drydock.run.machine import Machine
+from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
+
+ROUTER_IMAGE = f"{OWN}router:latest"
+"""The router's image, if the plan names none."""
+RANKTABLES = "/ranktables"
+"""Folder of the ranktables in a container. A rank gets it if one of its variables names a file in it."""
+PYTHON = "/usr/bin/python3"
+"""The interpreter that each image has."""
+ENTRYPOINT = "/opt/drydock/entrypoints"
+INFINIBAND = "/dev/infiniband"
+NOWHERE = Machine(Path("/dev/null"))
+"""A machine of which nothing is known: a render must not depend on the machine it runs on."""
+
+_DNS = re.compile(
+    r"(?=.{1,253}\Z)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*", re.IGNORECASE
+)
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+_FABRIC = re.compile(r"\b(ib|rc|rc_x|rc_v|rc_mlx5|ud|ud_x|ud_v|dc|dc_x|dc_mlx5)\b")
+"""UCX's transports over RDMA (UCX docs, UCX_TLS)."""
+
+
+class Placed(Record):
+    """A rank in its place."""
+
+    name: str
+    """Of its container: group, replica and rank."""
+    replica: Replica
+    rank: Rank
+    container: Container
+
+    @property
+    def leader(self) -> Rank:
+        """The rank that answers clients."""
+        return self.replica.ranks[0]
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The container's whole environment; the plan wins over the accelerator's record."""
+        return {**self.container.env, **self.container.visible, **self.rank.env}
+
+
+def placed(plan: TopologyPlan, variant: Variant) -> tuple[Placed, ...]:
+    """Return every rank with its container, in the plan's order. Raises InputError with every problem found."""
+    problems = [*_problems(plan)]
+    if problems:
+        raise InputError(*problems, hint="correct topology.yaml and plan it again")
+    return tuple(
+        Placed(
+            name=name_of(f"{replica.group}-{replica.number}-{rank.rank}"),
+            replica=replica,
+            rank=rank,
+            container=_container(plan, variant, rank),
+        )
+        for replica in plan.replicas
+        for rank in replica.ranks
+    )
+
+
+def by_node(ranks: Iterable[Placed]) -> dict[str, tuple[Placed, ...]]:
+    """Return node → its ranks, sorted by node."""
+    found: dict[str, tuple[Placed, ...]] = {}
+    for item in ranks:
+        found[item.rank.node] = (*found.get(item.rank.node, ()), item)
+    return dict(sorted(found.items()))
+
+
+def addresses(plan: TopologyPlan) -> dict[str, str]:
+    """Return node → its address, sorted by node, with the router's."""
+    found = {rank.node: rank.address for replica in plan.replicas for rank in replica.ranks}
+    if plan.router:
+        found.setdefault(plan.router.node, plan.router.address)
+    return dict(sorted(found.items()))
+
+
+def router_image(router: RouterPlan) -> str:
+    """Return the router's image."""
+    return router.image or ROUTER_IMAGE
+
+
+def router_words(router: RouterPlan) -> tuple[str, ...]:
+    """Return the router's program and its arguments. Raises InputError if there is no program."""
+    if not router.argv:
+        raise InputError("router.argv: found nothing, expected vllm-router and its arguments")
+    return router.argv
+
+
+def is_address(text: str) -> bool:
+    """Tell whether a text is an IP address."""
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def uses_rdma(env: Mapping[str, str]) -> bool:
+    """Tell whether a rank's communicators use RDMA: NCCL was given adapters, or UCX a transport of theirs."""
+    nccl = bool(env.get("NCCL_IB_HCA")) and env.get("NCCL_IB_DISABLE") != "1"
+    return nccl or bool(_FABRIC.search(env.get("UCX_TLS", "").lower()))
+
+
+def wants_ranktables(env: Mapping[str, str]) -> bool:
+    """Tell whether a rank reads a ranktable."""
+    return any(value.startswith(f"{RANKTABLES}/") for value in env.values())
+
+
+# --- one rank -------------------------------------------------------------------------------------------------------
+
+
+def _container(plan: TopologyPlan, variant: Variant, rank: Rank) -> Container:
+    """Return a rank's container. The format decides on its network."""
+    numbers = ",".join(map(str, rank.devices))
+    options = container(variant, RunRequest(model="model", devices=numbers, image=plan.image), NOWHERE)
+    rdma = _rdma(options) if uses_rdma({**options.env, **rank.env}) else {}
+    own: dict[str, object] = {"arguments": rank.words, "model": _model(plan.model, rank)}
+    return options.model_copy(update={**own, "hub": not plan.model.startswith("/"), **rdma})
+
+
+def _rdma(options: Container) -> dict[str, object]:
+    """Return the options with which a container registers memory at RDMA adapters: it pins its buffers (UCX docs)."""
+    others = tuple(limit for limit in options.ulimits if not limit.startswith("memlock="))
+    devices = options.devices if options.privileged else (*options.devices, INFINIBAND)
+    capabilities = tuple(dict.fromkeys((*options.capabilities, "IPC_LOCK")))
+    return {"devices": devices, "capabilities": capabilities, "ulimits": (*others, "memlock=-1:-1")}
+
+
+def _model(model: str, rank: Rank) -> Bind | None:
+    """Return the mount of a model folder, where the rank's words name it: its own path, or below /models."""
+    if not model.startswith("/"):
+        return None
+    own = any(word == model or word.endswith(f"={model}") for word in rank.words)
+    return Bind(source=model, target=model if own else f"{MODELS}/{PurePosixPath(model).name or 'model'}")
+
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+
+def _problems(plan: TopologyPlan) -> Iterable[str]:
+    ranks = [(replica, rank) for replica in plan.replicas for rank in replica.ranks]
+    if not ranks:
+        yield "replicas: found no rank, expected at least one"
+    names = Counter(name_of(f"{replica.group}-{replica.number}-{rank.rank}") for replica, rank in ranks)
+    yield from (
+        f"replicas: {count} ranks are called {name}, expected one" for name, count in names.items() if count > 1
+    )
+    nodes = Counter(map(name_of, addresses(plan)))
+    yield from (
+        f"nodes: {count} are called {name} as a host, expected one" for name, count in nodes.items() if count > 1
+    )
+    for replica in plan.replicas:
+        numbers = [rank.rank for rank in replica.ranks]
+        if numbers != [*range(len(numbers))]:
+            yield f"{replica.group}-{replica.number}: found ranks {numbers}, expected 0, 1 … in order"
+    for _, rank in ranks:
+        yield from _problems_of(rank)
+    known = addresses(plan)
+    both = [*((rank.node, rank.address) for _, rank in ranks), *_router_place(plan)]
+    for node, address in both:
+        if known[node] != address:
+            yield f"node {node}: found the addresses {known[node]!r} and {address!r}, expected one"
+    if plan.model.startswith("/") and ".." in PurePosixPath(plan.model).parts:
+        yield f"model: found {plan.model!r}, expected a path without .."
+    yield from _taken(plan)
+
+
+def _router_place(plan: TopologyPlan) -> list[tuple[str, str]]:
+    return [(plan.router.node, plan.router.address)] if plan.router else []
+
+
+def _problems_of(rank: Rank) -> Iterable[str]:
+    where = f"rank {rank.rank} on {rank.node}"
+    if not is_address(rank.address) and not _DNS.fullmatch(rank.address):
+        yield f"{where}: address: found {rank.address!r}, expected an IP address or a host's name"
+    needed = ("api", "status") if rank.rank == 0 else ("status",)
+    yield from (f"{where}: ports.{name} is missing" for name in needed if name not in rank.ports)
+    for name, value in rank.env.items():
+        if not _VARIABLE.fullmatch(name):
+            yield f"{where}: env: found {name!r}, expected the name of a variable"
+        if "\0" in value:
+            yield f"{where}: env.{name}: found a NUL character, which no variable can hold"
+
+
+def _taken(plan: TopologyPlan) -> Iterable[str]:
+    """Yield each port of a node that two have."""
+    ports = [
+        (rank.node, port)
+        for replica in plan.replicas
+        for rank in replica.ranks
+        for purpose, port in sorted(rank.ports.items())
+        if purpose not in ("master", "rpc") or rank.rank == 0  # the others connect to the leader's
+    ]
+    if plan.router:
+        ports.append((plan.router.node, plan.router.port))
+    for (node, port), count in Counter(ports).items():
+        if count > 1:
+            yield f"node {node}: port {port} is given {count} times, expected once"

@@ -1,0 +1,193 @@
+"""A rank → a pod's template. Pure.
+
+Pods of one workload share a template, so what differs by pod is filled in by Kubernetes: the pod's address, the
+leader's address and the number of the worker (LeaderWorkerSet sets LWS_LEADER_ADDRESS, LWS_GROUP_SIZE and
+LWS_WORKER_INDEX). A pod has a network of its own, so every rank gets the same ports: vLLM's key of compiled code has
+VLLM_NIXL_SIDE_CHANNEL_PORT in it (facts of vLLM 0.32, envs.py), but neither the pod's address nor VLLM_HOST_IP.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from drydock.core.errors import InputError
+from drydock.run import kubernetes
+from drydock.run.access import API_KEY
+from drydock.run.container import name_of
+from drydock.topology.render.compose import INTERFACE, USUAL_INTERFACE
+from drydock.topology.render.parts import Placed, uses_rdma, wants_ranktables
+
+GROUP, COMPONENT = "app.kubernetes.io/part-of", "app.kubernetes.io/component"
+"""Labels: the group; and its role, for pods that answer clients, or the role and -worker for others."""
+RDMA = "rdma/hca_shared_devices_a"
+"""Resource of the RDMA shared device plugin, under the name in its example. A cluster may call it otherwise."""
+ADDRESS = "POD_IP"
+TPU = "google.com/tpu"
+BY_LEADER_WORKER_SET = ("TPU_WORKER_HOSTNAMES", "TPU_WORKER_ID")
+"""Variables that LeaderWorkerSet sets for pods with TPUs, unless the template does (pkg/utils/accelerators/tpu.go)."""
+CACHE_VOLUME = "cache"
+
+_FLAG = re.compile(r"(--[a-z0-9-]+)=(.*)", re.DOTALL)
+_PLACES = {"--node-rank": "$(LWS_WORKER_INDEX)", "--nnodes": "$(LWS_GROUP_SIZE)"}
+_LONGEST_PORT_NAME = 15
+
+
+def template(item: Placed, ports: Mapping[str, int], known: Iterable[str], *, keyed: bool) -> dict[str, Any]:
+    """Return the template of a rank's pod, without the volume of its cache.
+
+    `known`: the nodes' addresses; `keyed`: clients may have to send a key. Raises InputError for a rank that reads a
+    ranktable, and for an address that the pod would not have.
+    """
+    if wants_ranktables(item.env):
+        raise InputError(
+            f"{item.name}: a ranktable names chips, but Kubernetes' device plugin chooses them",
+            hint="use --format ansible or compose",
+        )
+    _, deployment, _ = kubernetes.documents(item.container)
+    pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    own = item.container.network == "host"
+    numbers = {str(port): str(ports[purpose]) for purpose, port in item.rank.ports.items()}
+    args = [_word(item, flag, value, numbers) for flag, value in _flags(item.rank.words)]
+    container = pod["containers"][0]
+    container["args"] = args
+    container["env"] = [*_address(args), *_variables(item, numbers, own=own), *_secrets(item, keyed=keyed)]
+    _check_addresses(item, container, known)
+    container["ports"] = _ports(item, ports)
+    container |= {"resources": {"limits": limits}} if (limits := _limits(item)) else {}
+    pod["volumes"] = [*_volumes(item, pod["volumes"])]
+    return {"metadata": {"labels": labels(item)}, "spec": pod}
+
+
+def labels(item: Placed) -> dict[str, str]:
+    """Return the labels of a rank's pod, without its workload's."""
+    role = item.replica.role if item.rank.rank == 0 else f"{item.replica.role}-worker"
+    return {"app.kubernetes.io/name": "vllm", GROUP: name_of(item.replica.group), COMPONENT: role}
+
+
+def common_ports(ranks: Iterable[Placed]) -> dict[str, int]:
+    """Return purpose → port, the same for every pod: the first rank's that has the purpose, and no port twice."""
+    found: dict[str, int] = {}
+    for item in ranks:
+        for purpose, port in sorted(item.rank.ports.items()):
+            if purpose not in found:
+                found[purpose] = port if port not in found.values() else max(found.values()) + 1
+    return found
+
+
+# --- words and variables --------------------------------------------------------------------------------------------
+
+
+def _flags(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each word with the flag whose value it is: `--port 1` and `--port=1` alike."""
+    before = ""
+    for word in words:
+        yield before, word
+        before = word if word.startswith("--") and "=" not in word else ""
+
+
+def _word(item: Placed, flag: str, word: str, numbers: Mapping[str, str]) -> str:
+    """Return a word of the arguments, with what differs by pod replaced."""
+    joined = _FLAG.fullmatch(word) if not flag else None
+    if joined:
+        return f"{joined[1]}={_word(item, joined[1], joined[2], numbers)}"
+    several = len(item.replica.ranks) > 1
+    if several and flag in _PLACES:
+        return _PLACES[flag]
+    if several and word == item.leader.address:
+        return "$(LWS_LEADER_ADDRESS)"
+    if word == item.rank.address:
+        return f"$({ADDRESS})"
+    if flag.endswith("-port"):
+        return numbers.get(word, word)
+    return _literal(word)
+
+
+def _address(args: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the variable with the pod's address, if an argument names it."""
+    return [_pod_address(ADDRESS)] if any(f"$({ADDRESS})" in word for word in args) else []
+
+
+def _pod_address(name: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
+
+
+def _variables(item: Placed, numbers: Mapping[str, str], *, own: bool) -> Iterator[dict[str, Any]]:
+    """Yield each variable of the container, sorted. `own`: with the node's own network, whose interfaces keep names."""
+    given = {**item.container.env, **item.rank.env}  # not `visible`: the device plugin sets it
+    interface = "" if own else given.get(INTERFACE, "")
+    for name, value in sorted(given.items()):
+        if name in BY_LEADER_WORKER_SET and len(item.replica.ranks) > 1 and item.container.resource == TPU:
+            continue
+        if value == item.rank.address:
+            yield _pod_address(name)
+        elif value == item.leader.address:
+            yield {"name": name, "value": "$(LWS_LEADER_ADDRESS)"}
+        elif interface and value == interface:
+            yield {"name": name, "value": USUAL_INTERFACE}
+        else:
+            yield {"name": name, "value": _literal(numbers.get(value, value) if name.endswith("_PORT") else value)}
+
+
+def _check_addresses(item: Placed, container: Mapping[str, Any], known: Iterable[str]) -> None:
+    """Check that no text has a node's address, which only pods with the node's network have. Raises InputError."""
+    if item.container.network == "host":
+        return
+    texts = [*container["args"], *(variable.get("value", "") for variable in container["env"])]
+    for address in known:
+        whole = re.compile(rf"(?<![\w.-]){re.escape(address)}(?![\w-]|\.\w)")
+        for text in texts:
+            if whole.search(text):
+                raise InputError(
+                    f"{item.name}: found the node's address {address} in {text!r}, but pods have others",
+                    hint="use --format ansible or compose",
+                )
+
+
+def _secrets(item: Placed, *, keyed: bool) -> Iterator[dict[str, Any]]:
+    """Yield the variables of secrets: the hub's token and the key that clients must send, where there is one."""
+    wanted = {kubernetes.TOKEN: kubernetes.SECRET} if item.container.hub else {}
+    wanted |= {API_KEY: kubernetes.KEY_SECRET} if keyed else {}
+    for name, secret in wanted.items():
+        if name not in item.rank.env:
+            reference = {"name": secret, "key": name, "optional": True}
+            yield {"name": name, "valueFrom": {"secretKeyRef": reference}}
+
+
+def _literal(text: str) -> str:
+    """Double every dollar sign, because Kubernetes expands $(NAME) in args and env."""
+    return text.replace("$", "$$")
+
+
+# --- ports, resources, volumes --------------------------------------------------------------------------------------
+
+
+def port_name(purpose: str) -> str:
+    """Return a port's name: at most 15 lower-case letters, digits and single hyphens, with a letter at the end."""
+    name = re.sub(r"[^a-z0-9]+", "-", purpose)[:_LONGEST_PORT_NAME].strip("-")
+    return name if re.search("[a-z]", name) else f"p-{name}"[:_LONGEST_PORT_NAME].strip("-")
+
+
+def _ports(item: Placed, ports: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the ports that a rank listens on: the master's and the RPC's belong to the leader."""
+    leaders = ("master", "rpc")
+    own = [purpose for purpose in sorted(item.rank.ports) if item.rank.rank == 0 or purpose not in leaders]
+    return [{"name": port_name(purpose), "containerPort": ports[purpose], "protocol": "TCP"} for purpose in own]
+
+
+def _limits(item: Placed) -> dict[str, int]:
+    """Return the devices that a rank's pod gets."""
+    cards = {item.container.resource: item.container.count} if item.container.resource else {}
+    rdma = uses_rdma(item.env) and item.container.network != "host"
+    return cards | ({RDMA: 1} if rdma else {})
+
+
+def _volumes(item: Placed, volumes: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the volumes without the cache, which is the workload's matter. The model's folder must exist."""
+    model = item.container.model.source if item.container.model else ""
+    for volume in volumes:
+        if volume.get("hostPath", {}).get("path") == model and model:
+            yield {**volume, "hostPath": {"path": model, "type": "Directory"}}
+        elif volume["name"] != CACHE_VOLUME:
+            yield dict(volume)

@@ -1,0 +1,52 @@
+"""YAML that every reader understands alike, byte for byte the same for the same value. Pure.
+
+YAML 1.1 (PyYAML, Ansible) and 1.2 (Compose, kubectl) differ in which plain words are numbers or booleans, such as 1e3,
+0o7 and y. So a text is plain only if it is a word in both, and in double quotes otherwise.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+WIDTH = 120
+_PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9_./-]+", re.ASCII)
+
+
+class Unsafe(str):
+    """A text that Ansible never reads as a template (`!unsafe`)."""
+
+    __slots__ = ()
+
+
+class _Dumper(yaml.SafeDumper):
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:
+        """Indent lists, as ansible-lint and yamllint expect."""
+        _ = indentless
+        super().increase_indent(flow, False)
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Write each value in full: an alias says nothing to a reader."""
+        _ = data
+        return True
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, None if _PLAIN.fullmatch(value) else '"')
+
+
+def _unsafe(dumper: yaml.SafeDumper, value: Unsafe) -> yaml.ScalarNode:
+    return dumper.represent_scalar("!unsafe", str(value), '"')
+
+
+_Dumper.add_representer(str, _text)
+_Dumper.add_representer(Unsafe, _unsafe)
+
+
+def yaml_text(*documents: Any, start: bool = False) -> str:
+    """Format documents with sorted keys; `start`: with the line --- before the first one, as ansible-lint wants."""
+    return yaml.dump_all(
+        documents, Dumper=_Dumper, sort_keys=True, width=WIDTH, allow_unicode=False, explicit_start=start or None
+    )

@@ -1,0 +1,366 @@
+"""Every format says the same ranks, twice the same bytes, and quotes what a plan says."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from drydock.core.errors import InputError
+from drydock.model.record import dump
+from drydock.run.container import name_of
+from drydock.topology.planned import Rank, Replica, TopologyPlan
+from drydock.topology.render import FORMATS, ranktable, render, write
+from drydock.topology.render.parts import placed
+from tests.support import topologies
+from tests.support.topologies import load_unsafe
+
+PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
+FILLED = re.compile(r"\$\(([A-Z_]+)\)")
+
+
+class Seen(NamedTuple):
+    """A rank as a format tells it."""
+
+    node: str
+    words: tuple[str, ...]
+    env: dict[str, str]
+    """Only what the plan sets."""
+    status: int
+
+
+def files_of(plan: TopologyPlan, kind: str) -> dict[str, str]:
+    return render(plan, topologies.variant(plan.variant), kind, {})
+
+
+def named(replica: Replica, rank: Rank) -> str:
+    return name_of(f"{replica.group}-{replica.number}-{rank.rank}")
+
+
+def planned(plan: TopologyPlan) -> dict[str, Seen]:
+    return {
+        named(replica, rank): Seen(rank.node, rank.words, rank.env, rank.ports["status"])
+        for replica in plan.replicas
+        for rank in replica.ranks
+    }
+
+
+def kept(env: dict[str, Any], plan: TopologyPlan, name: str) -> dict[str, str]:
+    """Return the variables that the plan sets; the others are the accelerator's, which every format has too."""
+    rank = next(item for item in placed(plan, topologies.variant(plan.variant)) if item.name == name)
+    assert {**rank.container.env}.items() <= env.items()
+    return {key: value for key, value in env.items() if key in rank.rank.env}
+
+
+# --- readers --------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Undo what Compose and Kubernetes do with dollar signs."""
+    return value.replace("$$", "$") if isinstance(value, str) else value
+
+
+def from_service(plan: TopologyPlan, node: str, name: str, service: dict[str, Any]) -> Seen:
+    env = {key: plain(value) for key, value in service["environment"].items() if value is not None}
+    words = tuple(plain(word) for word in service["command"])
+    return Seen(node, words, kept(env, plan, name), int(service["healthcheck"]["test"][-1]))
+
+
+def read_machines(plan: TopologyPlan) -> dict[str, Seen]:
+    found = {}
+    for path, text in files_of(plan, "compose").items():
+        if path.startswith("nodes/") and path.endswith("/compose.yaml"):
+            services = yaml.safe_load(text)["services"]
+            own = {name: item for name, item in services.items() if name != "router"}
+            found |= {name: from_service(plan, path.split("/")[1], name, item) for name, item in own.items()}
+    return found
+
+
+def read_engine(plan: TopologyPlan) -> dict[str, Seen]:
+    """Read the file of one engine; a container's node is the host name of its network."""
+    services = yaml.safe_load(files_of(plan, "compose")["compose.yaml"])["services"]
+    found = {}
+    for name, item in services.items():
+        if name != "router" and not name.startswith("node."):
+            holder = item.get("network_mode", "").removeprefix("service:") or name
+            found[name] = from_service(plan, services[holder]["hostname"], name, item)
+    return found
+
+
+def read_ansible(plan: TopologyPlan) -> dict[str, Seen]:
+    found = {}
+    for path, text in files_of(plan, "ansible").items():
+        if path.startswith("host_vars/"):
+            node = path.removeprefix("host_vars/").removesuffix(".yml")
+            for item in load_unsafe(text)["topology_ranks"]:
+                env = kept(item["env"], plan, item["name"])
+                status = int(item["healthcheck"]["test"][-1])
+                found[item["name"]] = Seen(node, tuple(item["command"]), env, status)
+    return found
+
+
+def read_pods(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, Seen]:
+    """Read the templates as Kubernetes and LeaderWorkerSet fill them in for each pod, on the plan's nodes."""
+    texts = [yaml.safe_load(text) for text in files_of(plan, kind).values()]
+    found: dict[str, Seen] = {}
+    for spec in (spec for item in texts for spec in specifications(item)):
+        leader, worker = templates(spec)
+        replicas = [r for r in plan.replicas if name_of(r.group) == leader["metadata"]["labels"][PART]]
+        assert spec["replicas"] == len(replicas)
+        for replica in replicas:
+            assert spec.get("leaderWorkerTemplate", {}).get("size", 1) == len(replica.ranks)
+            for rank in replica.ranks:
+                template = worker if rank.rank else leader
+                found[named(replica, rank)] = filled(plan, replica, rank, template)
+    return found
+
+
+PART = "app.kubernetes.io/part-of"
+
+
+def specifications(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    if item["kind"] == "DisaggregatedSet":
+        yield from (role["spec"] for role in item["spec"]["roles"])
+    elif item["kind"] == "LeaderWorkerSet" or (item["kind"] == "Deployment" and item["metadata"]["name"] != "router"):
+        yield item["spec"]
+
+
+def templates(spec: dict[str, Any]) -> tuple[Any, Any]:
+    parts = spec.get("leaderWorkerTemplate")
+    if not parts:
+        return spec["template"], None
+    return parts.get("leaderTemplate", parts["workerTemplate"]), parts["workerTemplate"]
+
+
+def filled(plan: TopologyPlan, replica: Replica, rank: Rank, template: dict[str, Any]) -> Seen:
+    (container,) = template["spec"]["containers"]
+    pod = {
+        "POD_IP": rank.address,
+        "LWS_LEADER_ADDRESS": replica.ranks[0].address,
+        "LWS_GROUP_SIZE": str(len(replica.ranks)),
+        "LWS_WORKER_INDEX": str(rank.rank),
+    }
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+    env = {}
+    for item in container["env"]:
+        if item.get("valueFrom", {}).get("fieldRef"):
+            env[item["name"]] = rank.address
+        elif "value" in item:
+            env[item["name"]] = expanded(item["value"], pod)
+    own = kept(env, plan, named(replica, rank))
+    if own.get("GLOO_SOCKET_IFNAME") == "eth0":  # the pod's, whatever the node calls its interface
+        own["GLOO_SOCKET_IFNAME"] = rank.env["GLOO_SOCKET_IFNAME"]
+    nodes = affinity(template)
+    assert rank.node in nodes
+    return Seen(rank.node, tuple(expanded(word, pod) for word in container["args"]), own, ports["status"])
+
+
+def expanded(text: str, values: dict[str, str]) -> str:
+    """Expand $(NAME) as the kubelet does; $$ is a dollar sign."""
+    return re.sub(
+        r"\$\$|\$\(([A-Za-z_][A-Za-z0-9_]*)\)",
+        lambda found: "$" if found[0] == "$$" else values.get(found[1], found[0]),
+        text,
+    )
+
+
+def affinity(template: dict[str, Any]) -> list[str]:
+    rule = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (term,) = rule["nodeSelectorTerms"]
+    (expression,) = term["matchExpressions"]
+    values: list[str] = expression["values"]
+    return values
+
+
+READERS: dict[str, Callable[[TopologyPlan], dict[str, Seen]]] = {
+    "machines": read_machines,
+    "engine": read_engine,
+    "ansible": read_ansible,
+    "kubernetes": read_pods,
+}
+
+
+@PLANS
+@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+def test_every_format_says_the_ranks_of_the_plan(make: Any, reader: Any) -> None:
+    plan = make()
+    assert reader(plan) == planned(plan)
+
+
+def test_a_disaggregated_set_says_the_ranks_of_the_plan() -> None:
+    plan = topologies.disaggregated()
+    assert read_pods(plan, "disaggregatedset") == planned(plan)
+
+
+def test_ranktables_say_the_ranks_of_the_plan() -> None:
+    plan, hosts = topologies.ascend()
+    groups = json.loads(ranktable.files(plan, hosts)[ranktable.GLOBAL])["server_group_list"]
+    found = [
+        [
+            (server["server_ip"], [int(chip["device_id"]) for chip in server["device"]])
+            for server in group["server_list"]
+        ]
+        for group in groups
+    ]
+    assert found == [[(rank.address, [*rank.devices]) for rank in replica.ranks] for replica in plan.replicas]
+
+
+@PLANS
+@pytest.mark.parametrize("kind", ["compose", "kubernetes", "ansible"])
+def test_two_runs_are_the_same_bytes_on_any_machine(
+    make: Any, kind: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = files_of(make(), kind)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("VLLM_API_KEY", "a-secret")
+    monkeypatch.setenv("HF_TOKEN", "a-token")
+    second = files_of(make(), kind)
+
+    assert first == second
+    assert list(first) == sorted(first) or kind == "kubernetes"
+    assert not any(word in text for text in first.values() for word in ("a-secret", "a-token", str(tmp_path)))
+
+
+# --- hostile plans --------------------------------------------------------------------------------------------------
+
+HOSTILE = {
+    "shell": "$(touch /tmp/pwned) `id` ; reboot",
+    "variable": "${HOME:?x} $HOME $$ $(LWS_LEADER_ADDRESS)",
+    "template": "{{ lookup('pipe', 'id') }} {% raw %} {# x #}",
+    "quotes": "a\" b' c: d\n- e: [f]\n# g\n---\n!unsafe x",
+    "words": "no",
+    "number": "1e3",
+    "key": "x: !!python/object/apply:os.system ['id']",
+    "unseen": "\u2028\u0085\x1b]0;x\x07 \u202e",
+}
+
+
+def hostile(text: str) -> TopologyPlan:
+    """Return 2P1D whose words, variables and model say something else than they should."""
+    line = re.sub(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e]", " ", text)
+    plan = topologies.disaggregated()
+    plan = plan.model_copy(update={"model": f"/srv/{line.replace('/', '_')}"})
+    replicas = []
+    for replica in plan.replicas:
+        rank = replica.ranks[0]
+        words = (*rank.words, "--hostile", line, f"--hostile={line}")
+        changed = dump(rank) | {"words": words, "env": {**rank.env, "HOSTILE": text}}
+        replicas.append(replica.model_copy(update={"ranks": (Rank.model_validate(changed),)}))
+    assert plan.router
+    router = plan.router.model_copy(update={"argv": (*plan.router.argv, "--hostile", line)})
+    return plan.model_copy(update={"replicas": tuple(replicas), "router": router})
+
+
+def shape(value: Any) -> Any:
+    """Return a document's keys and lists, without its texts."""
+    if isinstance(value, dict):
+        return {key: shape(item) for key, item in value.items()}
+    return [shape(item) for item in value] if isinstance(value, list) else type(value).__mro__[-2].__name__
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
+def test_a_text_of_the_plan_stays_that_text(text: str) -> None:
+    plan, harmless = hostile(text), hostile("harmless")
+    for reader in READERS.values():
+        assert reader(plan) == planned(plan)
+    for kind in ("compose", "kubernetes", "ansible"):
+        found, expected = files_of(plan, kind), files_of(harmless, kind)
+        assert list(found) == list(expected)
+        for path, content in found.items():
+            if path.endswith((".yml", ".yaml")) and not path.startswith("roles/"):
+                assert content.count("\n---") == 0
+                assert shape(load_unsafe(content)) == shape(load_unsafe(expected[path]))
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=list(HOSTILE))
+def test_nothing_of_the_plan_is_expanded(text: str) -> None:
+    plan = hostile(text)
+    for content in files_of(plan, "compose").values():
+        assert "$" not in content.replace("$$", "")
+    for content in files_of(plan, "kubernetes").values():
+        names = set(FILLED.findall(content.replace("$$", "")))
+        assert names <= {"POD_IP", "POD_NAMESPACE", "LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"}
+
+
+@pytest.mark.parametrize("name", ["$(id)", "a b", "a'b", 'a"b', "a\nb", "{{ x }}", "../x", "-x", "A", ""])
+def test_a_node_or_group_has_a_plain_name(name: str) -> None:
+    fine = dump(topologies.disaggregated())
+    for place in ("node", "group"):
+        plan = json.loads(json.dumps(fine))
+        (plan["replicas"][0]["ranks"][0] if place == "node" else plan["replicas"][0])[place] = name
+        with pytest.raises(ValidationError):
+            TopologyPlan.model_validate(plan)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"address": "$(id)"}, "expected an IP address or a host's name"),
+        ({"address": "{{ x }}"}, "expected an IP address or a host's name"),
+        ({"address": "-oProxyCommand=id"}, "expected an IP address or a host's name"),
+        ({"env": {"A=B; C": "1"}}, "expected the name of a variable"),
+        ({"env": {"{{ x }}": "1"}}, "expected the name of a variable"),
+        ({"env": {"A": "\0"}}, "NUL"),
+        ({"ports": {"api": 20000}}, "ports.status is missing"),
+        ({"ports": {"status": 20001}}, "ports.api is missing"),
+        ({"ports": {"api": 20001, "status": 20001}}, "node n0: port 20001 is given 2 times"),
+        ({"rank": 1}, "found ranks"),
+        ({"node": "n1"}, "node n1: found the addresses"),
+    ],
+)
+def test_a_rank_that_cannot_run_is_an_error_in_every_format(change: dict[str, Any], problem: str) -> None:
+    plan = topologies.disaggregated()
+    rank = plan.replicas[0].ranks[0].model_copy(update=change)
+    first = plan.replicas[0].model_copy(update={"ranks": (rank,)})
+    other = plan.model_copy(update={"replicas": (first, *plan.replicas[1:])})
+    for kind in ("compose", "kubernetes", "ansible"):
+        with pytest.raises(InputError, match=re.escape(problem)):
+            files_of(other, kind)
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_plan_is_read_and_written_once(tmp_path: Path) -> None:
+    plan, hosts = topologies.ascend(devices=2)
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(dump(plan)))
+    for node, commands in hosts.items():
+        folder = tmp_path / "hosts" / node
+        folder.mkdir(parents=True)
+        (folder / "host.json").write_text(json.dumps({"commands": commands}))
+    for kind in ("compose", "ansible", "ranktable"):
+        written = write(file, kind, tmp_path / kind, str(tmp_path / "hosts"))
+        assert sorted(written) == sorted(path for path in (tmp_path / kind).rglob("*") if path.is_file())
+        assert write(file, kind, tmp_path / kind, str(tmp_path / "hosts")) == ()
+
+
+@pytest.mark.parametrize(
+    ("kind", "hosts", "problem"),
+    [
+        ("helm", "", "--format helm: unknown format"),
+        ("ranktable", "", "ranktables are made of recorded hosts"),
+        ("ranktable", "absent", "node d0: found neither"),
+    ],
+)
+def test_what_is_missing_is_named(tmp_path: Path, kind: str, hosts: str, problem: str) -> None:
+    plan, _ = topologies.ascend(devices=2)
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(dump(plan)))
+    with pytest.raises(InputError, match=re.escape(problem)):
+        write(file, kind, tmp_path / "out", hosts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_plan_with_an_unknown_key_is_an_error(tmp_path: Path) -> None:
+    file = tmp_path / "plan.json"
+    file.write_text(json.dumps(dump(topologies.trio()) | {"rooter": None}))
+    with pytest.raises(InputError, match="unknown key 'rooter'"):
+        write(file, FORMATS[0], tmp_path / "out")

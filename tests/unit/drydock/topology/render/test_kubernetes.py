@@ -1,0 +1,266 @@
+"""Manifests of a plan: what they say, that their parts fit together, and, with its package, the API's schemas."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from drydock.core.errors import InputError
+from drydock.topology.planned import TopologyPlan
+from drydock.topology.render import render
+from tests.support import topologies
+
+SCHEMAS = "1.36"
+PROBES = ("startup", "readiness", "liveness")
+PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
+
+
+def manifests(plan: TopologyPlan, kind: str = "kubernetes") -> dict[str, dict[str, Any]]:
+    """Return kind/name → object."""
+    files = render(plan, topologies.variant(plan.variant), kind, {})
+    parsed = {path: yaml.safe_load(text) for path, text in files.items()}
+    assert parsed.pop("kustomization.yaml")["resources"] == sorted(parsed)
+    return {f"{item['kind']}/{item['metadata']['name']}": item for item in parsed.values()}
+
+
+def templates(item: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the pod templates of an object."""
+    sets = [role["spec"] for role in item["spec"]["roles"]] if item["kind"] == "DisaggregatedSet" else [item["spec"]]
+    for spec in sets:
+        parts = spec.get("leaderWorkerTemplate", {})
+        yield from (parts[key] for key in ("leaderTemplate", "workerTemplate") if key in parts)
+        if "template" in spec:
+            yield spec["template"]
+
+
+def pods(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
+    return [template for item in found.values() if "spec" in item for template in templates(item)]
+
+
+@PLANS
+@pytest.mark.parametrize("kind", ["kubernetes", "disaggregatedset"])
+def test_every_object_follows_the_schema_of_its_kind(make: Any, kind: str) -> None:
+    validate = pytest.importorskip("kubernetes_validate").validate
+    plan = make()
+    if kind == "disaggregatedset" and len(plan.replicas) == 1:
+        return
+    found = manifests(plan, kind)
+    for item in found.values():
+        if not item["apiVersion"].split("/")[0].endswith(".x-k8s.io"):
+            validate(item, SCHEMAS, strict=True)
+    for template in pods(found):
+        selector = {"matchLabels": template["metadata"]["labels"]}
+        wrapped = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "pod"}}
+        validate(wrapped | {"spec": {"selector": selector, "template": template}}, SCHEMAS, strict=True)
+
+
+@PLANS
+def test_every_pod_is_probed_contained_and_complete(make: Any) -> None:
+    for template in pods(manifests(make())):
+        pod, (container,) = template["spec"], template["spec"]["containers"]
+        ports = [port["name"] for port in container["ports"]]
+        volumes = [volume["name"] for volume in pod.get("volumes", [])]
+        mounts = [mount["name"] for mount in container.get("volumeMounts", [])]
+
+        assert pod["enableServiceLinks"] is False
+        assert len(set(ports)) == len(ports)
+        assert all(re.fullmatch(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", name) and len(name) <= 15 for name in ports)
+        assert {container[f"{kind}Probe"]["httpGet"]["port"] for kind in ("startup", "readiness", "liveness")} <= {
+            *ports
+        }
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
+        assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert len(set(volumes)) == len(volumes)
+        assert set(mounts) - set(volumes) <= {"cache"}  # a LeaderWorkerSet adds it, of its volumeClaimTemplates
+
+
+@PLANS
+def test_selectors_find_pods(make: Any) -> None:
+    found = manifests(make())
+    labelled = [template["metadata"]["labels"] for template in pods(found)]
+    for name, item in found.items():
+        selector = item.get("spec", {}).get("selector")
+        if selector:
+            wanted = selector.get("matchLabels", selector)
+            assert any(wanted.items() <= labels.items() for labels in labelled), name
+    ranks = {key.partition("/")[2] for key in found if key.startswith("PodDisruptionBudget/")}
+    assert ranks == {labels["app.kubernetes.io/instance"] for labels in labelled} - {"router"}
+
+
+def test_a_server_of_several_nodes_is_a_leader_worker_set() -> None:
+    found = manifests(topologies.two_nodes())
+    spec = found["LeaderWorkerSet/big"]["spec"]
+    leader, worker = templates(found["LeaderWorkerSet/big"])
+    words = worker["spec"]["containers"][0]["args"]
+    env = {item["name"]: item for item in worker["spec"]["containers"][0]["env"]}
+
+    assert (spec["replicas"], spec["leaderWorkerTemplate"]["size"]) == (1, 2)
+    assert spec["leaderWorkerTemplate"]["restartPolicy"] == "RecreateGroupOnPodRestart"
+    assert spec["leaderWorkerTemplate"]["volumeClaimTemplates"][0]["metadata"]["name"] == "cache"
+    assert words[words.index("--nnodes") + 1] == "$(LWS_GROUP_SIZE)"
+    assert words[words.index("--node-rank") + 1] == "$(LWS_WORKER_INDEX)"
+    assert words[words.index("--master-addr") + 1] == "$(LWS_LEADER_ADDRESS)"
+    assert "--headless" in words
+    assert "--headless" not in leader["spec"]["containers"][0]["args"]
+    assert env["VLLM_HOST_IP"]["valueFrom"] == {"fieldRef": {"fieldPath": "status.podIP"}}
+    assert leader["spec"]["containers"][0]["resources"]["limits"] == {
+        "nvidia.com/gpu": 8,
+        "rdma/hca_shared_devices_a": 1,
+    }
+    assert "IPC_LOCK" in leader["spec"]["containers"][0]["securityContext"]["capabilities"]["add"]
+
+
+def test_each_pod_of_a_server_has_a_node_of_its_own() -> None:
+    for template in templates(manifests(topologies.trio())["LeaderWorkerSet/whole"]):
+        affinity = template["spec"]["affinity"]
+        apart = affinity["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][0]
+        assert apart["topologyKey"] == "kubernetes.io/hostname"
+        assert apart["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+
+
+def test_a_pod_has_its_own_networks_interface() -> None:
+    for template in pods(manifests(topologies.trio())):
+        env = {item["name"]: item.get("value") for item in template["spec"]["containers"][0]["env"]}
+        assert env["GLOO_SOCKET_IFNAME"] == "eth0"
+
+
+def test_one_node_servers_of_a_group_are_one_deployment() -> None:
+    found = manifests(topologies.disaggregated())
+    spec = found["Deployment/prefills"]["spec"]
+    weights = next(v for v in spec["template"]["spec"]["volumes"] if "hostPath" in v)
+    mount = next(m for m in spec["template"]["spec"]["containers"][0]["volumeMounts"] if m["name"] == weights["name"])
+
+    assert spec["replicas"] == 2
+    assert weights["hostPath"] == {"path": topologies.MODEL, "type": "Directory"}
+    assert mount == {"name": weights["name"], "mountPath": "/models/smollm2", "readOnly": True}
+    assert found["PersistentVolumeClaim/prefills"]["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert found["PersistentVolumeClaim/decodes"]["spec"]["accessModes"] == ["ReadWriteOnce"]
+    assert found["Service/prefills-api"]["spec"]["clusterIP"] == "None"
+
+
+def test_the_router_finds_servers_by_their_labels_and_may_read_pods_only() -> None:
+    found = manifests(topologies.disaggregated())
+    container = found["Deployment/router"]["spec"]["template"]["spec"]["containers"][0]
+    words = container["args"]
+
+    assert not any("10.2.0" in word for word in words)
+    assert not {"--prefill", "--decode"} & {*words}
+    for role in ("prefill", "decode"):
+        place = words.index(f"--{role}-selector")
+        wanted = dict(word.split("=") for word in words[place + 1 : place + 3])
+        (named,) = [item for item in pods(found) if wanted.items() <= item["metadata"]["labels"].items()]
+        assert f"{role}s" == named["metadata"]["labels"]["app.kubernetes.io/part-of"]
+    assert words[words.index("--service-discovery-port") + 1] == "20000"
+    assert found["Role/router"]["rules"] == [
+        {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    ]
+    assert [container[f"{kind}Probe"]["httpGet"]["path"] for kind in PROBES] == [
+        "/liveness",
+        "/readiness",
+        "/liveness",
+    ]
+
+
+def test_a_list_that_labels_cannot_carry_is_an_error() -> None:
+    plan = topologies.disaggregated()
+    assert plan.router
+    argv = ("vllm-router", "--prefill", "http://10.2.0.10:20000", "8998", "--decode", "http://10.2.0.12:20000")
+    plan = plan.model_copy(update={"router": plan.router.model_copy(update={"argv": argv})})
+    with pytest.raises(InputError, match="found '8998' in a list of servers"):
+        manifests(plan)
+
+
+def test_prefill_and_decode_are_roles_of_one_disaggregated_set() -> None:
+    found = manifests(topologies.disaggregated(), "disaggregatedset")
+    roles = found["DisaggregatedSet/vllm"]["spec"]["roles"]
+
+    assert [(role["name"], role["spec"]["replicas"]) for role in roles] == [("prefills", 2), ("decodes", 1)]
+    assert all(role["spec"]["leaderWorkerTemplate"]["size"] == 1 for role in roles)
+    assert all("partition" not in role["spec"]["rolloutStrategy"]["rollingUpdateConfiguration"] for role in roles)
+    assert not any(key.startswith("Deployment/") and key != "Deployment/router" for key in found)
+    with pytest.raises(InputError, match="needs groups of both roles"):
+        manifests(topologies.trio(), "disaggregatedset")
+
+
+def test_replicas_with_other_words_are_another_workload() -> None:
+    plan = topologies.disaggregated()
+    other = plan.replicas[1].ranks[0]
+    words = tuple(word.replace('"kv_producer"', '"kv_producer", "engine_id": "1"') for word in other.words)
+    second = plan.replicas[1].model_copy(update={"ranks": (other.model_copy(update={"words": words}),)})
+    found = manifests(plan.model_copy(update={"replicas": (plan.replicas[0], second, plan.replicas[2])}))
+
+    assert found["Deployment/prefills"]["spec"]["replicas"] == found["Deployment/prefills-1"]["spec"]["replicas"] == 1
+    assert found["PersistentVolumeClaim/prefills"]["spec"]["accessModes"] == ["ReadWriteOnce"]
+
+
+def test_ports_that_differ_by_node_are_the_same_in_every_pod() -> None:
+    """VLLM's key of compiled code has VLLM_NIXL_SIDE_CHANNEL_PORT in it."""
+    plan = topologies.disaggregated()
+    moved = plan.replicas[1].ranks[0]
+    words = tuple({"20000": "21000", "20001": "21001"}.get(word, word) for word in moved.words)
+    env = {**moved.env, "VLLM_NIXL_SIDE_CHANNEL_PORT": "21005"}
+    ports = {"api": 21000, "status": 21001, "side-channel": 21005}
+    rank = moved.model_copy(update={"words": words, "env": env, "ports": ports})
+    second = plan.replicas[1].model_copy(update={"ranks": (rank,)})
+    other = plan.model_copy(update={"replicas": (plan.replicas[0], second, plan.replicas[2])})
+
+    assert manifests(other) == manifests(plan)
+
+
+def test_workers_that_need_different_words_are_an_error() -> None:
+    plan = topologies.trio()
+    *some, last = plan.replicas[0].ranks
+    other = last.model_copy(update={"words": (*last.words, "--data-parallel-start-rank", "2")})
+    replica = plan.replicas[0].model_copy(update={"ranks": (*some, other)})
+    with pytest.raises(InputError, match="ranks 1 and 2 differ in more than their number and address"):
+        manifests(plan.model_copy(update={"replicas": (replica,)}))
+
+
+def test_two_groups_of_the_same_name_in_kubernetes_are_an_error() -> None:
+    plan = topologies.disaggregated()
+    named = plan.replicas[0].model_copy(update={"group": "router"})
+    with pytest.raises(InputError, match=r"two would be deployment-router\.yaml"):
+        manifests(plan.model_copy(update={"replicas": (named, *plan.replicas[1:])}))
+
+
+def test_a_rank_that_reads_a_ranktable_is_no_pod() -> None:
+    plan, _ = topologies.ascend()
+    rank = plan.replicas[0].ranks[0]
+    reads = rank.model_copy(update={"env": {**rank.env, "RANK_TABLE_FILE_PATH": "/ranktables/ranktable.json"}})
+    first = plan.replicas[0].model_copy(update={"ranks": (reads,)})
+    with pytest.raises(InputError, match="a ranktable names chips"):
+        manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))
+
+
+def test_leader_worker_set_says_who_the_tpu_workers_are() -> None:
+    env = {"TPU_WORKER_HOSTNAMES": "10.3.0.1,10.3.0.2", "TPU_WORKER_ID": "0"}
+    ranks = tuple(
+        topologies.rank(f"t{n}", f"10.3.0.{n + 1}", number=n, leader="10.3.0.1", of=2, devices=4, env=env)
+        for n in range(2)
+    )
+    replica = topologies.trio().replicas[0].model_copy(update={"ranks": ranks})
+    for template in pods(manifests(topologies.plan("tpu", (replica,)))):
+        (container,) = template["spec"]["containers"]
+        assert container["resources"]["limits"] == {"google.com/tpu": 4}
+        assert not {item["name"] for item in container["env"]} & set(env)
+
+
+@pytest.mark.parametrize("text", ["10.2.0.11", "tcp://10.2.0.10:5", "a,10.2.0.12", "10.2.0.11."])
+def test_an_address_that_no_pod_has_is_an_error(text: str) -> None:
+    plan = topologies.disaggregated()
+    rank = plan.replicas[0].ranks[0]
+    first = plan.replicas[0].model_copy(update={"ranks": (rank.model_copy(update={"env": {"PEER": text}}),)})
+    with pytest.raises(InputError, match="found the node's address"):
+        manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))
+
+
+def test_a_longer_address_is_another() -> None:
+    plan = topologies.disaggregated()
+    rank = plan.replicas[0].ranks[0]
+    changed = rank.model_copy(update={"env": {"PEER": "10.2.0.110 110.2.0.11 10.2.0.11.7 x10.2.0.11"}})
+    first = plan.replicas[0].model_copy(update={"ranks": (changed,)})
+    assert manifests(plan.model_copy(update={"replicas": (first, *plan.replicas[1:])}))

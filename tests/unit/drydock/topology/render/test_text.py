@@ -1,0 +1,71 @@
+"""YAML that readers of YAML 1.1 and of YAML 1.2 understand alike."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+import yaml
+from ruamel.yaml import YAML
+
+from drydock.topology.render.text import Unsafe, yaml_text
+
+DOUBTFUL = [
+    *(
+        "1e3",
+        "0o7",
+        "0x1F",
+        "1_000",
+        "1:30",
+        "2026-01-01",
+        ".inf",
+        "y",
+        "N",
+        "on",
+        "No",
+        "NULL",
+        "~",
+        "=",
+        "<<",
+        "",
+        " x",
+    ),
+    *(
+        "a: b",
+        "- a",
+        "# a",
+        "*a",
+        "&a",
+        "!a",
+        "%a",
+        "@a",
+        "`a",
+        "{a}",
+        "[a]",
+        "'a'",
+        '"a"',
+        "a\nb",
+        "a\tb",
+        "\x85\u2028",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", DOUBTFUL)
+def test_a_text_is_the_same_text_in_both_versions(text: str) -> None:
+    value: dict[str, Any] = {"value": text, text: ["list", text]}
+    written = yaml_text(value)
+    assert yaml.safe_load(written) == value
+    assert YAML(typ="safe", pure=True).load(io.StringIO(written)) == value
+
+
+def test_an_unsafe_text_is_tagged_and_quoted() -> None:
+    assert yaml_text({"aa": Unsafe("{{ b }}"), "cc": ["dd"]}, start=True) == (
+        '---\naa: !unsafe "{{ b }}"\ncc:\n  - dd\n'
+    )
+
+
+def test_the_same_list_twice_is_written_twice() -> None:
+    same = ["a1"]
+    assert yaml_text({"xx": same, "zz": same}) == "xx:\n  - a1\nzz:\n  - a1\n"
