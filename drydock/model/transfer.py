@@ -66,7 +66,7 @@ class KvTransfer(Record):
     router: Literal["nixl", "mooncake", "moriio"] = "nixl"
     """How vllm-router passes a request on: its --kv-connector."""
     unproven: OneLine = ""
-    """What nobody has shown yet of this way; the plan says it."""
+    """What no one has shown yet of this way; the plan says it."""
     because: Because
     source: Source
 
