@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from kubernetes_validate import validate
 
 from drydock.core.errors import InputError
 from drydock.topology.planned import TopologyPlan
@@ -44,7 +45,6 @@ def pods(found: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
 @PLANS
 @pytest.mark.parametrize("kind", ["kubernetes", "disaggregatedset"])
 def test_every_object_follows_the_schema_of_its_kind(make: Any, kind: str) -> None:
-    validate = pytest.importorskip("kubernetes_validate").validate
     plan = make()
     if kind == "disaggregatedset" and len(plan.replicas) == 1:
         return
