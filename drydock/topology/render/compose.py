@@ -23,13 +23,13 @@ from drydock.topology.render.parts import (
     Placed,
     addresses,
     by_node,
-    is_address,
     placed,
     router_image,
     router_words,
     wants_ranktables,
 )
 from drydock.topology.render.text import yaml_text
+from drydock.topology.words import is_ip
 
 NETWORK = "nodes"
 INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -59,7 +59,7 @@ def files(plan: TopologyPlan, variant: Variant, ranktables: Mapping[str, str]) -
 
 def shares_network(plan: TopologyPlan) -> bool:
     """Tell whether one network can have every node's address. Names fit in any."""
-    numbers = [address for address in addresses(plan).values() if is_address(address)]
+    numbers = [address for address in addresses(plan).values() if is_ip(address)]
     return not numbers or _prefix(numbers) is not None
 
 
@@ -199,7 +199,7 @@ def _published(port: int) -> dict[str, Any]:
 
 def _attached(node: str, address: str, own: Sequence[Placed]) -> dict[str, Any]:
     """Return a node's place in the network: its address or name, and its interface's name."""
-    version = f"ipv{ipaddress.ip_address(address).version}_address" if is_address(address) else ""
+    version = f"ipv{ipaddress.ip_address(address).version}_address" if is_ip(address) else ""
     where: dict[str, Any] = {version: address} if version else {"aliases": [address]}
     names = sorted({item.env[INTERFACE] for item in own if item.env.get(INTERFACE, USUAL_INTERFACE) != USUAL_INTERFACE})
     if len(names) > 1:
@@ -209,7 +209,7 @@ def _attached(node: str, address: str, own: Sequence[Placed]) -> dict[str, Any]:
 
 
 def _network(plan: TopologyPlan) -> dict[str, Any]:
-    numbers = [address for address in addresses(plan).values() if is_address(address)]
+    numbers = [address for address in addresses(plan).values() if is_ip(address)]
     if not numbers:
         return {"driver": "bridge"}
     subnet = _prefix(numbers)

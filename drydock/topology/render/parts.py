@@ -6,7 +6,6 @@ quote the rest.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -19,6 +18,7 @@ from drydock.model.variant import Variant
 from drydock.run.container import MODELS, Bind, Container, RunRequest, container, name_of
 from drydock.run.machine import Machine
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
+from drydock.topology.words import is_ip
 
 ROUTER_IMAGE = f"{OWN}router:latest"
 """The router's image, if the plan names none."""
@@ -104,15 +104,6 @@ def router_words(router: RouterPlan) -> tuple[str, ...]:
     return router.argv
 
 
-def is_address(text: str) -> bool:
-    """Tell whether a text is an IP address."""
-    try:
-        ipaddress.ip_address(text)
-    except ValueError:
-        return False
-    return True
-
-
 def uses_rdma(env: Mapping[str, str]) -> bool:
     """Tell whether a rank's communicators use RDMA: NCCL was given adapters, or UCX a transport of theirs."""
     nccl = bool(env.get("NCCL_IB_HCA")) and env.get("NCCL_IB_DISABLE") != "1"
@@ -189,7 +180,7 @@ def _router_place(plan: TopologyPlan) -> list[tuple[str, str]]:
 
 def _problems_of(rank: Rank) -> Iterable[str]:
     where = f"rank {rank.rank} on {rank.node}"
-    if not is_address(rank.address) and not _DNS.fullmatch(rank.address):
+    if not is_ip(rank.address) and not _DNS.fullmatch(rank.address):
         yield f"{where}: address: found {rank.address!r}, expected an IP address or a host's name"
     needed = ("api", "status") if rank.rank == 0 else ("status",)
     yield from (f"{where}: ports.{name} is missing" for name in needed if name not in rank.ports)

@@ -17,7 +17,8 @@ from drydock.core.files import dumps, loads
 from drydock.model.record import Record, dump
 from drydock.topology.planned import Rank, Replica, TopologyPlan
 from drydock.topology.render.chips import Commands, address, super_pod
-from drydock.topology.render.parts import RANKTABLES, is_address
+from drydock.topology.render.parts import RANKTABLES
+from drydock.topology.words import is_ip
 
 CONFIG = "--kv-transfer-config"
 READ_BY: Mapping[str, Mapping[str, str]] = {
@@ -281,7 +282,7 @@ def _problems(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> Iterator[str
 
 
 def _problems_of(rank: Rank, commands: Commands | None, where: str) -> Iterator[str]:
-    if not is_address(rank.address) or ":" in rank.address:
+    if not is_ip(rank.address) or ":" in rank.address:
         yield f"{where}: node {rank.node}: found the address {rank.address!r}, expected an IPv4 address for server_id"
     if not rank.devices:
         yield f"{where}: found no device; a ranktable lists chips"
