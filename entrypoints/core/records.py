@@ -294,6 +294,19 @@ class RankPlan(NamedTuple):
     """Commands that run to their end before `argv` is started: Ray's head."""
 
 
+class Group(NamedTuple):
+    """The hosts that serve together, of which this one has `rank`."""
+
+    rank: int
+    hosts: int
+    address: str
+    """Of rank 0."""
+    headless: bool = False
+    """Whether this host's vLLM has no server."""
+    ray: bool = False
+    """Whether Ray starts the ranks."""
+
+
 class ServePlan(NamedTuple):
     """Everything that `serve` does. `env` holds only what is added to the inherited environment."""
 
@@ -318,6 +331,8 @@ class ServePlan(NamedTuple):
     """The command of each of several hosts, by rank; empty for one host."""
     before: tuple[tuple[str, ...], ...] = ()
     """Commands that run to their end before vLLM is started."""
+    group: Group | None = None
+    """The place of this host among several; None on one host."""
 
 
 def to_json(value: Any) -> Any:

@@ -94,6 +94,7 @@ def command(
         stall=float(patience.value),
         ranks=ranks,
         before=ranks[across.rank].before if across else (),
+        group=over.group(across, decision.values, given) if across else None,
     )
 
 

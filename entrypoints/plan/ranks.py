@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from entrypoints.checks.findings import notice
 from entrypoints.core.cascade import Chosen
 from entrypoints.core.errors import USAGE, EntrypointError
-from entrypoints.core.records import Facts, Notice, Value
+from entrypoints.core.records import Facts, Group, Notice, Value
 from entrypoints.decide.records import Thresholds
 from entrypoints.decide.spread.hosts import ENGINES, NATIVE, RAY, Reach, check_ways, count_hosts, read_reach
 from entrypoints.request.flags import (
@@ -223,6 +223,12 @@ def ray_worker(python: str, across: Across) -> tuple[str, ...]:
     """Return the command that joins Ray's head and runs until it ends."""
     head = f"{across.address}:{RAY_PORT}" if ":" not in across.address else f"[{across.address}]:{RAY_PORT}"
     return (python, "-m", "ray.scripts.scripts", "start", "--address", head, "--block")
+
+
+def group(across: Across, values: Mapping[str, Value], given: UserFlags) -> Group:
+    """Return the place of this host among the others."""
+    silent = not answers(given, across.rank)
+    return Group(across.rank, across.hosts, across.address, silent, uses_ray(across, values, given))
 
 
 def uses_ray(across: Across, values: Mapping[str, Value], given: UserFlags) -> bool:

@@ -58,6 +58,9 @@ FLAGS: Mapping[str, Option] = {
     "--api-key-file": Option("FILE", _PLANNING, "Read the API key that clients must send from a file"),
     "--drain-timeout": Option("SECONDS", _PLANNING, "Time for running requests after SIGTERM (default: 25)"),
     "--drain-pause": Option("SECONDS", _PLANNING, "Time for balancers to notice that it stops (default: 5)"),
+    "--leader-status-port": Option("N", _PLANNING, "--status-port of rank 0 of several hosts, if it is another one"),
+    "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
+    "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
     **{name: Option(value, _PLANNING, text) for name, (value, text) in INTENTS.items()},
 }
@@ -73,6 +76,12 @@ class Options(NamedTuple):
     """Seconds, of the drain timeout's, in which new requests are still served."""
     stall: float | None = None
     """Seconds without progress; None for the plan's choice."""
+    leader_port: int = 0
+    """The status port of rank 0 of several hosts; 0 if it is the same."""
+    group_patience: float = 30.0
+    """Seconds of silence after which one of several hosts is lost; 0 does not look."""
+    group_wait: float = 600.0
+    """Seconds for the other hosts to start; 0 waits forever."""
     exec_: bool = False
     strict: bool = False
     json: bool = False
@@ -121,6 +130,9 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         drain_timeout=_seconds("--drain-timeout", values.get("--drain-timeout", str(Options().drain_timeout))),
         drain_pause=_seconds("--drain-pause", values.get("--drain-pause", str(Options().drain_pause))),
         stall=_seconds("--stall-seconds", values["--stall-seconds"]) if "--stall-seconds" in values else None,
+        leader_port=_port(values.get("--leader-status-port", "0"), "--leader-status-port"),
+        group_patience=_seconds("--group-patience", values.get("--group-patience", str(Options().group_patience))),
+        group_wait=_seconds("--group-wait", values.get("--group-wait", str(Options().group_wait))),
         exec_="--exec" in flags,
         strict="--strict" in flags,
         json="--json" in flags,
@@ -195,9 +207,9 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
             raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")
 
 
-def _port(text: str) -> int:
+def _port(text: str, flag: str = "--status-port") -> int:
     if not (is_number(text) and int(text) <= _HIGHEST_PORT):
-        raise EntrypointError(USAGE, f"--status-port {text}: expected a port from 0 to {_HIGHEST_PORT}")
+        raise EntrypointError(USAGE, f"{flag} {text}: expected a port from 0 to {_HIGHEST_PORT}")
     return int(text)
 
 

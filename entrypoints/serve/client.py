@@ -69,10 +69,18 @@ def flag(argv: Sequence[str], name: str) -> str:
     return found
 
 
-def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None, timeout: float = 5.0) -> Reply:
-    """GET a path, or POST a question to it as JSON. Raises Unreachable.
+def ask(
+    endpoint: Endpoint,
+    path: str,
+    question: Mapping[str, Any] | None = None,
+    timeout: float = 5.0,
+    method: str = "GET",
+    most: int = ANSWER_AT_MOST,
+) -> Reply:
+    """Ask for a path with a method, or POST a question to it as JSON. Raises Unreachable.
 
-    `timeout` is in seconds: for the connection, for the request, and for the whole answer.
+    `timeout` is in seconds: for the connection, for the request, and for the whole answer. `most` is the number of
+    bytes that are read of it.
     """
     import http.client
     import json
@@ -86,11 +94,11 @@ def ask(endpoint: Endpoint, path: str, question: Mapping[str, Any] | None = None
     connection.response_class = _in_time(time.monotonic() + timeout)
     try:
         if question is None:
-            connection.request("GET", path, headers=headers)
+            connection.request(method, path, headers=headers)
         else:
             connection.request("POST", path, json.dumps(question), headers)
         response = connection.getresponse()
-        return Reply(response.status, response.read(ANSWER_AT_MOST))
+        return Reply(response.status, response.read(most))
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unreachable(f"{endpoint}{path}: {error or type(error).__name__}") from error
     finally:

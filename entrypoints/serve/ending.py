@@ -9,9 +9,10 @@ import signal
 from typing import NamedTuple
 
 from entrypoints.core.errors import DIED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
-from entrypoints.serve.phases import IMPORT, PLAN, SPAWN, State, phase
+from entrypoints.serve.phases import IMPORT, JOIN, PLAN, SPAWN, State, phase
 
-KILLED = 128 + signal.SIGKILL
+_SIGNALLED = 128
+KILLED = _SIGNALLED + signal.SIGKILL
 TEARDOWN = 4.0
 """Seconds for vLLM to exit after its last request; at most the drain timeout. Measured on CPUs: 2 to 3."""
 TELL, TELL_STARTING = 1.0, 10.0
@@ -88,8 +89,9 @@ def unasked_end(passed: int, state: State, limits: str, *, until_ready: bool, re
 
     `prints`: it was only asked to print its help.
     """
-    began = phase(state) not in (PLAN, SPAWN, IMPORT)
-    exited = f"vLLM exited with {passed} in phase {phase(state)}, without being asked to stop"
+    began = phase(state) not in (PLAN, JOIN, SPAWN, IMPORT)
+    how = f"was killed by signal {passed - _SIGNALLED}" if passed > _SIGNALLED else f"exited with {passed}"
+    exited = f"vLLM {how} in phase {phase(state)}, without being asked to stop"
     cause = state.lost or exited
     failed = not ready and bool(passed or state.lost)
     if limits and (passed or state.lost or began):

@@ -186,7 +186,22 @@ def _supervised(
         caches.count()  # while vLLM's interpreter starts: writing JSON takes 5 ms to import
         return leader
 
+    member = None
+    if plan.group:
+        from entrypoints.serve.group import Member
+
+        member = Member(
+            plan.group.rank,
+            plan.group.hosts,
+            plan.group.address,
+            options.leader_port or options.status_port,
+            options.group_patience,
+            options.group_wait,
+            plan.group.headless,
+            not plan.group.ray,
+        )
     job = ServeJob(
+        member=member,
         spawn=spawn,
         endpoint=parse_endpoint(plan.argv, plan.host, plan.port, env),
         model=plan.model,

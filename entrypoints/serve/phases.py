@@ -12,6 +12,8 @@ from entrypoints.host.processes import WEIGHTS, Process
 
 PLAN = "plan"
 """From the start of this process until vLLM is spawned."""
+JOIN = "join"
+"""Until the first of several hosts has accepted this one; vLLM is not spawned before."""
 SPAWN = "spawn"
 """Until vLLM's interpreter runs."""
 IMPORT = "import"
@@ -24,7 +26,7 @@ KNOWN_ANSWER = "known_answer"
 """vLLM listens; its answers are compared."""
 READY = "ready"
 
-ORDER = (PLAN, SPAWN, IMPORT, LOAD, ENGINE_INIT, KNOWN_ANSWER, READY)
+ORDER = (PLAN, JOIN, SPAWN, IMPORT, LOAD, ENGINE_INIT, KNOWN_ANSWER, READY)
 
 
 class State(NamedTuple):
@@ -60,6 +62,16 @@ class State(NamedTuple):
     """While stopping: whether the last running request has ended."""
     unseen: bool = False
     """While stopping: whether vLLM does not report how many requests run."""
+    joined: bool = False
+    """Whether the first of several hosts has accepted this one."""
+    parted: str = ""
+    """Which rank of several hosts ended, and why."""
+    dismissed: bool = False
+    """Whether it is the first host's, which had done what it was asked for."""
+    leaving: str = ""
+    """Which other rank was asked to stop, and waits for the running requests."""
+    expired: float = 0.0
+    """Requests whose KV cache was freed before a decoder had read it."""
 
 
 def phase(state: State) -> str:
@@ -76,7 +88,7 @@ def enter(state: State, name: str, at: float) -> State:
 
 def is_ready(state: State) -> bool:
     """Tell whether the server is ready for requests."""
-    hindered = state.wrong or state.stopping or state.lost or state.stalled or state.defect
+    hindered = state.wrong or state.stopping or state.lost or state.parted or state.stalled or state.defect
     return state.healthy and state.verified and not hindered
 
 
@@ -85,7 +97,8 @@ def why_not(state: State) -> str:
     if is_ready(state):
         return ""
     fallback = "vLLM no longer answers" if phase(state) == READY else f"starting: {phase(state)}"
-    return state.stopping or state.wrong or state.lost or state.stalled or state.defect or state.trouble or fallback
+    ended = state.lost or state.parted
+    return state.stopping or state.wrong or ended or state.stalled or state.defect or state.trouble or fallback
 
 
 def is_alive(state: State) -> bool:

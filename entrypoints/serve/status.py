@@ -1,4 +1,4 @@
-"""Answers /livez, /readyz, /startupz and /metrics on the status port while vLLM starts, serves and stops. IO.
+"""Answers /livez, /readyz, /startupz, /metrics and /group on the status port while vLLM starts and serves. IO.
 
 `respond` is pure. The server uses asyncio's streams because http.server limits neither a client's total time nor its
 head: 64 clients that send a byte at a time kept every probe out. Here a client gets 4 KiB and 5 seconds, and when 64
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,10 +21,18 @@ if TYPE_CHECKING:
 
 HEAD_AT_MOST = 4096
 """Bytes of a request's head."""
+GROUP = "/group"
 CLIENT_SECONDS = 5.0
 """From connecting to the whole answer being taken."""
 
-_PHRASES = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_PHRASES = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    409: "Conflict",
+    503: "Service Unavailable",
+}
 _REQUEST_LINE = ("method", "path", "version")
 _JSON, _TEXT = "application/json", "text/plain; version=0.0.4; charset=utf-8"
 
@@ -48,7 +57,7 @@ def respond(path: str, state: State, info: Mapping[str, str], now: float) -> Res
         return Response(200 if started else 503, _object(started=started, phase=phase(state), seconds=durations))
     if path == "/metrics":
         return Response(200, metrics(state, info, now), _TEXT)
-    return Response(404, _object(error=f"{path}: expected /livez, /readyz, /startupz or /metrics"))
+    return Response(404, _object(error=f"{path}: expected /livez, /readyz, /startupz, /metrics or /group"))
 
 
 def metrics(state: State, info: Mapping[str, str], now: float) -> str:
@@ -66,6 +75,7 @@ def metrics(state: State, info: Mapping[str, str], now: float) -> str:
         ("alive", "0 if vLLM makes no progress and should be restarted.", [("", str(int(is_alive(state))))]),
         ("stalled", "1 if vLLM makes no progress now.", [("", str(int(bool(state.stalled))))]),
         ("wrong_answer", "1 if the known answer was wrong.", [("", str(int(bool(state.wrong))))]),
+        ("kv_expired_requests", "Requests whose KV cache expired.", [("", f"{state.expired:g}")]),
         ("info", "Labels of this image.", [(f"{{{labels}}}", "1")]),
     )
     return "".join(_family(*block) for block in blocks)
@@ -86,16 +96,32 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
+def as_json(value: Mapping[str, Any]) -> str:
+    """Write an answer's body."""
+    return json.dumps(value, ensure_ascii=False) + "\n"
+
+
 def _object(**fields: Any) -> str:
-    return json.dumps(fields, ensure_ascii=False) + "\n"
+    return as_json(fields)
+
+
+Take = Callable[[str, str], Response]
+"""Takes a query of POST /group, and the address that it came from."""
 
 
 class StatusServer:
-    """Serves `answer(path)` on a listening socket; each client gets `patience` seconds in total."""
+    """Serves `answer(path)` and, if given, `take` on a listening socket; each client gets `patience` seconds in all."""
 
-    def __init__(self, listener: socket, answer: Callable[[str], Response], patience: float = CLIENT_SECONDS) -> None:
+    def __init__(
+        self,
+        listener: socket,
+        answer: Callable[[str], Response],
+        patience: float = CLIENT_SECONDS,
+        take: Take | None = None,
+    ) -> None:
         self._listener = listener
         self._answer = answer
+        self._take = take
         self._patience = patience
         self._clients: dict[asyncio.Task[None], None] = {}
         """The connected clients, oldest first."""
@@ -134,17 +160,20 @@ class StatusServer:
             if not received:
                 raise ConnectionAbortedError  # closed before its request was complete
             head += received
-        writer.write(_http(head, self._answer))
+        peer = writer.get_extra_info("peername") or ("",)
+        writer.write(_http(head, self._answer, self._take, str(peer[0]).removeprefix("::ffff:")))
         await writer.drain()
         writer.close()
         await writer.wait_closed()
 
 
-def _http(head: bytes, answer: Callable[[str], Response]) -> bytes:
+def _http(head: bytes, answer: Callable[[str], Response], take: Take | None, address: str) -> bytes:
     """Return the HTTP/1.1 response to a request's head; anything else than a request gets 400."""
     words = head.split(b"\n", 1)[0].decode("latin-1").split()
     if len(words) != len(_REQUEST_LINE) or not words[2].startswith("HTTP/1."):
         response = Response(400, _object(error="expected an HTTP/1 request"))
+    elif take and words[0] == "POST" and words[1].partition("?")[0] == GROUP:
+        response = take(words[1].partition("?")[2], address)
     elif words[0] not in ("GET", "HEAD"):
         response = Response(405, _object(error=f"{words[0]}: expected GET"))
     else:
@@ -154,6 +183,7 @@ def _http(head: bytes, answer: Callable[[str], Response]) -> bytes:
         f"HTTP/1.1 {response.status} {_PHRASES[response.status]}",
         f"Content-Type: {response.kind}",
         f"Content-Length: {len(body)}",
+        time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT", time.gmtime()),
         "Cache-Control: no-store",
         "Connection: close",
     )

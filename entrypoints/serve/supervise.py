@@ -9,6 +9,9 @@ process gets SIGTERM. Without the middleware, a vLLM that drains by itself (--sh
 after half of the drain timeout at the latest. A second signal, or the end of the drain timeout, kills all processes.
 SIGINT is a person's, for whom no balancer needs time: it has no pause.
 
+One of several hosts that serve together joins the others before it starts vLLM, and ends with them
+(serve/together.py). A host without a server, when it is asked to stop, waits for the first host to end.
+
 Nothing is restarted here. A server that makes no progress becomes not ready, then not alive, and the container's
 runtime decides (serve/progress.py). When one of vLLM's processes is lost, the server ends.
 """
@@ -22,17 +25,28 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from entrypoints.core.errors import HOST, INTERNAL, NOT_READY, OK, STALLED, WRONG_ANSWER, EntrypointError
+from entrypoints.core.errors import (
+    GROUP_ENDED,
+    HOST,
+    INTERNAL,
+    NOT_READY,
+    OK,
+    STALLED,
+    WRONG_ANSWER,
+    EntrypointError,
+)
 from entrypoints.host.processes import children
-from entrypoints.serve.ending import TEARDOWN, End, Stop, asked_end, lost_stop, stop_at, unasked_end
-from entrypoints.serve.phases import IMPORT, READY, SPAWN, is_ready, phase, seconds
+from entrypoints.serve.ending import TEARDOWN, TELL, End, Stop, asked_end, lost_stop, stop_at, unasked_end
+from entrypoints.serve.phases import IMPORT, JOIN, READY, SPAWN, is_ready, phase, seconds
 
 if TYPE_CHECKING:
     from socket import socket
 
     from entrypoints.serve.client import Endpoint
     from entrypoints.serve.draining import DrainFile
+    from entrypoints.serve.group import Member
     from entrypoints.serve.phases import State
+    from entrypoints.serve.together import Alone, Follower, Leader
     from entrypoints.serve.watch import Board
 
 STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
@@ -80,6 +94,13 @@ class ServeJob(NamedTuple):
     """Whether vLLM was only asked to print its help."""
     limits: Callable[[], str] = lambda: ""
     """Tells which limit of the container was enforced since the start; empty if none was."""
+    member: Member | None = None
+    """Which of several hosts this is; None on one host."""
+
+    @property
+    def headless(self) -> bool:
+        """Whether vLLM has no server here."""
+        return self.member is not None and self.member.headless
 
 
 Say = Callable[[str], None]
@@ -93,31 +114,84 @@ def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
     signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
     listener = listen(job.status_port)
     port = listener.getsockname()[1]
+    if job.member and job.member.rank:
+        return _after_joining(job, profile, say, listener)
     planned = time.monotonic()
     leader = job.spawn()
     spawned = time.monotonic()
     gc.enable()
     adopt_orphans()
+    board = _board(job)
+    board.enter(SPAWN, planned - job.began)
+    board.enter(IMPORT, spawned - job.began)
+    try:
+        group = _start_telling(job, board, profile, listener)
+        _start_watching(job, board, leader, profile)
+    except EntrypointError:
+        _signal(-leader, signal.SIGKILL)
+        raise
+    say(f"status on port {port}, vLLM is process {leader}")
+    return _until_ended(job, board, leader, say, group)
 
+
+def _after_joining(job: ServeJob, profile: Mapping[str, Any], say: Say, listener: socket) -> End:
+    """Join the first host, then run vLLM until it exits and return why. Raises HOST."""
+    gc.enable()
+    adopt_orphans()
+    board = _board(job)
+    group = _start_telling(job, board, profile, listener)
+    board.enter(JOIN)
+    say(f"status on port {listener.getsockname()[1]}, joining rank 0 at {job.member.leader if job.member else ''}")
+    ended = _join(job, board, say)
+    if ended:
+        return group.conclude(ended, asked=True)
+    board.enter(SPAWN)
+    leader = job.spawn()
+    board.enter(IMPORT)
+    try:
+        _start_watching(job, board, leader, profile)
+    except EntrypointError:
+        _signal(-leader, signal.SIGKILL)
+        raise
+    say(f"rank 0 has accepted this rank, vLLM is process {leader}")
+    return _until_ended(job, board, leader, say, group)
+
+
+def _join(job: ServeJob, board: Board, say: Say) -> End | None:
+    """Wait until the first host accepts this one; return why it does not."""
+    told = ""
+    while not board.state.joined:
+        received = signal.sigtimedwait(TAKEN, FOREVER)
+        state = board.state
+        if received and received.si_signo in STOPS:
+            code, name = NOT_READY if job.until_ready else OK, signal.Signals(received.si_signo).name
+            return End(code, f"{name} received: no request was running")
+        if state.parted or state.defect:
+            return End(GROUP_ENDED, state.parted) if state.parted else End(INTERNAL, state.defect)
+        reason = state.trouble.partition(": ")[2]
+        if reason and reason != told:
+            told = reason
+            say(f"not ready: {state.trouble}")
+    return None
+
+
+def _board(job: ServeJob) -> Board:
     from threading import get_ident
 
     from entrypoints.serve.watch import Board
 
     main = get_ident()
-    board = Board(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
-    board.enter(SPAWN, planned - job.began)
-    board.enter(IMPORT, spawned - job.began)
+    return Board(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
+
+
+def _until_ended(job: ServeJob, board: Board, leader: int, say: Say, group: Alone | Leader | Follower) -> End:
+    supervisor = Supervisor(job, board, leader, say)
     try:
-        _start_watching(job, board, leader, profile, listener)
-    except EntrypointError:
-        _signal(-leader, signal.SIGKILL)
-        raise
-    say(f"status on port {port}, vLLM is process {leader}")
-    try:
-        return Supervisor(job, board, leader, say).run()
+        end = supervisor.run()
     except BaseException:  # a defect: vLLM must not go on without a supervisor, and hold the devices
         _signal(-leader, signal.SIGKILL)
         raise
+    return group.conclude(end, asked=supervisor.asked)
 
 
 def adopt_orphans() -> None:
@@ -152,6 +226,8 @@ class Supervisor:
         self._leader = leader
         self._say = say
         self._stop: Stop | None = None
+        self.asked = False
+        """Whether a signal asked this process to stop."""
         self._announced = False
         self._stalled = False
         self._refusing = False
@@ -185,14 +261,19 @@ class Supervisor:
         if number not in STOPS:
             _signal(self._leader, number)
         elif self._stop is None:
-            self._begin_stop(name, pauses=number == signal.SIGTERM)
+            self.asked = True
+            self._begin_stop(f"{name} received", name, pauses=number == signal.SIGTERM)
+        elif self._board.state.leaving and not self.asked:  # all hosts are stopped, another one was the first
+            self.asked = True
+            self._stop = self._stop._replace(code=NOT_READY if self._job.until_ready else OK)
+            self._say(f"{name} during a stop that rank 0 has begun for another rank")
         else:
             self._say(f"{name} during a stop: killing vLLM")
             self._kill()
 
-    def _begin_stop(self, name: str, *, pauses: bool) -> None:
-        """Begin a stop because of a signal; running requests get the drain timeout."""
-        state, now, cause = self._board.state, time.monotonic(), f"{name} received"
+    def _begin_stop(self, cause: str, name: str, *, pauses: bool) -> None:
+        """Begin a stop because of a signal, here or at another rank; running requests get the drain timeout."""
+        state, now = self._board.state, time.monotonic()
         if phase(state) == READY and not state.stalled:
             self._stop = self._drain(now, cause, self._job.drain_pause if pauses else 0.0)
             self._mark(self._job.drain_file.leave)
@@ -207,7 +288,7 @@ class Supervisor:
     def _drain(self, now: float, cause: str, pause: float) -> Stop:
         timeout = self._job.drain_timeout
         refuse_at, cut_at = now + min(pause, timeout / 2), now + timeout
-        half = self._job.drains_itself and not self._job.refuses
+        half = self._job.drains_itself and not (self._job.refuses or self._job.headless)
         code = NOT_READY if self._job.until_ready else OK
         term_at = max(refuse_at, now + timeout / 2) if half else cut_at
         return Stop(code, True, refuse_at, term_at, cut_at, cut_at + min(TEARDOWN, timeout), cause)
@@ -218,6 +299,8 @@ class Supervisor:
 
         self._refusing = True
         self._mark(self._job.drain_file.refuse)
+        if self._job.headless:  # it sees no requests: it waits for rank 0
+            return
         try:
             _in_background(self._board, watch_drain, self._board, self._job.endpoint)
         except EntrypointError as error:
@@ -236,6 +319,7 @@ class Supervisor:
             self._check_readiness(now)
         if self._stop is None or self._killed:
             return
+        self._end_with_group(now)
         if self._stop.drains and not self._refusing and now >= self._stop.refuse_at:
             self._refuse()
         state = self._board.state
@@ -258,6 +342,14 @@ class Supervisor:
             self._say(f"{state.lost}: stopping")
             self._stop = lost_stop(now, state, ready=phase(state) == READY)
             return
+        if state.parted:
+            self._say(f"{state.parted}: stopping")
+            self._stop = stop_at(now, GROUP_ENDED, state.parted, TELL)
+            return
+        if state.leaving:
+            self._begin_stop(state.leaving, "another rank", pauses=True)
+            self._stop = self._stop and self._stop._replace(code=GROUP_ENDED)
+            return
         if state.defect:
             self._stop_unwatched(now, state)
             return
@@ -271,8 +363,15 @@ class Supervisor:
             self._job.on_ready()
         if state.wrong and not self._job.keep_wrong:
             self._stop = stop_at(now, WRONG_ANSWER, "wrong answer")
-        elif self._job.until_ready and not state.wrong:
+        elif self._job.until_ready and not state.wrong and not self._job.headless:
             self._stop = stop_at(now, OK, "ready, as asked for")
+
+    def _end_with_group(self, now: float) -> None:
+        """Cut a drain short after another rank has ended, with which every request has."""
+        parted = self._board.state.parted
+        if parted and self._stop and self._stop.drains and self._terminated_at is None and not self._board.state.idle:
+            self._say(f"{parted}: stopping")
+            self._stop = stop_at(now, GROUP_ENDED, parted, TELL)
 
     def _stop_unwatched(self, now: float, state: State) -> None:
         """Begin a stop because a watch of drydock failed; running requests get the drain timeout."""
@@ -314,6 +413,10 @@ class Supervisor:
         """Return the end, given vLLM's own exit code (negative for a signal)."""
         passed = 128 - code if code < 0 else code
         stop, state, limits = self._stop, self._board.state, self._job.limits()
+        if state.parted and (stop is None or stop.cause == state.parted):
+            return End(OK if self._job.until_ready and state.dismissed else GROUP_ENDED, state.parted)
+        if self._job.headless and self.asked:
+            state = state._replace(idle=not self._killed)  # the requests are at rank 0
         asked = self._killed or self._terminated_at is not None
         lost_requests = stop is not None and stop.drains and not state.idle and not asked
         if stop is None or lost_requests or (state.lost and stop.cause == state.lost):
@@ -323,25 +426,46 @@ class Supervisor:
         return asked_end(stop, passed, state, limits, cut=cut)
 
 
-def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[str, Any], listener: socket) -> None:
-    from entrypoints.serve.watch import Watched, watch_processes, watch_start
+def _start_telling(
+    job: ServeJob, board: Board, profile: Mapping[str, Any], listener: socket
+) -> Alone | Leader | Follower:
+    """Answer on the status port, and talk with the other hosts. Raises HOST."""
+    from entrypoints.serve.together import Alone, Follower, Leader
 
     info = {
         **{name: str(profile[name]) for name in ("variant", "stack", "vllm")},
         "digest": job.digest,
         "cache": job.cache,
     }
-    _in_background(board, _serve_status, listener, board, info)
+    member = job.member
+    group = Alone(board) if member is None else Follower(member, board) if member.rank else Leader(member, board)
+    _in_background(board, _serve_status, listener, board, info, group)
+    if not isinstance(group, Alone):
+        _in_background(board, group.watch)
+    return group
+
+
+def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[str, Any]) -> None:
+    from entrypoints.serve.watch import Watched, watch_headless, watch_processes, watch_start
+
     watched = Watched(job.endpoint, leader, job.model, job.stall, job.engines)
-    _in_background(board, watch_start, board, watched, profile)
+    if job.headless:
+        _in_background(board, watch_headless, board, leader)
+    else:
+        _in_background(board, watch_start, board, watched, profile)
     _in_background(board, watch_processes, board, leader)
 
 
-def _serve_status(listener: socket, board: Board, info: Mapping[str, str]) -> None:
+def _serve_status(
+    listener: socket, board: Board, info: Mapping[str, str], group: Alone | Leader | Follower
+) -> None:
     """Answer on the status port. asyncio takes a while to import, during which the kernel queues the clients."""
-    from entrypoints.serve.status import StatusServer, respond
+    from entrypoints.serve.status import GROUP, Response, StatusServer, respond
 
-    StatusServer(listener, lambda path: respond(path, board.state, info, board.now())).run()
+    def answer(path: str) -> Response:
+        return group.answer() if path == GROUP else respond(path, board.state, info, board.now())
+
+    StatusServer(listener, answer, take=getattr(group, "take", None)).run()
 
 
 def _in_background(board: Board, target: Callable[..., None], *arguments: Any) -> None:

@@ -120,6 +120,16 @@ def watch_start(board: Board, watched: Watched, profile: Mapping[str, Any]) -> N
         time.sleep(HEARTBEAT)
 
 
+def watch_headless(board: Board, leader: int) -> None:
+    """Watch a rank without a server, until its group tells that it is ready (serve/together.py)."""
+    loaded = False
+    while phase(board.state) != READY:
+        processes = session(leader)
+        board.enter(observed_phase(processes, phase(board.state), loaded=loaded))
+        loaded = loaded or maps_weights(processes)
+        time.sleep(LOOK_EVERY)
+
+
 def watch_processes(board: Board, leader: int) -> None:
     """Note the first of vLLM's engine cores and workers, of any rank, that ends without being asked to.
 

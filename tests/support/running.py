@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from drydock.core.paths import ROOT
 from entrypoints.cache.plan import private_root
 from entrypoints.core.errors import EntrypointError
-from entrypoints.core.records import CachePlan, Entry, Mount, ServePlan
+from entrypoints.core.records import CachePlan, Entry, Group, Mount, ServePlan
 from entrypoints.host.processes import titled
 from entrypoints.request.arguments import Options
 from entrypoints.serve import watch
@@ -54,6 +54,8 @@ class Start(NamedTuple):
     """A function of entrypoints.serve.watch that fails."""
     stall: float = 0.0
     """Of the plan, in seconds; 0 does not look for progress."""
+    group: Mapping[str, Any] = {}
+    """The fields of the plan's Group."""
 
 
 def free_port() -> int:
@@ -189,6 +191,8 @@ def _main() -> int:
     cache = _cache(start)
     env = {"VLLM_CACHE_ROOT": cache.folders["VLLM_CACHE_ROOT"], **start.plan_env}
     plan = ServePlan(argv, env, (), (), "/no/such/model", "127.0.0.1", start.port, cache=cache, stall=start.stall)
+    if start.group:
+        plan = plan._replace(group=Group(**start.group))
     options = Options(**{"status_port": 0, "drain_pause": 0.0, **start.options})
     variables = {"compiling": ["VLLM_"]}
     profile = {"variant": "cpu-test", "stack": "cpu-0", "vllm": "0.0", "variables": variables, **start.profile}

@@ -54,6 +54,8 @@ class Behaviour(NamedTuple):
     """Its gauges tell of requests while the engine core hangs; vLLM's do only if it hung after they had begun."""
     metrics: str = ""
     """How /metrics misbehaves: `drip` sends a byte at a time, `huge` sends 1 GB, `moved` redirects."""
+    headless_code: int = 0
+    """Exit code of a headless rank after its worker has ended."""
     maps: str = ""
     """Maps this file into the engine core's memory, as a loader of weights does."""
     compiles: bool = False
@@ -222,6 +224,20 @@ def start_engine(server: Server) -> None:
     threading.Thread(target=look, daemon=True).start()
 
 
+def be_headless() -> int:
+    """Do what a rank without a server does: no port, one worker, and an end some time after the worker's."""
+    worker = subprocess.Popen(["VLLM::Worker_TP1", "600"], executable="/bin/sleep")
+
+    def leave(*_: Any) -> None:
+        worker.kill()
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, signal.SIG_IGN if BEHAVIOUR.ignores_sigterm else leave)
+    worker.wait()
+    time.sleep(BEHAVIOUR.looks_every)
+    return BEHAVIOUR.headless_code
+
+
 def metrics(server: Server) -> str:
     labels = f'{{engine="0",model_name="{MODEL}"}}'
     return (
@@ -315,6 +331,8 @@ def main() -> int:
     if BEHAVIOUR.maps:
         map_weights(BEHAVIOUR.maps)
     time.sleep(BEHAVIOUR.delay)
+    if "--headless" in sys.argv:
+        return be_headless()
     server = listen(arguments)
     if BEHAVIOUR.engine:
         start_engine(server)

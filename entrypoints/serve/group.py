@@ -1,0 +1,284 @@
+"""What the ranks of one server tell each other, and whose end was the first. Pure.
+
+Each rank above 0 asks rank 0 on its status port, every second, and tells its own state with the question:
+`POST /group?rank=1&run=…`. So rank 0 knows of all, each other rank knows of rank 0, and nothing needs a new port.
+
+`run` is a random name of one start of one rank. A rank that starts again is told from the one before it, and what is
+said about a running rank is believed only with its name, which no answer shows.
+
+The clocks of hosts differ, so a report says how many seconds ago something happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from entrypoints.core.parse import is_number
+from entrypoints.serve.phases import KNOWN_ANSWER, ORDER, READY, State, phase
+
+REPORT_EVERY = 1.0
+"""Seconds between two reports."""
+LATE = 5.0
+"""Seconds without an answer after which a rank is not ready."""
+CAUSE_AT_MOST = 400
+"""Characters of a cause: as a part of an address it must fit the status port's limit of 4 KiB."""
+LOADED = (KNOWN_ANSWER, READY)
+"""Phases of rank 0 in which every rank has loaded, because vLLM's /health waits for all."""
+
+_RUN_AT_MOST = 64
+_SECONDS_AT_MOST = 10_000_000.0
+
+
+class Member(NamedTuple):
+    """One rank of a group, as this process knows it. Times are in seconds."""
+
+    rank: int
+    hosts: int
+    leader: str
+    """The address of rank 0."""
+    port: int
+    """The status port of rank 0."""
+    patience: float
+    """How long a rank may be silent until it counts as lost."""
+    wait: float
+    """How long a start waits for the other ranks."""
+    headless: bool = False
+    """Whether this rank's vLLM has no server."""
+    titled: bool = True
+    """Whether its workers have vLLM's titles; those of Ray have others."""
+
+
+class Report(NamedTuple):
+    """What a rank tells rank 0."""
+
+    rank: int
+    run: str
+    joined: str = ""
+    """The run of rank 0 that it belongs to; empty until one has accepted it."""
+    phase: str = ""
+    since: float = 0.0
+    """For how many seconds it is in this phase."""
+    stopping: str = ""
+    """Why it will end soon: running requests are to finish first."""
+    ended: str = ""
+    """Why it ended."""
+    ago: float = 0.0
+    """How many seconds ago it ended."""
+
+
+class Standing(NamedTuple):
+    """What rank 0 knows of another rank."""
+
+    report: Report
+    address: str
+    heard: float
+    """When it reported last, on any one clock."""
+
+
+class Ended(NamedTuple):
+    """The end of a rank."""
+
+    rank: int
+    at: float
+    cause: str
+
+
+class Final(NamedTuple):
+    """The end of this rank."""
+
+    code: int
+    cause: str
+
+
+def encode(report: Report) -> str:
+    """Write a report as the query of an address."""
+    from urllib.parse import urlencode
+
+    return urlencode({name: value for name, value in report._asdict().items() if value or name == "rank"})
+
+
+def parse_report(query: str) -> Report:
+    """Read a report that anyone may have written. Raises ValueError that says what it expected."""
+    from urllib.parse import parse_qsl
+
+    pairs = parse_qsl(query, max_num_fields=len(Report._fields))
+    words = dict(pairs)
+    unknown = next((name for name, _ in pairs if name not in Report._fields), "")
+    if unknown or len(words) < len(pairs):
+        raise ValueError(f"the names {', '.join(Report._fields)}, each once")
+    rank, run = words.get("rank", ""), words.get("run", "")
+    if not is_number(rank) or not _is_run(run) or not _is_run(words.get("joined") or run):
+        raise ValueError("rank=NUMBER and run=NAME")
+    if words.get("phase", ORDER[0]) not in ORDER:
+        raise ValueError(f"phase={'|'.join(ORDER)}")
+    stage, stopping, ended = (_line(words.get(name, "")) for name in ("phase", "stopping", "ended"))
+    since, ago = (_seconds(words.get(name, "0")) for name in ("since", "ago"))
+    return Report(int(rank), run, words.get("joined", ""), stage, since, stopping, ended, ago)
+
+
+def _is_run(text: str) -> bool:
+    return text.isascii() and text.isalnum() and len(text) <= _RUN_AT_MOST
+
+
+def _line(text: str) -> str:
+    """Return a bounded text that can be shown."""
+    return "".join(character if character.isprintable() else " " for character in text[:CAUSE_AT_MOST])
+
+
+def _seconds(text: str) -> float:
+    number = float(text)
+    if not 0 <= number <= _SECONDS_AT_MOST:
+        raise ValueError("seconds")
+    return number
+
+
+def describe_end(rank: int, address: str, cause: str) -> str:
+    """Return in one sentence which rank ended, and why."""
+    return f"rank {rank} ({address}) ended: {cause}"
+
+
+def summary(member: Member, state: State, now: float, cause: str = "") -> dict[str, Any]:
+    """Return what /group tells of any rank; `now` is in seconds since its start, `cause` is why it has ended."""
+    return {
+        "rank": member.rank,
+        "hosts": member.hosts,
+        "phase": phase(state),
+        "since": round(now - state.entered[-1][1], 3),
+        "stopping": state.stopping,
+        "ended": bool(cause),
+        "cause": cause,
+    }
+
+
+class Roll:
+    """Rank 0's list of the others. Times are in seconds on any one clock. Not safe for several threads."""
+
+    def __init__(self, member: Member, run: str, now: float) -> None:
+        self.member = member
+        self.run = run
+        self.final: Final | None = None
+        """Why this rank has ended, once it has."""
+        self._began = now
+        self._known: dict[int, Standing] = {}
+        self._ends: dict[int, Ended] = {}
+        self._informed: set[int] = set()
+
+    def take(self, report: Report, address: str, now: float) -> str:
+        """Take in a report; return why it is refused, empty if it is not."""
+        if not 0 < report.rank < self.member.hosts:
+            return f"rank {report.rank}: expected a rank from 1 to {self.member.hosts - 1}"
+        if report.joined not in ("", self.run):
+            return "rank 0 was started again"
+        before = self._known.get(report.rank)
+        if before and before.report.run != report.run:
+            return self._second(before, report, address, now)
+        self._known[report.rank] = Standing(report, address, now)
+        if report.ended:
+            self.end(report.rank, now - report.ago, report.ended)
+        if self.final:
+            self._informed.add(report.rank)
+        return ""
+
+    def _second(self, before: Standing, report: Report, address: str, now: float) -> str:
+        """Refuse a second start of a rank: the server goes on without a rank only by starting again as a whole."""
+        if address == before.address and not before.report.ended:
+            self.end(report.rank, now, "it was started again")
+        if report.ended and self.final:
+            return "the server has ended"
+        return f"rank {report.rank} ({before.address}) is a part of the running server, which ends first"
+
+    def end(self, rank: int, at: float, cause: str) -> None:
+        """Note that a rank ended; only its first end counts."""
+        self._ends.setdefault(rank, Ended(rank, at, cause))
+
+    def first(self, now: float) -> str:
+        """Return which rank ended first, and why; empty if all run."""
+        for rank, standing in self._known.items():
+            silent = now - standing.heard
+            if self.member.patience and silent >= self.member.patience:
+                self.end(rank, standing.heard, f"it has not reported for {silent:.0f} s")
+        if not self._ends:
+            return ""
+        ended = min(self._ends.values(), key=lambda each: each.at)
+        return describe_end(ended.rank, self._address(ended.rank), ended.cause)
+
+    def others_ended(self) -> bool:
+        """Return whether a rank other than this one has ended."""
+        return any(self._ends.keys() - {0})
+
+    def leaving(self) -> str:
+        """Return which rank was asked to stop, so that requests can finish; empty if none."""
+        known = sorted(self._known.items())
+        return next(
+            (f"rank {rank} ({each.address}) stops: {each.report.stopping}" for rank, each in known
+             if each.report.stopping and not each.report.ended),
+            "",
+        )
+
+    def absent(self) -> tuple[int, ...]:
+        """Return the ranks that have not reported since this start."""
+        return tuple(rank for rank in range(1, self.member.hosts) if rank not in self._known)
+
+    def informed(self, now: float) -> bool:
+        """Return whether every rank that still reports knows of the end."""
+        return all(
+            rank in self._informed or rank in self._ends or now - each.heard >= LATE
+            for rank, each in self._known.items()
+        )
+
+    def answer(self, state: State, began: float, now: float) -> dict[str, Any]:
+        """Return what /group tells; `began` is when this rank's process began."""
+        told = summary(self.member, state, now - began, self.final.cause if self.final else "")
+        ranks = [_shown(each, now, self._ends.get(rank)) for rank, each in sorted(self._known.items())]
+        told["code"] = self.final.code if self.final else None
+        return {**told, "run": self.run, "first": self.first(now), "ranks": ranks, "absent": list(self.absent())}
+
+    def waited(self, now: float) -> bool:
+        """Return whether a start has waited for the other ranks for long enough."""
+        return bool(self.member.wait) and now - self._began >= self.member.wait
+
+    def _address(self, rank: int) -> str:
+        return self._known[rank].address if rank else self.member.leader
+
+
+def _shown(standing: Standing, now: float, ended: Ended | None) -> dict[str, Any]:
+    report = standing.report
+    return {
+        "rank": report.rank,
+        "address": standing.address,
+        "phase": report.phase,
+        "since": report.since,
+        "heard": round(now - standing.heard, 3),
+        "stopping": report.stopping,
+        "ended": ended is not None,
+        "cause": ended.cause if ended else "",
+    }
+
+
+class Reply(NamedTuple):
+    """What rank 0 answers to a report."""
+
+    run: str = ""
+    phase: str = ""
+    first: str = ""
+    """Which rank ended first, and why."""
+    ended: bool = False
+    """Whether rank 0 itself has ended."""
+    cause: str = ""
+    code: int = -1
+    """The exit code of rank 0."""
+    refused: str = ""
+
+
+def parse_reply(status: int, value: Any) -> Reply:
+    """Read an answer of rank 0. Raises ValueError if it is none."""
+    fields: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    if status == 409:  # noqa: PLR2004 -- Conflict
+        return Reply(refused=_line(str(fields.get("error", ""))) or "refused")
+    run, stage = str(fields.get("run", "")), str(fields.get("phase", ""))
+    if status != 200 or not _is_run(run) or stage not in ORDER:  # noqa: PLR2004
+        raise ValueError(f"answered {status}, expected the state of rank 0; is this drydock's status port?")
+    first, cause = (_line(str(fields.get(name, ""))) for name in ("first", "cause"))
+    code = fields.get("code")
+    return Reply(run, stage, first, fields.get("ended") is True, cause, code if isinstance(code, int) else -1)

@@ -1,0 +1,348 @@
+"""The ranks of one server, each under its own supervisor: who is there, who ended, and why. IO.
+
+Rank 0 keeps the list (Leader). Every other rank reports to it (Follower), and starts its vLLM only after rank 0 has
+accepted it: so a rank that starts again alone waits until the others have started again too. If one ends, all end, with
+the same cause; vLLM's own processes may wait for a lost rank for minutes, and its first host exits with 0.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from entrypoints.core.errors import GROUP_ENDED, OK
+from entrypoints.core.parse import parse_json
+from entrypoints.serve.client import Endpoint, Unreachable, ask
+from entrypoints.serve.ending import End
+from entrypoints.serve.group import (
+    CAUSE_AT_MOST,
+    LATE,
+    LOADED,
+    REPORT_EVERY,
+    Final,
+    Member,
+    Reply,
+    Report,
+    Roll,
+    describe_end,
+    encode,
+    parse_reply,
+    parse_report,
+    summary,
+)
+from entrypoints.serve.phases import READY, State, phase
+from entrypoints.serve.status import GROUP, Response, as_json
+
+if TYPE_CHECKING:
+    from entrypoints.serve.watch import Board
+
+LOOK_EVERY = 0.1
+"""Seconds between two looks at this rank's own state, so that its end is told at once."""
+SETTLE = 1.5
+"""Seconds that a rank whose vLLM ended waits for the reports of others, one of which may have ended first."""
+LINGER = 3.0
+"""Seconds that a rank which has ended goes on answering, or tries to report."""
+ANSWER_WITHIN = 3.0
+REPLY_AT_MOST = 1 << 20
+"""Bytes of an answer of rank 0: less than 1 KiB for each of 1024 ranks."""
+
+
+def new_run() -> str:
+    """Return a name that no one can guess."""
+    from os import urandom
+
+    return urandom(16).hex()
+
+
+class Alone:
+    """A server on one host."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._member = Member(0, 1, "", 0, 0.0, 0.0)
+        self._run = new_run()
+
+    def answer(self) -> Response:
+        """Answer GET /group."""
+        told = summary(self._member, self._board.state, self._board.now())
+        return Response(200, as_json({**told, "run": self._run, "interfaces": interfaces()}))
+
+    def conclude(self, end: End, *, asked: bool) -> End:
+        """Return the end as it is."""
+        del asked
+        return end
+
+
+class Leader:
+    """Rank 0 of several hosts."""
+
+    def __init__(self, member: Member, board: Board) -> None:
+        self._board = board
+        self._roll = Roll(member, new_run(), time.monotonic())
+        self._lock = threading.Lock()
+        self._waits = ""
+
+    def answer(self) -> Response:
+        """Answer GET /group."""
+        return Response(200, as_json(self._told()))
+
+    def _told(self) -> dict[str, Any]:
+        now = time.monotonic()
+        with self._lock:
+            told = self._roll.answer(self._board.state, now - self._board.now(), now)
+        return {**told, "interfaces": interfaces()}
+
+    def take(self, query: str, address: str) -> Response:
+        """Answer POST /group: take in a report."""
+        try:
+            report = parse_report(query)
+        except ValueError as error:
+            return Response(400, as_json({"error": f"{GROUP}: expected {error}"}))
+        with self._lock:
+            refused = self._roll.take(report, address, time.monotonic())
+        if refused:
+            return Response(409, as_json({"error": refused}))
+        return Response(200, as_json(self._told()))
+
+    def watch(self) -> None:
+        """Note the first rank that ends, one that was asked to stop, and those that are absent."""
+        while not self._board.state.ending:
+            self._look(self._board.state, time.monotonic())
+            time.sleep(LOOK_EVERY)
+
+    def _look(self, state: State, now: float) -> None:
+        with self._lock:
+            if state.lost:
+                self._roll.end(0, now, state.lost)
+            first, others = self._roll.first(now), self._roll.others_ended()
+            leaving, absent, waited = self._roll.leaving(), self._roll.absent(), self._roll.waited(now)
+        if others and not state.parted:
+            self._board.note(parted=first)
+        if leaving != state.leaving:
+            self._board.note(leaving=leaving)
+        if not state.healthy:
+            self._wait(absent, waited=waited, parted=state.parted)
+
+    def _wait(self, absent: tuple[int, ...], *, waited: bool, parted: str) -> None:
+        """Tell for whom this start waits, and end it after some time."""
+        member = self._roll.member
+        ranks = f"rank{'s' * (len(absent) > 1)} {', '.join(map(str, absent))}"
+        waits = f"waiting for {ranks} of {member.hosts} hosts" if absent else ""
+        if waits != self._waits:
+            self._waits = waits
+            self._board.note(trouble=waits)
+        if absent and waited and not parted:
+            self._board.note(parted=f"{ranks} did not start within {member.wait:g} s")
+
+    def conclude(self, end: End, *, asked: bool) -> End:
+        """Return this rank's end with the cause of the first rank that ended, after the other ranks know it.
+
+        `asked`: a signal asked this rank to stop.
+        """
+        with self._lock:
+            self._roll.end(0, time.monotonic(), end.cause[:CAUSE_AT_MOST])
+        if not asked and end.code not in (OK, GROUP_ENDED):
+            _wait_for(self._others_ended, SETTLE)
+            end = self._named(end)
+        with self._lock:
+            self._roll.final = Final(end.code, end.cause[:CAUSE_AT_MOST])
+        _wait_for(self._informed, LINGER)
+        return end
+
+    def _named(self, end: End) -> End:
+        with self._lock:
+            first = self._roll.first(time.monotonic())
+        return end if first.startswith("rank 0 ") else End(GROUP_ENDED, first)
+
+    def _others_ended(self) -> bool:
+        with self._lock:
+            return self._roll.others_ended()
+
+    def _informed(self) -> bool:
+        with self._lock:
+            return self._roll.informed(time.monotonic())
+
+
+class Follower:
+    """Any other rank of several hosts."""
+
+    def __init__(self, member: Member, board: Board) -> None:
+        self._board = board
+        self._member = member
+        self._leader = Endpoint(member.leader, member.port)
+        self._run = new_run()
+        self._joined = ""
+        self._began = self._heard = time.monotonic()
+        self._ended: tuple[str, float] = ("", 0.0)
+        self._lock = threading.Lock()
+        self._closed = False
+        self._told = False
+        """Whether rank 0 knows of this rank's end."""
+
+    def answer(self) -> Response:
+        """Answer GET /group."""
+        told = summary(self._member, self._board.state, self._board.now(), self._ended[0])
+        leader = {"leader": str(self._leader), "heard": round(time.monotonic() - self._heard, 3)}
+        return Response(200, as_json({**told, **leader, "interfaces": interfaces()}))
+
+    def watch(self) -> None:
+        """Report to rank 0 until this rank has ended."""
+        while not self._closed:
+            with self._lock:
+                self.exchange()
+            told = _news(self._board.state)
+            due = time.monotonic() + REPORT_EVERY
+            while time.monotonic() < due and not self._closed and _news(self._board.state) == told:
+                time.sleep(LOOK_EVERY)
+
+    def exchange(self) -> Reply | None:
+        """Report once, and take in the answer; None if there is none."""
+        if self._board.state.lost and not self._ended[0]:
+            self._ended = (self._board.state.lost, time.monotonic())
+        path = f"{GROUP}?{encode(self._report())}"
+        try:
+            answer = ask(self._leader, path, timeout=ANSWER_WITHIN, method="POST", most=REPLY_AT_MOST)
+            reply = parse_reply(answer.status, parse_json(answer.body))
+        except (Unreachable, ValueError) as error:
+            self._miss(_reason(error, path), time.monotonic())
+            return None
+        if reply.refused:
+            self._refused(reply.refused)
+            return None
+        self._accepted(reply)
+        return reply
+
+    def _report(self) -> Report:
+        state, now = self._board.state, self._board.now()
+        cause, at = self._ended
+        stopping = "" if state.parted else state.stopping[:CAUSE_AT_MOST]
+        ago = time.monotonic() - at if cause else 0.0
+        since = now - state.entered[-1][1]
+        member = self._member
+        return Report(member.rank, self._run, self._joined, phase(state), since, stopping, cause[:CAUSE_AT_MOST], ago)
+
+    def _named(self, text: str) -> str:
+        return f"rank 0 ({self._member.leader}) {text}"
+
+    def _miss(self, reason: str, now: float) -> None:
+        """Take in that rank 0 does not answer."""
+        member, silent = self._member, now - self._heard
+        text = self._named(f"has not answered for {silent:.0f} s: {reason}")
+        if self._board.state.stopping and self._joined:
+            self._board.note(idle=True)  # rank 0 ended first, and with it every request
+        elif not self._joined:
+            self._wait(text, now)
+        elif member.patience and silent >= member.patience:
+            self._part(text)
+        elif silent >= LATE:
+            self._board.note(healthy=False, trouble=text)
+
+    def _refused(self, reason: str) -> None:
+        if self._joined:
+            self._part(describe_end(0, self._member.leader, reason.removeprefix("rank 0 ")))
+        else:
+            self._wait(self._named(f"does not accept this rank yet: {reason}"), time.monotonic())
+
+    def _wait(self, text: str, now: float) -> None:
+        """Tell why this start waits, and end it after some time."""
+        wait = self._member.wait
+        if wait and now - self._began >= wait:
+            self._part(f"{text}; waited {wait:g} s")
+        elif text != self._board.state.trouble:
+            self._board.note(trouble=text)
+
+    def _part(self, cause: str, *, dismissed: bool = False) -> None:
+        if not self._board.state.parted:
+            self._board.note(parted=cause, dismissed=dismissed)
+
+    def _accepted(self, reply: Reply) -> None:
+        """Take in the state of rank 0."""
+        self._heard = time.monotonic()
+        self._told = bool(self._ended[0])
+        if not self._joined:
+            self._joined = reply.run
+            self._board.note(joined=True, trouble="")
+        first = reply.first or (describe_end(0, self._member.leader, reply.cause) if reply.ended else "")
+        own = f"rank {self._member.rank} ("
+        if first and self._board.state.stopping:
+            self._board.note(idle=True)
+        elif first and not first.startswith(own):
+            self._part(first, dismissed=reply.ended and reply.code == OK)
+        self._judge(reply.phase)
+
+    def _judge(self, stage: str) -> None:
+        """Note whether this rank is ready: its workers exist, and every rank has loaded."""
+        state = self._board.state
+        there = bool(self._board.processes) or not self._member.titled
+        ready = there and stage in LOADED
+        if not self._member.headless or ready == state.healthy:
+            return
+        if ready:
+            self._board.note(healthy=True, verified=True, trouble="")
+            self._board.enter(READY)
+        else:
+            self._board.note(healthy=False, trouble=self._named(f"is in phase {stage}") if there else "")
+
+    def conclude(self, end: End, *, asked: bool) -> End:
+        """Return this rank's end with the cause of the first rank that ended, after rank 0 knows of this one's.
+
+        `asked`: a signal asked this rank to stop.
+        """
+        self._closed = True
+        if not self._joined:
+            return end
+        with self._lock:
+            if not self._ended[0]:
+                self._ended = (end.cause, time.monotonic())
+            self._told = self._told or _retry(self.exchange) is not None
+            if asked or end.code in (OK, GROUP_ENDED):
+                return end
+            if not self._told:
+                return End(GROUP_ENDED, self._named(f"does not answer; {end.cause}"))
+            time.sleep(SETTLE)
+            self.exchange()
+        parted = self._board.state.parted
+        return End(GROUP_ENDED, parted) if parted else end
+
+
+def _news(state: State) -> tuple[str, ...]:
+    """Return what rank 0 must know at once."""
+    return state.lost, state.stopping, phase(state)
+
+
+def _reason(error: Exception, path: str) -> str:
+    """Return why there was no answer, without the address, which the run's name is a part of."""
+    return str(error).partition(f"{path}: ")[2] or str(error)
+
+
+def _retry(attempt: Callable[[], Reply | None]) -> Reply | None:
+    """Repeat an attempt until it succeeds, for LINGER seconds."""
+    due = time.monotonic() + LINGER
+    while True:
+        reply = attempt()
+        if reply or time.monotonic() >= due:
+            return reply
+        time.sleep(LOOK_EVERY * 2)
+
+
+def _wait_for(holds: Callable[[], bool], seconds: float) -> None:
+    due = time.monotonic() + seconds
+    while not holds() and time.monotonic() < due:
+        time.sleep(LOOK_EVERY)
+
+
+def interfaces(root: str = "/") -> dict[str, int]:
+    """Return the MTU of the network interfaces that are there, at most 64, in bytes."""
+    import os
+
+    found: dict[str, int] = {}
+    try:
+        names = sorted(os.listdir(f"{root}/sys/class/net"))[:64]
+        for name in names:
+            with open(f"{root}/sys/class/net/{name}/mtu", encoding="ascii") as file:
+                found[name] = int(file.read(16))
+    except (OSError, ValueError):  # a kernel without sysfs, or an interface that went away
+        return found
+    return found

@@ -1,0 +1,268 @@
+"""Three ranks of one server as real processes on the stub: joining, readiness, and one rank's end for all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import pytest
+
+from entrypoints.core import errors
+from entrypoints.host.processes import children
+from entrypoints.serve.together import Leader
+from entrypoints.serve.watch import Board
+from tests.support.running import Run, Running, free_port, get
+
+PATIENCE = 2.0
+HOSTS = 3
+
+
+class Ranks(NamedTuple):
+    """A group."""
+
+    start: Callable[..., Running]
+    all: list[Running]
+
+    def until_ready(self) -> None:
+        for rank in self.all:
+            rank.until_ready()
+
+
+@pytest.fixture
+def group(run: Run) -> Callable[..., Ranks]:
+    """Start ranks; keywords are options of all of them."""
+
+    def begin(ranks: tuple[int, ...] = tuple(range(HOSTS)), **options: Any) -> Ranks:
+        leader = free_port()
+
+        def start(rank: int, stub: Any = None, **fields: Any) -> Running:
+            place = {"rank": rank, "hosts": HOSTS, "address": "127.0.0.1", "headless": rank > 0}
+            times = {"group_patience": PATIENCE, "leader_port": leader, "drain_timeout": 5.0, **options}
+            port = {} if rank else {"status_port": leader}
+            stub = {"engine": True, "looks_every": 60.0, **(stub or {})}
+            flags = ("--headless",) if rank else ()
+            return run(stub=stub, group=place, flags=flags, options={**times, **port}, **fields)
+
+        return Ranks(start, [start(rank) for rank in ranks])
+
+    return begin
+
+
+def last_line(server: Running) -> str:
+    return server.said().rstrip().splitlines()[-1]
+
+
+def vllm_pid(server: Running) -> int:
+    return server.until(lambda: next(iter(children(server.process.pid)), 0), "vLLM")
+
+
+# --- start and readiness --------------------------------------------------------------------------------------------
+
+
+def test_every_rank_is_ready_once_the_group_has_loaded(group: Callable[..., Ranks]) -> None:
+    ranks = group()
+    ranks.until_ready()
+
+    told = ranks.all[0].status("/group")[1]
+    assert (told["rank"], told["hosts"], told["absent"], told["ended"]) == (0, HOSTS, [], False)
+    assert [(each["rank"], each["address"], each["ended"]) for each in told["ranks"]] == [
+        (1, "127.0.0.1", False),
+        (2, "127.0.0.1", False),
+    ]
+    assert ranks.all[1].status("/group")[1]["phase"] == "ready"
+
+
+def test_a_rank_without_its_first_host_starts_nothing_and_says_why(group: Callable[..., Ranks]) -> None:
+    rank = group(ranks=(1,)).all[0]
+    status, told = rank.until(lambda: (found := rank.status("/readyz"))[1]["reason"][:4] == "rank" and found, "a reason")
+
+    assert status == 503
+    assert told["phase"] == "join"
+    assert "rank 0 (127.0.0.1) has not answered for" in told["reason"]
+    assert "Connection refused" in told["reason"]
+    assert children(rank.process.pid) == ()
+    rank.signal()
+    assert rank.exit_code() == 0
+
+
+def test_a_start_waits_for_the_others_for_a_bounded_time(group: Callable[..., Ranks]) -> None:
+    leader = group(ranks=(0, 1), group_wait=1.0).all[0]
+    lone = group(ranks=(1,), group_wait=1.0).all[0]
+
+    assert lone.exit_code() == errors.GROUP_ENDED
+    assert "rank 0 (127.0.0.1) has not answered" in last_line(lone)
+    assert last_line(lone).endswith("waited 1 s")
+    assert leader.process.poll() is None  # its vLLM answers: the absent rank runs without drydock
+
+
+def test_a_first_host_whose_vllm_never_answers_does_not_wait_forever(group: Callable[..., Ranks]) -> None:
+    ranks = group(ranks=(), group_wait=1.0)
+    leader = ranks.start(0, {"delay": 60.0})
+    status, told = leader.until(lambda: (found := leader.status("/readyz"))[1]["reason"][:4] == "wait" and found, "it")
+
+    assert (status, told["reason"]) == (503, "waiting for ranks 1, 2 of 3 hosts")
+    assert leader.exit_code() == errors.GROUP_ENDED
+    assert "ranks 1, 2 did not start within 1 s" in last_line(leader)
+
+
+# --- an end ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_killed_worker_of_any_rank_ends_every_rank_with_its_cause(group: Callable[..., Ranks], rank: int) -> None:
+    ranks = group()
+    ranks.until_ready()
+    worker = ranks.all[rank].engine()
+    os.kill(worker, signal.SIGKILL)
+    codes = [each.exit_code() for each in ranks.all]
+
+    assert codes == [errors.DIED if each == rank else errors.GROUP_ENDED for each in range(HOSTS)]
+    for number, each in enumerate(ranks.all):
+        assert f"(process {worker}) ended without being asked to" in last_line(each)
+        assert (f"rank {rank} (127.0.0.1) ended: " in last_line(each)) == (number != rank)
+
+
+def test_a_killed_vllm_is_named_with_its_signal(group: Callable[..., Ranks]) -> None:
+    ranks = group()
+    ranks.until_ready()
+    os.kill(vllm_pid(ranks.all[2]), signal.SIGKILL)
+
+    assert ranks.all[0].exit_code() == errors.GROUP_ENDED
+    assert "rank 2 (127.0.0.1) ended: " in last_line(ranks.all[0])
+    assert "killed by signal 9" in last_line(ranks.all[0])
+    assert last_line(ranks.all[1]) == last_line(ranks.all[0])
+
+
+def test_the_zero_of_a_first_host_that_lost_a_rank_is_not_believed(group: Callable[..., Ranks]) -> None:
+    ranks = group(ranks=())
+    leader, first = ranks.start(0, {"looks_every": 0.0}), ranks.start(1)
+    ranks.start(2)
+    leader.until_ready()
+    first.until_ready()
+    os.kill(first.engine(), signal.SIGKILL)
+    os.kill(leader.engine(), signal.SIGKILL)  # so that its vLLM exits with 0 at once
+
+    assert leader.exit_code() != 0
+    assert first.exit_code() != 0
+
+
+def test_a_rank_that_is_silent_ends_the_group(group: Callable[..., Ranks]) -> None:
+    ranks = group()
+    ranks.until_ready()
+    ranks.all[1].signal(signal.SIGSTOP)
+
+    assert ranks.all[0].exit_code() == errors.GROUP_ENDED
+    assert "rank 1 (127.0.0.1) ended: it has not reported for" in last_line(ranks.all[0])
+    assert ranks.all[2].exit_code() == errors.GROUP_ENDED
+    assert last_line(ranks.all[2]) == last_line(ranks.all[0])
+    ranks.all[1].signal(signal.SIGCONT)
+    assert ranks.all[1].exit_code() == errors.GROUP_ENDED
+    assert "rank 0 (127.0.0.1) " in last_line(ranks.all[1]) or "has not reported" in last_line(ranks.all[1])
+
+
+def test_a_killed_supervisor_of_the_first_host_ends_the_others(group: Callable[..., Ranks]) -> None:
+    ranks = group()
+    ranks.until_ready()
+    ranks.all[0].signal(signal.SIGKILL)
+
+    for each in ranks.all[1:]:
+        each.until(lambda each=each: each.process.poll() is not None, "its end")
+        assert each.exit_code() == errors.GROUP_ENDED
+        assert "rank 0 (127.0.0.1) has not answered for 2 s: " in last_line(each)
+
+
+# --- a stop ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_of_all_is_no_failure_of_any(group: Callable[..., Ranks]) -> None:
+    ranks = group()
+    ranks.until_ready()
+    for each in reversed(ranks.all):
+        each.signal()
+
+    assert [each.exit_code() for each in ranks.all] == [0, 0, 0]
+
+
+def test_a_rank_that_is_stopped_lets_running_requests_finish(group: Callable[..., Ranks]) -> None:
+    ranks = group(ranks=(), drain_timeout=10.0)
+    leader = ranks.start(0, {"token_delay": 0.1})
+    others = [ranks.start(rank) for rank in (1, 2)]
+    for each in (leader, *others):
+        each.until_ready()
+    answer = leader.stream(20)
+    others[0].signal()
+
+    assert answer.read().endswith(b"data: [DONE]\n\n")
+    assert others[0].exit_code() == 0
+    assert leader.exit_code() == errors.GROUP_ENDED
+    assert "rank 1 (127.0.0.1) stops: SIGTERM received" in last_line(leader)
+    assert others[1].exit_code() == errors.GROUP_ENDED
+
+
+def test_warm_ends_every_rank_with_success(group: Callable[..., Ranks]) -> None:
+    ranks = group(ranks=())
+    started = [ranks.start(rank, verb="warm") for rank in range(HOSTS)]
+
+    assert [each.exit_code() for each in started] == [0, 0, 0]
+
+
+# --- a restart ------------------------------------------------------------------------------------------------------
+
+
+def test_a_rank_that_starts_again_waits_for_the_others_to_start_again(group: Callable[..., Ranks]) -> None:
+    ranks = group()
+    ranks.until_ready()
+    ranks.all[1].signal(signal.SIGKILL)
+    again = ranks.start(1)
+
+    assert ranks.all[0].exit_code() == errors.GROUP_ENDED
+    assert "rank 1 (127.0.0.1) ended: it was started again" in last_line(ranks.all[0])
+    assert ranks.all[2].exit_code() == errors.GROUP_ENDED
+    assert children(again.process.pid) == ()
+    leader, other = ranks.start(0), ranks.start(2)
+    for each in (leader, other, again):
+        each.until_ready()
+
+
+def test_a_first_host_that_starts_again_ends_those_of_before(group: Callable[..., Ranks]) -> None:
+    ranks = group(group_patience=30.0)
+    ranks.until_ready()
+    ranks.all[0].signal(signal.SIGKILL)
+    ranks.start(0)
+
+    assert ranks.all[1].exit_code() == errors.GROUP_ENDED
+    assert "rank 0 (127.0.0.1) ended: was started again" in last_line(ranks.all[1])
+
+
+# --- what anyone may send -------------------------------------------------------------------------------------------
+
+
+def test_no_answer_shows_the_names_that_reports_are_believed_with(group: Callable[..., Ranks]) -> None:
+    ranks = group()
+    ranks.until_ready()
+    shown = [str(each.status("/group")[1]) for each in ranks.all]
+    port = ranks.all[0].status_port()
+
+    assert not any(each["run"] if "run" in each else "" for each in ranks.all[0].status("/group")[1]["ranks"])
+    assert "'run'" not in shown[1]
+    assert get(port, "/group?rank=1&run=x&ended=no")[0] == 200  # a GET reports nothing
+    time.sleep(0.3)
+    assert ranks.all[0].status("/readyz")[0] == 200
+
+
+def test_a_report_that_is_none_is_refused() -> None:
+    leader = Leader(_member(), Board(time.monotonic()))
+    for query in ("", "rank=1", "rank=x&run=a", "rank=1&run=a%20b", "rank=1&run=a&rank=2", "rank=1&run=a&phase=no",
+                  "rank=1&run=a&since=nan", "rank=1&run=a&ago=-1", "rank=1&run=a&more=1"):
+        assert leader.take(query, "10.0.0.2").status == 400, query
+    assert leader.take("rank=3&run=a", "10.0.0.2").status == 409
+    assert leader.take("rank=1&run=a", "10.0.0.2").status == 200
+
+
+def _member() -> Any:
+    from entrypoints.serve.group import Member
+
+    return Member(0, HOSTS, "10.0.0.1", 8001, PATIENCE, 600.0)
