@@ -155,7 +155,7 @@ def _plan_for(arguments: Arguments, env: Env, profile: Mapping[str, Any]) -> Any
     from entrypoints.request.vllm_flags import parse_given
 
     given = parse_given(arguments.vllm, env, read_flags(env), _with_workload(arguments.intents))
-    given = given._replace(key=_read_key(arguments.key_file))
+    given = given._replace(key=_read_key(arguments.key_file), role=arguments.role)
     name = given.flag(MODEL_NAME)
     if name in (None, "", "True"):
         raise EntrypointError(MODEL, "no model given", "write serve MODEL, with a folder or a hub id")

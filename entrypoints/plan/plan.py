@@ -21,6 +21,7 @@ from entrypoints.host.limits import raised
 from entrypoints.host.limits import reasons as limit_reasons
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import ranks as over
+from entrypoints.plan.roles import role_notices, role_settings
 from entrypoints.plan.supervision import SILENT, draining, stall_reason
 from entrypoints.request.flags import (
     ADDRESS,
@@ -59,9 +60,8 @@ def command(
     decision = decide(profile, facts, loaded, given)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout, exported)
-    values = dict(decision.values)
-    if across:
-        values |= over.rank_settings(across, decision.values, given, across.rank)
+    decided = {**decision.values, **role_settings(profile, given)}
+    values = {**decided, **(over.rank_settings(across, decision.values, given, across.rank) if across else {})}
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
@@ -74,11 +74,12 @@ def command(
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     changed = loading.notices(profile["thresholds"], model, given, loaded)
     spread = over.notices(across) if across else ()
-    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed, *spread)
+    roles = role_notices(given, {name: item.value.value for name, item in chosen.items()}, float(patience.value))
+    notices = (*decision.findings, *changed, *download, *_hub(model), *exposed, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]
     hosts = across.hosts if across else 0
-    ranks = tuple(_rank(profile, across, decision.values, given, layers, rank) for rank in range(hosts) if across)
+    ranks = tuple(_rank(profile, across, decided, given, layers, rank) for rank in range(hosts) if across)
     return ServePlan(
         argv=ranks[across.rank].argv if across else over.serving(profile, chosen, _flags(chosen, given), given),
         env=_new_variables(chosen),

@@ -11,6 +11,8 @@ from typing import NamedTuple
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
+from entrypoints.request.roles import FLAGS as ROLE_FLAGS
+from entrypoints.request.roles import Role, parse_role
 
 VERBS = {
     "serve": "Check the host, choose vLLM's settings, start vLLM and supervise it (default)",
@@ -62,7 +64,7 @@ FLAGS: Mapping[str, Option] = {
     "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
     "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
-    **{name: Option(value, _PLANNING, text) for name, (value, text) in INTENTS.items()},
+    **{name: Option(value, _PLANNING, text) for name, (value, text) in (INTENTS | ROLE_FLAGS).items()},
 }
 
 
@@ -108,6 +110,7 @@ class Arguments(NamedTuple):
     """Two files that `plan --json` wrote."""
     key_file: str = ""
     """The file with the API key."""
+    role: Role = Role()
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -150,6 +153,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         intents=parse_intents(values),
         diff=flags.get("--diff", ()),
         key_file=values.get("--api-key-file", ""),
+        role=parse_role(values),
     )
 
 

@@ -31,6 +31,7 @@ START_RANK = "--data-parallel-start-rank"
 DATA_ADDRESS = "--data-parallel-address"
 RPC_PORT = "--data-parallel-rpc-port"
 EXECUTOR = "--distributed-executor-backend"
+KV_TRANSFER = "--kv-transfer-config"
 NUMA = "--numa-bind"
 ALL_REDUCE = "--disable-custom-all-reduce"
 

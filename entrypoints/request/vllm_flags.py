@@ -16,6 +16,7 @@ from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
 from entrypoints.request.flags import CONFIG_FILE, HOSTS, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
 from entrypoints.request.intents import NONE, Intents
+from entrypoints.request.roles import Role
 
 _POWERS = " kmgt"
 """Suffixes of numbers: none, kilo, mega, giga, tera; as upper-case letters, powers of 1024."""
@@ -49,6 +50,8 @@ class UserFlags(NamedTuple):
     """Goals that the user set instead of vLLM's flags."""
     key: str = ""
     """The API key of --api-key-file."""
+    role: Role = Role()
+    """Which part of a request this server computes."""
 
     def flag(self, name: str) -> str | None:
         """Return a flag's value as text; None if the user did not set it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import signal
 from typing import NamedTuple
 
-from entrypoints.core.errors import DIED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
+from entrypoints.core.errors import DIED, GROUP_ENDED, INTERNAL, LIMITED, NOT_READY, OK, STALLED, WRONG_ANSWER
 from entrypoints.serve.phases import IMPORT, JOIN, PLAN, SPAWN, State, phase
 
 _SIGNALLED = 128
@@ -75,6 +75,7 @@ def asked_end(stop: Stop, passed: int, state: State, limits: str, *, cut: bool) 
     how = {
         OK: "every request had ended" if stop.drains else "no request was running",
         KILLED: "requests were cut off",
+        GROUP_ENDED: "every request had ended" if stop.drains else "no request was running",
         STALLED: f"requests were lost, because {state.stalled}",
         NOT_READY: "the server was not ready",
         INTERNAL: "nothing watched the server any more",

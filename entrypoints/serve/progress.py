@@ -31,6 +31,8 @@ MOVING = (
 )
 """Numbers that only a working engine changes."""
 ASLEEP = "vllm:engine_sleep_state"
+EXPIRED = ("vllm:nixl_num_kv_expired_reqs", "vllm:nixl_num_kv_expired_reqs_total")
+"""Requests whose KV cache a prefill server freed before a decode server had read it; counted on the prefill server."""
 DEAD_AFTER = 2
 """A server without progress for this many times its patience is not alive."""
 LOOKS = 5
@@ -57,23 +59,27 @@ class Look(NamedTuple):
     """By their numbers as text; none with --disable-log-stats."""
     asleep: bool = False
     """Whether an engine was put to sleep, so that no token can be expected."""
+    expired: float = 0.0
+    """EXPIRED, of all engines together."""
 
 
 def parse_look(text: str) -> Look:
     """Read vLLM's counters, by engine. Pure. Raises ValueError if a gauge is not a number."""
     engines: dict[str, Engine] = {}
-    asleep = False
+    asleep, expired = False, 0.0
     for line in text.splitlines():
         name, brace, rest = line.partition("{")
         labels, _, value = rest.rpartition("} ")
         if name == ASLEEP and 'sleep_state="awake"' in labels:
             asleep = asleep or float(value) == 0
+        if name in EXPIRED:
+            expired += float(value)
         if brace and name in MOVING:
             number = labels.partition('engine="')[2].partition('"')[0]
             before = engines.get(number, Engine())
             count = float(value) if name in WAITING else 0.0
             engines[number] = Engine(before.unfinished + count, (*before.numbers, value))
-    return Look(engines, asleep)
+    return Look(engines, asleep, expired)
 
 
 class Progress:
@@ -138,12 +144,18 @@ def watch_progress(board: Board, endpoint: Endpoint, patience: float, name: str)
         now = board.now()
         if look:
             progress.see(look, now)
+            _note_expired(board, look.expired)
         asking.update(progress, look, now)
         reason, waited = progress.stalled(now, patience)
         dead = waited >= DEAD_AFTER * patience
         if (bool(reason), dead) != (bool(board.state.stalled), board.state.dead):
             board.note(stalled=reason, dead=dead)
         time.sleep(min(1.0, patience / LOOKS))
+
+
+def _note_expired(board: Board, expired: float) -> None:
+    if expired != board.state.expired:
+        board.note(expired=expired)
 
 
 def _look(endpoint: Endpoint, timeout: float) -> Look | None:

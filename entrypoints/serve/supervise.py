@@ -230,6 +230,7 @@ class Supervisor:
         """Whether a signal asked this process to stop."""
         self._announced = False
         self._stalled = False
+        self._expired = 0.0
         self._refusing = False
         self._terminated_at: float | None = None
         self._killed = False
@@ -354,6 +355,7 @@ class Supervisor:
             self._stop_unwatched(now, state)
             return
         self._tell_progress(state.stalled)
+        self._tell_expired(state.expired)
         if self._announced or not (state.wrong or is_ready(state)):
             return
         self._announced = True
@@ -389,6 +391,15 @@ class Supervisor:
         if bool(stalled) != self._stalled:
             self._stalled = bool(stalled)
             self._say(f"not ready: {stalled}" if stalled else "ready again: vLLM makes progress")
+
+    def _tell_expired(self, expired: float) -> None:
+        """Log each rise of the number of requests whose KV cache was freed before it was read."""
+        if expired > self._expired:
+            self._say(
+                f"WARN the KV cache of {expired - self._expired:g} requests expired before a decode server read it "
+                f"({expired:g} in all): their answers may be wrong"
+            )
+        self._expired = expired
 
     def _ready_lines(self) -> tuple[str, ...]:
         state, now = self._board.state, self._board.now()

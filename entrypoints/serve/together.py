@@ -217,7 +217,7 @@ class Follower:
     def _report(self) -> Report:
         state, now = self._board.state, self._board.now()
         cause, at = self._ended
-        stopping = "" if state.parted else state.stopping[:CAUSE_AT_MOST]
+        stopping = "" if state.parted else state.stopping.removeprefix("stopping: ")[:CAUSE_AT_MOST]
         ago = time.monotonic() - at if cause else 0.0
         since = now - state.entered[-1][1]
         member = self._member
@@ -230,6 +230,8 @@ class Follower:
         """Take in that rank 0 does not answer."""
         member, silent = self._member, now - self._heard
         text = self._named(f"has not answered for {silent:.0f} s: {reason}")
+        if self._told:  # rank 0 ended with this rank
+            return
         if self._board.state.stopping and self._joined:
             self._board.note(idle=True)  # rank 0 ended first, and with it every request
         elif not self._joined:

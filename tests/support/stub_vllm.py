@@ -56,6 +56,8 @@ class Behaviour(NamedTuple):
     """How /metrics misbehaves: `drip` sends a byte at a time, `huge` sends 1 GB, `moved` redirects."""
     headless_code: int = 0
     """Exit code of a headless rank after its worker has ended."""
+    expires: int = 0
+    """Requests whose KV cache expired, as /metrics counts them once something was generated."""
     maps: str = ""
     """Maps this file into the engine core's memory, as a loader of weights does."""
     compiles: bool = False
@@ -245,6 +247,7 @@ def metrics(server: Server) -> str:
         f"vllm:num_requests_running{labels} {server.report():.1f}\n"
         f"vllm:generation_tokens_total{labels} {server.tokens:.1f}\n"
         f"vllm:num_requests_waiting{labels} 0.0\n"
+        f"vllm:nixl_num_kv_expired_reqs_total{labels} {BEHAVIOUR.expires if server.tokens else 0:.1f}\n"
         f'vllm:num_requests_waiting_by_reason{{engine="0",model_name="{MODEL}",reason="capacity"}} 7.0\n'
     )
 

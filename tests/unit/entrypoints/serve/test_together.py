@@ -12,6 +12,7 @@ import pytest
 
 from entrypoints.core import errors
 from entrypoints.host.processes import children
+from entrypoints.serve.group import Member
 from entrypoints.serve.together import Leader
 from entrypoints.serve.watch import Board
 from tests.support.running import Run, Running, free_port, get
@@ -246,7 +247,7 @@ def test_no_answer_shows_the_names_that_reports_are_believed_with(group: Callabl
     shown = [str(each.status("/group")[1]) for each in ranks.all]
     port = ranks.all[0].status_port()
 
-    assert not any(each["run"] if "run" in each else "" for each in ranks.all[0].status("/group")[1]["ranks"])
+    assert not any("run" in each for each in ranks.all[0].status("/group")[1]["ranks"])
     assert "'run'" not in shown[1]
     assert get(port, "/group?rank=1&run=x&ended=no")[0] == 200  # a GET reports nothing
     time.sleep(0.3)
@@ -263,6 +264,16 @@ def test_a_report_that_is_none_is_refused() -> None:
 
 
 def _member() -> Any:
-    from entrypoints.serve.group import Member
-
     return Member(0, HOSTS, "10.0.0.1", 8001, PATIENCE, 600.0)
+
+
+# --- expired leases -------------------------------------------------------------------------------------------------
+
+
+def test_expired_kv_caches_are_counted_and_told(run: Run) -> None:
+    server = run(stub={"engine": True, "expires": 2}, stall=1.5)
+    server.until_ready()
+    server.until(lambda: "WARN the KV cache of 2 requests expired" in server.said(), "the event")
+
+    assert "\ndrydock_kv_expired_requests 2\n" in server.status("/metrics")[1]
+    assert server.said().count("requests expired before") == 1

@@ -1,0 +1,107 @@
+"""What a server gets that computes only prompts (prefill) or only answers (decode): connector, ports, and the lease. Pure.
+
+The connector of a stack is data (`kv_transfer` of the profile). Sources: vLLM 0.32 config/kv_transfer.py
+(kv_load_failure_policy), distributed/kv_transfer/kv_connector/v1/nixl (kv_lease_duration), envs.py
+(VLLM_NIXL_SIDE_CHANNEL_HOST and _PORT; the port is a part of the key of vLLM's compile cache, the host is not).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from entrypoints.checks.findings import notice
+from entrypoints.core.errors import HOST, USAGE, EntrypointError
+from entrypoints.core.parse import parse_json
+from entrypoints.core.records import Notice, Value
+from entrypoints.request.flags import KV_TRANSFER
+from entrypoints.request.roles import DECODE, SERVE
+from entrypoints.request.vllm_flags import UserFlags
+
+POLICY, FAIL = "kv_load_failure_policy", "fail"
+SIDE_HOST, SIDE_PORT = "VLLM_NIXL_SIDE_CHANNEL_HOST", "VLLM_NIXL_SIDE_CHANNEL_PORT"
+SIDE_PORT_DEFAULT = 5600
+LEASE, LEASE_DEFAULT = "kv_lease_duration", 30.0
+"""Seconds for which a prefill server keeps the KV cache of an answer that no decode server has read."""
+_NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
+
+
+def role_settings(profile: Mapping[str, Any], given: UserFlags) -> dict[str, Value]:
+    """Return the settings of the role. Raises HOST if the stack has no published way, USAGE for options without one."""
+    role = given.role
+    if role.name == SERVE:
+        if role.host or role.port:
+            hint = "add --role prefill or --role decode"
+            raise EntrypointError(USAGE, "--side-channel-host and --side-channel-port need a role", hint)
+        return {}
+    entry = _entry(profile, role.name)
+    users = _config(given.flag(KV_TRANSFER) or "")
+    if entry is None and users:
+        return _side_channel(given) if users.get("kv_connector") in _NIXL else {}
+    if entry is None:
+        message = f"--role {role.name}: no way to split prefill and decode is published for {profile['variant']}"
+        hint = f"serve without a role, use an image of another stack, or give {KV_TRANSFER} yourself"
+        raise EntrypointError(HOST, message, hint)
+    config = {POLICY: FAIL, **entry["config"]}
+    because = f"{role.name}: {entry['because']} ({entry['source']})"
+    never = "recompute: a decode server would compute prompts again, and no one would notice"
+    settings = {KV_TRANSFER: Value(json.dumps(config, sort_keys=True), because, (never,))}
+    settings |= {name: Value(str(value), because) for name, value in (entry.get("env") or {}).items()}
+    if (users or config).get("kv_connector") in _NIXL:
+        settings |= _side_channel(given)
+    return settings
+
+
+def _entry(profile: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
+    """Return the stack's connector for a role; None if it has none."""
+    return next((entry for entry in profile.get("kv_transfer") or () if entry["role"] == role), None)
+
+
+def _side_channel(given: UserFlags) -> dict[str, Value]:
+    """Return where NIXL's handshake is answered."""
+    role, own = given.role, given.variable("VLLM_HOST_IP")
+    port = role.port or SIDE_PORT_DEFAULT
+    same = "the same on every host: it is a part of the compile cache's key"
+    because = f"given as --side-channel-port; {same}" if role.port else f"vLLM's usual port; {same}"
+    settings = {SIDE_PORT: Value(str(port), because)}
+    if role.host or own:
+        told = "given as --side-channel-host" if role.host else "as in VLLM_HOST_IP"
+        settings[SIDE_HOST] = Value(role.host or own or "", f"{told}: where other hosts reach NIXL's handshake")
+    return settings
+
+
+def role_notices(given: UserFlags, chosen: Mapping[str, Any], stall: float) -> tuple[Notice, ...]:
+    """Return what is missing for a role, or dangerous. `chosen` are the values of all settings by name.
+
+    `stall` is the number of seconds for which a server without progress still counts as ready; 0 is forever.
+    """
+    config = _config(str(chosen.get(KV_TRANSFER, "")))
+    if not config:
+        return ()
+    found = []
+    connector = str(config.get("kv_connector"))
+    if KV_TRANSFER in given.flags and POLICY not in config:
+        found.append(notice("PLAN-130", f"{KV_TRANSFER} without {POLICY}", f'"{POLICY}": "{FAIL}"'))
+    if connector in _NIXL and SIDE_HOST not in chosen and not given.variable(SIDE_HOST):
+        found.append(notice("PLAN-131", f"{SIDE_HOST} is not set: localhost", "--side-channel-host ADDRESS"))
+    lease = _lease(config)
+    if given.role.name == DECODE and connector in _NIXL and not 0 < stall <= lease:
+        longest = f"{stall:g} s" if stall else "no limit"
+        found.append(notice("PLAN-132", f"a lease of {lease:g} s, and a wait of {longest}", "a lease that is longer"))
+    return tuple(found)
+
+
+def _config(text: str) -> dict[str, Any]:
+    """Return a connector's configuration; empty if there is none, or it is a file or broken, which vLLM tells."""
+    try:
+        value = parse_json(text) if text else {}
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _lease(config: Mapping[str, Any]) -> float:
+    extra = config.get("kv_connector_extra_config")
+    value = extra.get(LEASE) if isinstance(extra, dict) else None
+    return float(value) if isinstance(value, (int, float)) else LEASE_DEFAULT

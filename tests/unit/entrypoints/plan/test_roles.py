@@ -1,0 +1,127 @@
+"""Prefill and decode: the connector of the stack, NIXL's ports, and what is missing."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import ServePlan
+from entrypoints.plan import plan as command
+from entrypoints.request.arguments import parse_arguments
+from entrypoints.request.roles import Role, parse_role
+from entrypoints.request.vllm_flags import parse_given
+from tests.support.hosts import expect
+from tests.support.hosts.models import SMOLLM2
+
+HOST = "cpu-xeon8380-2s"
+PROFILE = expect.profile_of(HOST)
+FACTS = expect.read(HOST, PROFILE)
+CONNECTOR = {"kv_connector": "NixlConnector", "kv_buffer_device": "cpu"}
+WAYS = [
+    {
+        "role": role,
+        "config": {**CONNECTOR, "kv_role": kind},
+        "env": {"UCX_TLS": "tcp,self,sm"},
+        "because": "the connector of the tests",
+        "source": "tests",
+    }
+    for role, kind in (("prefill", "kv_producer"), ("decode", "kv_consumer"))
+]
+
+
+def plan(
+    role: Role, *flags: str, ways: list[Any] = WAYS, stall: float | None = None, env: dict[str, str] | None = None
+) -> ServePlan:
+    given = parse_given((SMOLLM2.name, *flags), env or {})._replace(role=role)
+    profile = {**PROFILE, "kv_transfer": ways}
+    return command.command(profile, FACTS, SMOLLM2, given, stall=stall)
+
+
+def value(made: ServePlan, name: str) -> str:
+    return made.argv[len(made.argv) - 1 - made.argv[::-1].index(name) + 1]
+
+
+def reason(made: ServePlan, name: str) -> Any:
+    return next(each for each in made.reasons if each.setting == name)
+
+
+def ids(made: ServePlan) -> set[str]:
+    return {finding.id for finding in made.findings}
+
+
+@pytest.mark.parametrize(("role", "kind"), [("prefill", "kv_producer"), ("decode", "kv_consumer")])
+def test_a_role_gets_its_connector_and_what_happens_to_a_failed_load(role: str, kind: str) -> None:
+    made = plan(Role(role, "10.0.0.2"))
+
+    assert json.loads(value(made, "--kv-transfer-config")) == {
+        **CONNECTOR,
+        "kv_role": kind,
+        "kv_load_failure_policy": "fail",
+    }
+    assert made.env["UCX_TLS"] == "tcp,self,sm"
+    assert made.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.2"
+    assert made.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5600"
+    assert "the connector of the tests (tests)" in reason(made, "--kv-transfer-config").because
+
+
+def test_a_server_without_a_role_has_no_connector() -> None:
+    made = plan(Role())
+
+    assert "--kv-transfer-config" not in made.argv
+    assert "VLLM_NIXL_SIDE_CHANNEL_PORT" not in made.env
+    assert not ids(made) & {"PLAN-130", "PLAN-131", "PLAN-132"}
+
+
+@pytest.mark.parametrize("ways", [[], WAYS[:1]])
+def test_a_stack_without_a_published_way_is_an_error(ways: list[Any]) -> None:
+    with pytest.raises(EntrypointError, match="--role decode: no way to split prefill and decode is published for cpu"):
+        plan(Role("decode"), ways=ways)
+
+
+def test_what_the_user_sets_wins_and_is_told() -> None:
+    users = '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'
+    for ways in (WAYS, []):
+        made = plan(Role("prefill", "10.0.0.2", 6000), "--kv-transfer-config", users, ways=ways)
+
+        assert value(made, "--kv-transfer-config") == users
+        assert made.argv.count("--kv-transfer-config") == 1
+        assert reason(made, "--kv-transfer-config").origin == "command line"
+        assert made.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "6000"
+        assert "PLAN-130" in ids(made)
+    assert "PLAN-130" not in ids(plan(Role("prefill", "10.0.0.2")))
+
+
+def test_a_handshake_on_localhost_is_a_finding() -> None:
+    assert "PLAN-131" in ids(plan(Role("prefill")))
+    assert "PLAN-131" not in ids(plan(Role("prefill", "10.0.0.2")))
+    own = plan(Role("prefill"), env={"VLLM_HOST_IP": "10.0.0.3"})
+    assert own.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.3"
+    assert "PLAN-131" not in ids(plan(Role("prefill"), env={"VLLM_NIXL_SIDE_CHANNEL_HOST": "10.0.0.3"}))
+
+
+def test_a_lease_that_ends_before_the_longest_wait_is_a_finding_of_the_decode_server() -> None:
+    assert "PLAN-132" in ids(plan(Role("decode", "10.0.0.2")))
+    assert "PLAN-132" in ids(plan(Role("decode", "10.0.0.2"), stall=0))
+    assert "PLAN-132" not in ids(plan(Role("decode", "10.0.0.2"), stall=30))
+    assert "PLAN-132" not in ids(plan(Role("prefill", "10.0.0.2")))
+    longer = {**WAYS[1], "config": {**WAYS[1]["config"], "kv_connector_extra_config": {"kv_lease_duration": 9000}}}
+    assert "PLAN-132" not in ids(plan(Role("decode", "10.0.0.2"), ways=[longer]))
+
+
+def test_every_rank_of_several_hosts_has_the_connector() -> None:
+    made = plan(Role("prefill", "10.0.0.2"), "--nnodes", "3", "--master-addr", "10.0.0.1")
+
+    assert ["--kv-transfer-config" in rank.argv for rank in made.ranks] == [True, True, True]
+
+
+def test_roles_are_parsed() -> None:
+    words = ("serve", "m", "--role", "prefill", "--side-channel-host", "h", "--side-channel-port=5700")
+    assert parse_arguments(words).role == Role("prefill", "h", 5700)
+    for flags in ({"--role": "both"}, {"--side-channel-port": "0"}, {"--side-channel-port": "65536"}):
+        with pytest.raises(EntrypointError):
+            parse_role(flags)
+    with pytest.raises(EntrypointError, match="need a role"):
+        plan(Role(port=1))
