@@ -216,8 +216,8 @@ def _check(arguments: Arguments, env: Env) -> int:
     from entrypoints.core.records import to_json
 
     profile = read_profile(env)
-    facts, _, _ = _probe(arguments, env, profile)
-    findings = examine(profile, facts)
+    facts, host, _ = _probe(arguments, env, profile)
+    findings = (*examine(profile, facts), *_check_peers(arguments, env, profile, host))
     if arguments.options.fix_script:
         from entrypoints.checks.fixes import script
 
@@ -234,6 +234,24 @@ def _check(arguments: Arguments, env: Env) -> int:
     elif "-" not in (arguments.junit, arguments.html):
         emit(as_text(findings))
     return CHECK_FAILED if failed(findings) else OK
+
+
+def _check_peers(arguments: Arguments, env: Env, profile: Mapping[str, Any], host: Any) -> tuple[Any, ...]:
+    """Return the findings about other hosts. Raises USAGE."""
+    if not arguments.peers:
+        return ()
+    from entrypoints.decide.records import Thresholds
+    from entrypoints.decide.spread.hosts import read_reach
+    from entrypoints.serve.fabric import as_findings, judge_peers
+    from entrypoints.serve.peers import look, parse_peers
+
+    options = arguments.options
+    asked = parse_peers(arguments.peers, arguments.peer_ports, options.status_port, arguments.peers_wait)
+    say(f"checking {', '.join(asked.peers)} for at most {asked.wait:g} s; run the same check there now")
+    seen, busy = look(asked)
+    variables = read_reach(Thresholds(profile["thresholds"])).interfaces
+    named = {name: env[name] for name in variables if env.get(name)}
+    return as_findings(judge_peers(asked, seen, busy, named, host), profile.get("findings") or {})
 
 
 def _write(option: str, path: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What a server gets that computes only prompts (prefill) or only answers (decode): connector, ports, and the lease. Pure.
+"""What a server of prompts (prefill) or of answers (decode) gets: connector, ports, and the lease. Pure.
 
 The connector of a stack is data (`kv_transfer` of the profile). Sources: vLLM 0.32 config/kv_transfer.py
 (kv_load_failure_policy), distributed/kv_transfer/kv_connector/v1/nixl (kv_lease_duration), envs.py

@@ -50,13 +50,16 @@ FLAGS: Mapping[str, Option] = {
     "--json": Option("", ("plan", "check", "facts", "version"), "Print JSON"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
     "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
+    "--peers": Option("ADDRESSES", ("check",), "Other hosts, separated by commas, on which `check` runs at this time"),
+    "--peer-ports": Option("LIST", ("check",), "Ports that all hosts must be reached on (default: 8000,29501)"),
+    "--peers-wait": Option("SECONDS", ("check",), "Time for the other hosts to begin (default: 20)"),
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
     "--diff": Option("A B", ("plan",), "Compare two files that `plan --json` wrote"),
     "--strict": Option("", ("serve",), "Do not start if a check is FAIL"),
     "--exec": Option("", ("serve",), "Replace the entrypoint by vLLM, without supervision"),
-    "--status-port": Option("N", _PLANNING, "Port of /livez, /readyz, /startupz and /metrics (default: 8001)"),
+    "--status-port": Option("N", (*_PLANNING, "check"), "Port of /livez, /readyz, /metrics, /group (default: 8001)"),
     "--api-key-file": Option("FILE", _PLANNING, "Read the API key that clients must send from a file"),
     "--drain-timeout": Option("SECONDS", _PLANNING, "Time for running requests after SIGTERM (default: 25)"),
     "--drain-pause": Option("SECONDS", _PLANNING, "Time for balancers to notice that it stops (default: 5)"),
@@ -111,6 +114,11 @@ class Arguments(NamedTuple):
     key_file: str = ""
     """The file with the API key."""
     role: Role = Role()
+    peers: str = ""
+    """Other hosts to check."""
+    peer_ports: str = ""
+    peers_wait: float = 20.0
+    """Seconds."""
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -154,6 +162,9 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         diff=flags.get("--diff", ()),
         key_file=values.get("--api-key-file", ""),
         role=parse_role(values),
+        peers=values.get("--peers", ""),
+        peer_ports=values.get("--peer-ports", ""),
+        peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "20")),
     )
 
 
@@ -206,6 +217,9 @@ def _check_flags(verb: str, flags: Mapping[str, tuple[str, ...]]) -> None:
         raise EntrypointError(
             USAGE, "serve: --root requires --exec", "use plan --root PATH to see the plan of that host"
         )
+    for other in ("--root", "--fix-script"):
+        if "--peers" in flags and other in flags:
+            raise EntrypointError(USAGE, f"--peers cannot be used with {other}", "run check once for each")
     for flag in ("--json", "--junit", "--html"):
         if "--fix-script" in flags and flag in flags:
             raise EntrypointError(USAGE, f"{flag} cannot be used with --fix-script", "run check once for each")

@@ -41,6 +41,8 @@ class Reply(NamedTuple):
 
     status: int
     body: bytes
+    date: str = ""
+    """The header Date."""
 
 
 class Unreachable(Exception):  # noqa: N818 -- a state of the server, not an error here
@@ -98,7 +100,7 @@ def ask(
         else:
             connection.request("POST", path, json.dumps(question), headers)
         response = connection.getresponse()
-        return Reply(response.status, response.read(most))
+        return Reply(response.status, response.read(most), response.headers.get("Date", ""))
     except (OSError, http.client.HTTPException, ValueError) as error:
         raise Unreachable(f"{endpoint}{path}: {error or type(error).__name__}") from error
     finally:

@@ -40,13 +40,19 @@ def listen(port: int) -> socket.socket:
         raise EntrypointError(HOST, f"status port {port}: cannot listen: {error.strerror}", hint) from error
 
 
-def _bound(family: int, port: int) -> socket.socket:
+def bound_at(address: str, port: int) -> socket.socket:
+    """Bind a port of one address. Raises OSError."""
+    return _bound(socket.AF_INET6 if ":" in address else socket.AF_INET, port, address)
+
+
+def _bound(family: int, port: int, address: str = "") -> socket.socket:
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if family == socket.AF_INET6:
             listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        listener.bind(("::" if family == socket.AF_INET6 else "0.0.0.0", port))  # noqa: S104 -- kubelet asks the pod's address
+        every = "::" if family == socket.AF_INET6 else "0.0.0.0"  # noqa: S104 -- kubelet asks the pod's address
+        listener.bind((address or every, port))
         listener.listen(CLIENTS_AT_MOST)
     except OSError:
         listener.close()

@@ -33,6 +33,7 @@ from entrypoints.serve.group import (
     summary,
 )
 from entrypoints.serve.phases import READY, State, phase
+from entrypoints.serve.route import interfaces
 from entrypoints.serve.status import GROUP, Response, as_json
 
 if TYPE_CHECKING:
@@ -333,18 +334,3 @@ def _wait_for(holds: Callable[[], bool], seconds: float) -> None:
     due = time.monotonic() + seconds
     while not holds() and time.monotonic() < due:
         time.sleep(LOOK_EVERY)
-
-
-def interfaces(root: str = "/") -> dict[str, int]:
-    """Return the MTU of the network interfaces that are there, at most 64, in bytes."""
-    import os
-
-    found: dict[str, int] = {}
-    try:
-        names = sorted(os.listdir(f"{root}/sys/class/net"))[:64]
-        for name in names:
-            with open(f"{root}/sys/class/net/{name}/mtu", encoding="ascii") as file:
-                found[name] = int(file.read(16))
-    except (OSError, ValueError):  # a kernel without sysfs, or an interface that went away
-        return found
-    return found

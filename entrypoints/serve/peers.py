@@ -1,0 +1,256 @@
+"""`check --peers`: whether this host and others reach each other, before a model is loaded. IO.
+
+Each host runs it at about the same time. While it runs, it listens on its ports, so that the others find them open. It
+says on their status ports who it is (`POST /group?check=RUN`): a host that this one reached, and that was not heard
+here, is not able to reach this one. Against a host that serves already, only one direction is known.
+
+Everything is bounded: an attempt by TRY seconds, all of them by the wait, the number of peers by MOST.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.parse import is_number, parse_json
+from entrypoints.serve.client import Endpoint, Unreachable, ask
+from entrypoints.serve.ports import bound_at, listen
+from entrypoints.serve.route import Route, interfaces, read_route
+from entrypoints.serve.status import GROUP, Response, StatusServer, as_json
+from entrypoints.serve.together import new_run
+
+TRY = 2.0
+"""Seconds for one attempt to connect."""
+AGAIN = 0.3
+"""Seconds between two attempts."""
+MOST = 1024
+ANSWER_AT_MOST = 1 << 20
+"""Bytes of a peer's answer."""
+_RUN_AT_MOST = 64
+_HIGHEST_PORT = 65535
+
+
+class Asked(NamedTuple):
+    """What to check."""
+
+    peers: tuple[str, ...]
+    status_port: int = 8001
+    ports: tuple[int, ...] = (8000, 29501)
+    """Ports that every host must be reached on: vLLM's own server, and where its ranks meet."""
+    wait: float = 20.0
+    """Seconds for the other hosts to begin."""
+    bind: str = ""
+    """The address to listen on; empty for all."""
+
+
+class Seen(NamedTuple):
+    """What was found out about a peer."""
+
+    name: str
+    addresses: tuple[str, ...] = ()
+    failure: str = ""
+    """Why its name has no address, or its status port no answer."""
+    checks: bool = False
+    """Whether it checks too, so that it must be heard here."""
+    itself: bool = False
+    """Whether it is this host."""
+    heard: bool = False
+    ports: Mapping[int, str] = {}
+    """Port → why it cannot be reached; empty if it can."""
+    clock: float | None = None
+    """Seconds by which its clock is ahead."""
+    route: Route = Route()
+    mtus: Mapping[str, int] = {}
+    """Its network interfaces."""
+
+
+def parse_peers(peers: str, ports: str, status_port: int, wait: float) -> Asked:
+    """Parse the options of the check. Raises USAGE."""
+    usual = Asked(())
+    names = tuple(filter(None, peers.split(",")))
+    numbers = tuple(ports.split(",")) if ports else tuple(map(str, usual.ports))
+    wrong = [text for text in numbers if not (is_number(text) and 0 < int(text) <= _HIGHEST_PORT)]
+    if wrong:
+        raise EntrypointError(USAGE, f"--peer-ports {ports}: expected ports such as 8000,29501")
+    if not 0 < len(names) <= MOST or any(not name.isprintable() or "/" in name or " " in name for name in names):
+        raise EntrypointError(USAGE, f"--peers: expected at most {MOST} names or addresses, separated by commas")
+    return Asked(names, status_port, tuple(map(int, numbers)), wait)
+
+
+def look(asked: Asked) -> tuple[tuple[Seen, ...], Mapping[int, str]]:
+    """Look at every peer; return what was seen, and the ports of this host that are in use, with the reason."""
+    meeting = Meeting()
+    with ExitStack() as stack:
+        busy = _open(asked, meeting, stack)
+        seen = _meet(asked, meeting)
+    return tuple(_finish(each, meeting, asked) for each in seen if not each.itself), busy
+
+
+class Meeting:
+    """Who this host is, and whom it heard."""
+
+    def __init__(self) -> None:
+        self.run = new_run()
+        self.heard: set[str] = set()
+        self.left: set[str] = set()
+        """Those that need nothing more of this host."""
+        self.runs: dict[str, str] = {}
+        """Peer → its run."""
+
+    def take(self, query: str, address: str) -> Response:
+        """Answer another host's check."""
+        from urllib.parse import parse_qs
+
+        del address
+        words = parse_qs(query, max_num_fields=2)
+        run = words.get("check", [""])[0]
+        if not run.isalnum() or len(run) > _RUN_AT_MOST or len(self.heard) > MOST:
+            return Response(400, as_json({"error": f"{GROUP}: expected check=RUN"}))
+        self.heard.add(run)
+        if "done" in words:
+            self.left.add(run)
+        return Response(200, as_json({"check": True, "run": self.run, "interfaces": interfaces()}))
+
+    def answer(self, path: str) -> Response:
+        """Answer a request that is not of another check."""
+        known = path == GROUP
+        told = {"check": True, "interfaces": interfaces()} if known else {"error": "a check runs here, no server"}
+        return Response(200 if known else 503, as_json(told))
+
+
+def _open(asked: Asked, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
+    """Listen on all ports of this host; return those that are in use, unless a server of drydock uses them."""
+    busy: dict[int, str] = {}
+    for port in (asked.status_port, *asked.ports):
+        try:
+            listener = bound_at(asked.bind, port) if asked.bind else listen(port)
+        except (OSError, EntrypointError) as error:
+            busy[port] = str(getattr(error, "strerror", "") or error).partition("\n")[0]
+            continue
+        stack.callback(listener.close)
+        if port == asked.status_port:
+            server = StatusServer(listener, meeting.answer, take=meeting.take)
+            threading.Thread(target=server.run, daemon=True).start()
+        else:
+            threading.Thread(target=_accept, args=(listener,), daemon=True).start()
+    own = Endpoint(asked.bind or "127.0.0.1", asked.status_port)
+    serves = asked.status_port in busy and _question(own, GROUP, "GET")[0]
+    return {} if serves else busy
+
+
+def _accept(listener: socket.socket) -> None:
+    """Accept and close connections until the listener is closed."""
+    while True:
+        try:
+            listener.accept()[0].close()
+        except OSError:
+            return
+
+
+def _meet(asked: Asked, meeting: Meeting) -> list[Seen]:
+    """Ask every peer until each was reached and heard, or the wait is over."""
+    seen = {name: Seen(name, failure="not tried") for name in dict.fromkeys(asked.peers)}
+    due = time.monotonic() + asked.wait
+    while True:
+        _in_parallel([partial(_visit, name, seen, asked, meeting) for name in seen])
+        if time.monotonic() >= due or all(_settled(each, meeting) for each in seen.values()):
+            return list(seen.values())
+        time.sleep(AGAIN)
+
+
+def _settled(seen: Seen, meeting: Meeting) -> bool:
+    """Return whether nothing more is to be found out about a peer."""
+    gone = not seen.checks or meeting.runs.get(seen.name) in meeting.left
+    return seen.itself or (not seen.failure and not any(seen.ports.values()) and gone)
+
+
+def _visit(name: str, seen: dict[str, Seen], asked: Asked, meeting: Meeting) -> None:
+    """Try once to reach a peer, on all its ports."""
+    if _settled(seen[name], meeting):
+        return
+    try:
+        found = socket.getaddrinfo(name, asked.status_port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        seen[name] = Seen(name, failure=f"no address: {getattr(error, 'strerror', None) or error}")
+        return
+    addresses = tuple(dict.fromkeys(str(each[4][0]) for each in found))
+    ports = {port: _connect(addresses[0], port, asked.bind) for port in asked.ports}
+    done = "&done=1" if not any(ports.values()) else ""
+    endpoint = Endpoint(addresses[0], asked.status_port)
+    fields, clock, failure = _question(endpoint, f"{GROUP}?check={meeting.run}{done}", "POST")
+    checks = bool(fields)
+    if not checks:
+        fields, clock, failure = _question(endpoint, GROUP, "GET")
+    run = str(fields.get("run", ""))
+    if checks:
+        meeting.runs[name] = run
+    mtus = fields.get("interfaces")
+    seen[name] = Seen(
+        name,
+        addresses,
+        failure,
+        checks,
+        itself=checks and run == meeting.run,
+        ports=ports,
+        clock=clock,
+        mtus=mtus if isinstance(mtus, dict) else {},
+    )
+
+
+def _connect(address: str, port: int, bind: str) -> str:
+    """Return why a port cannot be connected to; empty if it can."""
+    try:
+        source = (bind, 0) if bind else None
+        socket.create_connection((address, port), TRY, source).close()
+    except OSError as error:
+        return str(error.strerror or error)
+    return ""
+
+
+def _question(endpoint: Endpoint, path: str, method: str) -> tuple[dict[str, Any], float | None, str]:
+    """Ask a status port; return the fields of its answer, by how much its clock is ahead, and why there is none."""
+    before = time.time()
+    try:
+        reply = ask(endpoint, path, timeout=TRY, method=method, most=ANSWER_AT_MOST)
+        value = parse_json(reply.body)
+    except (Unreachable, ValueError) as error:
+        return {}, None, str(error).rpartition(": ")[2]
+    fields = value if isinstance(value, dict) else {}
+    if reply.status != 200 or "interfaces" not in fields:  # noqa: PLR2004
+        return {}, None, f"answers {reply.status}, and not as drydock does"
+    return fields, _ahead(reply.date, before, time.time()), ""
+
+
+def _ahead(date: str, before: float, after: float) -> float | None:
+    """Return by how many seconds the clock of an answer is ahead at least: its date has whole seconds."""
+    from calendar import timegm
+
+    try:
+        told = timegm(time.strptime(date, "%a, %d %b %Y %H:%M:%S GMT"))
+    except ValueError:
+        return None
+    if told > after:
+        return told - after
+    return min(0.0, told + 1 - before)
+
+
+def _finish(seen: Seen, meeting: Meeting, asked: Asked) -> Seen:
+    """Add what is found out once: the route, and whether the peer was heard."""
+    if not seen.addresses:
+        return seen
+    route = read_route(seen.addresses[0], asked.status_port)
+    return seen._replace(route=route, heard=meeting.runs.get(seen.name) in meeting.heard)
+
+
+def _in_parallel(jobs: list[Callable[[], None]]) -> None:
+    threads = [threading.Thread(target=job, daemon=True) for job in jobs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
