@@ -211,8 +211,11 @@ class Roll:
         """Return which rank was asked to stop, so that requests can finish; empty if none."""
         known = sorted(self._known.items())
         return next(
-            (f"rank {rank} ({each.address}) stops: {each.report.stopping}" for rank, each in known
-             if each.report.stopping and not each.report.ended),
+            (
+                f"rank {rank} ({each.address}) stops: {each.report.stopping}"
+                for rank, each in known
+                if each.report.stopping and not each.report.ended
+            ),
             "",
         )
 

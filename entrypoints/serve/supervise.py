@@ -467,9 +467,7 @@ def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[s
     _in_background(board, watch_processes, board, leader)
 
 
-def _serve_status(
-    listener: socket, board: Board, info: Mapping[str, str], group: Alone | Leader | Follower
-) -> None:
+def _serve_status(listener: socket, board: Board, info: Mapping[str, str], group: Alone | Leader | Follower) -> None:
     """Answer on the status port. asyncio takes a while to import, during which the kernel queues the clients."""
     from entrypoints.serve.status import GROUP, Response, StatusServer, respond
 

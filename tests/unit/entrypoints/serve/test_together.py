@@ -78,7 +78,9 @@ def test_every_rank_is_ready_once_the_group_has_loaded(group: Callable[..., Rank
 
 def test_a_rank_without_its_first_host_starts_nothing_and_says_why(group: Callable[..., Ranks]) -> None:
     rank = group(ranks=(1,)).all[0]
-    status, told = rank.until(lambda: (found := rank.status("/readyz"))[1]["reason"][:4] == "rank" and found, "a reason")
+    status, told = rank.until(
+        lambda: (found := rank.status("/readyz"))[1]["reason"][:4] == "rank" and found, "a reason"
+    )
 
     assert status == 503
     assert told["phase"] == "join"
@@ -107,6 +109,15 @@ def test_a_first_host_whose_vllm_never_answers_does_not_wait_forever(group: Call
     assert (status, told["reason"]) == (503, "waiting for ranks 1, 2 of 3 hosts")
     assert leader.exit_code() == errors.GROUP_ENDED
     assert "ranks 1, 2 did not start within 1 s" in last_line(leader)
+
+
+def test_a_server_on_one_host_tells_its_state_too(run: Run) -> None:
+    server = run(stub={})
+    server.until_ready()
+    told = server.status("/group")[1]
+
+    assert (told["rank"], told["hosts"], told["phase"], told["ended"], told["cause"]) == (0, 1, "ready", False, "")
+    assert told["interfaces"]["lo"] > 0
 
 
 # --- an end ---------------------------------------------------------------------------------------------------------
@@ -256,8 +267,17 @@ def test_no_answer_shows_the_names_that_reports_are_believed_with(group: Callabl
 
 def test_a_report_that_is_none_is_refused() -> None:
     leader = Leader(_member(), Board(time.monotonic()))
-    for query in ("", "rank=1", "rank=x&run=a", "rank=1&run=a%20b", "rank=1&run=a&rank=2", "rank=1&run=a&phase=no",
-                  "rank=1&run=a&since=nan", "rank=1&run=a&ago=-1", "rank=1&run=a&more=1"):
+    for query in (
+        "",
+        "rank=1",
+        "rank=x&run=a",
+        "rank=1&run=a%20b",
+        "rank=1&run=a&rank=2",
+        "rank=1&run=a&phase=no",
+        "rank=1&run=a&since=nan",
+        "rank=1&run=a&ago=-1",
+        "rank=1&run=a&more=1",
+    ):
         assert leader.take(query, "10.0.0.2").status == 400, query
     assert leader.take("rank=3&run=a", "10.0.0.2").status == 409
     assert leader.take("rank=1&run=a", "10.0.0.2").status == 200

@@ -1,0 +1,255 @@
+"""`check --peers`: two hosts as two loopback addresses, and what is judged of what was seen."""
+
+from __future__ import annotations
+
+import errno
+import json
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from entrypoints.checks.findings import as_junit
+from entrypoints.cli.cli import main
+from entrypoints.core.errors import EntrypointError
+from entrypoints.core.records import Finding
+from entrypoints.host.host import Host
+from entrypoints.request.arguments import parse_arguments
+from entrypoints.serve import peers, route
+from entrypoints.serve.fabric import as_findings, judge_peers, mtu, rdma
+from entrypoints.serve.peers import Asked, Meeting, Seen, look, parse_peers
+from entrypoints.serve.ports import bound_at
+from entrypoints.serve.route import Route, interface_of, interfaces, read_route
+from entrypoints.serve.status import Response, StatusServer
+from tests.support.hosts import expect
+from tests.support.running import Run, free_port
+
+HERE, THERE = "127.0.0.2", "127.0.0.3"
+KNOWN = expect.profile_of("cpu-xeon8380-2s")["findings"]
+Found = tuple[tuple[Seen, ...], Mapping[int, str]]
+
+
+@pytest.fixture
+def asked() -> Asked:
+    return Asked((THERE,), free_port(), (free_port(),), wait=1.0, bind=HERE)
+
+
+def both(first: Asked, second: Asked) -> list[Found]:
+    """Check on two hosts at the same time."""
+    found: list[Found] = [((), {}), ((), {})]
+
+    def run(number: int, asked: Asked) -> None:
+        found[number] = look(asked)
+
+    threads = [threading.Thread(target=run, args=pair) for pair in enumerate((first, second))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def judged(asked: Asked, found: Found, named: Mapping[str, str] | None = None, root: str = "/") -> list[Finding]:
+    return list(as_findings(judge_peers(asked, *found, named or {}, Host(root)), KNOWN))
+
+
+def by_id(findings: list[Finding]) -> dict[str, str]:
+    return {finding.id: finding.severity for finding in findings}
+
+
+def test_hosts_that_reach_each_other_pass(asked: Asked) -> None:
+    here, there = both(asked._replace(wait=10.0), asked._replace(peers=(HERE,), bind=THERE, wait=10.0))
+    for found in (here, there):
+        severities = by_id(judged(asked, found))
+        assert {severities[f"NET-00{number}"] for number in (1, 2, 3, 4, 5, 8, 9)} == {"PASS"}
+
+
+def test_a_check_ends_as_soon_as_both_hosts_know_all(asked: Asked) -> None:
+    began = time.monotonic()
+    both(asked._replace(wait=30.0), asked._replace(peers=(HERE,), bind=THERE, wait=30.0))
+    assert time.monotonic() - began < 15
+
+
+def test_the_host_itself_may_be_among_the_peers(asked: Asked) -> None:
+    seen, busy = look(asked._replace(peers=(HERE,), wait=5.0))
+    assert (seen, busy) == ((), {})
+
+
+def test_a_host_where_nothing_listens_fails_in_time(asked: Asked) -> None:
+    began = time.monotonic()
+    found = look(asked)
+    severities = by_id(judged(asked, found))
+
+    assert time.monotonic() - began < 10
+    assert (severities["NET-001"], severities["NET-002"], severities["NET-004"]) == ("PASS", "FAIL", "FAIL")
+    assert "NET-003" not in severities
+    assert "Connection refused" in str(judged(asked, found))
+
+
+def test_a_name_without_an_address_is_named(asked: Asked) -> None:
+    findings = judged(asked, look(asked._replace(peers=("no-such-host.invalid",), wait=0.0)))
+    failed = [finding for finding in findings if finding.severity == "FAIL"]
+
+    assert [finding.id for finding in failed] == ["NET-001"]
+    assert "no-such-host.invalid" in failed[0].text
+
+
+def test_a_port_in_use_is_a_finding(asked: Asked) -> None:
+    with bound_at(HERE, asked.ports[0]):
+        findings = judged(asked, look(asked._replace(wait=0.0)))
+
+    assert [each.found for each in findings if each.id == "NET-005" and each.severity == "FAIL"] == [
+        f"port {asked.ports[0]}: Address already in use"
+    ]
+
+
+def test_a_host_that_is_reached_but_does_not_reach_back_fails(asked: Asked) -> None:
+    """The other host checks, but its own requests never arrive."""
+    meeting = Meeting()
+    listener = bound_at(THERE, asked.status_port)
+    server = StatusServer(listener, meeting.answer, take=meeting.take)
+    threading.Thread(target=server.run, daemon=True).start()
+    severities = by_id(judged(asked, look(asked)))
+
+    assert (severities["NET-002"], severities["NET-003"]) == ("PASS", "FAIL")
+
+
+def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: Asked, run: Run) -> None:
+    server = run(stub={})
+    seen = look(asked._replace(peers=("127.0.0.1",), status_port=server.status_port(), ports=(server.start.port,)))[0]
+
+    assert (seen[0].checks, seen[0].failure, seen[0].ports[server.start.port]) == (False, "", "")
+    assert by_id(judged(asked, (seen, {})))["NET-003"] == "UNKNOWN"
+
+
+def test_another_programs_port_is_no_host_of_ours(asked: Asked) -> None:
+    listener = bound_at(THERE, asked.status_port)
+    server = StatusServer(
+        listener, lambda path: respond(path, State(), {}, 1.0) if path != GROUP else Response(404, "{}")
+    )
+    threading.Thread(target=server.run, daemon=True).start()
+
+    assert look(asked)[0][0].failure == "answers 404, and not as drydock does"
+
+
+def test_a_clock_is_compared_by_whole_seconds() -> None:
+    assert peers._ahead("Sun, 06 Nov 1994 08:49:37 GMT", 784111777.2, 784111777.4) == 0
+    assert peers._ahead("Sun, 06 Nov 1994 08:49:37 GMT", 784111767.0, 784111767.5) == 9.5
+    assert peers._ahead("Sun, 06 Nov 1994 08:49:37 GMT", 784111787.0, 784111787.5) == -9
+    assert peers._ahead("yesterday", 0, 1) is None
+    for clock, severity in ((9.5, "WARN"), (-9.0, "WARN"), (1.0, "PASS"), (None, "UNKNOWN")):
+        found = (Seen("n1", ("10.0.0.1",), checks=True, clock=clock),)
+        assert by_id(judged(Asked(("n1",)), (found, {})))["NET-009"] == severity
+
+
+def test_the_named_interface_must_be_there_and_carry_the_route(tmp_path: Path) -> None:
+    for name, state in (("ib0", "up\n"), ("eth1", "down\n"), ("tun0", "unknown\n")):
+        (tmp_path / "sys/class/net" / name).mkdir(parents=True)
+        (tmp_path / "sys/class/net" / name / "operstate").write_text(state)
+    found = ((Seen("n1", ("10.0.0.1",), route=Route("10.0.0.9", "ib0", 9000, True)),), {})
+
+    def outcome(variable: str, root: str = str(tmp_path)) -> tuple[str, str]:
+        severities = by_id(judged(Asked(("n1",)), found, {"GLOO_SOCKET_IFNAME": variable}, root))
+        return severities["NET-006"], severities["NET-007"]
+
+    assert outcome("ib0") == ("PASS", "PASS")
+    assert outcome("eth1") == ("FAIL", "WARN")
+    assert outcome("tun0") == ("PASS", "WARN")
+    assert outcome("eth9") == ("FAIL", "WARN")
+    assert outcome("=ib0") == ("PASS", "PASS")
+    assert "NET-006" not in by_id(judged(Asked(("n1",)), found, {"NCCL_SOCKET_IFNAME": "^docker0"}, str(tmp_path)))
+
+
+@pytest.mark.parametrize(
+    ("way", "other", "good"),
+    [
+        (Route("10.0.0.9", "eth0", 9000, True), {}, True),
+        (Route("10.0.0.9", "eth0", 9000, False, 1500), {"eth0": 9000}, False),
+        (Route("10.0.0.9", "eth0", 9000), {"eth0": 9000}, True),
+        (Route("10.0.0.9", "eth0", 9000), {"eth0": 1500}, False),
+        (Route("10.0.0.9", "eth0", 9000), {}, None),
+        (Route(), {"eth0": 1500}, None),
+    ],
+)
+def test_the_mtu_is_the_ways_or_else_that_of_both_ends(
+    way: Route, other: Mapping[str, int], good: bool | None
+) -> None:
+    assert mtu(Seen("n1", ("10.0.0.1",), route=way, mtus=other)).good is good
+
+
+def test_a_datagram_of_the_interfaces_size_arrives_on_loopback() -> None:
+    found = read_route("127.0.0.1", free_port())
+    assert (found.address, found.interface, found.arrives) == ("127.0.0.1", "lo", True)
+    assert found.mtu == interfaces()["lo"]
+
+
+def test_a_router_that_lets_less_through_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(route, "_send", lambda _, size: errno.ECONNREFUSED if size < 1000 else errno.EMSGSIZE)
+    assert read_route("127.0.0.1", 9).arrives is False
+    monkeypatch.setattr(route, "_send", lambda _, size: errno.ECONNREFUSED if size < 1000 else 0)
+    assert read_route("127.0.0.1", 9).arrives is False  # a black hole: the small one arrives, the large one does not
+    monkeypatch.setattr(route, "_send", lambda *_: 0)
+    assert read_route("127.0.0.1", 9).arrives is None  # nobody answers: nothing is known
+
+
+def test_interfaces_are_found_by_their_address() -> None:
+    assert interface_of("127.0.0.1") == "lo"
+    assert interface_of("192.0.2.1") == ""
+    if socket.has_ipv6 and Path("/proc/net/if_inet6").exists() and "lo" in Path("/proc/net/if_inet6").read_text():
+        assert interface_of("::1") == "lo"
+
+
+@pytest.mark.parametrize(
+    ("state", "gid", "good"),
+    [
+        ("4: ACTIVE\n", "0000:0000:0000:0000:0000:ffff:0a00:0001\n", True),
+        ("1: DOWN\n", "0000:0000:0000:0000:0000:ffff:0a00:0001\n", False),
+        ("4: ACTIVE\n", "0000:0000:0000:0000:0000:0000:0000:0000\n", False),
+        ("4: ACTIVE\n", "fe80:0000:0000:0000:0000:0000:0000:0000\n", False),
+    ],
+)
+def test_an_rdma_port_is_active_and_has_an_address(tmp_path: Path, state: str, gid: str, good: bool) -> None:
+    port = tmp_path / "sys/class/infiniband/mlx5_0/ports/1"
+    (port / "gids").mkdir(parents=True)
+    (port / "state").write_text(state)
+    (port / "gids" / "0").write_text(gid)
+    found = list(rdma(Host(str(tmp_path))))
+
+    assert [each.good for each in found] == [good]
+    assert found[0].notice.values == {"device": "mlx5_0"}
+
+
+def test_options_are_parsed() -> None:
+    words = ("check", "--peers", "n1,n2", "--peer-ports", "8000,29501", "--peers-wait", "3", "--status-port", "9001")
+    parsed = parse_arguments(words)
+    asked = parse_peers(parsed.peers, parsed.peer_ports, parsed.options.status_port, parsed.peers_wait)
+    assert asked == Asked(("n1", "n2"), 9001, (8000, 29501), 3.0)
+    for peers_, ports in ((",", ""), ("n1", "0"), ("n1", "65536"), ("n1", "x"), ("n 1", ""), ("http://n1", "")):
+        with pytest.raises(EntrypointError):
+            parse_peers(peers_, ports, 8001, 1.0)
+    for other in (("--root", "x"), ("--fix-script",)):
+        with pytest.raises(EntrypointError, match="--peers cannot be used with"):
+            parse_arguments(("check", "--peers", "n1", *other))
+
+
+def test_the_verb_prints_the_findings_and_fails(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    profile = tmp_path / "profile.json"
+    profile.write_text(json.dumps(expect.profile_of("cpu-xeon8380-2s")))
+    env = {"DRYDOCK_PROFILE": str(profile), "GLOO_SOCKET_IFNAME": "no9"}
+    words = ("check", "--json", "--peers", "no-such-host.invalid", "--peers-wait", "0", "--peer-ports", str(free_port()))
+    code = main((*words, "--status-port", str(free_port())), env)
+    found = {each["id"]: each["severity"] for each in json.loads(capsys.readouterr().out)}
+
+    assert code == 3
+    assert (found["NET-001"], found["NET-005"], found["NET-006"]) == ("FAIL", "PASS", "FAIL")
+
+
+def test_findings_are_junit_as_those_of_other_checks(asked: Asked) -> None:
+    findings = judged(asked, look(asked._replace(wait=0.0)))
+    text = as_junit(findings, "drydock.cpu")
+
+    assert text.count("<testcase ") == len(findings)
+    assert 'name="NET-002"' in text
