@@ -60,7 +60,7 @@ def command(
     decision = decide(profile, facts, loaded, given)
     exported = _exported(profile, given.env)
     defaults = exported | _defaults(model, given) | draining(given, drain_timeout, exported)
-    decided = {**decision.values, **role_settings(profile, given)}
+    decided = {**decision.values, **role_settings(profile, facts, given)}
     values = {**decided, **(over.rank_settings(across, decision.values, given, across.rank) if across else {})}
     weaker = [(DEFAULT, defaults), *_profile(profile), (DECISION, values)]
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
@@ -74,7 +74,8 @@ def command(
     download = _download(facts, model, chosen["HF_HOME"].value.value if "HF_HOME" in chosen else None)
     changed = loading.notices(profile["thresholds"], model, given, loaded)
     spread = over.notices(across) if across else ()
-    roles = role_notices(given, {name: item.value.value for name, item in chosen.items()}, float(patience.value))
+    settled = {name: item.value.value for name, item in chosen.items()}
+    roles = role_notices(profile, given, settled, float(patience.value))
     notices = (*decision.findings, *changed, *download, *_hub(model), *exposed, *spread, *roles)
     noticed = (tell(profile.get("findings") or {}, each) for each in notices)
     layers = [*weaker[:-1], (DEFAULT, kept), *user]

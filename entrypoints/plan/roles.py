@@ -1,4 +1,4 @@
-"""What a server of prompts (prefill) or of answers (decode) gets: connector, ports, and the lease. Pure.
+"""What a server of prompts (prefill) or of answers (decode) gets: connector, addresses, ports, and the lease. Pure.
 
 The connector of a stack is data (`kv_transfer` of the profile). Sources: vLLM 0.32 config/kv_transfer.py
 (kv_load_failure_policy), distributed/kv_transfer/kv_connector/v1/nixl (kv_lease_duration), envs.py
@@ -14,7 +14,7 @@ from typing import Any
 from entrypoints.checks.findings import notice
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.parse import parse_json
-from entrypoints.core.records import Notice, Value
+from entrypoints.core.records import Facts, Notice, Value
 from entrypoints.request.flags import KV_TRANSFER
 from entrypoints.request.roles import DECODE, SERVE
 from entrypoints.request.vllm_flags import UserFlags
@@ -25,9 +25,10 @@ SIDE_PORT_DEFAULT = 5600
 LEASE, LEASE_DEFAULT = "kv_lease_duration", 30.0
 """Seconds for which a prefill server keeps the KV cache of an answer that no decode server has read."""
 _NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
+_NAMES_AT_MOST = 4
 
 
-def role_settings(profile: Mapping[str, Any], given: UserFlags) -> dict[str, Value]:
+def role_settings(profile: Mapping[str, Any], facts: Facts, given: UserFlags) -> dict[str, Value]:
     """Return the settings of the role. Raises HOST if the stack has no published way, USAGE for options without one."""
     role = given.role
     if role.name == SERVE:
@@ -35,43 +36,74 @@ def role_settings(profile: Mapping[str, Any], given: UserFlags) -> dict[str, Val
             hint = "add --role prefill or --role decode"
             raise EntrypointError(USAGE, "--side-channel-host and --side-channel-port need a role", hint)
         return {}
-    entry = _entry(profile, role.name)
+    transfer: Mapping[str, Any] = profile.get("kv_transfer") or {}
     users = _config(given.flag(KV_TRANSFER) or "")
-    if entry is None and users:
-        return _side_channel(given) if users.get("kv_connector") in _NIXL else {}
-    if entry is None:
-        message = f"--role {role.name}: no way to split prefill and decode is published for {profile['variant']}"
-        hint = f"serve without a role, use an image of another stack, or give {KV_TRANSFER} yourself"
-        raise EntrypointError(HOST, message, hint)
-    config = {POLICY: FAIL, **entry["config"]}
-    because = f"{role.name}: {entry['because']} ({entry['source']})"
-    never = "recompute: a decode server would compute prompts again, and no one would notice"
-    settings = {KV_TRANSFER: Value(json.dumps(config, sort_keys=True), because, (never,))}
-    settings |= {name: Value(str(value), because) for name, value in (entry.get("env") or {}).items()}
-    if (users or config).get("kv_connector") in _NIXL:
+    settings = _shared(transfer, facts) if transfer.get("connector") else {}
+    if not users:
+        settings |= _connector(profile, transfer, role.name)
+    if (users.get("kv_connector") or transfer.get("connector")) in _NIXL:
         settings |= _side_channel(given)
     return settings
 
 
-def _entry(profile: Mapping[str, Any], role: str) -> Mapping[str, Any] | None:
-    """Return the stack's connector for a role; None if it has none."""
-    return next((entry for entry in profile.get("kv_transfer") or () if entry["role"] == role), None)
+def _connector(profile: Mapping[str, Any], transfer: Mapping[str, Any], role: str) -> dict[str, Value]:
+    """Return the connector's configuration for a role. Raises HOST."""
+    hint = f"serve without a role, use an image of another stack, or give {KV_TRANSFER} yourself"
+    if not transfer.get("connector"):
+        why = f": {transfer['because']}" if transfer else ""
+        message = f"--role {role}: no way to split prefill and decode is published for {profile['variant']}{why}"
+        raise EntrypointError(HOST, message, hint)
+    open_names = sorted(_open_names(transfer["config"]))
+    if open_names:
+        names = ", ".join(open_names[:_NAMES_AT_MOST])
+        message = f"--role {role}: {transfer['connector']} needs what only a plan of all servers knows: {names}"
+        raise EntrypointError(HOST, message, f"give {KV_TRANSFER} yourself, as `./inv topology plan` prints it")
+    config = {**transfer["config"], "kv_connector": transfer["connector"], "kv_role": transfer[role]}
+    if transfer["load_failure"]:
+        config[POLICY] = transfer["load_failure"]
+    never = "recompute: a decode server would compute prompts again, and no one would notice"
+    because = f"{role}: {transfer['because']} ({transfer['source']})"
+    return {KV_TRANSFER: Value(json.dumps(config, sort_keys=True), because, (never,))}
+
+
+def _open_names(value: Any) -> set[str]:
+    """Return the texts {NAME} in a configuration, which stand for values of a topology's plan."""
+    if isinstance(value, Mapping):
+        return {name for item in value.values() for name in _open_names(item)}
+    if isinstance(value, (list, tuple)):
+        return {name for item in value for name in _open_names(item)}
+    return {value} if isinstance(value, str) and value.startswith("{") and value.endswith("}") else set()
+
+
+def _shared(transfer: Mapping[str, Any], facts: Facts) -> dict[str, Value]:
+    """Return the flags and variables that prefill and decode servers share, and the network interface."""
+    every = {**(transfer.get("serve") or {}), **(transfer.get("env") or {})}
+    known = {name: item for name, item in every.items() if not _open_names(item["value"])}
+    settings = {
+        name: Value(item["value"] if isinstance(item["value"], bool) else str(item["value"]), item["because"])
+        for name, item in known.items()
+    }
+    interface = next(iter(facts.kernel.get("interfaces", "").split()), "")
+    for name in (transfer.get("interfaces") or ()) if interface else ():
+        settings[name] = Value(interface, "the first interface that is up, which the connector uses between hosts")
+    return settings
 
 
 def _side_channel(given: UserFlags) -> dict[str, Value]:
     """Return where NIXL's handshake is answered."""
     role, own = given.role, given.variable("VLLM_HOST_IP")
-    port = role.port or SIDE_PORT_DEFAULT
     same = "the same on every host: it is a part of the compile cache's key"
     because = f"given as --side-channel-port; {same}" if role.port else f"vLLM's usual port; {same}"
-    settings = {SIDE_PORT: Value(str(port), because)}
+    settings = {SIDE_PORT: Value(str(role.port or SIDE_PORT_DEFAULT), because)}
     if role.host or own:
         told = "given as --side-channel-host" if role.host else "as in VLLM_HOST_IP"
         settings[SIDE_HOST] = Value(role.host or own or "", f"{told}: where other hosts reach NIXL's handshake")
     return settings
 
 
-def role_notices(given: UserFlags, chosen: Mapping[str, Any], stall: float) -> tuple[Notice, ...]:
+def role_notices(
+    profile: Mapping[str, Any], given: UserFlags, chosen: Mapping[str, Any], stall: float
+) -> tuple[Notice, ...]:
     """Return what is missing for a role, or dangerous. `chosen` are the values of all settings by name.
 
     `stall` is the number of seconds for which a server without progress still counts as ready; 0 is forever.
@@ -80,8 +112,8 @@ def role_notices(given: UserFlags, chosen: Mapping[str, Any], stall: float) -> t
     if not config:
         return ()
     found = []
-    connector = str(config.get("kv_connector"))
-    if KV_TRANSFER in given.flags and POLICY not in config:
+    connector, refused = str(config.get("kv_connector")), (profile.get("kv_transfer") or {}).get("load_failure", FAIL)
+    if POLICY not in config and refused is not None:
         found.append(notice("PLAN-130", f"{KV_TRANSFER} without {POLICY}", f'"{POLICY}": "{FAIL}"'))
     if connector in _NIXL and SIDE_HOST not in chosen and not given.variable(SIDE_HOST):
         found.append(notice("PLAN-131", f"{SIDE_HOST} is not set: localhost", "--side-channel-host ADDRESS"))

@@ -136,12 +136,20 @@ def _open(asked: Asked, meeting: Meeting, stack: ExitStack) -> dict[int, str]:
         stack.callback(listener.close)
         if port == asked.status_port:
             server = StatusServer(listener, meeting.answer, take=meeting.take)
-            threading.Thread(target=server.run, daemon=True).start()
+            threading.Thread(target=_serve, args=(server,), daemon=True).start()
         else:
             threading.Thread(target=_accept, args=(listener,), daemon=True).start()
     own = Endpoint(asked.bind or "127.0.0.1", asked.status_port)
     serves = asked.status_port in busy and _question(own, GROUP, "GET")[0]
     return {} if serves else busy
+
+
+def _serve(server: StatusServer) -> None:
+    """Answer on the status port until the listener is closed."""
+    try:
+        server.run()
+    except OSError:
+        return
 
 
 def _accept(listener: socket.socket) -> None:

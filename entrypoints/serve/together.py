@@ -233,18 +233,18 @@ class Follower:
         text = self._named(f"has not answered for {silent:.0f} s: {reason}")
         if self._told:  # rank 0 ended with this rank
             return
-        if self._board.state.stopping and self._joined:
+        if self._board.state.stopping and self._joined and silent >= LATE:
             self._board.note(idle=True)  # rank 0 ended first, and with it every request
         elif not self._joined:
             self._wait(text, now)
         elif member.patience and silent >= member.patience:
             self._part(text)
-        elif silent >= LATE:
+        elif silent >= LATE and member.headless:
             self._board.note(healthy=False, trouble=text)
 
     def _refused(self, reason: str) -> None:
         if self._joined:
-            self._part(describe_end(0, self._member.leader, reason.removeprefix("rank 0 ")))
+            self._part(describe_end(0, self._member.leader, "it was started again"))
         else:
             self._wait(self._named(f"does not accept this rank yet: {reason}"), time.monotonic())
 

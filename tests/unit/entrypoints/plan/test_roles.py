@@ -20,23 +20,25 @@ HOST = "cpu-xeon8380-2s"
 PROFILE = expect.profile_of(HOST)
 FACTS = expect.read(HOST, PROFILE)
 CONNECTOR = {"kv_connector": "NixlConnector", "kv_buffer_device": "cpu"}
-WAYS = [
-    {
-        "role": role,
-        "config": {**CONNECTOR, "kv_role": kind},
-        "env": {"UCX_TLS": "tcp,self,sm"},
-        "because": "the connector of the tests",
-        "source": "tests",
-    }
-    for role, kind in (("prefill", "kv_producer"), ("decode", "kv_consumer"))
-]
+WAY: dict[str, Any] = {
+    "connector": "NixlConnector",
+    "config": {"kv_buffer_device": "cpu"},
+    "prefill": "kv_producer",
+    "decode": "kv_consumer",
+    "load_failure": "fail",
+    "interfaces": ["UCX_NET_DEVICES"],
+    "env": {"UCX_TLS": {"value": "tcp,self,sm", "because": "no RDMA", "source": "tests"}},
+    "serve": {"--block-size": {"value": 32, "because": "both must agree", "source": "tests"}},
+    "because": "the connector of the tests",
+    "source": "tests",
+}
 
 
 def plan(
-    role: Role, *flags: str, ways: list[Any] = WAYS, stall: float | None = None, env: dict[str, str] | None = None
+    role: Role, *flags: str, way: dict[str, Any] = WAY, stall: float | None = None, env: dict[str, str] | None = None
 ) -> ServePlan:
     given = parse_given((SMOLLM2.name, *flags), env or {})._replace(role=role)
-    profile = {**PROFILE, "kv_transfer": ways}
+    profile = {**PROFILE, "kv_transfer": way}
     return command.command(profile, FACTS, SMOLLM2, given, stall=stall)
 
 
@@ -61,7 +63,8 @@ def test_a_role_gets_its_connector_and_what_happens_to_a_failed_load(role: str, 
         "kv_role": kind,
         "kv_load_failure_policy": "fail",
     }
-    assert made.env["UCX_TLS"] == "tcp,self,sm"
+    assert (made.env["UCX_TLS"], made.env["UCX_NET_DEVICES"]) == ("tcp,self,sm", "eth0")
+    assert value(made, "--block-size") == "32"
     assert made.env["VLLM_NIXL_SIDE_CHANNEL_HOST"] == "10.0.0.2"
     assert made.env["VLLM_NIXL_SIDE_CHANNEL_PORT"] == "5600"
     assert "the connector of the tests (tests)" in reason(made, "--kv-transfer-config").because
@@ -75,16 +78,30 @@ def test_a_server_without_a_role_has_no_connector() -> None:
     assert not ids(made) & {"PLAN-130", "PLAN-131", "PLAN-132"}
 
 
-@pytest.mark.parametrize("ways", [[], WAYS[:1]])
-def test_a_stack_without_a_published_way_is_an_error(ways: list[Any]) -> None:
-    with pytest.raises(EntrypointError, match="--role decode: no way to split prefill and decode is published for cpu"):
-        plan(Role("decode"), ways=ways)
+@pytest.mark.parametrize("way", [{}, {**WAY, "connector": None, "because": "no build of NIXL"}])
+def test_a_stack_without_a_published_way_is_an_error(way: dict[str, Any]) -> None:
+    why = ": no build of NIXL" if way else ""
+    with pytest.raises(EntrypointError, match=f"--role decode: no way to split .* is published for cpu.*{why}"):
+        plan(Role("decode"), way=way)
+
+
+def test_a_connector_that_must_know_all_servers_is_an_error() -> None:
+    way = {**WAY, "config": {"kv_connector_extra_config": {"decode": {"dp_size": "{decode_dp}"}}}}
+    with pytest.raises(EntrypointError, match=r"needs what only a plan of all servers knows: \{decode_dp\}"):
+        plan(Role("decode"), way=way)
+
+
+def test_a_vllm_that_refuses_the_policy_does_not_get_it() -> None:
+    made = plan(Role("prefill", "10.0.0.2"), way={**WAY, "load_failure": None})
+
+    assert "kv_load_failure_policy" not in value(made, "--kv-transfer-config")
+    assert "PLAN-130" not in ids(made)
 
 
 def test_what_the_user_sets_wins_and_is_told() -> None:
     users = '{"kv_connector": "NixlConnector", "kv_role": "kv_both"}'
-    for ways in (WAYS, []):
-        made = plan(Role("prefill", "10.0.0.2", 6000), "--kv-transfer-config", users, ways=ways)
+    for way in (WAY, {}):
+        made = plan(Role("prefill", "10.0.0.2", 6000), "--kv-transfer-config", users, way=way)
 
         assert value(made, "--kv-transfer-config") == users
         assert made.argv.count("--kv-transfer-config") == 1
@@ -107,8 +124,8 @@ def test_a_lease_that_ends_before_the_longest_wait_is_a_finding_of_the_decode_se
     assert "PLAN-132" in ids(plan(Role("decode", "10.0.0.2"), stall=0))
     assert "PLAN-132" not in ids(plan(Role("decode", "10.0.0.2"), stall=30))
     assert "PLAN-132" not in ids(plan(Role("prefill", "10.0.0.2")))
-    longer = {**WAYS[1], "config": {**WAYS[1]["config"], "kv_connector_extra_config": {"kv_lease_duration": 9000}}}
-    assert "PLAN-132" not in ids(plan(Role("decode", "10.0.0.2"), ways=[longer]))
+    longer = {**WAY, "config": {"kv_connector_extra_config": {"kv_lease_duration": 9000}}}
+    assert "PLAN-132" not in ids(plan(Role("decode", "10.0.0.2"), way=longer))
 
 
 def test_every_rank_of_several_hosts_has_the_connector() -> None:

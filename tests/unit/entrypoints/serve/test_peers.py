@@ -119,6 +119,7 @@ def test_a_host_that_is_reached_but_does_not_reach_back_fails(asked: Asked) -> N
 
 def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: Asked, run: Run) -> None:
     server = run(stub={})
+    server.until_ready()
     seen = look(asked._replace(peers=("127.0.0.1",), status_port=server.status_port(), ports=(server.start.port,)))[0]
 
     assert (seen[0].checks, seen[0].failure, seen[0].ports[server.start.port]) == (False, "", "")
@@ -127,9 +128,7 @@ def test_of_a_host_that_serves_already_one_direction_is_unknown(asked: Asked, ru
 
 def test_another_programs_port_is_no_host_of_ours(asked: Asked) -> None:
     listener = bound_at(THERE, asked.status_port)
-    server = StatusServer(
-        listener, lambda path: respond(path, State(), {}, 1.0) if path != GROUP else Response(404, "{}")
-    )
+    server = StatusServer(listener, lambda _: Response(404, "{}"))
     threading.Thread(target=server.run, daemon=True).start()
 
     assert look(asked)[0][0].failure == "answers 404, and not as drydock does"
@@ -174,9 +173,7 @@ def test_the_named_interface_must_be_there_and_carry_the_route(tmp_path: Path) -
         (Route(), {"eth0": 1500}, None),
     ],
 )
-def test_the_mtu_is_the_ways_or_else_that_of_both_ends(
-    way: Route, other: Mapping[str, int], good: bool | None
-) -> None:
+def test_the_mtu_is_the_ways_or_else_that_of_both_ends(way: Route, other: Mapping[str, int], good: bool | None) -> None:
     assert mtu(Seen("n1", ("10.0.0.1",), route=way, mtus=other)).good is good
 
 
@@ -239,8 +236,8 @@ def test_the_verb_prints_the_findings_and_fails(capsys: pytest.CaptureFixture[st
     profile = tmp_path / "profile.json"
     profile.write_text(json.dumps(expect.profile_of("cpu-xeon8380-2s")))
     env = {"DRYDOCK_PROFILE": str(profile), "GLOO_SOCKET_IFNAME": "no9"}
-    words = ("check", "--json", "--peers", "no-such-host.invalid", "--peers-wait", "0", "--peer-ports", str(free_port()))
-    code = main((*words, "--status-port", str(free_port())), env)
+    ports = ("--peer-ports", str(free_port()), "--status-port", str(free_port()))
+    code = main(("check", "--json", "--peers", "no-such-host.invalid", "--peers-wait", "0", *ports), env)
     found = {each["id"]: each["severity"] for each in json.loads(capsys.readouterr().out)}
 
     assert code == 3

@@ -87,7 +87,7 @@ def test_startupz_gives_the_seconds_of_each_phase() -> None:
 def test_an_unknown_path_lists_the_known_ones() -> None:
     response = respond("/health", STARTING, {}, 1.0)
     assert response.status == 404
-    assert "/livez, /readyz, /startupz or /metrics" in response.body
+    assert "/livez, /readyz, /startupz, /metrics or /group" in response.body
 
 
 def test_metrics_are_prometheus_text() -> None:
@@ -97,7 +97,7 @@ def test_metrics_are_prometheus_text() -> None:
     assert "drydock_startup_seconds 9.000\n" in text
     assert "drydock_ready 1\n" in text
     assert 'drydock_info{variant="a\\"b\\\\c\\nd",digest=""} 1\n' in text
-    assert text.count("# TYPE ") == 7
+    assert text.count("# TYPE ") == 8
 
 
 def test_a_request_is_answered_over_ipv4_and_ipv6(port: int) -> None:

@@ -91,6 +91,18 @@ def test_a_rank_without_its_first_host_starts_nothing_and_says_why(group: Callab
     assert rank.exit_code() == 0
 
 
+def test_a_rank_is_not_ready_while_its_first_host_is_silent_and_ready_again_after(group: Callable[..., Ranks]) -> None:
+    ranks = group(ranks=(), group_patience=60.0)
+    first, rank, _ = (ranks.start(number) for number in range(HOSTS))
+    rank.until_ready()
+    first.signal(signal.SIGSTOP)
+    _, told = rank.until(lambda: (found := rank.status("/readyz"))[0] == 503 and found, "not ready")
+    first.signal(signal.SIGCONT)
+
+    assert told["reason"].startswith("rank 0 (127.0.0.1) has not answered for ")
+    rank.until_ready()
+
+
 def test_a_start_waits_for_the_others_for_a_bounded_time(group: Callable[..., Ranks]) -> None:
     leader = group(ranks=(0, 1), group_wait=1.0).all[0]
     lone = group(ranks=(1,), group_wait=1.0).all[0]
@@ -246,7 +258,7 @@ def test_a_first_host_that_starts_again_ends_those_of_before(group: Callable[...
     ranks.start(0)
 
     assert ranks.all[1].exit_code() == errors.GROUP_ENDED
-    assert "rank 0 (127.0.0.1) ended: was started again" in last_line(ranks.all[1])
+    assert "rank 0 (127.0.0.1) ended: it was started again" in last_line(ranks.all[1])
 
 
 # --- what anyone may send -------------------------------------------------------------------------------------------
