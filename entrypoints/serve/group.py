@@ -22,7 +22,9 @@ REPORT_EVERY = 1.0
 LATE = 5.0
 """Seconds without an answer after which a rank is not ready."""
 CAUSE_AT_MOST = 400
-"""Characters of a cause: as a part of an address it must fit the status port's limit of 4 KiB."""
+"""Characters of a cause."""
+QUERY_AT_MOST = 3000
+"""Characters of a report: the whole head of a request has 4 KiB, and names of hosts have up to 253."""
 LOADED = (KNOWN_ANSWER, READY)
 """Phases of rank 0 in which every rank has loaded, because vLLM's /health waits for all."""
 
@@ -92,10 +94,16 @@ class Final(NamedTuple):
 
 
 def encode(report: Report) -> str:
-    """Write a report as the query of an address."""
+    """Write a report as the query of an address; texts are cut so that it fits the status port's limit."""
     from urllib.parse import urlencode
 
-    return urlencode({name: value for name, value in report._asdict().items() if value or name == "rank"})
+    most = CAUSE_AT_MOST
+    while True:
+        cut = report._replace(stopping=report.stopping[:most], ended=report.ended[:most])
+        query = urlencode({name: value for name, value in cut._asdict().items() if value or name == "rank"})
+        if len(query) <= QUERY_AT_MOST or not most:
+            return query
+        most //= 2
 
 
 def parse_report(query: str) -> Report:

@@ -156,7 +156,7 @@ def say(text: str) -> None:
 def _cannot_run(plan: ServePlan, error: OSError) -> EntrypointError:
     from errno import EAGAIN
 
-    from entrypoints.serve.supervise import MORE_PROCESSES
+    from entrypoints.serve.job import MORE_PROCESSES
 
     hint = MORE_PROCESSES if error.errno == EAGAIN else "this image lacks its interpreter"
     return EntrypointError(HOST, f"{plan.argv[0]}: cannot be run: {error.strerror}", hint)
@@ -176,7 +176,8 @@ def _supervised(
     from entrypoints.host.events import explain, limit_events
     from entrypoints.plan.supervision import MIDDLEWARE_NAME
     from entrypoints.serve.draining import VARIABLE, DrainFile
-    from entrypoints.serve.supervise import ServeJob, supervise
+    from entrypoints.serve.job import ServeJob
+    from entrypoints.serve.starting import supervise
 
     before, drain_file = limit_events(), DrainFile(env)
     start = spawner(plan, {**env, VARIABLE: drain_file.path})

@@ -18,16 +18,14 @@ runtime decides (serve/progress.py). When one of vLLM's processes is lost, the s
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from entrypoints.core.errors import (
     GROUP_ENDED,
-    HOST,
     INTERNAL,
     NOT_READY,
     OK,
@@ -37,170 +35,12 @@ from entrypoints.core.errors import (
 )
 from entrypoints.host.processes import children
 from entrypoints.serve.ending import TEARDOWN, TELL, End, Stop, asked_end, lost_stop, stop_at, unasked_end
-from entrypoints.serve.phases import IMPORT, JOIN, READY, SPAWN, is_ready, phase, seconds
+from entrypoints.serve.job import FOREVER, STOPS, TAKEN, Say, ServeJob, in_background, send
+from entrypoints.serve.phases import READY, is_ready, phase, seconds
 
 if TYPE_CHECKING:
-    from socket import socket
-
-    from entrypoints.serve.client import Endpoint
-    from entrypoints.serve.draining import DrainFile
-    from entrypoints.serve.group import Member
     from entrypoints.serve.phases import State
-    from entrypoints.serve.together import Alone, Follower, Leader
     from entrypoints.serve.watch import Board
-
-STOPS = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
-FORWARDED = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH)
-TAKEN = (*STOPS, *FORWARDED, signal.SIGCHLD)
-
-MORE_PROCESSES = "raise docker's --pids-limit, or Kubernetes' podPidsLimit; vLLM needs some hundred threads"
-FOREVER = 3600.0
-_SET_CHILD_SUBREAPER = 36
-"""PR_SET_CHILD_SUBREAPER of prctl(2)."""
-
-
-class ServeJob(NamedTuple):
-    """What to run and how. Times are in seconds."""
-
-    spawn: Callable[[], int]
-    """Starts vLLM as the leader of a session and returns its pid."""
-    endpoint: Endpoint
-    model: str
-    began: float
-    """When this process began, on the monotonic clock."""
-    status_port: int
-    drain_timeout: float
-    drain_pause: float
-    """How long new requests are served after SIGTERM; at most half of the drain timeout."""
-    stall: float
-    """How long nothing may make progress until the server is not ready; 0 does not look."""
-    drains_itself: bool
-    """vLLM finishes running requests after SIGTERM."""
-    refuses: bool
-    """drydock's middleware is loaded."""
-    drain_file: DrainFile
-    until_ready: bool
-    """Stop as soon as vLLM is ready (the verb `warm`)."""
-    keep_wrong: bool
-    """Keep running, not ready, after a wrong answer, for debugging."""
-    digest: str
-    cache: str = "miss"
-    """Whether the compile cache had this plan: hit or miss."""
-    on_ready: Callable[[], None] = lambda: None
-    """Called once, when the server becomes ready."""
-    engines: int = 1
-    """Data-parallel engines on this host."""
-    prints: bool = False
-    """Whether vLLM was only asked to print its help."""
-    limits: Callable[[], str] = lambda: ""
-    """Tells which limit of the container was enforced since the start; empty if none was."""
-    member: Member | None = None
-    """Which of several hosts this is; None on one host."""
-
-    @property
-    def headless(self) -> bool:
-        """Whether vLLM has no server here."""
-        return self.member is not None and self.member.headless
-
-
-Say = Callable[[str], None]
-
-
-def supervise(job: ServeJob, profile: Mapping[str, Any], say: Say) -> End:
-    """Run vLLM until it exits and return why. Raises HOST if there is no port, process or thread for it."""
-    from entrypoints.serve.ports import listen
-
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_BLOCK, TAKEN)
-    listener = listen(job.status_port)
-    port = listener.getsockname()[1]
-    if job.member and job.member.rank:
-        return _after_joining(job, profile, say, listener)
-    planned = time.monotonic()
-    leader = job.spawn()
-    spawned = time.monotonic()
-    gc.enable()
-    adopt_orphans()
-    board = _board(job)
-    board.enter(SPAWN, planned - job.began)
-    board.enter(IMPORT, spawned - job.began)
-    try:
-        group = _start_telling(job, board, profile, listener)
-        _start_watching(job, board, leader, profile)
-    except EntrypointError:
-        _signal(-leader, signal.SIGKILL)
-        raise
-    say(f"status on port {port}, vLLM is process {leader}")
-    return _until_ended(job, board, leader, say, group)
-
-
-def _after_joining(job: ServeJob, profile: Mapping[str, Any], say: Say, listener: socket) -> End:
-    """Join the first host, then run vLLM until it exits and return why. Raises HOST."""
-    gc.enable()
-    adopt_orphans()
-    board = _board(job)
-    group = _start_telling(job, board, profile, listener)
-    board.enter(JOIN)
-    say(f"status on port {listener.getsockname()[1]}, joining rank 0 at {job.member.leader if job.member else ''}")
-    ended = _join(job, board, say)
-    if ended:
-        return group.conclude(ended, asked=True)
-    board.enter(SPAWN)
-    leader = job.spawn()
-    board.enter(IMPORT)
-    try:
-        _start_watching(job, board, leader, profile)
-    except EntrypointError:
-        _signal(-leader, signal.SIGKILL)
-        raise
-    say(f"rank 0 has accepted this rank, vLLM is process {leader}")
-    return _until_ended(job, board, leader, say, group)
-
-
-def _join(job: ServeJob, board: Board, say: Say) -> End | None:
-    """Wait until the first host accepts this one; return why it does not."""
-    told = ""
-    while not board.state.joined:
-        received = signal.sigtimedwait(TAKEN, FOREVER)
-        state = board.state
-        if received and received.si_signo in STOPS:
-            code, name = NOT_READY if job.until_ready else OK, signal.Signals(received.si_signo).name
-            return End(code, f"{name} received: no request was running")
-        if state.parted or state.defect:
-            return End(GROUP_ENDED, state.parted) if state.parted else End(INTERNAL, state.defect)
-        reason = state.trouble.partition(": ")[2]
-        if reason and reason != told:
-            told = reason
-            say(f"not ready: {state.trouble}")
-    return None
-
-
-def _board(job: ServeJob) -> Board:
-    from threading import get_ident
-
-    from entrypoints.serve.watch import Board
-
-    main = get_ident()
-    return Board(job.began, wake=lambda: signal.pthread_kill(main, signal.SIGCHLD))
-
-
-def _until_ended(job: ServeJob, board: Board, leader: int, say: Say, group: Alone | Leader | Follower) -> End:
-    supervisor = Supervisor(job, board, leader, say)
-    try:
-        end = supervisor.run()
-    except BaseException:  # a defect: vLLM must not go on without a supervisor, and hold the devices
-        _signal(-leader, signal.SIGKILL)
-        raise
-    return group.conclude(end, asked=supervisor.asked)
-
-
-def adopt_orphans() -> None:
-    """Become the parent of vLLM's orphaned processes, as PID 1 always is."""
-    if os.getpid() == 1:
-        return
-    import ctypes
-
-    ctypes.CDLL(None).prctl(_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def reap(leader: int) -> int | None:
@@ -260,7 +100,7 @@ class Supervisor:
 
         name = signal.Signals(number).name
         if number not in STOPS:
-            _signal(self._leader, number)
+            send(self._leader, number)
         elif self._stop is None:
             self.asked = True
             self._begin_stop(f"{name} received", name, pauses=number == signal.SIGTERM)
@@ -303,7 +143,7 @@ class Supervisor:
         if self._job.headless:  # it sees no requests: it waits for rank 0
             return
         try:
-            _in_background(self._board, watch_drain, self._board, self._job.endpoint)
+            in_background(self._board, watch_drain, self._board, self._job.endpoint)
         except EntrypointError as error:
             self._say(f"WARN running requests are not counted: {error.message}")
 
@@ -331,7 +171,7 @@ class Supervisor:
         if self._terminated_at is None and (early or now >= self._stop.term_at):
             self._terminated_at = now
             self._board.note(ending=True)
-            _signal(self._leader, signal.SIGTERM)
+            send(self._leader, signal.SIGTERM)
         if self._terminated_at is not None and now >= self._stop.kill_at:
             self._say("vLLM did not exit in time: killing it")
             self._kill()
@@ -409,14 +249,14 @@ class Supervisor:
     def _kill(self) -> None:
         self._killed = True
         self._board.note(ending=True)
-        _signal(-self._leader, signal.SIGKILL)
+        send(-self._leader, signal.SIGKILL)
 
     def _kill_leftovers(self) -> None:
         """Kill the processes that vLLM left behind, and then their own orphans."""
-        _signal(-self._leader, signal.SIGKILL)
+        send(-self._leader, signal.SIGKILL)
         while left := children(os.getpid()):
             for pid in left:
-                _signal(pid, signal.SIGKILL)
+                send(pid, signal.SIGKILL)
             time.sleep(0.01)
             reap(self._leader)
 
@@ -435,63 +275,3 @@ class Supervisor:
             return unasked_end(passed, state, limits, until_ready=until_ready, ready=ready, prints=prints)
         cut = self._killed or (self._terminated_at is not None and stop.cut_at <= self._terminated_at)
         return asked_end(stop, passed, state, limits, cut=cut)
-
-
-def _start_telling(
-    job: ServeJob, board: Board, profile: Mapping[str, Any], listener: socket
-) -> Alone | Leader | Follower:
-    """Answer on the status port, and talk with the other hosts. Raises HOST."""
-    from entrypoints.serve.together import Alone, Follower, Leader
-
-    info = {
-        **{name: str(profile[name]) for name in ("variant", "stack", "vllm")},
-        "digest": job.digest,
-        "cache": job.cache,
-    }
-    member = job.member
-    group = Alone(board) if member is None else Follower(member, board) if member.rank else Leader(member, board)
-    _in_background(board, _serve_status, listener, board, info, group)
-    if not isinstance(group, Alone):
-        _in_background(board, group.watch)
-    return group
-
-
-def _start_watching(job: ServeJob, board: Board, leader: int, profile: Mapping[str, Any]) -> None:
-    from entrypoints.serve.watch import Watched, watch_headless, watch_processes, watch_start
-
-    watched = Watched(job.endpoint, leader, job.model, job.stall, job.engines)
-    if job.headless:
-        _in_background(board, watch_headless, board, leader)
-    else:
-        _in_background(board, watch_start, board, watched, profile)
-    _in_background(board, watch_processes, board, leader)
-
-
-def _serve_status(listener: socket, board: Board, info: Mapping[str, str], group: Alone | Leader | Follower) -> None:
-    """Answer on the status port. asyncio takes a while to import, during which the kernel queues the clients."""
-    from entrypoints.serve.status import GROUP, Response, StatusServer, respond
-
-    def answer(path: str) -> Response:
-        return group.answer() if path == GROUP else respond(path, board.state, info, board.now())
-
-    StatusServer(listener, answer, take=getattr(group, "take", None)).run()
-
-
-def _in_background(board: Board, target: Callable[..., None], *arguments: Any) -> None:
-    """Run a function in a daemon thread. Raises HOST."""
-    from entrypoints.serve.watch import in_background
-
-    try:
-        in_background(board, target, *arguments)
-    except RuntimeError as error:  # the kernel refused it
-        raise EntrypointError(
-            HOST, f"{error}: the container's limit of processes is too low", MORE_PROCESSES
-        ) from error
-
-
-def _signal(pid: int, number: int) -> None:
-    """Send a signal to a process, or to a process group if negative; do nothing if it no longer exists."""
-    try:
-        os.kill(pid, number)
-    except ProcessLookupError:
-        return
