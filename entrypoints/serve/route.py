@@ -1,6 +1,6 @@
 """The way to another host: interface, own address, and the largest packet that arrives. IO.
 
-A datagram that may not be fragmented is sent to a port on which nobody listens. That it arrived is told by the ICMP
+A datagram that may not be fragmented is sent to a port on which no one listens. That it arrived is told by the ICMP
 answer `port unreachable`, which the socket reports as ECONNREFUSED; this takes no privilege. Source: ip(7), udp(7).
 """
 

@@ -121,6 +121,8 @@ class Leader:
             leaving, absent, waited = self._roll.leaving(), self._roll.absent(), self._roll.waited(now)
         if others and not state.parted:
             self._board.note(parted=first)
+        elif state.dead and not state.parted:  # a runtime that looked at /livez would restart this host alone
+            self._board.note(parted=f"the server makes no progress: {state.stalled}")
         if leaving != state.leaving:
             self._board.note(leaving=leaving)
         if not state.healthy:

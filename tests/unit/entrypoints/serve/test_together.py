@@ -187,6 +187,19 @@ def test_a_rank_that_is_silent_ends_the_group(group: Callable[..., Ranks]) -> No
     assert "rank 0 (127.0.0.1) " in last_line(ranks.all[1]) or "has not reported" in last_line(ranks.all[1])
 
 
+def test_a_server_that_hangs_for_too_long_ends_the_group(group: Callable[..., Ranks]) -> None:
+    ranks = group(ranks=())
+    leader = ranks.start(0, stall=1.0)
+    others = [ranks.start(rank) for rank in (1, 2)]
+    for each in (leader, *others):
+        each.until_ready()
+    os.kill(leader.engine(), signal.SIGSTOP)
+
+    assert [each.exit_code() for each in (leader, *others)] == [errors.GROUP_ENDED] * HOSTS
+    assert "the server makes no progress: vLLM has not generated a token" in last_line(leader)
+    assert "rank 0 (127.0.0.1) ended: the server makes no progress" in last_line(others[1])
+
+
 def test_a_killed_supervisor_of_the_first_host_ends_the_others(group: Callable[..., Ranks]) -> None:
     ranks = group()
     ranks.until_ready()
