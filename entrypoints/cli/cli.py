@@ -244,6 +244,7 @@ def _check_peers(arguments: Arguments, env: Env, profile: Mapping[str, Any], hos
     from entrypoints.decide.spread.hosts import read_reach
     from entrypoints.serve.fabric import as_findings, judge_peers
     from entrypoints.serve.peers import look, parse_peers
+    from entrypoints.serve.route import links
 
     options = arguments.options
     asked = parse_peers(arguments.peers, arguments.peer_ports, options.status_port, arguments.peers_wait)
@@ -251,7 +252,7 @@ def _check_peers(arguments: Arguments, env: Env, profile: Mapping[str, Any], hos
     seen, busy = look(asked)
     variables = read_reach(Thresholds(profile["thresholds"])).interfaces
     named = {name: env[name] for name in variables if env.get(name)}
-    return as_findings(judge_peers(asked, seen, busy, named, host), profile.get("findings") or {})
+    return as_findings(judge_peers(asked, seen, busy, named, links(), host), profile.get("findings") or {})
 
 
 def _write(option: str, path: str, text: str) -> None:

@@ -25,11 +25,20 @@ class Judged(NamedTuple):
 
 
 def judge_peers(
-    asked: Asked, seen: tuple[Seen, ...], busy: Mapping[int, str], named: Mapping[str, str], host: Host
+    asked: Asked,
+    seen: tuple[Seen, ...],
+    busy: Mapping[int, str],
+    named: Mapping[str, str],
+    links: Mapping[str, bool],
+    host: Host,
 ) -> Iterator[Judged]:
-    """Judge everything. `busy` are ports of this host in use; `named` are the variables that name an interface."""
+    """Judge everything.
+
+    `busy` are ports of this host in use, `named` the variables that name an interface, `links` the interfaces and
+    whether each is up.
+    """
     yield from _own_ports(asked, busy)
-    yield from _own_interfaces(named, host)
+    yield from _own_interfaces(named, links)
     yield from rdma(host)
     for each in seen:
         yield from _peer(each, asked, named)
@@ -50,19 +59,17 @@ def _own_ports(asked: Asked, busy: Mapping[int, str]) -> Iterator[Judged]:
         yield Judged(notice("NET-005", f"port {port}: {found or 'free'}", "free", port=str(port)), not found)
 
 
-def _own_interfaces(named: Mapping[str, str], host: Host) -> Iterator[Judged]:
+def _own_interfaces(named: Mapping[str, str], links: Mapping[str, bool]) -> Iterator[Judged]:
     """Judge each interface that a variable names: NCCL's may be several, with ^ or = before them."""
     for variable, text in sorted(named.items()):
         if text.startswith("^"):
             continue
         for name in text.lstrip("=").split(","):
-            state = (host.text(f"/sys/class/net/{name}/operstate") or "").strip()
-            found = f"{variable}={text}: {name} is {state or 'not there'}"
-            yield Judged(notice("NET-006", found, "an interface that is up", variable=variable), _is_up(state, name))
-
-
-def _is_up(state: str, name: str) -> bool:
-    return state == "up" or (state == "unknown" and bool(name))  # a tunnel, and loopback, do not tell
+            state = ("up" if links[name] else "down") if name in links else "not there"
+            told = notice(
+                "NET-006", f"{variable}={text}: {name} is {state}", "an interface that is up", variable=variable
+            )
+            yield Judged(told, links.get(name, False))
 
 
 def rdma(host: Host) -> Iterator[Judged]:

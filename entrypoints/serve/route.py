@@ -7,7 +7,6 @@ answer `port unreachable`, which the socket reports as ECONNREFUSED; this takes 
 from __future__ import annotations
 
 import errno
-import os
 import socket
 import struct
 from typing import NamedTuple
@@ -20,7 +19,12 @@ _LARGEST_DATAGRAM = 65507
 _DISCOVER, _NEVER_FRAGMENT, _MTU = 10, 2, 14
 """IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_MTU of linux/in.h."""
 _DISCOVER_6, _MTU_6 = 23, 24
-_SIOCGIFADDR = 0x8915
+_SIOCGIFFLAGS, _SIOCGIFADDR, _SIOCGIFMTU = 0x8913, 0x8915, 0x8921
+_NAME = 16
+"""Bytes of the name in a request, which the value follows."""
+_UP_AND_RUNNING = 0x41
+"""IFF_UP and IFF_RUNNING of linux/if.h."""
+_INTERFACES_AT_MOST = 64
 _HEADERS, _HEADERS_6 = 28, 48
 """Bytes of the IP and the UDP header."""
 
@@ -95,16 +99,10 @@ def interface_of(address: str) -> str:
     """Return the network interface that has an address; empty if none has."""
     if ":" in address:
         return _interface_6(address)
-    import fcntl
-
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        for _, name in socket.if_nameindex():
-            try:
-                found = fcntl.ioctl(any_socket, _SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
-            except OSError:  # an interface without an address
-                continue
-            if socket.inet_ntoa(found[20:24]) == address:
-                return name
+    for _, name in socket.if_nameindex():
+        found = _ask_kernel(_SIOCGIFADDR, name)
+        if found and socket.inet_ntoa(found[20:24]) == address:
+            return name
     return "lo" if address.startswith("127.") else ""
 
 
@@ -117,13 +115,28 @@ def _interface_6(address: str) -> str:
         return ""
 
 
-def interfaces(root: str = "/") -> dict[str, int]:
-    """Return the MTU of the network interfaces that are there, at most 64, in bytes."""
-    found: dict[str, int] = {}
-    try:
-        for name in sorted(os.listdir(f"{root}/sys/class/net"))[:64]:
-            with open(f"{root}/sys/class/net/{name}/mtu", encoding="ascii") as file:
-                found[name] = int(file.read(16))
-    except (OSError, ValueError):  # a kernel without sysfs, or an interface that went away
-        return found
-    return found
+def interfaces() -> dict[str, int]:
+    """Return the network interfaces of this network namespace, at most 64, and their MTU in bytes.
+
+    The kernel is asked, because /sys shows the interfaces of the namespace that mounted it.
+    """
+    found = {name: _ask_kernel(_SIOCGIFMTU, name) for _, name in socket.if_nameindex()[:_INTERFACES_AT_MOST]}
+    return {name: struct.unpack_from("i", reply, _NAME)[0] for name, reply in found.items() if reply}
+
+
+def links() -> dict[str, bool]:
+    """Return the network interfaces, and whether each is up and connected."""
+    found = {name: _ask_kernel(_SIOCGIFFLAGS, name) for _, name in socket.if_nameindex()}
+    flags = {name: struct.unpack_from("H", reply, _NAME)[0] for name, reply in found.items() if reply}
+    return {name: value & _UP_AND_RUNNING == _UP_AND_RUNNING for name, value in flags.items()}
+
+
+def _ask_kernel(request: int, name: str) -> bytes:
+    """Ask for a property of an interface, as netdevice(7) says; empty if it has none, or went away."""
+    import fcntl
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+        try:
+            return fcntl.ioctl(any_socket, request, struct.pack("256s", name.encode()[:15]))
+        except OSError:
+            return b""
