@@ -63,6 +63,8 @@ class RouterPlan(Record):
     argv: tuple[OneLine, ...]
     image: OneLine = ""
     """By digest; empty for the router's image that is built here."""
+    name: Identifier = "router"
+    """Of its container."""
 
 
 class TopologyPlan(Record):
