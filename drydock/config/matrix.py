@@ -247,7 +247,7 @@ def _lineage(name: str, files: Mapping[str, StackFile]) -> tuple[list[str], Prob
 
 _MERGED = ("env", "serve", "caches", "thresholds")
 """Tables, which are merged with what is inherited, key by key."""
-_ADDED = ("trim",)
+_ADDED = ("trim", "system_sources")
 """Lists that are added to what is inherited; other lists replace it."""
 
 
@@ -281,6 +281,7 @@ def _check_stacks(
         yield from _check_layers(file.stack.layers, file.document)
         yield from _check_vllm(stacks[name], file.document)
         yield from _check_conversions(stacks[name], file.document)
+        yield from _check_sources(file.stack, file.document)
         if name in used:
             yield from _check_whole(stacks[name], accelerators[file.accelerator], file.document)
 
@@ -323,6 +324,18 @@ def _check_conversions(stack: Stack, document: YamlDocument) -> Iterator[Problem
                 f"{conversion.kind} comes from {conversion.context!r}, expected one of {', '.join(sources) or 'none'}"
             )
             yield document.problem(("conversions",), text), nearest(conversion.context, sources)
+
+
+def _check_sources(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
+    """Check that all source code says where it is: one place each, and for an archive its hash."""
+    for part in ("system_sources", "sources"):
+        for number, source in enumerate(getattr(stack, part)):
+            places = [name for name in ("repository", "sdist", "url") if getattr(source, name)]
+            if len(places) != 1:
+                text = f"{source.name}: found {' and '.join(places) or 'none'} of repository, sdist and url, expected one"
+                yield document.problem((part, number), text), ""
+            elif bool(source.url) != (source.sha256 is not None):
+                yield document.problem((part, number), f"{source.name}: url and sha256 belong together"), ""
 
 
 def _check_settings(
@@ -421,6 +434,7 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "id": name,
             "stack": row.stack,
             "base": stack.base or accelerator.base,
+            "sources": (*stack.system_sources, *stack.sources),
             "checks": checks,
             "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
             "run": stack.run or accelerator.run or Run(),

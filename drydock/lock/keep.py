@@ -112,6 +112,8 @@ class Kept(NamedTuple):
             return None
         if wanted.sdist:
             return known if known.sdist and _satisfies(known.sdist, wanted.sdist) else None
+        if wanted.url:
+            return known if (known.url, known.sha256) == (wanted.url, wanted.sha256) else None
         if not known.commit or known.repository != wanted.repository:
             return None
         return known if known.commit == wanted.commit or (self.same and not wanted.commit) else None

@@ -209,7 +209,7 @@ def _sources(place: ResolveTarget, unresolved: dict[str, str]) -> Iterator[Locke
             place.failed(source.name, error)
             known = LockedSource(name=source.name, repository=source.repository, source=source.source)
             yield known
-        if known and not (known.commit or known.sdist):
+        if known and not known.pin:
             unresolved[source.name] = source.unresolved
 
 
