@@ -64,11 +64,15 @@ class Kept(NamedTuple):
             return False
         return not self.upgrade.names & {wheel.name for wheel in (*_layers(self.pins), *self.pins.build)}
 
-    def preferred(self) -> tuple[tuple[str, str], ...]:
-        """Return the versions to take again where the requirements allow it."""
+    def preferred(self, *, building: bool = False) -> tuple[tuple[str, str], ...]:
+        """Return the versions to take again where the requirements allow it: of the image, or of what compiles it.
+
+        The two may have different versions of a distribution, such as setuptools.
+        """
         if self.pins is None:
             return ()
-        wheels = {wheel.name: wheel.version for wheel in (*_layers(self.pins), *self.pins.build)}
+        own, other = _layers(self.pins), self.pins.build
+        wheels = {wheel.name: wheel.version for wheel in ((*own, *other) if building else (*other, *own))}
         return tuple((name, version) for name, version in sorted(wheels.items()) if not self.upgrade.covers(name))
 
     def files(self, found: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
