@@ -33,6 +33,7 @@ from drydock.model.variant import (
     Serving,
     Stack,
     StackContents,
+    Threshold,
     Variant,
 )
 from entrypoints.core.cascade import ACCELERATOR, STACK, VARIANT, cascade
@@ -293,6 +294,10 @@ def _check_whole(stack: Stack, accelerator: Accelerator, document: YamlDocument)
         missing.append("base")
     for field in missing:
         yield document.problem((), f"missing key {field!r}, here and in the stacks it inherits from"), ""
+    thresholds = {**accelerator.thresholds, **stack.thresholds}
+    run = stack.run or accelerator.run or Run()
+    for name in sorted({more.threshold for more in run.more if more.threshold} - set(thresholds)):
+        yield document.problem(("run", "more"), f"unknown threshold {name!r}"), nearest(name, thresholds)
     yield from _check_indexes(stack, document)
 
 
@@ -328,14 +333,15 @@ def _check_conversions(stack: Stack, document: YamlDocument) -> Iterator[Problem
 
 def _check_sources(stack: Stack, document: YamlDocument) -> Iterator[Problem]:
     """Check that all source code says where it is: one place each, and for an archive its hash."""
-    for part in ("system_sources", "sources"):
-        for number, source in enumerate(getattr(stack, part)):
+    for key in ("system_sources", "sources"):
+        for number, source in enumerate(getattr(stack, key)):
             places = [name for name in ("repository", "sdist", "url") if getattr(source, name)]
             if len(places) != 1:
-                text = f"{source.name}: found {' and '.join(places) or 'none'} of repository, sdist and url, expected one"
-                yield document.problem((part, number), text), ""
+                found = " and ".join(places) or "none"
+                text = f"{source.name}: found {found} of repository, sdist and url, expected one"
+                yield document.problem((key, number), text), ""
             elif bool(source.url) != (source.sha256 is not None):
-                yield document.problem((part, number), f"{source.name}: url and sha256 belong together"), ""
+                yield document.problem((key, number), f"{source.name}: url and sha256 belong together"), ""
 
 
 def _check_settings(
@@ -424,6 +430,7 @@ _FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:
     row = matrix.variants[name]
     checks = (*accelerator.checks, *stack.checks)
+    thresholds = {**accelerator.thresholds, **stack.thresholds}
     return Variant.model_validate(
         part(StackContents, stack)
         | part(Serving, stack)
@@ -437,14 +444,20 @@ def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -
             "sources": (*stack.system_sources, *stack.sources),
             "checks": checks,
             "facts": {check.fact: accelerator.facts[check.fact] for check in checks if check.fact in accelerator.facts},
-            "run": stack.run or accelerator.run or Run(),
+            "run": _run(stack.run or accelerator.run or Run(), thresholds),
             "caches": {**accelerator.caches, **stack.caches},
-            "thresholds": {**accelerator.thresholds, **stack.thresholds},
+            "thresholds": thresholds,
             "settings": _settings((ACCELERATOR, accelerator), (STACK, stack), (VARIANT, row)),
             "epoch": matrix.epoch,
             "kv_transfer": _transfer(stack, accelerator),
         }
     )
+
+
+def _run(run: Run, thresholds: Mapping[str, Threshold]) -> Run:
+    """Return the record without the options that this image cannot use."""
+    usable = (more for more in run.more if not more.threshold or thresholds[more.threshold].value)
+    return run.model_copy(update={"more": tuple(usable)})
 
 
 def _transfer(stack: Stack, accelerator: Accelerator) -> KvTransfer | None:

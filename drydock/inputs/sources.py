@@ -1,7 +1,7 @@
 """Fetches source code by git commit, or by the hash of an archive, into a folder to compile from. IO.
 
-The store has the objects of a commit, and source distributions and release archives as files. Both are checked before each use, and unpacked
-afresh: a folder that was unpacked earlier is used only if it is the same, byte for byte.
+The store has the objects of a commit, and source distributions and release archives as files. All are checked before
+each use, and unpacked afresh: a folder that was unpacked earlier is used only if it is the same, byte for byte.
 """
 
 from __future__ import annotations

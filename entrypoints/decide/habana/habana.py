@@ -103,7 +103,7 @@ def _fitted(case: HabanaCase) -> Fit:
     try:
         return _settled(case, pcie=pcie)
     except EntrypointError as error:
-        linked = "; more than four Gaudi2E cards need host NICs: use the -hnic image"
+        linked = "; more than four Gaudi2E cards need host NICs: use --target gaudi2e, whose image has libfabric"
         smaller = halving_hint(case) if error.code == DOES_NOT_FIT else ""
         hint = f"{error.hint}{linked if pcie else ''}{smaller}"
         raise EntrypointError(error.code, error.message, hint) from error

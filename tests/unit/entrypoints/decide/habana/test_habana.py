@@ -520,10 +520,11 @@ def test_a_module_that_is_not_here_is_refused() -> None:
 def test_more_than_four_gaudi2e_cards_need_host_nics() -> None:
     large = model("Llama-3.1-405B", 405, 128, 8, 126)
     with pytest.raises(EntrypointError) as error:
-        decided(large, machine="habana-gaudi2e-8x")
+        decided(large, machine="habana-gaudi2e-8x", variant=PLUGIN)
 
     assert error.value.code == DOES_NOT_FIT
-    assert "-hnic" in error.value.hint
+    assert "--target gaudi2e" in error.value.hint
+    assert values(large, "--max-model-len", "4096", machine="habana-gaudi2e-8x")["--tensor-parallel-size"] == "8"
 
 
 def test_without_cards_there_is_no_plan() -> None:
