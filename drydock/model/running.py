@@ -40,6 +40,14 @@ class Size(Word):
     """In docker's syntax: 16g."""
 
 
+class Runtime(Word):
+    """A runtime of the container engine."""
+
+    install: OneLine = Field(
+        default="", description="Optional: how to install and register it, in words that follow `hint:`."
+    )
+
+
 class Minutes(Word):
     """A duration."""
 
@@ -120,7 +128,7 @@ class Run(Record):
     """Usual number of cards of a machine; --print assumes it on a machine without any."""
     visible: Word | None = None
     """Variable that selects cards and, after an equals sign, the value for all of them: HABANA_VISIBLE_DEVICES=all."""
-    runtime: Word | None = None
+    runtime: Runtime | None = None
     """Runtime of the container engine, such as habana."""
     gpus: Word | None = None
     """Value of docker's --gpus."""

@@ -524,7 +524,8 @@ def test_more_than_four_gaudi2e_cards_need_host_nics() -> None:
 
     assert error.value.code == DOES_NOT_FIT
     assert "--target gaudi2e" in error.value.hint
-    assert values(large, "--max-model-len", "4096", machine="habana-gaudi2e-8x")["--tensor-parallel-size"] == "8"
+    smaller = model("Llama-300B", 300, 128, 8, 126)
+    assert values(smaller, "--max-model-len", "4096", machine="habana-gaudi2e-8x")["--tensor-parallel-size"] == "8"
 
 
 def test_without_cards_there_is_no_plan() -> None:
