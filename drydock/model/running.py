@@ -44,7 +44,9 @@ class Runtime(Word):
     """A runtime of the container engine."""
 
     install: OneLine = Field(
-        default="", description="Optional: how to install and register it, in words that follow `hint:`."
+        default="",
+        description="Optional: how to install and register it, in words that follow `hint:`.",
+        exclude_if=lambda words: not words,  # the key must not change profiles of accelerators without any
     )
 
 
