@@ -113,9 +113,9 @@ def test_what_the_recorded_container_lacks_for_host_nics_is_found() -> None:
 
     assert found == [
         ("HPU-012", "any"),
-        ("RUN-001", "readable and writable for this user"),
         ("RUN-003", "IPC_LOCK"),
         ("RUN-003", "SYS_PTRACE"),
+        ("HPU-053", "a device file for each network card"),
     ]
 
 

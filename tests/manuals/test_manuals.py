@@ -92,7 +92,7 @@ def test_a_scripts_options_must_match_the_request_and_the_plan() -> None:
     more = GAUDI.model_copy(update={"command": GAUDI.command.replace("-t 4", "-t 8")})
 
     assert wrong(compare.compare_serve(longer, SCRIPT)) == ["--input-range=800,2048: the row requests 800,1024"]
-    assert wrong(compare.compare_serve(more, SCRIPT)) == ["HABANA_VISIBLE_MODULES=0,1,2,3: ours is 0,1,2,3,4,5,6,7"]
+    assert wrong(compare.compare_serve(more, SCRIPT)) == ["--tensor-parallel-size=8: ours is 4"]
     with pytest.raises(KeyError, match="-y"):
         compare.settings("bash script.sh -y 1", SCRIPT)
 
