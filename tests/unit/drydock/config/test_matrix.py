@@ -308,6 +308,13 @@ def test_images_that_are_named_for_converting_have_a_script_for_it() -> None:
     assert all("float8" in {each.kind for each in images[str(name)].conversions} for name in named)
 
 
+def test_images_contain_the_programs_that_their_conversions_call() -> None:
+    """Every base has bash and python; everything else is compiled into the image."""
+    for variant in read_matrix(ROOT):
+        called = {program for item in variant.conversions for program in item.programs} - {"bash", "python"}
+        assert called <= {source.name for source in variant.sources}, variant.id
+
+
 ARCHIVE = "https://example.org/a-1.tar.bz2"
 
 
