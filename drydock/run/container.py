@@ -16,7 +16,7 @@ from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.running import DeviceNode, Run, Word
 from drydock.model.variant import Variant
-from drydock.run import access
+from drydock.run import access, more
 from drydock.run.machine import Machine, assumed, is_pattern, pick
 
 API_PORT, STATUS_PORT = 8000, 8001
@@ -64,6 +64,8 @@ class Bind(Record):
 class Container(Record):
     """The options of one container, in docker's terms."""
 
+    record: Run
+    """What the options are from, with the reason for each."""
     name: str
     image: str
     arguments: tuple[str, ...]
@@ -112,17 +114,18 @@ class Container(Record):
 
 def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
-    run = variant.run
-    native = is_native(run, machine)
+    native = is_native(variant.run, machine)
     wanted = _chosen(variant, request.devices)
+    cards = _cards(variant.run, machine, wanted)
+    run, unknown = more.extended(variant.run, len(cards), request.arguments, machine, native=native)
     address = _address(run, request)
     devices, lacking = _devices(run, machine, wanted, native=native)
-    cards = _cards(run, machine, wanted)
     mounts, absent = _mounts(run, machine, native=native)
     model, reference = _model(request.model)
     groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
     beyond = _beyond(run, machine, wanted)
     return Container(
+        record=run,
         name=name_of(request.name or variant.id),
         image=_image(request.image or f"{OWN}{variant.id}:latest"),
         arguments=_arguments(run, request, address, reference),
@@ -151,7 +154,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         env=_digest(request.image) | {name: text_of(setting.value) for name, setting in run.env.items()},
         hub=model is None,
         native=native,
-        notes=(*_unknown(groups), *_elsewhere(run, wanted, native=native)),
+        notes=(*_unknown(groups), *_elsewhere(run, wanted, native=native), *filter(None, [unknown])),
         beyond=beyond,
         missing=(*beyond, *lacking, *absent, *_no_folder(model)),
     )

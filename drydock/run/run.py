@@ -85,10 +85,10 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     variant = find(read_matrix(root), target)
     wanted, keys = _without_literal_key(variant, request, how, here)
     if how.prints:
-        _print(variant, wanted, how)
+        _print(wanted, how)
         return 0
     _set_key(wanted, request, keys)
-    _say(_remarks(variant, wanted, how))
+    _say(_remarks(wanted, how))
     wanted = require(wanted, target, here)
     shown = wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})
     lifetime = ("--detach",) if how.detach else ("--rm",)
@@ -180,11 +180,11 @@ def _set_key(wanted: Container, request: RunRequest, keys: Sequence[str]) -> Non
 # --- output ---------------------------------------------------------------------------------------------------------
 
 
-def _print(variant: Variant, wanted: Container, how: How) -> None:
+def _print(wanted: Container, how: How) -> None:
     """Print the command or manifest. Raises HostError for chosen cards that this machine does not have."""
     if wanted.beyond and how.form != "k8s":
         raise HostError(*wanted.beyond, hint="choose cards that exist, or leave --devices out for all of them")
-    said = [*_remarks(variant, wanted, how), *(wanted.missing if wanted.native else ())]
+    said = [*_remarks(wanted, how), *(wanted.missing if wanted.native else ())]
     if how.form == "k8s":
         said += kubernetes.remarks(wanted)
     elif wanted.key_required:
@@ -198,8 +198,8 @@ def _print(variant: Variant, wanted: Container, how: How) -> None:
     emit(WRITERS[how.form](wanted))
 
 
-def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
-    return (*reasons.lines(variant.run, wanted, how.form), *wanted.notes)
+def _remarks(wanted: Container, how: How) -> tuple[str, ...]:
+    return (*reasons.lines(wanted.record, wanted, how.form), *wanted.notes)
 
 
 def _started(identity: str, wanted: Container, *, json: bool) -> None:
