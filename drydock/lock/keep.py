@@ -64,11 +64,15 @@ class Kept(NamedTuple):
             return False
         return not self.upgrade.names & {wheel.name for wheel in (*_layers(self.pins), *self.pins.build)}
 
-    def preferred(self) -> tuple[tuple[str, str], ...]:
-        """Return the versions to take again where the requirements allow it."""
+    def preferred(self, *, build: bool = False) -> tuple[tuple[str, str], ...]:
+        """Return the versions to take again where the requirements allow it: the image's, or those needed to compile.
+
+        Both may have one distribution at two versions; the other set's version counts only where the own set has none.
+        """
         if self.pins is None:
             return ()
-        wheels = {wheel.name: wheel.version for wheel in (*_layers(self.pins), *self.pins.build)}
+        sets = (self.pins.build, tuple(_layers(self.pins)))
+        wheels = {wheel.name: wheel.version for wheels in (reversed(sets) if build else sets) for wheel in wheels}
         return tuple((name, version) for name, version in sorted(wheels.items()) if not self.upgrade.covers(name))
 
     def files(self, found: Iterable[LockedWheel], target: Environment) -> tuple[LockedWheel, ...]:
