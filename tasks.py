@@ -374,12 +374,12 @@ def publish(
     emit(dumps(dump(published)) if json else push.report(published))
 
 
-@verb(name="create", default=True, iterable=["target"], help=JSON | CREATE)
-def bundle(_: Context, target: Words, output: str, sign: str = "", json: bool = False) -> None:
-    """Write images, their attestations and the inputs to rebuild them into one file."""
+@verb(name="create", default=True, iterable=["target", "model"], help=JSON | CREATE)
+def bundle(_: Context, target: Words, output: str, sign: str = "", model: Words = NONE, json: bool = False) -> None:
+    """Write images, their attestations, the inputs to rebuild them, and models into one file."""
     from drydock.bundle import verbs
 
-    emit(verbs.create(target, Path(output), key=sign, json=json))
+    emit(verbs.create(target, Path(output), key=sign, models=model, json=json))
 
 
 @verb(name="load", positional=["file"], iterable=["context"], help=JSON | LOAD)
@@ -390,13 +390,14 @@ def bundle_load(
     digest: str = "",
     key: str = "",
     context: Words = NONE,
+    models: str = "",
     json: bool = False,
 ) -> None:
     """Load a bundle into the store, to run, publish and rebuild its images without network."""
     from drydock.bundle import load, verbs
     from drydock.inputs import overrides
 
-    options = load.LoadOptions(engine, digest, overrides.parse(context), key)
+    options = load.LoadOptions(engine, digest, overrides.parse(context), key, Path(models) if models else None)
     emit(verbs.load(Path(file), options, json=json))
 
 

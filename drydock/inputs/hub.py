@@ -149,24 +149,29 @@ def _size(value: Any, path: str) -> int:
 
 def _check(listing: Listing) -> None:
     """Raise FetchError for an empty list, a file without a hash, and a name that is not a file's below one folder."""
-    problems = [text for file in listing.files for text in _wrong(file)]
-    problems += _twice([file.path for file in listing.files])
+    problems = [*unsafe_paths(file.path for file in listing.files), *_unhashed(listing.files)]
     if not listing.files:
         problems = [f"{listing.name}: the hub lists no files at revision {listing.revision}"]
     if problems:
         raise FetchError(*problems[:10], hint="nothing was downloaded")
 
 
-def _wrong(file: HubFile) -> Iterator[str]:
-    parts = file.path.split("/")
-    if (
-        not file.path.isprintable()
-        or "\\" in file.path
-        or any(part in ("", ".", "..") or len(part.encode()) > _LONGEST_NAME for part in parts)
-    ):
-        yield f"{file.path!r}: the hub gives a name that is not safe as a path"
-    if not _SHA256.fullmatch(file.sha256) and not _COMMIT.fullmatch(file.blob):
-        yield f"{file.path!r}: the hub gives no hash to check the file with"
+def _unhashed(files: Iterable[HubFile]) -> Iterator[str]:
+    for file in files:
+        if not _SHA256.fullmatch(file.sha256) and not _COMMIT.fullmatch(file.blob):
+            yield f"{file.path!r}: the hub gives no hash to check the file with"
+
+
+def unsafe_paths(paths: Iterable[str]) -> list[str]:
+    """Return what is wrong with names that someone else gave to the files below one folder; nothing if all is well."""
+    known = [*paths]
+    return [*(f"{path!r}: not safe as a path" for path in known if not _is_safe(path)), *_twice(known)]
+
+
+def _is_safe(path: str) -> bool:
+    parts = path.split("/")
+    plain = path.isprintable() and "\\" not in path
+    return plain and all(part not in ("", ".", "..") and len(part.encode()) <= _LONGEST_NAME for part in parts)
 
 
 def _twice(paths: Iterable[str]) -> Iterator[str]:
@@ -175,11 +180,11 @@ def _twice(paths: Iterable[str]) -> Iterator[str]:
     folders: set[str] = set()
     for path in paths:
         if path in seen:
-            yield f"{path!r}: the hub gives it twice"
+            yield f"{path!r}: given twice"
         seen.add(path)
         parts = path.split("/")[:-1]
         folders.update("/".join(parts[: count + 1]) for count in range(len(parts)))
-    yield from (f"{path!r}: the hub gives it as a file and as a folder" for path in sorted(seen & folders))
+    yield from (f"{path!r}: given as a file and as a folder" for path in sorted(seen & folders))
 
 
 # --- requests -------------------------------------------------------------------------------------------------------

@@ -126,8 +126,8 @@ def test_a_hostile_name_is_refused_before_anything_is_written(
     ("siblings", "said"),
     [
         ([], "lists no files"),
-        ([sibling("a", b"x"), sibling("a", b"x")], "gives it twice"),
-        ([sibling("a", b"x"), sibling("a/b", b"x")], "as a file and as a folder"),
+        ([sibling("a", b"x"), sibling("a", b"x")], "given twice"),
+        ([sibling("a", b"x"), sibling("a/b", b"x")], "given as a file and as a folder"),
         ([{"rfilename": "a", "size": 1}], "no hash"),
         ([{"rfilename": "a", "size": -1, "blobId": "0" * 40}], "as its size"),
         (["a"], "no list 'siblings'"),
