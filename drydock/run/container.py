@@ -26,7 +26,8 @@ MODELS = "/models"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
 """Variable with the image's digest, which the entrypoint uses as cache key. Without it, the installed versions are."""
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_ID = re.compile(r"(modelscope:(?=[^/]+/))?[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+"""With modelscope: before ORG/NAME, the entrypoint makes vLLM take the model from ModelScope."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
@@ -35,7 +36,7 @@ class RunRequest(Record):
     """The user's options."""
 
     model: str
-    """A folder, or a hub id."""
+    """A folder, a hub id, or modelscope: and a hub id."""
     devices: str = ""
     """Device numbers, such as 0,1 or 0-3. Empty: all."""
     port: int = API_PORT

@@ -12,12 +12,13 @@ from typing import Any
 import yaml
 
 from drydock.run.access import API_KEY
-from drydock.run.container import API_PORT, STATUS_PORT, Bind, Container, is_local
+from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Bind, Container, is_local
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER
 
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
-SECRET, TOKEN = "huggingface", "HF_TOKEN"
+SECRET = "huggingface"  # noqa: S105 - its name
+"""Has what docker and compose pass on from the shell (FROM_THE_SHELL), each under its own name, and each optional."""
 KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 """Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start."""
 PRESTOP_SECONDS = 5
@@ -158,7 +159,7 @@ def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in container.env.items():
         yield {"name": name, "value": _literal(value)}
     if container.hub:
-        yield _secret(TOKEN, SECRET, optional=True)
+        yield from (_secret(name, SECRET, optional=True) for name in FROM_THE_SHELL)
     if container.key_required:
         yield _secret(API_KEY, KEY_SECRET, optional=False)
 
