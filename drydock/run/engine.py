@@ -59,14 +59,20 @@ class Here:
         if done.returncode:
             raise explain(done.stderr, wanted)
 
-    def attach(self, argv: Sequence[str], wanted: Container) -> int:
+    def terminal(self) -> bool:
+        """Return whether this process has a terminal to pass on."""
+        return sys.stdin.isatty() and sys.stdout.isatty()
+
+    def attach(self, argv: Sequence[str], wanted: Container, *, terminal: bool = False) -> int:
         """Run docker in the foreground and return its exit code; it gets this process's signals.
 
-        Raises HostError or EngineError if docker could not start the container.
+        With `terminal`, docker reads this process's. Raises HostError or EngineError if docker could not start the
+        container.
         """
+        # A process group of its own: else a terminal's Ctrl-C would reach docker twice. But only the group in the
+        # foreground may read the terminal, and docker then sends Ctrl-C into the container as a character.
         try:
-            # A process group of its own: else a terminal's Ctrl-C would reach docker twice.
-            child = subprocess.Popen(argv, stderr=subprocess.PIPE, process_group=0)
+            child = subprocess.Popen(argv, stderr=subprocess.PIPE, process_group=None if terminal else 0)
         except FileNotFoundError as error:
             raise _no_docker(argv) from error
         before = {number: signal.signal(number, lambda sent, _: child.send_signal(sent)) for number in PASSED_ON}

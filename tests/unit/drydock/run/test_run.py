@@ -45,7 +45,7 @@ class FakeHere(Here):
     def pull(self, wanted: Container) -> None:
         self.images.append(wanted.image)
 
-    def attach(self, argv: Sequence[str], wanted: Container) -> int:  # noqa: ARG002 - as in Here
+    def attach(self, argv: Sequence[str], wanted: Container, *, terminal: bool = False) -> int:  # noqa: ARG002 - as in Here
         self.became = [*argv]
         return 7
 
