@@ -485,10 +485,11 @@ def run(
     options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
     keys = {"api_key_file": api_key_file, "no_api_key": no_api_key}
     added = {"env": tuple(env), "volumes": tuple(volume), "network": network}
-    request = container.RunRequest(model=model, arguments=words, **options, **keys, **added)
+    request = container.RunRequest(model=model, arguments=words, host=root, **options, **keys, **added)
     here = run_module.Building() if target == auto.AUTO else Here()
     how = run_module.How(format, print, detach, json)
-    sys.exit(run_module.run(auto.resolve_id(target, root), request, how, here=here))
+    chosen_by = root if target == auto.AUTO or format != "k8s" else ""  # a manifest is for that host's kind anyway
+    sys.exit(run_module.run(auto.resolve_id(target, chosen_by), request, how, here=here))
 
 
 @verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})

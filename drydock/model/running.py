@@ -78,12 +78,28 @@ class Privileged(Record):
     source: Source
 
 
+class NodeKind(Record):
+    """Nodes of a managed Kubernetes that only pods with these labels in their nodeSelector get."""
+
+    architecture: OneLine
+    """Of their devices, as `facts` prints it."""
+    devices: int
+    """How many devices a node has."""
+    labels: Mapping[names.Word, names.Word]
+    """Label → value."""
+
+
 class Kubernetes(Record):
     """What a pod requests instead of device files."""
 
     resource: names.Word
     """Resource name of the vendor's device plugin, such as habana.ai/gaudi."""
     source: Source
+    nodes: tuple[NodeKind, ...] = Field(
+        default=(),
+        exclude=True,  # images do not need it
+        description="Optional: kinds of nodes whose labels a pod must select, by architecture and number of devices.",
+    )
 
 
 class Run(Record):

@@ -34,6 +34,7 @@ _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
 WITH_MODEL = (asked.SERVE, "plan", "warm", "convert", "bench")
 """Verbs of the entrypoint that take --model."""
+ASSUMING = "this machine has none of these devices"
 LISTENING = (asked.SERVE, "plan", "warm")
 """Verbs that start a server, or plan one: they take its address and ports."""
 
@@ -63,6 +64,8 @@ class RunRequest(Record):
     """SOURCE:TARGET or SOURCE:TARGET:ro."""
     network: str = ""
     """The engine's network. Empty: what the record says."""
+    host: str = ""
+    """A recorded host that stands for the Kubernetes nodes. Empty: this machine, if it has the accelerator."""
     arguments: tuple[str, ...] = ()
     """Flags for serve and vLLM, unchanged; or, if the first is no flag, another verb or a command, and its words."""
 
@@ -95,6 +98,8 @@ class Container(Record):
     """Number of devices."""
     resource: str
     """Resource name of the Kubernetes device plugin; empty if there is none."""
+    nodes: Mapping[str, str]
+    """Labels of the Kubernetes nodes that its pod selects."""
     visible: Mapping[str, str]
     """The environment variable that selects devices; empty if there is none. In Kubernetes the plugin sets it."""
     runtime: str
@@ -164,6 +169,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         devices=() if run.privileged else devices,
         count=len(numbers),
         resource=run.kubernetes.resource if run.kubernetes else "",
+        nodes={},
         visible=cards.visible(run, wanted, numbers),
         runtime=_value(run.runtime),
         gpus=_gpus(run, wanted),
@@ -350,7 +356,7 @@ def _unknown(groups: Mapping[str, str]) -> Iterable[str]:
 def _elsewhere(run: Run, wanted: Sequence[int] | None, *, native: bool) -> Iterable[str]:
     if not native:
         number = f" {run.usual or 1} with" if wanted is None else ""
-        yield f"this machine has none of these devices; assuming{number} the usual device files"
+        yield f"{ASSUMING}; assuming{number} the usual device files"
 
 
 def _known(variant: Variant) -> Iterable[str]:

@@ -8,15 +8,17 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 import docker
 import docker.errors
 
 from drydock.build.job import STAND_IN
 from drydock.core.errors import DrydockError, EngineError, HostError
+from drydock.model.variant import Variant
+from drydock.run import entrypoint
 from drydock.run.container import Container
 from drydock.run.machine import Machine
 
@@ -52,6 +54,14 @@ class Here:
             raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
         digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
         return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
+
+    def facts(self, variant: Variant, host: str = "") -> Mapping[str, Any]:
+        """Return what the entrypoint's `facts` finds on a recorded host, or else on this machine.
+
+        Raises InputError and HostError.
+        """
+        found: Mapping[str, Any] = entrypoint.ask(variant, "facts", host)
+        return found
 
     def pull(self, wanted: Container) -> None:
         """Pull an image; docker shows its progress on standard error. Raises EngineError or HostError."""

@@ -129,6 +129,7 @@ def _pod(container: Container) -> dict[str, Any]:
         "terminationGracePeriodSeconds": PRESTOP_SECONDS + STOP_SECONDS,  # both begin with the pod's deletion
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,  # else a service named vllm sets VLLM_PORT, which vLLM reads
+        **({"nodeSelector": dict(container.nodes)} if container.nodes else {}),
         "securityContext": _pod_security(container),
         "containers": [_container(container)],
         "volumes": list(_volumes(container)),

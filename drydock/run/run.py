@@ -18,7 +18,7 @@ from drydock.core.errors import HostError, InputError, nearest
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
 from drydock.model.variant import Variant
-from drydock.run import access, asked, kubernetes, reasons
+from drydock.run import access, asked, kubernetes, nodes, reasons
 from drydock.run import docker as manifests
 from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local
 from drydock.run.engine import Here, LocalImage
@@ -86,7 +86,7 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     wanted, keys = _without_literal_key(variant, request, how, here)
     asked.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
-        _print(variant, _with_values(wanted) if how.form == "k8s" else wanted, how)
+        _print(variant, _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted, how)
         return 0
     _set_key(wanted, request, keys)
     _check_named(wanted)
@@ -150,6 +150,15 @@ def _check(request: RunRequest, how: How) -> None:
             f"--port {access.bracketed(request.address)}:{request.port}: a pod has no address of this machine",
             hint=f"--port {request.port}; the Service listens inside the cluster",
         )
+
+
+def _for_cluster(variant: Variant, target: str, request: RunRequest, wanted: Container, here: Here) -> Container:
+    """Return the container of a manifest: with values for the user's variables, and the labels of its nodes."""
+    wanted = _with_values(wanted)
+    if not nodes.kinds(variant):
+        return wanted
+    facts = here.facts(variant, request.host) if request.host or wanted.native else {}
+    return nodes.located(variant, target, request, wanted, facts)
 
 
 # --- the API key ----------------------------------------------------------------------------------------------------
