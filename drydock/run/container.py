@@ -15,7 +15,7 @@ from drydock.build.job import OWN, STAND_INS
 from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.running import Run, Word
-from drydock.model.variant import Variant
+from drydock.model.variant import Engines, Variant
 from drydock.run import access, asked, cards
 from drydock.run.machine import Machine
 
@@ -83,6 +83,10 @@ class Container(Record):
 
     name: str
     image: str
+    compression: str
+    """Of the image's layers: zstd, gzip or uncompressed."""
+    oldest: Engines
+    """The oldest engines that can pull the image."""
     arguments: tuple[str, ...]
     model: Bind | None
     cache: str
@@ -159,6 +163,8 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     return Container(
         name=server if verb == asked.SERVE or request.name else name_of(f"{server}-{asked.suffix_of(verb)}"),
         image=_image(request.image or f"{OWN}{variant.id}:latest"),
+        compression=variant.compression.algorithm,
+        oldest=variant.compression.oldest,
         arguments=(verb, *_flags(verb, request, network, address, reference), *words),
         model=model,
         cache=_cache(request.cache or f"drydock-{variant.accelerator}-cache"),

@@ -26,6 +26,8 @@ COMPLAINT = b"docker: "
 """How docker's own errors begin. The container's error output comes through the same pipe."""
 NOT_STARTED = (125, 126, 127)
 """Exit codes of `docker run` for what it could not start (docker run reference, exit status)."""
+AS_GZIP = "copy the image with `skopeo copy --dest-compress-format gzip --dest-force-compress-format`"
+"""What to do where the engine cannot be updated. The copy has another digest."""
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 STDERR = 2
 
@@ -54,6 +56,14 @@ class Here:
             raise EngineError(f"cannot connect to the Docker engine: {error}", hint="run `./inv engine`") from error
         digests = [digest.rpartition("@")[2] for digest in found.attrs.get("RepoDigests") or ()]
         return LocalImage(str(digests[0] if digests else found.id), found.labels.get(STAND_IN, ""))
+
+    def docker_version(self) -> str:
+        """Return the version of the Docker engine; empty for another engine, such as Podman, and for none."""
+        try:
+            components = docker.from_env().version().get("Components") or ()
+        except docker.errors.DockerException:
+            return ""  # what follows says why
+        return next((str(item["Version"]) for item in components if item["Name"] == "Engine"), "")
 
     def facts(self, variant: Variant, host: str = "") -> Mapping[str, Any]:
         """Return what the entrypoint's `facts` finds on a recorded host, or else on this machine.
@@ -176,6 +186,12 @@ _KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
         HostError,
         "{path}: no such file or folder on this machine",
         "--print shows what is mounted",
+    ),
+    (
+        r"invalid tar header|unsupported compression|unsupported media type .*zstd",
+        HostError,
+        "image {image}: this engine cannot unpack its layers: {text}",
+        f"Docker {{oldest[docker]}} and containerd {{oldest[containerd]}} can: update the engine, or {AS_GZIP}",
     ),
     (r"annot connect to the Docker daemon", EngineError, "no Docker engine answers", "run `./inv engine`"),
     (

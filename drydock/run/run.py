@@ -7,6 +7,7 @@ remarks to standard error.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from drydock.model.variant import Variant
 from drydock.run import access, asked, kubernetes, nodes, reasons
 from drydock.run import docker as manifests
 from drydock.run.container import DIGEST, LISTENING, Container, RunRequest, container, is_local
-from drydock.run.engine import Here, LocalImage
+from drydock.run.engine import AS_GZIP, Here, LocalImage
 from entrypoints.core.redact import redact_argv
 
 WRITERS: dict[str, Callable[[Container], str]] = {
@@ -115,12 +116,26 @@ def require(wanted: Container, target: str, here: Here) -> Container:
     if not image and is_local(wanted.image):
         raise HostError(f"{wanted.image}: image not found", hint=_how_to_get(wanted.image, target, here))
     if not image:
+        _say(too_old(wanted, here.docker_version()))
         here.pull(wanted)
         image = here.image(wanted.image)
     if image and image.stand_in:
         log(f"{wanted.image}: contains stand-ins for {image.stand_in}: it is not what its lock pins")
     known = {DIGEST: image.digest} if image else {}
     return wanted.model_copy(update={"env": {**known, **wanted.env}})
+
+
+def too_old(wanted: Container, version: str) -> tuple[str, ...]:
+    """Return a line that says that the engine cannot unpack the image, and what to do. An unknown version says nothing.
+
+    It is no error: whoever published the image may have compressed it otherwise.
+    """
+    found = re.match(r"(\d+)\.(\d+)", version)
+    needed = tuple(map(int, wanted.oldest.docker.split(".")))
+    if not found or (int(found[1]), int(found[2])) >= needed:
+        return ()
+    problem = f"this engine is Docker {version}, which cannot unpack {wanted.compression} layers"
+    return (f"warning: {problem}: update it to {wanted.oldest.docker} or later, or {AS_GZIP}",)
 
 
 def _how_to_get(image: str, target: str, here: Here) -> str:
@@ -243,7 +258,8 @@ def _print(variant: Variant, wanted: Container, how: How) -> None:
 
 
 def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
-    return (*reasons.lines(variant.run, wanted, how.form), *wanted.notes)
+    engine = f"engine: {variant.compression.summary}"
+    return (*reasons.lines(variant.run, wanted, how.form), engine, *wanted.notes)
 
 
 def _started(identity: str, wanted: Container, *, json: bool) -> None:

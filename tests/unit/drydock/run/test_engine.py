@@ -51,6 +51,11 @@ def wanted(tmp_path: Path) -> Container:
             "container llm: exists already",
             "docker rm --force llm",
         ),
+        (
+            "failed to register layer: Error processing tar file(exit status 1): archive/tar: invalid tar header",
+            "image drydock/cpu-vllm0.32:latest: this engine cannot unpack its layers: failed to register layer",
+            "Docker 23.0 and containerd 1.5 can: update the engine",
+        ),
         ('invalid mount config for type "bind": bind source path does not exist: /n', "/n: no such file", "--print"),
     ],
 )
