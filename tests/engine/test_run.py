@@ -149,6 +149,7 @@ def test_a_command_gets_the_users_variables_and_files_and_its_exit_code_comes_ba
     built: build.Built, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     value = "it's $5 {x}\ntwo"
+    tmp_path.chmod(0o755)  # for the image's user
     (tmp_path / "note").write_text("from the host")
     script = "import os, sys; print(repr(os.environ['MINE'])); print(open('/data/in/note').read()); sys.exit(5)"
     (tmp_path / "script.py").write_text(script)
