@@ -15,6 +15,17 @@ def kinds(variant: Variant) -> tuple[NodeKind, ...]:
     return variant.run.kubernetes.nodes if variant.run.kubernetes else ()
 
 
+def kind_of(variant: Variant, architectures: set[str]) -> NodeKind | None:
+    """Return the kind of nodes whose devices have one architecture; None for an unknown one, and for several."""
+    return next((kind for kind in kinds(variant) if {kind.architecture} == architectures), None)
+
+
+def labels(kind: NodeKind, devices: int, hosts: int = 1) -> dict[str, str]:
+    """Return the labels of one of several nodes with so many devices each; without the shape if there is none."""
+    shape = kind.shapes.get(str(devices) if hosts == 1 else f"{hosts} hosts of {devices}")
+    return {**kind.labels, **({kind.shape: shape} if shape else {})}
+
+
 def located(
     variant: Variant, target: str, request: RunRequest, wanted: Container, facts: Mapping[str, Any]
 ) -> Container:
@@ -24,22 +35,14 @@ def located(
     --devices a pod gets all devices of the node in `facts`, or of the largest kind of node.
     """
     devices: Sequence[Mapping[str, Any]] = facts.get("devices", ())
-    found = {str(device["architecture"]) for device in devices} or {target.rpartition("-")[2]}
-    alike = [kind for kind in kinds(variant) if {kind.architecture} == found]
-    if not alike:
-        known = ", ".join(dict.fromkeys(kind.architecture for kind in kinds(variant)))
+    kind = kind_of(variant, {str(device["architecture"]) for device in devices} or {target.rpartition("-")[2]})
+    if not kind:
+        known = ", ".join(each.architecture for each in kinds(variant))
         note = f"nodeSelector: left out, because the nodes' devices are unknown ({known}); --root HOST.json tells them"
         return wanted.model_copy(update={"notes": (*wanted.notes, note)})
-    count = wanted.count if request.devices else len(devices) or max(kind.devices for kind in alike)
-    fitting = next((kind for kind in alike if kind.devices == count), None)
-    sizes = " or ".join(str(kind.devices) for kind in alike)
-    note = f"no node of {alike[0].architecture} has {count} devices, but {sizes}: choose them with --devices"
-    notes = (*(text for text in wanted.notes if not text.startswith(ASSUMING)), *(() if fitting else (note,)))
-    labels = fitting.labels if fitting else _common(alike)
-    return wanted.model_copy(update={"count": count, "nodes": labels, "notes": notes})
-
-
-def _common(alike: Sequence[NodeKind]) -> dict[str, str]:
-    """Return the labels that all kinds share."""
-    first = alike[0].labels
-    return {name: value for name, value in first.items() if all(kind.labels.get(name) == value for kind in alike)}
+    sizes = [int(shape) for shape in kind.shapes if shape.isdecimal()]
+    count = wanted.count if request.devices else len(devices) or max(sizes)
+    some = " or ".join(map(str, sizes))
+    said = () if count in sizes else (f"no node of {kind.architecture} has {count} devices, but {some}: see --devices",)
+    notes = (*(text for text in wanted.notes if not text.startswith(ASSUMING)), *said)
+    return wanted.model_copy(update={"count": count, "nodes": labels(kind, count), "notes": notes})

@@ -80,7 +80,7 @@ def test_what_no_node_has_is_said_and_only_the_accelerator_is_selected(
     spec, said = manifest(tmp_path, capsys, "tpu-v6e", devices="0,1")
 
     assert spec["nodeSelector"] == {ACCELERATOR: "tpu-v6e-slice"}
-    assert "no node of v6e has 2 devices, but 1 or 4 or 8" in said
+    assert "no node of v6e has 2 devices, but 1 or 4 or 8: see --devices" in said
 
 
 def test_an_unknown_kind_of_node_is_left_out_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -96,11 +96,19 @@ def test_an_unknown_kind_of_node_is_left_out_and_said(tmp_path: Path, capsys: py
 def test_the_labels_are_valid_and_tell_the_kinds_apart() -> None:
     found = [dict(kind.labels) for kind in nodes.kinds(TPU)]
 
-    for labels in found:
-        assert found.count(labels) == 1
-        for name, value in labels.items():
+    for kind in nodes.kinds(TPU):
+        assert found.count(dict(kind.labels)) == 1
+        for name, value in (*kind.labels.items(), *((kind.shape, shape) for shape in kind.shapes.values())):
             assert re.fullmatch(r"[a-z0-9.-]+/[a-z0-9-]{1,63}", name)
             assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?", value)
-    for kind in nodes.kinds(TPU):  # a topology is the product of its sides
-        sides = [int(side) for side in kind.labels[TOPOLOGY].split("x")]
-        assert kind.devices == math.prod(sides)
+        for devices, shape in kind.shapes.items():  # a topology is the product of its sides
+            assert math.prod(map(int, devices.split(" hosts of "))) == math.prod(map(int, shape.split("x")))
+
+
+def test_several_hosts_of_a_slice_have_the_shape_of_the_whole() -> None:
+    kind = nodes.kind_of(TPU, {"v5e"})
+
+    assert kind
+    assert nodes.labels(kind, 4, 4) == {ACCELERATOR: "tpu-v5-lite-podslice", TOPOLOGY: "4x4"}
+    assert nodes.labels(kind, 8, 2) == {ACCELERATOR: "tpu-v5-lite-podslice"}
+    assert nodes.kind_of(TPU, {"v5e", "v6e"}) is None
