@@ -121,7 +121,12 @@ def _published(container: Container) -> tuple[str, ...]:
 
 
 def _environment(container: Container) -> dict[str, str]:
-    return {**container.env, **container.visible, **container.given}
+    return merged({**container.env, **container.visible}, container)
+
+
+def merged(own: Mapping[str, str], container: Container) -> dict[str, str]:
+    """Return variables of the record with the user's, which win, whether they have a value or only a name."""
+    return {**{name: value for name, value in own.items() if name not in container.named}, **container.given}
 
 
 def _cache_kind(container: Container) -> str:

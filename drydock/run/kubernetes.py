@@ -16,7 +16,7 @@ import yaml
 from drydock.run.access import API_KEY
 from drydock.run.asked import HOST
 from drydock.run.container import API_PORT, STATUS_PORT, Container, is_local
-from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of
+from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
 
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
@@ -195,7 +195,7 @@ def _port(container: Container, usual: int) -> int:
 
 
 def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
-    for name, value in {**container.env, **container.given}.items():
+    for name, value in merged(container.env, container).items():
         yield {"name": name, "value": _literal(value)}
     if container.hub and TOKEN not in container.named:
         yield _secret(TOKEN, SECRET, optional=True)

@@ -83,11 +83,12 @@ def lines(run: Run, container: Container, form: str) -> Iterable[str]:
 
 def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str, str, str]]:
     """Yield option, value and reason of what the record lists and the container has."""
+    set_by_user = {*container.given, *container.named}
     if run.privileged:
         yield "--privileged", "", f"{run.privileged.because} {run.privileged.instead}"
     yield from _of_devices(run, container)
     if run.visible and form != "k8s":
-        chosen = {name: value for name, value in container.visible.items() if name not in container.given}
+        chosen = {name: value for name, value in container.visible.items() if name not in set_by_user}
         yield from (("--env", f"{name}={value}", run.visible.because) for name, value in chosen.items())
     for word in () if container.privileged else run.capabilities:
         yield "--cap-add", word.value.upper().removeprefix("CAP_"), word.because
@@ -100,7 +101,7 @@ def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str,
     network = container.network if run.network and container.network == run.network.value else ""
     others = (("--network", network, run.network), ("--user", container.user, run.user))
     yield from ((option, value, word.because) for option, value, word in (*sizes, *others) if value and word)
-    own = {name: item for name, item in run.env.items() if name not in container.given}
+    own = {name: item for name, item in run.env.items() if name not in set_by_user}
     yield from (("--env", f"{name}={text_of(item.value)}", item.because) for name, item in own.items())
 
 

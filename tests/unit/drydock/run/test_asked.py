@@ -155,6 +155,17 @@ def test_the_users_variable_wins_over_the_record_in_every_format(tmp_path: Path)
     assert "HABANA_VISIBLE_DEVICES=all" not in docker.docker_argv(chosen)
 
 
+def test_a_name_alone_replaces_the_records_value_too(tmp_path: Path) -> None:
+    wanted = made(RUNTIME, machine(tmp_path), env=("HABANA_VISIBLE_DEVICES",))
+
+    words = [word for word in docker.docker_argv(wanted) if word.startswith("HABANA_VISIBLE_DEVICES")]
+    assert words == ["HABANA_VISIBLE_DEVICES"]
+    assert not any("HABANA_VISIBLE_DEVICES=all" in line for line in lines(RUNTIME, wanted, "docker"))
+    pods = kubernetes.documents(made(NODES, machine(tmp_path), env=("HCCL_OP",)))[1]
+    names = [item["name"] for item in pods["spec"]["template"]["spec"]["containers"][0]["env"]]
+    assert names.count("HCCL_OP") == 1
+
+
 def test_a_misspelling_is_a_warning_and_an_unknown_name_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -133,6 +133,33 @@ def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+@pytest.mark.parametrize("terminal", [True, False])
+def test_only_what_reads_the_terminal_stays_in_its_foreground(
+    wanted: Container, terminal: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert engine.Here().attach(started("import os; print(os.getpgrp())"), wanted, terminal=terminal) == 0
+    assert (int(capfd.readouterr().out) == os.getpgrp()) is terminal
+
+
+def test_the_version_is_that_of_docker_and_no_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Client:
+        def __init__(self, *names: str) -> None:
+            self.names = names
+
+        def version(self) -> dict[str, object]:
+            return {"Components": [{"Name": name, "Version": "20.10.24+dfsg1"} for name in self.names]}
+
+    for names, expected in ((("Engine", "containerd"), "20.10.24+dfsg1"), (("Podman Engine",), ""), ((), "")):
+        monkeypatch.setattr(engine.docker, "from_env", lambda names=names: Client(*names))
+        assert engine.Here().docker_version() == expected
+
+    def absent() -> None:
+        raise engine.docker.errors.DockerException("no engine")
+
+    monkeypatch.setattr(engine.docker, "from_env", absent)
+    assert engine.Here().docker_version() == ""
+
+
 def test_a_detached_container_that_cannot_start_is_removed(
     wanted: Container, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
