@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
+import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from kubernetes_validate import validate
 
 from drydock.core.errors import InputError
 from drydock.model.running import Run
@@ -22,6 +25,7 @@ from tests.support.containers import GPUS, NODES, PRIVILEGED, RUNTIME, machine, 
 from tests.unit.drydock.run.test_run import CPU, ID, PRINT, FakeHere
 
 MODEL = RunRequest(model="org/model")
+SCHEMAS = "1.36"
 HOSTILE = ["a\nb: c", "$HOME $(id) ${X}", 'it\'s "quoted"', "a=b=c", " ", "", "雪", "`id`", "- x", "\\", "{{x}}"]
 
 
@@ -448,3 +452,39 @@ def test_every_option_of_the_user_has_a_reason(tmp_path: Path) -> None:
     assert "--env B: --env names it: its value is not in any text" in said
     assert "--mount /x: --volume: /a, read-only" in said
     assert "--network mine: --network asks for it" in said
+
+
+def test_docker_compose_reads_the_same_values(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asks = ["docker", "compose", "version"]
+    if not shutil.which("docker") or subprocess.run(asks, capture_output=True, check=False).returncode:
+        pytest.skip("no docker compose here")
+    monkeypatch.setenv("HF_TOKEN", "s3cret")
+    (tmp_path / "a $b").mkdir()
+    request = MODEL.model_copy(update={
+        "env": ("HF_TOKEN", *(f"V{place}={value}" for place, value in enumerate(HOSTILE))),
+        "volumes": (f"{tmp_path}/a $b:/data/in:ro",), "network": "mine", "arguments": ("bash", "-c", "echo $HOME"),
+    })  # fmt: skip
+    run.run("cpu", request, How("compose"), here=FakeHere(tmp_path))
+    argv = ["docker", "compose", "-f", "-", "config", "--format", "json"]
+    done = subprocess.run(argv, input=capsys.readouterr().out, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["services"].values()
+    # `config` writes a dollar as two, so that its output can be read again
+    assert [found["environment"][f"V{place}"].replace("$$", "$") for place in range(len(HOSTILE))] == HOSTILE
+    assert found["environment"]["HF_TOKEN"] == "s3cret"  # noqa: S105 - of the shell
+    assert found["command"] == ["bash", "-c", "echo $$HOME"]
+    assert found["volumes"][0]["source"].replace("$$", "$") == f"{tmp_path}/a $b"
+    assert [*found["networks"]] == ["mine"]
+
+
+@pytest.mark.parametrize("record", [NODES, RUNTIME, GPUS, PRIVILEGED, Run()])
+@pytest.mark.parametrize("words", [(), ("bash", "-c", "echo $HOME")])
+def test_every_object_follows_the_schema_of_its_kind(record: Run, words: Sequence[str], tmp_path: Path) -> None:
+    env = ("HF_TOKEN", "A_TOKEN", *(f"V{place}={value}" for place, value in enumerate(HOSTILE)))
+    wanted = made(record, machine(tmp_path), env=env, volumes=("/a:/x:ro", "/b:/y"), network="host", arguments=words)
+
+    for item in kubernetes.documents(wanted.model_copy(update={"nodes": {"a.example/b": "2x2"}})):
+        validate(item, SCHEMAS, strict=True)
