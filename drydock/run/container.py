@@ -35,6 +35,8 @@ _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 WITH_MODEL = (asked.SERVE, "plan", "warm", "convert", "bench")
 """Verbs of the entrypoint that take --model."""
 ASSUMING = "this machine has none of these devices"
+INSTEAD = (MODEL_FLAG, "--url", "--compare", "--diff")
+"""Flags with which such a verb needs no other model: a server's (bench), or files' (bench, plan)."""
 LISTENING = (asked.SERVE, "plan", "warm")
 """Verbs that start a server, or plan one: they take its address and ports."""
 
@@ -311,7 +313,8 @@ def _no_source(volumes: Iterable[Bind]) -> list[str]:
 def _flags(verb: str, request: RunRequest, network: str, address: str, reference: str) -> tuple[str, ...]:
     """Return the verb's flags of drydock: the model, and with the machine's network the address and the ports."""
     words = request.arguments
-    given = not reference or verb not in WITH_MODEL or (verb != asked.SERVE and access.value_of(words, MODEL_FLAG))
+    own = verb != asked.SERVE and any(access.value_of(words, flag) for flag in INSTEAD)
+    given = own or not reference or verb not in WITH_MODEL
     model = () if given else (MODEL_FLAG, reference)
     if network != asked.HOST or verb not in LISTENING:
         return model
