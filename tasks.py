@@ -470,9 +470,10 @@ def entrypoint(_: Context, target: str) -> None:
 
 
 @verb(
+    iterable=["env", "volume"],
     help=OR_AUTO
     | {
-        "model": "folder or hub id of the model",
+        "model": "folder or hub id of the model; another verb than serve may do without",
         "devices": "device numbers, such as 0,1 or 0-3 [default: all]",
         "print": "print the command and start nothing; works for other machines too",
         "format": "docker, compose or k8s; compose and k8s are only printed [default: docker]",
@@ -483,14 +484,17 @@ def entrypoint(_: Context, target: str) -> None:
         "cache": "volume name, or path with a slash, for models and compiled code",
         "image": "image to run [default: the one built here]",
         "name": "container name",
-        "arguments": "arguments for serve and vLLM as one string; or pass them after --",
+        "env": "NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable",
+        "volume": "SOURCE:TARGET or SOURCE:TARGET:ro: mount a folder or file of this machine; repeatable",
+        "network": "network of the engine, or host [default: what the accelerator needs]",
+        "arguments": "arguments for serve and vLLM as one string; or pass them after --, or after -- another verb",
         "json": "with --detach or --print: print the result as JSON on standard output",
-    }
+    },
 )
 def run(
     _: Context,
     target: str,
-    model: str,
+    model: str = "",
     devices: str = "",
     print: bool = False,  # noqa: A002 - the option's name
     format: str = "docker",  # noqa: A002 - as above
@@ -498,6 +502,9 @@ def run(
     cache: str = "",
     image: str = "",
     name: str = "",
+    env: Words = NONE,
+    volume: Words = NONE,
+    network: str = "",
     arguments: str = "",
     api_key_file: str = "",
     no_api_key: bool = False,
@@ -505,7 +512,7 @@ def run(
     json: bool = False,
     root: str = "",
 ) -> None:
-    """Serve a model in a container with only the devices, files and privileges that the accelerator needs."""
+    """Serve a model, or run a verb after --, in a container with only the rights that the accelerator needs."""
     from drydock.run import access, auto, container
     from drydock.run import run as run_module
     from drydock.run.engine import Here
@@ -513,10 +520,12 @@ def run(
     words = (*words_of("--arguments", arguments), *after_dashes())
     options = {"devices": devices, "cache": cache, "image": image, "name": name, **access.parse_port(port)._asdict()}
     keys = {"api_key_file": api_key_file, "no_api_key": no_api_key}
-    request = container.RunRequest(model=model, arguments=words, **options, **keys)
+    added = {"env": tuple(env), "volumes": tuple(volume), "network": network}
+    request = container.RunRequest(model=model, arguments=words, host=root, **options, **keys, **added)
     here = run_module.Building() if target == auto.AUTO else Here()
     how = run_module.How(format, print, detach, json)
-    sys.exit(run_module.run(auto.resolve_id(target, root), request, how, here=here))
+    chosen_by = root if target == auto.AUTO or format != "k8s" else ""  # a manifest is for that host's kind anyway
+    sys.exit(run_module.run(auto.resolve_id(target, chosen_by), request, how, here=here))
 
 
 @verb(help=TARGET | {"model": "folder or hub id of the model [default: SmolLM2-135M-Instruct]"})

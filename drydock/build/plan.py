@@ -25,7 +25,7 @@ def inputs_sha256(variant: Variant, lock: Lock, platform: str, files: Mapping[st
             "pins": _pins(lock.platforms[platform]),
             "platform": platform,
             "source_date_epoch": lock.source_date_epoch,
-            "compression": variant.compression.model_dump(mode="json"),
+            "compression": variant.compression.model_dump(mode="json", include={"algorithm", "level"}),
             "export": EXPORT,
         }
     )

@@ -137,6 +137,7 @@ def describe(variant: Variant, state: State) -> dict[str, Any]:
         "base": f"debian:{base.suite}" if base.kind == "debian" else base.reference,
         "platforms": list(variant.platforms),
         "hermetic": variant.hermetic,
+        "oldest_engine": variant.compression.oldest.model_dump(),
         **state._asdict(),
         "unresolved": list(state.unresolved),
     }

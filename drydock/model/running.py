@@ -90,12 +90,33 @@ class Privileged(Record):
     source: Source
 
 
+Shape = Annotated[str, StringConstraints(pattern=r"^([0-9]+ hosts of )?[0-9]+$")]
+
+
+class NodeKind(Record):
+    """Nodes of a managed Kubernetes that only pods with these labels in their nodeSelector get."""
+
+    architecture: OneLine
+    """Of their devices, as `facts` prints it."""
+    labels: Mapping[names.Word, names.Word]
+    """Label → value, of all these nodes."""
+    shape: names.Word
+    """Label that tells how many devices are connected, and how."""
+    shapes: Mapping[Shape, names.Word]
+    """Devices of a node, such as 4, or of several, such as 2 hosts of 4 → value of `shape`."""
+
+
 class Kubernetes(Record):
     """What a pod requests instead of device files."""
 
     resource: names.Word
     """Resource name of the vendor's device plugin, such as habana.ai/gaudi."""
     source: Source
+    nodes: tuple[NodeKind, ...] = Field(
+        default=(),
+        exclude=True,  # images do not need it
+        description="Optional: kinds of nodes whose labels a pod must select, by the architecture of their devices.",
+    )
 
 
 class More(Record):

@@ -124,6 +124,19 @@ class Vllm(Record):
     origin: OneLine = Field(description="Required: who builds it.")
 
 
+class Engines(Record):
+    """The oldest engines that can pull and run an image."""
+
+    docker: str
+    containerd: str
+
+
+_ZSTD = Engines(docker="23.0", containerd="1.5")
+"""The first that unpack zstd. Source: release notes of Docker Engine 23.0 (moby/moby#41759) and containerd 1.5."""
+_OLDEST = Engines(docker="20.10", containerd="1.4")
+"""The oldest in use: Debian 12's own Docker, and the containerd with which Ascend verified its components."""
+
+
 class Compression(Record):
     """How the image's layers are compressed; it affects the digest."""
 
@@ -131,6 +144,20 @@ class Compression(Record):
     """Algorithm for all layers."""
     level: int
     """Level, on the algorithm's own scale."""
+    because: OneLine = Field(default="", description="Optional: which engines the users of the images have.")
+    source: OneLine = Field(default="", description="Optional: where the vendor says so.")
+
+    @property
+    def oldest(self) -> Engines:
+        """Return the oldest engines that can pull such layers."""
+        return _ZSTD if self.algorithm == "zstd" else _OLDEST
+
+    @property
+    def summary(self) -> str:
+        """Return the oldest engines and why, in one line."""
+        return (
+            f"Docker {self.oldest.docker} or containerd {self.oldest.containerd}, or later: layers are {self.algorithm}"
+        )
 
 
 class SourceCode(Record):

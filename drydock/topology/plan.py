@@ -152,6 +152,7 @@ def _rank(context: ranks.Context, placement: Placement, rank: int, found: Mappin
         address=node.address,
         rank=rank,
         devices=ranks.devices(placement.group, context.facts[node.name]),
+        architecture=ranks.architecture(context.facts[node.name]),
         argv=argv,
         words=("serve", in_container(context.topology.model), *ranks.words(context, placement, rank)),
         env=dict(sorted(ranks.environment(context, placement, node).items())),

@@ -150,6 +150,7 @@ def test_a_row_has_the_promised_keys(write: Callable[..., Path]) -> None:
         "base": "debian:bookworm",
         "platforms": ["linux/amd64", "linux/arm64"],
         "hermetic": True,
+        "oldest_engine": {"docker": "23.0", "containerd": "1.5"},
         "locked": False,
         "unresolved": ["base"],
         "proof": "packages",

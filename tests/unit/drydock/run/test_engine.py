@@ -53,6 +53,11 @@ def wanted(tmp_path: Path) -> Container:
             "container llm: exists already",
             "docker rm --force llm",
         ),
+        (
+            "failed to register layer: Error processing tar file(exit status 1): archive/tar: invalid tar header",
+            "image drydock/cpu-vllm0.32:latest: this engine cannot unpack its layers: failed to register layer",
+            "Docker 23.0 and containerd 1.5 can: update the engine",
+        ),
         ('invalid mount config for type "bind": bind source path does not exist: /n', "/n: no such file", "--print"),
     ],
 )
@@ -128,6 +133,33 @@ def test_docker_gets_each_signal_once(wanted: Container, tmp_path: Path) -> None
     assert engine.Here().attach(started(script), wanted) == 143
     assert seen.read_text() == "T"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_only_what_reads_the_terminal_stays_in_its_foreground(
+    wanted: Container, terminal: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert engine.Here().attach(started("import os; print(os.getpgrp())"), wanted, terminal=terminal) == 0
+    assert (int(capfd.readouterr().out) == os.getpgrp()) is terminal
+
+
+def test_the_version_is_that_of_docker_and_no_other_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Client:
+        def __init__(self, *names: str) -> None:
+            self.names = names
+
+        def version(self) -> dict[str, object]:
+            return {"Components": [{"Name": name, "Version": "20.10.24+dfsg1"} for name in self.names]}
+
+    for names, expected in ((("Engine", "containerd"), "20.10.24+dfsg1"), (("Podman Engine",), ""), ((), "")):
+        monkeypatch.setattr(engine.docker, "from_env", lambda names=names: Client(*names))
+        assert engine.Here().docker_version() == expected
+
+    def absent() -> None:
+        raise engine.docker.errors.DockerException("no engine")
+
+    monkeypatch.setattr(engine.docker, "from_env", absent)
+    assert engine.Here().docker_version() == ""
 
 
 def test_a_detached_container_that_cannot_start_is_removed(
