@@ -39,6 +39,8 @@ CLIENTS = ("ansible-playbook", "curl")
 """Programs of the user's machine that a step may name."""
 EXECUTED = ("bash", "huggingface-cli", "neuron-ls", "omni_cli", "python3", "ray")
 """Programs in an image that are not verbs."""
+EXAMPLES = {"ascend-w8a8": "examples/ascend-w8a8"}
+"""An image that an example builds → its folder."""
 _REPLACED = {"…": "x", "IMG": "image"}
 
 
@@ -203,6 +205,9 @@ def problem(command: str) -> str:
     words = [_REPLACED.get(word, word) for word in shlex.split(command)]
     if words[0] == "./inv":
         return _task_problem(words[1:])
+    folder = next((folder for image, folder in EXAMPLES.items() if image in words), "")
+    if folder:
+        return "" if (ROOT / folder).is_dir() else f"no folder {folder}"
     if words[:2] == ["docker", "run"]:
         return _verb_problem(words[words.index("image") + 1 :]) if "image" in words else f"{command}: no IMG"
     return "" if words[0] in CLIENTS else f"no program {words[0]}"

@@ -16,6 +16,7 @@ ACCOUNTS = steps.accounts()
 EACH = pytest.mark.parametrize("account", ACCOUNTS, ids=lambda account: account.seed)
 ROWS = {manual.seed: (*manual.serves, *manual.starts) for manual in compare.manuals()}
 ARRIVING = {
+    "no folder examples/ascend-w8a8",
     "no task model pull",
     "no task topology check",
     "no task topology down",
