@@ -246,7 +246,7 @@ def _verb_problem(words: list[str]) -> str:
         parsed = parse_arguments(tuple(words))
     except EntrypointError as error:
         return _short(error)
-    return f"no verb {words[0]}" if parsed.verb == "exec" and words[0] not in EXECUTED else ""
+    return f"no verb {words[0]}" if parsed.verb == "exec" and Path(words[0]).name not in EXECUTED else ""
 
 
 def _short(error: Exception) -> str:
