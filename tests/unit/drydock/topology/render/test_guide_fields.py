@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -13,7 +14,9 @@ import yaml
 from drydock.core.paths import ROOT
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.read import read_topology
+from drydock.topology.records import Group, Topology
 from drydock.topology.render import ranktable, render
+from drydock.topology.render.parts import uses_rdma
 from tests.support import topologies
 from tests.support.topologies import load_unsafe
 from tests.support.topology_files import EXAMPLES, planned
@@ -160,3 +163,15 @@ def test_the_page_names_a_place_for_every_field_and_tag() -> None:
     assert {*DEPLOYMENT, *INVENTORY, *TAGS, *keys} - {"server_list"} <= named
     for line in rows:
         assert all(cell.strip() for cell in line.strip("|").split(" | ")), line
+
+
+def test_the_pages_files_are_valid() -> None:
+    """Those of which a part stands alone are groups."""
+    text = (ROOT / "docs" / "many.md").read_text()
+    whole, groups = (
+        yaml.safe_load(textwrap.dedent(block)) for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    )
+    assert [group.role for group in Topology.model_validate(whole).groups] == ["prefill", "decode"]
+    first, second = (Group.model_validate(group) for group in groups["groups"])
+    assert uses_rdma(first.env)
+    assert json.loads(second.flags[1])["kv_connector_extra_config"] == {"backends": ["LIBFABRIC"]}
