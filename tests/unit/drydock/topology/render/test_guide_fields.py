@@ -107,6 +107,8 @@ def test_each_rank_has_the_guides_variables(layout: Layout) -> None:
         env, decodes = container["env"], node in layout.decodes
         assert env["ROLE"] == ("decode" if decodes else "prefill")
         assert (env["PREFILL_POD_NUM"], env["DECODE_POD_NUM"]) == (str(len(layout.prefills)), "1")
+        machines = ",".join(layout.addresses[each] for each in layout.decodes)
+        assert env["LOCAL_DECODE_SERVER_IP_LIST"] == env["GLOBAL_DECODE_SERVER_IP_LIST"] == machines
         names = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME", "HCCL_SOCKET_IFNAME")
         assert {env[name] for name in names} == {"enp23s0f3"}
         assert env["VLLM_HOST_IP"] == layout.addresses[node]
