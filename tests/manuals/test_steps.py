@@ -17,6 +17,8 @@ ACCOUNTS = steps.accounts()
 EACH = pytest.mark.parametrize("account", ACCOUNTS, ids=lambda account: account.seed)
 ROWS = {manual.seed: (*manual.serves, *manual.starts) for manual in compare.manuals()}
 ARRIVING = {
+    "--target: unknown target 'cpu-source'",
+    "--target: unknown target 'cuda-nightly'",
     "no folder examples/ascend-w8a8",
     "no task model pull",
     "no task topology check",
