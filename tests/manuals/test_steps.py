@@ -159,7 +159,7 @@ def test_a_step_has_one_answer(answer: dict[str, str]) -> None:
         ("./inv build --targte cuda", "build: unknown option --targte"),
         ("./inv buidl --target cuda", "no task buidl --target"),
         ("./inv topology plna file", "no task topology plna"),
-        ("./inv run --target cuda", "'run' did not receive required positional arguments: 'model'"),
+        ("./inv build", "'build' did not receive required positional arguments: 'target'"),
         ("./inv run --target cuda --model M -- frobnicate", "no verb frobnicate"),
         ("./inv run --target cuda --model M -- --json", "--json cannot be used with serve"),
         ("docker run IMG check --role prefill", "--role cannot be used with check"),
