@@ -45,7 +45,7 @@ def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = ""
     placed = groups.place(topology, known)
     up = {name: found["kernel"].get("interfaces", "") for name, found in facts.items()}
     wired = wires(topology, variant, moved, up)
-    context = ranks.Context(read, model or topology.model, variant, moved, facts, wired, {}, {})
+    context = ranks.Context(read, model or topology.model, variant, moved, facts, wired, {}, {}, placed)
     context = context._replace(shapes=_shapes(context, placed, ask))
     context = context._replace(ports=ranks.allocated(context))
     replicas, cached = _replicas(context, placed, ask)

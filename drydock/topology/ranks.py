@@ -78,6 +78,8 @@ class Context(NamedTuple):
     """Group → shape."""
     ports: Mapping[str, int]
     """Purpose → first port."""
+    placed: Sequence[Placement] = ()
+    """Every server."""
 
     @property
     def topology(self) -> Topology:
@@ -132,6 +134,8 @@ def _names(context: Context, placement: Placement) -> dict[str, int | str]:
     for role, own in by_role.items():
         shape = context.shapes[own[0].name]
         names |= {f"{role}_tp": shape.tensor, f"{role}_dp": shape.data}
+    decoding = (each.nodes for each in context.placed if each.group.role == "decode")
+    names["decode_addresses"] = ";".join(",".join(node.address for node in nodes) for nodes in decoding)
     ports = {purpose: _own_port(context, placement.group, purpose) for purpose in _kv_ports(context)}
     return {**names, **ports}
 

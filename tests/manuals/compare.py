@@ -109,18 +109,6 @@ class Start(Record):
     better: Mapping[str, Better] = {}
 
 
-class Other(Record):
-    """A command that starts no server."""
-
-    lines: str
-    what: str
-    here: str
-    """How to do the same with drydock, or that drydock does not provide it."""
-    page: str
-    """The page of docs/ that contains `says`."""
-    says: str
-
-
 class Manual(Record):
     """One manual's commands."""
 
@@ -131,7 +119,6 @@ class Manual(Record):
     """Option of the manual's own script → our flag, option or variable; a colon separates the values of two."""
     serves: tuple[Serve, ...] = ()
     starts: tuple[Start, ...] = ()
-    others: tuple[Other, ...] = ()
 
 
 class Line(NamedTuple):
