@@ -320,7 +320,9 @@ def _convert(arguments: Arguments, env: Env) -> int:
     from entrypoints.cli.convertverb import run
 
     profile = read_profile(env)
-    return run(arguments.vllm, env, profile, os.path.join(os.path.dirname(profile_path(env)), "conversions"))
+    return run(
+        arguments.vllm, with_exported(env), profile, os.path.join(os.path.dirname(profile_path(env)), "conversions")
+    )
 
 
 def _version(arguments: Arguments, env: Env) -> int:
@@ -362,10 +364,10 @@ def _help(_arguments: Arguments, _env: Env) -> int:
 
 
 def _exec(arguments: Arguments, env: Env) -> int:
-    """Replace this process by another program. Raises USAGE."""
+    """Replace this process by another program, with the environment that vLLM gets from the base. Raises USAGE."""
     command = arguments.vllm
     try:
-        os.execvpe(command[0], command, dict(env))  # noqa: S606 - the user's own command
+        os.execvpe(command[0], command, with_exported(env))  # noqa: S606 - the user's own command
     except (OSError, ValueError) as error:
         from difflib import get_close_matches
 
@@ -439,6 +441,16 @@ def read_environment(env: Env) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return saved
+
+
+def with_exported(env: Env) -> dict[str, str]:
+    """Return the environment with the variables that the base image's scripts export; what the user set stays."""
+    saved = read_environment(env)
+    if not saved:
+        return dict(env)
+    from entrypoints.core.exported import exported
+
+    return {**env, **exported(saved, env)}
 
 
 def read_flags(env: Env) -> tuple[str, ...]:
