@@ -325,6 +325,13 @@ def _convert(arguments: Arguments, env: Env) -> int:
     )
 
 
+def _fabric(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli.fabricverb import run
+
+    profile = read_profile(env)
+    return run(arguments, with_exported(env), profile, _probe(arguments, env, profile)[0], say)
+
+
 def _version(arguments: Arguments, env: Env) -> int:
     profile = read_profile(env)
     known = {name: profile[name] for name in ("variant", "accelerator", "stack", "vllm")}
@@ -386,6 +393,7 @@ _RUN = {
     "facts": _facts,
     "warm": _warm,
     "convert": _convert,
+    "fabric": _fabric,
     "cache": _cache,
     "health": _health,
     "version": _version,

@@ -21,6 +21,8 @@ VERBS = {
     "facts": "Print what was found on the host, as JSON",
     "warm": "Start vLLM, wait until it is ready, keep the filled caches and exit",
     "convert": "Convert a model for this device with the vendor's script: --model DIR --output DIR",
+    "bench": "Measure a server, or a model on this host, with vLLM's own benchmark",
+    "fabric": "Measure an all-reduce over the devices of this host, or of several with --peers",
     "cache": "List, export, import or remove cache entries",
     "health": "Exit with 0 if the server is ready (for HEALTHCHECK and probes)",
     "version": "Print the image's variant, accelerator, stack and vLLM version",
@@ -47,12 +49,12 @@ class Option(NamedTuple):
 
 
 FLAGS: Mapping[str, Option] = {
-    "--json": Option("", ("plan", "check", "facts", "version"), "Print JSON"),
+    "--json": Option("", ("plan", "check", "fabric", "facts", "version"), "Print JSON"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
     "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
-    "--peers": Option("ADDRESSES", ("check",), "Other hosts, separated by commas, on which `check` runs at this time"),
+    "--peers": Option("ADDRESSES", ("check", "fabric"), "Hosts on which the same command runs at this time"),
     "--peer-ports": Option("LIST", ("check",), "Ports that all hosts must be reached on (default: 8000,29501)"),
-    "--peers-wait": Option("SECONDS", ("check",), "Time for the other hosts to begin (default: 20)"),
+    "--peers-wait": Option("SECONDS", ("check", "fabric"), "Time for the other hosts to begin (default: 20; 60)"),
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),
@@ -164,7 +166,7 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         role=parse_role(values),
         peers=values.get("--peers", ""),
         peer_ports=values.get("--peer-ports", ""),
-        peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "20")),
+        peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "60" if verb == "fabric" else "20")),
     )
 
 

@@ -72,9 +72,9 @@ def test_a_dense_model_that_one_host_holds_gets_engines() -> None:
 
 
 def test_one_device_is_not_called_devices() -> None:
-    found = fit(host(1, 80, "NV18"), model(LLAMA_70B, 20), said("--nnodes", "2", optimize="throughput"), RULED)
+    found = fit(host(1, 80, "NV18"), model(LLAMA_70B, 20), said("--nnodes", "2"), RULED)
 
-    assert "2 engines of 1 device on 2 hosts" in found.values["--data-parallel-size"].because
+    assert "inside a host, 1 device on each of 2 equal hosts" in found.values["--tensor-parallel-size"].because
 
 
 def test_four_hosts_of_which_two_hold_the_model_run_two_pipelines() -> None:
