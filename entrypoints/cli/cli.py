@@ -325,6 +325,19 @@ def _convert(arguments: Arguments, env: Env) -> int:
     )
 
 
+def _bench(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli import benchverb
+
+    if arguments.bench.compare:
+        return benchverb.compare(*arguments.bench.compare)
+    arguments = arguments._replace(intents=_with_workload(arguments.intents))
+    profile, key = read_profile(env), _read_key(arguments.key_file)
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    whole = with_exported(env) | ({"VLLM_API_KEY": key} if key else {})
+    scene = benchverb.Scene(profile, env, whole, package, say, _write, lambda planned: _plan_for(planned, env, profile))
+    return benchverb.run(arguments, scene)
+
+
 def _fabric(arguments: Arguments, env: Env) -> int:
     from entrypoints.cli.fabricverb import run
 
@@ -393,6 +406,7 @@ _RUN = {
     "facts": _facts,
     "warm": _warm,
     "convert": _convert,
+    "bench": _bench,
     "fabric": _fabric,
     "cache": _cache,
     "health": _health,

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.parse import is_number
+from entrypoints.request.benchmark import FLAGS as BENCHMARK_FLAGS
+from entrypoints.request.benchmark import Benchmark, parse_benchmark
 from entrypoints.request.intents import INTENTS, NONE, Intents, parse_intents
 from entrypoints.request.roles import FLAGS as ROLE_FLAGS
 from entrypoints.request.roles import Role, parse_role
@@ -31,8 +33,10 @@ VERBS = {
 
 _WITH_OWN_ARGUMENTS = ("exec", "health", "cache", "convert")
 """Verbs that parse their own words."""
-_PLANNING = ("serve", "plan", "warm")
-"""Verbs that make a plan."""
+_PLANNING = ("serve", "plan", "warm", "bench")
+"""Verbs that make a plan, and the one that can start a server."""
+_ENDS = "--"
+"""After it, `bench` passes words to the benchmark program."""
 _HIGHEST_PORT = 65535
 _SECONDS_AT_MOST = 1_000_000
 """Eleven days. The kernel's and Python's functions that wait have limits themselves, of about twice that."""
@@ -49,9 +53,11 @@ class Option(NamedTuple):
 
 
 FLAGS: Mapping[str, Option] = {
-    "--json": Option("", ("plan", "check", "fabric", "facts", "version"), "Print JSON"),
+    "--json": Option("", ("plan", "check", "bench", "fabric", "facts", "version"), "Print JSON"),
     "--junit": Option("FILE", ("check",), "Write JUnit XML to a file, or to standard output with -"),
-    "--html": Option("FILE", ("plan", "check"), "Write a page with pictures to a file, or to standard output with -"),
+    "--html": Option(
+        "FILE", ("plan", "check", "bench"), "Write a page with pictures to a file, or to standard output with -"
+    ),
     "--peers": Option("ADDRESSES", ("check", "fabric"), "Hosts on which the same command runs at this time"),
     "--peer-ports": Option("LIST", ("check",), "Ports that all hosts must be reached on (default: 8000,29501)"),
     "--peers-wait": Option("SECONDS", ("check", "fabric"), "Time for the other hosts to begin (default: 20; 60)"),
@@ -69,6 +75,7 @@ FLAGS: Mapping[str, Option] = {
     "--group-patience": Option("SECONDS", _PLANNING, "Silence after which a host is lost (default: 30); 0: never"),
     "--group-wait": Option("SECONDS", _PLANNING, "Time for the other hosts to start (default: 600); 0: no limit"),
     "--stall-seconds": Option("SECONDS", _PLANNING, "Not ready after this time without progress; 0: never"),
+    **{name: Option(value, ("bench",), text) for name, (value, text) in BENCHMARK_FLAGS.items()},
     **{name: Option(value, _PLANNING, text) for name, (value, text) in (INTENTS | ROLE_FLAGS).items()},
 }
 
@@ -121,6 +128,7 @@ class Arguments(NamedTuple):
     peer_ports: str = ""
     peers_wait: float = 20.0
     """Seconds."""
+    bench: Benchmark = Benchmark()
 
 
 def parse_arguments(argv: tuple[str, ...]) -> Arguments:
@@ -131,7 +139,8 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
     verb, words = _split_verb(argv)
     if verb in _WITH_OWN_ARGUMENTS:
         return Arguments(verb, Options(), "", "", "", "", words)
-    flags, rest = _split_flags(words)
+    split = words.index(_ENDS) if verb == "bench" and _ENDS in words else len(words)
+    flags, rest = _split_flags(words[:split])
     if "--help" in flags or verb == "help":
         return Arguments("help", Options(), "", "", "", "", rest)
     _check_flags(verb, flags)
@@ -167,7 +176,14 @@ def parse_arguments(argv: tuple[str, ...]) -> Arguments:
         peers=values.get("--peers", ""),
         peer_ports=values.get("--peer-ports", ""),
         peers_wait=_seconds("--peers-wait", values.get("--peers-wait", "60" if verb == "fabric" else "20")),
+        bench=parse_benchmark(flags, words[split + 1 :])._replace(server=_for_server(flags)),
     )
+
+
+def _for_server(flags: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    """Return drydock's flags that `serve` takes too, as words."""
+    mine = {name: values for name, values in flags.items() if "serve" in FLAGS[name].verbs}
+    return tuple(f"{name}={values[0]}" if values else name for name, values in mine.items())
 
 
 def _split_verb(argv: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
