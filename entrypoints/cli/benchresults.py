@@ -69,7 +69,7 @@ def read_results(path: str) -> tuple[Result, ...]:
     if not 0 < len(runs) <= RUNS_AT_MOST or not all(isinstance(run, dict) for run in runs):
         message = f"--compare {path}: expected a result of vLLM's benchmark, or a list of 1 to {RUNS_AT_MOST}"
         raise EntrypointError(USAGE, message, "write one with bench --output FILE")
-    if not any(value(run, metric, path) is not None for run in runs for metric in METRICS):
+    if all([value(run, metric, path) is None for run in runs for metric in METRICS]):  # noqa: C419 - every one is read
         raise EntrypointError(USAGE, f"--compare {path}: has no figure of vLLM's benchmarks", "bench --output FILE")
     return runs
 

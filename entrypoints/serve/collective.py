@@ -46,7 +46,7 @@ class Place(NamedTuple):
     port: int = PORT
 
 
-class Tests(NamedTuple):
+class Available(NamedTuple):
     """How an image measures: data of its accelerator and stack."""
 
     backend: str = ""
@@ -83,7 +83,7 @@ class Measured(NamedTuple):
 class Job(NamedTuple):
     """One measurement on this host."""
 
-    tests: Tests
+    tests: Available
     place: Place
     local: int
     """Ranks on this host: its devices."""
@@ -100,7 +100,7 @@ class Job(NamedTuple):
         return self.local * self.place.hosts
 
 
-def read_tests(table: Mapping[str, Mapping[str, Any]]) -> Tests:
+def read_tests(table: Mapping[str, Mapping[str, Any]]) -> Available:
     """Return how the image measures, from the profile's thresholds."""
 
     def value(name: str, default: Any) -> Any:
@@ -108,7 +108,7 @@ def read_tests(table: Mapping[str, Mapping[str, Any]]) -> Tests:
 
     programs = dict(str(words).split("=", 1) for words in value("fabric_tests", ()))
     device, imports = str(value("fabric_device", "cpu")), tuple(map(str, value("fabric_imports", ())))
-    return Tests(str(value("fabric_backend", "")), device, imports, programs)
+    return Available(str(value("fabric_backend", "")), device, imports, programs)
 
 
 def find_place(peers: str, rank: int | None, port: int) -> Place:
