@@ -71,7 +71,7 @@ def run(arguments: Arguments, scene: Scene) -> int:
     from entrypoints.host.programs import stoppable
 
     asked, kind = arguments.bench, arguments.bench.kind
-    program = find_program(kind, scene.profile["thresholds"])
+    program = find_program(kind, scene.profile["thresholds"], scene.profile["vllm"])
     todo = loads(asked, arguments.intents)
     _check(arguments, program)
     if asked.sweep:  # the server, or the engine, is planned for the largest
@@ -124,7 +124,7 @@ def _requests(
         scene.say(
             f"{counted(load.prompts, 'request')} of {load.input} and {load.output} tokens, {load.concurrency} at a time"
         )
-        yield _result(program, kit, serve_words(load, str(endpoint), given, kit, told))
+        yield _result(program, kit, serve_words(program, load, str(endpoint), given, kit, told))
 
 
 def _offline(

@@ -25,6 +25,7 @@ _OK = 200
 _AGAIN = 0.5
 _OF_SERVERS = {ADDRESS, PORT, SHUTDOWN, MIDDLEWARE, "--disable-log-requests", "--enable-reasoning"}
 """Flags of a plan that only the server's command line has."""
+_NO_SPREAD = ("0.6.", "0.7.", "0.8.")
 _SWITCHES = {"--disable-log-requests", "--enable-reasoning"}
 _FIND = (
     "import importlib.util as u, os, sys; first, *rest = sys.argv[1].split('.'); spec = u.find_spec(first)\n"
@@ -41,6 +42,8 @@ class Program(NamedTuple):
     words: tuple[str, ...] = ()
     own: bool = True
     """Whether it is vLLM's, so that it takes vLLM's options and writes its JSON."""
+    spreads: bool = False
+    """Whether --random-range-ratio is a share below and above the length; before vLLM 0.9, 1 was its own length."""
 
 
 class Kit(NamedTuple):
@@ -54,7 +57,7 @@ class Kit(NamedTuple):
     """A temporary folder for results."""
 
 
-def find_program(kind: str, table: Mapping[str, Mapping[str, Any]]) -> Program:
+def find_program(kind: str, table: Mapping[str, Mapping[str, Any]], version: str) -> Program:
     """Return the program of a kind of benchmark: the image's own, or vLLM's. Raises USAGE."""
     named = table["bench_programs"]["value"] if "bench_programs" in table else ()
     programs = dict(str(text).split("=", 1) for text in named)
@@ -64,7 +67,7 @@ def find_program(kind: str, table: Mapping[str, Mapping[str, Any]]) -> Program:
     if kind in programs:
         module, *words = programs[kind].split()
         return Program(module, tuple(words), kind in (SERVE, LATENCY, THROUGHPUT))
-    return Program(f"vllm.benchmarks.{kind}")
+    return Program(f"vllm.benchmarks.{kind}", spreads=not version.startswith(_NO_SPREAD))
 
 
 def require(program: Program, kit: Kit, version: str) -> None:
@@ -98,10 +101,12 @@ def run(program: Program, kit: Kit, words: Sequence[str]) -> int:
 # --- the words of a benchmark ---------------------------------------------------------------------------------------
 
 
-def serve_words(load: Load, url: str, given: Sequence[str], kit: Kit, told: Mapping[str, str]) -> tuple[str, ...]:
+def serve_words(
+    program: Program, load: Load, url: str, given: Sequence[str], kit: Kit, told: Mapping[str, str]
+) -> tuple[str, ...]:
     """Return the options of a benchmark of a server; those that the user gives win, as the later ones."""
     named = () if flag(given, "--model") else ("--model", told["root"], "--served-model-name", told["id"])
-    spread = ("--random-range-ratio", f"{load.spread:g}") if load.spread else ()
+    spread = ("--random-range-ratio", f"{load.spread:g}") if load.spread and program.spreads else ()
     return (
         *("--base-url", url, *named, "--dataset-name", "random", "--ignore-eos"),
         *("--random-input-len", str(load.input), "--random-output-len", str(load.output), *spread),

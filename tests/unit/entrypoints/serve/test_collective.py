@@ -12,9 +12,9 @@ from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.host.host import Result
 from entrypoints.serve.collective import (
     MARK,
+    Available,
     Job,
     Place,
-    Available,
     address_of,
     bus,
     find_place,
