@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from entrypoints.cli.benchresults import compared, missing, read_results, table
-from entrypoints.core.errors import CHECK_FAILED, OK, USAGE, EntrypointError
+from entrypoints.core.errors import CHECK_FAILED, HOST, OK, USAGE, EntrypointError
 from entrypoints.core.text import counted, emit
 from entrypoints.decide.spread.executor import PLUGIN
 from entrypoints.request.arguments import Arguments
@@ -76,12 +76,21 @@ def run(arguments: Arguments, scene: Scene) -> int:
     _check(arguments, program)
     if asked.sweep:  # the server, or the engine, is planned for the largest
         arguments = arguments._replace(intents=arguments.intents._replace(concurrency=max(asked.sweep)))
-    with stoppable("bench"), TemporaryDirectory(prefix="bench-") as folder:
+    with stoppable("bench"), _folder() as folder:
         kit = Kit(scene.profile["python"], PLUGIN, scene.whole, folder)
         require(program, kit, scene.profile["vllm"])
         measure = _online if kind == SERVE else _offline
         results = list(measure(arguments, scene, program, kit, todo))
     return _report(arguments, scene, todo, results) if results else OK
+
+
+def _folder() -> TemporaryDirectory[str]:
+    """Return a folder for results, which is removed at the end. Raises HOST."""
+    try:
+        return TemporaryDirectory(prefix="bench-")
+    except OSError as error:
+        hint = "add --tmpfs /tmp to docker run, or an emptyDir at /tmp"
+        raise EntrypointError(HOST, f"bench: no folder for results can be made: {error.strerror}", hint) from error
 
 
 def _check(arguments: Arguments, program: Program) -> None:

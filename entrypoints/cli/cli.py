@@ -333,7 +333,8 @@ def _bench(arguments: Arguments, env: Env) -> int:
     arguments = arguments._replace(intents=_with_workload(arguments.intents))
     profile, key = read_profile(env), _read_key(arguments.key_file)
     package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    whole = with_exported(env) | ({"VLLM_API_KEY": key} if key else {})
+    hub = _hub_environment(with_exported(env), _probe(arguments, env, profile)[0], profile)
+    whole = hub | ({"VLLM_API_KEY": key} if key else {})
     scene = benchverb.Scene(profile, env, whole, package, say, _write, lambda planned: _plan_for(planned, env, profile))
     return benchverb.run(arguments, scene)
 

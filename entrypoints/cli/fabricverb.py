@@ -10,6 +10,7 @@ from entrypoints.core.errors import CHECK_FAILED, OK, USAGE, EntrypointError
 from entrypoints.core.parse import is_number
 from entrypoints.core.records import Facts, Finding
 from entrypoints.core.text import counted, emit
+from entrypoints.decide.spread.executor import PLUGIN
 from entrypoints.serve.collective import PORT, Job, Measured, Place, address_of, find_place, measure, read_tests
 
 if TYPE_CHECKING:
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 Profile = Mapping[str, Any]
 
 _WORDS = ("--node-rank", "--master-port")
-_PLUGIN = "/opt/drydock/entrypoints/plugin"
 
 
 def run(arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, say: Callable[[str], None]) -> int:
@@ -28,7 +28,7 @@ def run(arguments: Any, env: Mapping[str, str], profile: Profile, facts: Facts, 
     numbers = parse_words(arguments.vllm)
     place = find_place(arguments.peers, numbers.get("--node-rank"), numbers.get("--master-port", PORT))
     tests = read_tests(profile["thresholds"])
-    job = Job(tests, place, local_ranks(facts), profile["python"], _PLUGIN, env, arguments.peers_wait)
+    job = Job(tests, place, local_ranks(facts), profile["python"], PLUGIN, env, arguments.peers_wait)
     if job.ranks < 2:  # noqa: PLR2004 - what an exchange takes
         hint = "name this and other hosts: --peers A,B; or give the container more devices"
         raise EntrypointError(USAGE, "fabric: one rank has nothing to exchange", hint)

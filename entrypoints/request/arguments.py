@@ -60,7 +60,9 @@ FLAGS: Mapping[str, Option] = {
     ),
     "--peers": Option("ADDRESSES", ("check", "fabric"), "Hosts on which the same command runs at this time"),
     "--peer-ports": Option("LIST", ("check",), "Ports that all hosts must be reached on (default: 8000,29501)"),
-    "--peers-wait": Option("SECONDS", ("check", "fabric"), "Time for the other hosts to begin (default: 20; 60)"),
+    "--peers-wait": Option(
+        "SECONDS", ("check", "fabric"), "Time for the other hosts to begin (default: 20, fabric: 60)"
+    ),
     "--fix-script": Option("", ("check",), "Print a script that fixes the host; read it before you run it"),
     "--root": Option("PATH", ("facts", "check", "plan", "serve"), "Read a recorded host (host.json or its folder)"),
     "--record": Option("PATH", ("facts",), "Write a recorded host, such as host.json"),

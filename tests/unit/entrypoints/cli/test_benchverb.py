@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -17,11 +18,12 @@ import pytest
 from entrypoints.cli import cli
 from entrypoints.core import errors
 from tests.support.sample import PROFILE, write_model
+from tests.support.waiting import wait_until
 
 PACKAGE = Path(cli.__file__).parent.parent
 
 BENCHMARK = """
-import json, os
+import json, os, time
 from pathlib import Path
 
 def add_cli_args(parser):
@@ -36,6 +38,10 @@ def add_cli_args(parser):
 
 def main(args):
     print("of vLLM")
+    if "PID" in os.environ:
+        Path(os.environ["PID"] + ".new").write_text(str(os.getpid()))
+        os.rename(os.environ["PID"] + ".new", os.environ["PID"])
+        time.sleep(60)
     fails = int(os.environ.get("FAILS", "0"))
     if fails < 0:
         raise SystemExit(5)
@@ -98,13 +104,20 @@ def image(tmp_path: Path) -> Path:
     return profile
 
 
-def bench(profile: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
+def argv(*words: str) -> list[str]:
+    return [sys.executable, "-I", "-S", str(PACKAGE), "bench", *words]
+
+
+def environment(profile: Path, **env: str) -> dict[str, str]:
     path = f"{profile.parent / 'site'}:{PACKAGE / 'plugin'}"
     whole = {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(profile), "PYTHONPATH": path, "VLLM_API_KEY": "sk-1"}
+    return {**whole, **env}
+
+
+def bench(profile: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-I", "-S", str(PACKAGE), "bench", *words],
-        capture_output=True, text=True, check=False, timeout=60, env={**whole, **env},
-    )  # fmt: skip
+        argv(*words), capture_output=True, text=True, check=False, timeout=60, env=environment(profile, **env)
+    )
 
 
 def result(path: Path) -> Any:
@@ -142,6 +155,16 @@ def test_requests_that_failed_fail_the_verb(image: Path, url: str) -> None:
 
     assert ran.returncode == errors.CHECK_FAILED
     assert "2 requests failed" in ran.stderr
+
+
+def test_a_stop_of_the_container_ends_the_benchmark(image: Path, url: str, tmp_path: Path) -> None:
+    pid = tmp_path / "pid"
+    process = subprocess.Popen(argv("--url", url), env=environment(image, PID=str(pid)), stderr=subprocess.DEVNULL)
+    wait_until(pid.exists, "the benchmark runs")
+    process.send_signal(signal.SIGTERM)
+
+    assert process.wait(timeout=30) == 128 + signal.SIGTERM
+    wait_until(lambda: not Path(f"/proc/{pid.read_text()}").exists(), "the benchmark has ended")
 
 
 def test_the_exit_code_of_the_benchmark_is_passed_on(image: Path, url: str) -> None:
