@@ -10,6 +10,9 @@ import os
 import sys
 from importlib import import_module
 
+RANDOM = {"--input-len": "--random-input-len", "--output-len": "--random-output-len"}
+"""benchmarks/throughput.py of vLLM 0.32 has both, and uses the default of the second one if only the first is given."""
+
 
 def main(words: list[str]) -> None:
     """Run one of vLLM's benchmarks: serve, latency or throughput."""
@@ -21,7 +24,9 @@ def main(words: list[str]) -> None:
         from vllm.utils import FlexibleArgumentParser
     parser = FlexibleArgumentParser(description="vLLM's benchmark", prog=f"vllm bench {words[0]}")
     program.add_cli_args(parser)
-    program.main(parser.parse_args(words[1:]))
+    known = parser._option_string_actions  # noqa: SLF001 - argparse has no other way to ask
+    both = {word: other for word, other in RANDOM.items() if words[0] == "throughput" and other in known}
+    program.main(parser.parse_args([both.get(word, word) for word in words[1:]]))
 
 
 if __name__ == "__main__":
