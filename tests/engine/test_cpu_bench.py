@@ -50,8 +50,6 @@ def test_a_server_is_measured_in_a_sweep_with_a_plot_and_a_comparison(
     assert output.splitlines()[0].split() == ["concurrency", "1", "concurrency", "3"]
     for label in ("output tokens/s", "TTFT, median, ms", "ITL, median, ms"):
         assert label in output
-    tokens = json.loads((folder / "a.json").read_text()).get("total_num_tokens", 3 * 16)
-    assert 3 * 16 <= tokens <= 3 * 24
     runs = json.loads((folder / "sweep.json").read_text())
     assert [(run["max_concurrency"], run["completed"]) for run in runs] == [(1, 3), (3, 3)]
     assert all(run["output_throughput"] > 0 and run["total_output_tokens"] == 12 for run in runs)
