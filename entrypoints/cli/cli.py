@@ -335,7 +335,30 @@ def _convert(arguments: Arguments, env: Env) -> int:
     from entrypoints.cli.convertverb import run
 
     profile = read_profile(env)
-    return run(arguments.vllm, env, profile, os.path.join(os.path.dirname(profile_path(env)), "conversions"))
+    return run(
+        arguments.vllm, with_exported(env), profile, os.path.join(os.path.dirname(profile_path(env)), "conversions")
+    )
+
+
+def _bench(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli import benchverb
+
+    if arguments.bench.compare:
+        return benchverb.compare(*arguments.bench.compare)
+    arguments = arguments._replace(intents=_with_workload(arguments.intents))
+    profile, key = read_profile(env), _read_key(arguments.key_file)
+    package = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    hub = _hub_environment(with_exported(env), _probe(arguments, env, profile)[0], profile)
+    whole = hub | ({"VLLM_API_KEY": key} if key else {})
+    scene = benchverb.Scene(profile, env, whole, package, say, _write, lambda planned: _plan_for(planned, env, profile))
+    return benchverb.run(arguments, scene)
+
+
+def _fabric(arguments: Arguments, env: Env) -> int:
+    from entrypoints.cli.fabricverb import run
+
+    profile = read_profile(env)
+    return run(arguments, with_exported(env), profile, _probe(arguments, env, profile)[0], say)
 
 
 def _version(arguments: Arguments, env: Env) -> int:
@@ -377,10 +400,10 @@ def _help(_arguments: Arguments, _env: Env) -> int:
 
 
 def _exec(arguments: Arguments, env: Env) -> int:
-    """Replace this process by another program. Raises USAGE."""
+    """Replace this process by another program, with the environment that vLLM gets from the base. Raises USAGE."""
     command = arguments.vllm
     try:
-        os.execvpe(command[0], command, dict(env))  # noqa: S606 - the user's own command
+        os.execvpe(command[0], command, with_exported(env))  # noqa: S606 - the user's own command
     except (OSError, ValueError) as error:
         from difflib import get_close_matches
 
@@ -399,6 +422,8 @@ _RUN = {
     "facts": _facts,
     "warm": _warm,
     "convert": _convert,
+    "bench": _bench,
+    "fabric": _fabric,
     "cache": _cache,
     "health": _health,
     "version": _version,
@@ -459,6 +484,16 @@ def read_environment(env: Env) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     return saved
+
+
+def with_exported(env: Env) -> dict[str, str]:
+    """Return the environment with the variables that the base image's scripts export; what the user set stays."""
+    saved = read_environment(env)
+    if not saved:
+        return dict(env)
+    from entrypoints.core.exported import exported
+
+    return {**env, **exported(saved, env)}
 
 
 def read_flags(env: Env) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from entrypoints.checks.findings import notice, tell
 from entrypoints.checks.grants import examine, none_here
 from entrypoints.core.cascade import COMMAND_LINE, DECISION, DEFAULT, ENVIRONMENT, Chosen, cascade
 from entrypoints.core.errors import USAGE, EntrypointError
+from entrypoints.core.exported import exported
 from entrypoints.core.records import CachePlan, Facts, Finding, Notice, RankPlan, Reason, ServePlan, Value, to_json
 from entrypoints.core.redact import redact_argv, redact_env, redact_value
 from entrypoints.core.units import GIB
@@ -205,8 +206,7 @@ def _exported(profile: Mapping[str, Any], env: Mapping[str, str]) -> dict[str, V
     """Return the variables that the base's scripts export, except those that the user changed."""
     saved = profile.get("environment", {})
     because = f"as {' and '.join(saved.get('scripts', ()))} of the base image exports it"
-    variables: Mapping[str, tuple[str, str]] = saved.get("variables", {})
-    return {name: Value(after, because) for name, (before, after) in variables.items() if env.get(name, "") == before}
+    return {name: Value(value, because) for name, value in exported(saved, env).items()}
 
 
 def _profile(profile: Mapping[str, Any]) -> Iterable[tuple[str, dict[str, Value]]]:

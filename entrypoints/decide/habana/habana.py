@@ -16,6 +16,7 @@ from entrypoints.checks.findings import notice
 from entrypoints.core.errors import DOES_NOT_FIT, USAGE, EntrypointError
 from entrypoints.core.parse import format_id_list, parse_id_list
 from entrypoints.core.records import Device, Facts, Notice, Value
+from entrypoints.core.text import counted
 from entrypoints.decide.habana.graphs import BLOCK, GraphDemand, Warmup, choose_graphs, up
 from entrypoints.decide.habana.lengths import (
     LINKED,
@@ -245,7 +246,8 @@ def _cores(case: HabanaCase, devices: tuple[Device, ...]) -> dict[str, Value]:
         return {}
     places = (on_node.index(device.number) for device in devices)
     bound = sorted(core for place in places for core in cores[place * each : (place + 1) * each])
-    because = f"{each} cores of NUMA node {node} for each of its {len(on_node)} cards; CPU speed limits the engine"
+    shared = f"{counted(each, 'core')} of NUMA node {node} for each of its {counted(len(on_node), 'card')}"
+    because = f"{shared}; CPU speed limits the engine"
     return {
         CPUS: Value(
             format_id_list(tuple(bound)),

@@ -20,6 +20,7 @@ from entrypoints.core import errors
 from tests.support.sample import CONFIG, PROFILE, check, write_model
 
 PACKAGE = Path(cli.__file__).parent.parent
+ENVIRONMENT = PACKAGE.parent / "templates" / "tools" / "environment.py"
 
 
 @pytest.fixture
@@ -384,6 +385,59 @@ def test_anything_else_becomes_that_program(profile: Path) -> None:
     ran = run(profile, sys.executable, "-c", "import sys; print('hi'); sys.exit(7)")
 
     assert (ran.returncode, ran.stdout, ran.stderr) == (7, "hi\n", "")
+
+
+def sourced(profile: Path, *scripts: str, **env: str) -> None:
+    """Record beside the profile what shell scripts export, with the program that an image's build runs."""
+    folder = profile.parent / "scripts"
+    folder.mkdir()
+    for number, text in enumerate(scripts):
+        script = folder / f"{number}.sh"
+        script.write_text(text)
+        command = [
+            sys.executable,
+            "-BS",
+            str(ENVIRONMENT),
+            "save",
+            str(profile.parent / "environment.json"),
+            str(script),
+        ]
+        subprocess.run(command, check=True, env={"PATH": os.environ["PATH"], **env})
+
+
+ASCEND = (
+    "export CANN=/usr/local/Ascend/ascend-toolkit/latest\nexport LD_LIBRARY_PATH=${CANN}/lib64:$LD_LIBRARY_PATH\n",
+    "export ATB_HOME_PATH=${CANN%/ascend-toolkit*}/nnal/atb\n",
+)
+XPU = ('set -- "$@"; export ONEAPI_ROOT=/opt/intel/oneapi CCL_ROOT=/opt/intel/oneapi/ccl/2021.15\n',)
+
+
+@pytest.mark.parametrize(
+    ("scripts", "name", "value"),
+    [
+        (ASCEND, "LD_LIBRARY_PATH", "/usr/local/Ascend/ascend-toolkit/latest/lib64:/usr/lib"),
+        (ASCEND, "ATB_HOME_PATH", "/usr/local/Ascend/nnal/atb"),
+        (XPU, "CCL_ROOT", "/opt/intel/oneapi/ccl/2021.15"),
+    ],
+)
+def test_a_program_gets_the_environment_of_the_vendors_scripts(
+    profile: Path, scripts: tuple[str, ...], name: str, value: str
+) -> None:
+    sourced(profile, *scripts, LD_LIBRARY_PATH="/usr/lib")
+    show = (sys.executable, "-c", f"import os; print(os.environ['{name}'])")
+
+    assert run(profile, *show, LD_LIBRARY_PATH="/usr/lib").stdout == f"{value}\n"
+    assert run(profile, *show, **{name: "/mine"}).stdout == "/mine\n"
+
+
+def test_a_program_is_found_on_the_path_of_the_vendors_scripts(profile: Path, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "omni_cli"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\necho started\n")
+    program.chmod(0o755)
+    sourced(profile, f"export PATH={program.parent}:$PATH\n")
+
+    assert run(profile, "omni_cli").stdout == "started\n"
 
 
 def test_an_unknown_verb_names_the_nearest_one(profile: Path) -> None:
