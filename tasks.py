@@ -610,10 +610,10 @@ def lint(_: Context) -> None:
 
 @verb(help=JSON | {"upgrade": "upgrade every package to its newest allowed version"})
 def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
-    """Resolve requirements.in to requirements.txt, with hashes."""
+    """Resolve requirements.in and requirements-ansible.in to .txt files, with hashes."""
     from drydock.repo import quality
 
-    report([ROOT / "requirements.txt"] if quality.requirements(ROOT, upgrade=upgrade) else [], json=json)
+    report(quality.requirements(ROOT, upgrade=upgrade), json=json)
 
 
 namespace = Collection(
