@@ -21,7 +21,7 @@ from drydock.lock import proof
 from drydock.repo import docs
 from tests.support import damage
 
-KINDS = ("unit", "golden", "fuzz", "packages", "engine")
+KINDS = ("unit", "golden", "fuzz", "packages", "topology", "engine")
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
