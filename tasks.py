@@ -414,12 +414,17 @@ def model(_: Context, name: str, offline: bool = False, json: bool = False) -> N
     emit(dumps({"folder": folder}) if json else f"{folder}\n")
 
 
-@verb(help=VERBOSE)
-def demo(_: Context, verbose: bool = False) -> None:  # noqa: ARG001 - the verb reads it
+@verb(help=VERBOSE | {"topology": "several servers: 1p1d or 2p1d (prefill and decode), tp3 (three hosts, one server)"})
+def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa: ARG001 - the verb reads it
     """Build the CPU image, serve a small real model and ask it a question."""
     from drydock.prove import demo as demo_module
 
-    demo_module.demo()
+    if topology:
+        from drydock.prove import demo_topology
+
+        demo_topology.demo(topology)
+    else:
+        demo_module.demo()
 
 
 @verb(help=TARGET | {"target": OR_AUTO["target"]})

@@ -24,7 +24,6 @@ from drydock.topology.render.parts import (
     addresses,
     by_node,
     placed,
-    router_image,
     router_words,
     wants_ranktables,
 )
@@ -96,7 +95,7 @@ def _host(
     read = any(wants_ranktables(item.env) for item in own)
     return {
         "topology_images": sorted(
-            {*(item.container.image for item in own), *([router_image(router)] if router else [])}
+            {*(item.container.image for item in own), *([router.image] if router else [])}
         ),
         "topology_folders": sorted({item.container.model.source for item in own if item.container.model}),
         "topology_devices": sorted({path for item in own for path in item.container.devices}),
@@ -147,7 +146,7 @@ def _router(router: RouterPlan) -> dict[str, Any]:
     program, *words = router_words(router)
     return _labelled({
         "name": "router",
-        "image": router_image(router),
+        "image": router.image,
         "entrypoint": [program],
         "command": words,
         "env": {},

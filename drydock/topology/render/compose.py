@@ -24,7 +24,6 @@ from drydock.topology.render.parts import (
     addresses,
     by_node,
     placed,
-    router_image,
     router_words,
     wants_ranktables,
 )
@@ -147,10 +146,11 @@ def _ranktables() -> dict[str, Any]:
 
 
 def _router(router: RouterPlan) -> dict[str, Any]:
-    """Return the router's service. Its image has a HEALTHCHECK."""
+    """Return the router's service."""
     program, *words = router_words(router)
+    url = f"http://127.0.0.1:{router.port}/readiness"
     return {
-        "image": router_image(router),
+        "image": router.image,
         "entrypoint": _escaped([program]),
         "command": _escaped(words),
         "init": False,
@@ -160,6 +160,7 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "tmpfs": [TMP],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
+        "healthcheck": {"test": ["CMD", PYTHON, "-I", "-S", ENTRYPOINT, "health", "--url", url]},
     }
 
 
