@@ -142,6 +142,7 @@ def _wait(machine: Machine) -> None:
 def _admit(machine: Machine, public: str) -> str:
     """Give a machine host keys, and let the key's owner in; return its line of known_hosts."""
     machine.run("ssh-keygen", "-A")
+    machine.run("systemctl", "reset-failed", "ssh")  # it had no key until now
     machine.run("systemctl", "restart", "ssh")
     folder = f"/home/{USER}/.ssh"
     machine.run("install", "-d", "-o", USER, "-m", "700", folder)

@@ -178,7 +178,6 @@ def environment(own: Path, scratch: Path, ssh: Ssh) -> dict[str, str]:
         "ANSIBLE_COLLECTIONS_SCAN_SYS_PATH": "true",
         "ANSIBLE_COLLECTIONS_PATH": str(scratch / "collections"),
         "ANSIBLE_STDOUT_CALLBACK": "ansible.posix.jsonl",
-        "ANSIBLE_CALLBACKS_ENABLED": "",
         "ANSIBLE_INVENTORY_ENABLED": "ansible.builtin.yaml",
         "ANSIBLE_HOST_KEY_CHECKING": "true",
         "ANSIBLE_SSH_ARGS": shlex.join(_ssh_options(ssh)),
