@@ -45,7 +45,7 @@ SMALL = (
 """Each server plans for the whole machine, so the demo bounds what it takes."""
 
 
-class Shape(NamedTuple):
+class Arrangement(NamedTuple):
     """Groups of servers."""
 
     groups: tuple[Mapping[str, Any], ...]
@@ -53,9 +53,9 @@ class Shape(NamedTuple):
 
 
 SHAPES = {
-    "1p1d": Shape(({"name": "prefill", "role": "prefill"}, {"name": "decode", "role": "decode"})),
-    "2p1d": Shape(({"name": "prefill", "role": "prefill", "replicas": 2}, {"name": "decode", "role": "decode"})),
-    "tp3": Shape(({"name": "serve", "nodes": 3, "flags": ["--tensor-parallel-size", "3"]},), routed=False),
+    "1p1d": Arrangement(({"name": "prefill", "role": "prefill"}, {"name": "decode", "role": "decode"})),
+    "2p1d": Arrangement(({"name": "prefill", "role": "prefill", "replicas": 2}, {"name": "decode", "role": "decode"})),
+    "tp3": Arrangement(({"name": "serve", "nodes": 3, "flags": ["--tensor-parallel-size", "3"]},), routed=False),
 }
 """Tensor parallelism of three: SmolLM2 has nine heads."""
 
@@ -88,7 +88,7 @@ def demo(name: str, root: Path = ROOT) -> None:
         raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
 
 
-def _plan(folder: Path, shape: Shape, model: Path, image: str, router: str) -> Path:
+def _plan(folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
     """Record this machine, write a topology of containers on it, and plan it; return the plan's file."""
     log("recording this machine, and planning")
     _record(folder, image)
@@ -103,7 +103,7 @@ def _plan(folder: Path, shape: Shape, model: Path, image: str, router: str) -> P
     return plan
 
 
-def topology(shape: Shape, model: Path, subnet: ipaddress.IPv4Network) -> dict[str, Any]:
+def topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> dict[str, Any]:
     """Return what a topology.yaml says: a node for each server. Pure."""
     count = sum(group.get("replicas", 1) * group.get("nodes", 1) for group in shape.groups)
     addresses = [*map(str, subnet.hosts())][1:]  # the engine takes the first one

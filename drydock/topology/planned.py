@@ -63,6 +63,8 @@ class RouterPlan(Record):
     argv: tuple[OneLine, ...]
     image: OneLine
     """By digest, or the name of the router's image that is not built yet."""
+    name: Identifier = "router"
+    """Of its container."""
 
 
 class TopologyPlan(Record):

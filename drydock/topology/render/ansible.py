@@ -58,7 +58,7 @@ def files(
         "inventory.yml": yaml_text(inventory(plan), start=True),
         "requirements.yml": yaml_text(REQUIREMENTS, start=True),
     }
-    return dict(sorted({**_static(), **own, **variables, **tables}.items()))
+    return dict(sorted({**static(), **own, **variables, **tables}.items()))
 
 
 def inventory(plan: TopologyPlan) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def inventory(plan: TopologyPlan) -> dict[str, Any]:
     return {"topology": {"hosts": hosts, "children": groups}}
 
 
-def _static() -> dict[str, str]:
+def static() -> dict[str, str]:
     """Return the playbook and its roles, as they are."""
     paths = [FOLDER / "playbook.yml", *sorted((FOLDER / "roles").rglob("*.yml"))]
     return {str(path.relative_to(FOLDER)): path.read_text() for path in paths}
@@ -145,7 +145,7 @@ def _router(router: RouterPlan) -> dict[str, Any]:
     """Return the router's container."""
     program, *words = router_words(router)
     return _labelled({
-        "name": "router",
+        "name": router.name,
         "image": router.image,
         "entrypoint": [program],
         "command": words,
