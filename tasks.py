@@ -593,6 +593,44 @@ def topology_up(
     emit(rollout.report(shown, json=json))
 
 
+@verb(
+    name="check",
+    positional=["file"],
+    help=JSON | PLANNED | {
+        "file": "a topology.yaml, or its plan: topology plan --json",
+        "format": "ansible: on the nodes, by ssh; compose: in containers on this machine; local: this node alone",
+        "junit": "file to write JUnit XML to",
+        "hosts": "folder with recorded hosts; chips are compared with their addresses",
+        "user": "user to log in as [default: as in ~/.ssh/config]",
+        "key": "file with the private key",
+        "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
+        "become": "run as root on the nodes, by sudo",
+    },
+)  # fmt: skip
+def topology_check(
+    _: Context,
+    file: str,
+    format: str = "ansible",  # noqa: A002 - the option's name
+    model: str = "",
+    target: str = "",
+    hosts: str = "",
+    junit: str = "",
+    user: str = "",
+    key: str = "",
+    known_hosts: str = "",
+    become: bool = False,
+    json: bool = False,
+) -> None:
+    """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
+    from drydock.topology.playbook.run import Ssh
+    from drydock.topology.preflight import verbs as preflight
+
+    ssh = Ssh(user, key, known_hosts, become=become)
+    preflight.report(
+        preflight.check(Path(file), preflight.Options(format, model, target, hosts, ssh)), junit, json=json
+    )
+
+
 @verb(name="down", positional=["file"], help=STARTED)
 def topology_down(_: Context, file: str, output: str = "") -> None:
     """Stop a topology and remove its containers. Models and compiled code stay."""
@@ -677,7 +715,7 @@ def bench_of(part: str) -> Any:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine, topology or packages [default: all except topology, packages]",
+        "kind": "unit, golden, fuzz, engine, packages or topology [default: all except the last two]",
         "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "write the results of engine tests into images/VARIANT/proof.json",
     }
@@ -723,7 +761,7 @@ namespace = Collection(
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     topology=Collection(
-        topology_init, topology_plan, topology_diff, topology_render,
+        topology_init, topology_plan, topology_diff, topology_render, topology_check,
         topology_up, topology_status, topology_logs, topology_roll, topology_down,
     ),
     bench=Collection(*map(bench_of, ("", *PARTS))),

@@ -52,7 +52,9 @@ def shape_of(found: Mapping[str, Any], count: int) -> Shape:
     ray = next((words[words.index("--port") + 1] for words in found["before"] if "--port" in words), 0)
     engines = int(said.get(LOCAL, data))
     meets = FLAGS[MASTER] in found["argv"]
-    return Shape(int(said.get(TENSOR, 1)), data, engines, count, meets, FLAGS[RPC] in said, int(ray), int(said.get(STALL, 0)))
+    return Shape(
+        int(said.get(TENSOR, 1)), data, engines, count, meets, FLAGS[RPC] in said, int(ray), int(said.get(STALL, 0))
+    )
 
 
 class Context(NamedTuple):

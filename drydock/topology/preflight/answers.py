@@ -1,7 +1,7 @@
 """What a machine answered → a record, strictly and in bounds. Pure.
 
-A machine may be damaged or hostile: nothing of its answer is a path, a command or a template here, and every text is made
-printable where it is shown.
+A machine may be damaged or hostile: nothing of its answer is a path, a command or a template here, and every text is
+made printable where it is shown.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from entrypoints.core.records import Finding
 AT_MOST = 16 << 20
 """Characters of an answer."""
 FINDINGS_AT_MOST = 4096
+TEXT_AT_MOST = 4096
 _SEVERITIES = ("PASS", "INFO", "WARN", "FAIL", "UNKNOWN")
-Text = Annotated[str, StringConstraints(max_length=4096)]
+Text = Annotated[str, StringConstraints(max_length=TEXT_AT_MOST)]
 Name = Annotated[str, StringConstraints(max_length=512)]
 Digest = Annotated[str, StringConstraints(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
 Whole = Annotated[int, Field(ge=0, lt=1 << 62)]
@@ -101,13 +102,15 @@ def read_findings(output: Output) -> tuple[Finding, ...]:
 def _finding(found: Any) -> Finding:
     if not isinstance(found, Mapping) or found.get("severity") not in _SEVERITIES:
         raise ValueError("found an entry that is no finding")
-    names = ("id", "severity", "text", "found", "expected", "remediation", "scope", "source")
-    return Finding(**{name: str(found.get(name, ""))[:4096] for name in names})
+    number, severity, text, seen, expected, remediation, scope, source = (
+        str(found.get(name, ""))[:TEXT_AT_MOST] for name in Finding._fields[:8]
+    )
+    return Finding(number, severity, text, seen, expected, remediation, scope, source)
 
 
 def read_facts(output: Output) -> Mapping[str, Any]:
     """Parse what the image's `facts --json` printed. Raises ValueError."""
     found = loads(output.stdout)
-    if not isinstance(found, dict):
-        raise ValueError("expected an object")
-    return found
+    if isinstance(found, dict):
+        return found
+    raise ValueError("expected an object")

@@ -11,7 +11,7 @@ from drydock.core.files import compact
 from drydock.model.variant import Variant
 from drydock.run.docker import docker_argv
 from drydock.topology.planned import TopologyPlan
-from drydock.topology.render.parts import Placed, addresses, by_node, placed, router_image
+from drydock.topology.render.parts import Placed, addresses, by_node, placed
 from drydock.topology.words import is_ip
 
 PROGRAM = Path(__file__).with_name("node.py")
@@ -55,11 +55,9 @@ def asked(plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int,
     return tuple(_asked(plan, node, nodes.get(node, ()), chips) for node in addresses(plan))
 
 
-def _asked(
-    plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]
-) -> Asked:
+def _asked(plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]) -> Asked:
     router = plan.router if plan.router and plan.router.node == node else None
-    images = {*(item.container.image for item in ranks), *([router_image(router)] if router else [])}
+    images = {*(item.container.image for item in ranks), *([router.image] if router else [])}
     ports = {port for item in ranks for port in item.rank.ports.values()} | ({router.port} if router else set())
     address = addresses(plan)[node]
     first = ranks[0] if ranks else None
@@ -93,7 +91,8 @@ def _without_key(words: Sequence[str]) -> Sequence[str]:
     return [
         word
         for index, word in enumerate(words)
-        if not (word == "--env" and "=" not in words[index + 1]) and not (index and words[index - 1] == "--env" and "=" not in word)
+        if not (word == "--env" and "=" not in words[index + 1])
+        and not (index and words[index - 1] == "--env" and "=" not in word)
     ]
 
 

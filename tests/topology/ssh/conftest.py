@@ -18,8 +18,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Everything below this folder needs an engine, and minutes."""
     for item in items:
         if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.engine)
-            item.add_marker(pytest.mark.topology)
+            item.add_marker(pytest.mark.machines)
 
 
 @pytest.fixture(scope="session")

@@ -25,6 +25,7 @@ nodes:
 groups:
   - name: whole
     replicas: 2
+    env: {{STUB_VLLM: "1"}}
 network: {{interface: eth0}}
 goals:
   input: [16, 64]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
@@ -51,4 +50,4 @@ def test_the_syntax_of_every_playbook_and_variable_is_right(folder: Path) -> Non
     assert done.returncode == 0, done.stderr
     done = ansible(folder, "ansible-inventory", "--inventory", "inventory.yml", "--list")
     assert done.returncode == 0, done.stderr
-    assert len(os.listdir(folder / "host_vars")) == done.stdout.count('"topology_ranks"')
+    assert len([*(folder / "host_vars").iterdir()]) == done.stdout.count('"topology_ranks"')
