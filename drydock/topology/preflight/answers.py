@@ -22,9 +22,9 @@ TEXT_AT_MOST = 4096
 _SEVERITIES = ("PASS", "INFO", "WARN", "FAIL", "UNKNOWN")
 Text = Annotated[str, StringConstraints(max_length=TEXT_AT_MOST)]
 Name = Annotated[str, StringConstraints(max_length=512)]
-Digest = Annotated[str, StringConstraints(pattern=r"\Asha256:[0-9a-f]{64}\Z")]
+Digest = Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
 Whole = Annotated[int, Field(ge=0, lt=1 << 62)]
-Sha256 = Annotated[str, StringConstraints(pattern=r"\A[0-9a-f]{64}\Z")]
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Output(Record):

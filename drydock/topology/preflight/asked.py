@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from drydock.core.files import compact
 from drydock.model.variant import Variant
+from drydock.run.access import API_KEY
 from drydock.run.docker import docker_argv
 from drydock.topology.planned import TopologyPlan
 from drydock.topology.render.parts import Placed, addresses, by_node, placed
@@ -17,8 +18,6 @@ from drydock.topology.words import is_ip
 PROGRAM = Path(__file__).with_name("node.py")
 WAIT = 30
 """Seconds that a machine waits for the others to begin their check."""
-OPEN_TO_OTHERS = frozenset({"api", "master", "rpc", "side-channel", "kv", "ray"})
-"""Purposes of ports that other machines connect to."""
 
 
 class Asked(NamedTuple):
@@ -83,31 +82,18 @@ def _container(item: Placed) -> tuple[str, ...]:
     own = {"network": "host", "groups": numbers, "name": f"check-{item.name}", "env": item.env, "visible": {}}
     options = item.container.model_copy(update={**own, "hub": False})
     words = docker_argv(options, command=("",))[:-1]
-    return tuple(_without_key(words))
-
-
-def _without_key(words: Sequence[str]) -> Sequence[str]:
-    """Leave out the key that only servers need: `--env NAME` without a value."""
-    return [
-        word
-        for index, word in enumerate(words)
-        if not (word == "--env" and "=" not in words[index + 1])
-        and not (index and words[index - 1] == "--env" and "=" not in word)
-    ]
+    key = words.index(API_KEY)  # only servers need it
+    return (*words[: key - 1], *words[key + 1 :])
 
 
 def _check(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:
     """Return the image's check. Every machine of the plan with ranks opens and tries the same ports."""
     others = [rank for replica in plan.replicas for rank in replica.ranks]
     peers = sorted({rank.address for rank in others if rank.node != node})
-    ports = sorted({p for rank in others for name, p in rank.ports.items() if name.partition("-")[0] in _FIRST})
     status = item.rank.ports["status"]
-    ports = [port for port in ports if port != status]
+    ports = {port for rank in others for purpose, port in rank.ports.items() if purpose != "status"} - {status}
     if not peers:
         return ("check", "--json")
-    numbers = ",".join(map(str, ports))
+    numbers = ",".join(map(str, sorted(ports)))
     words = ("check", "--json", "--peers", ",".join(peers), "--peer-ports", numbers, "--peers-wait", str(WAIT))
     return (*words, "--status-port", str(status))
-
-
-_FIRST = {name.partition("-")[0] for name in OPEN_TO_OTHERS}

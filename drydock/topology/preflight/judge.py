@@ -299,9 +299,9 @@ def _strings(value: Any) -> dict[str, str]:
 
 
 def _usual(values: Iterable[Any]) -> Any:
-    """Return the most frequent value that is there, the first of several; None if there is none."""
-    counted = Counter(value for value in values if value)
-    return max(counted, key=lambda value: counted[value], default=None)
+    """Return the most frequent value. Of several: one that is there, the first of those; None if there is none."""
+    counted = Counter(value or None for value in values)
+    return max(counted, key=lambda value: (counted[value], value is not None), default=None)
 
 
 def _few(texts: Sequence[str], most: int = 5) -> str:

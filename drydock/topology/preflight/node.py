@@ -52,7 +52,7 @@ def images(names: Sequence[str]) -> dict[str, Any]:
             image = json.loads(done["stdout"])[0] if done["rc"] == 0 else {}
             digests = [text.rpartition("@")[2] for text in image.get("RepoDigests") or ()]
             found[name] = {"id": image.get("Id", ""), "digests": digests, "failure": done["stderr"]}
-        except ValueError as error:
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
             found[name] = {"id": "", "digests": [], "failure": str(error)}
     return found
 
@@ -166,4 +166,5 @@ def main(asked: dict[str, Any]) -> None:
     sys.stdout.write(json.dumps(answer))
 
 
-main(json.loads(base64.b64decode(sys.argv[1])))
+if __name__ == "__main__":
+    main(json.loads(base64.b64decode(sys.argv[1])))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,39 +11,16 @@ from drydock.core.files import dumps
 from drydock.model.record import dump
 from drydock.topology import render, verbs
 from drydock.topology.playbook.run import Played, playbook
+from tests.support import serving_ssh
 from tests.support.machines_ssh import Machine, Machines
-from tests.support.topology_files import HOSTS, SMOLLM2, write_model
-
-MODEL = "/srv/models/smollm2"
-TOPOLOGY = """\
-model: {model}
-image: {image}
-nodes:
-  - {{name: n0, address: {first}, host: {host}}}
-  - {{name: n1, address: {second}, host: {host}}}
-groups:
-  - name: whole
-    replicas: 2
-    env: {{STUB_VLLM: "1"}}
-network: {{interface: eth0}}
-goals:
-  input: [16, 64]
-"""
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str) -> Path:
     """The rendered playbook of two servers; both machines have the model."""
     made = tmp_path_factory.mktemp("rendered")
-    model = write_model(made / "model", SMOLLM2)
-    for node in two.nodes:
-        node.run("mkdir", "-p", "/srv/models")
-        subprocess.run(["docker", "cp", str(model), f"{node.container}:{MODEL}"], check=True)
-    first, second = (node.address for node in two.nodes)
-    host = HOSTS / "cpu-xeon8380-2s" / "host.json"
-    text = TOPOLOGY.format(model=MODEL, image=image, first=first, second=second, host=host)
-    (made / "topology.yaml").write_text(text)
-    plan = verbs.planned(made / "topology.yaml", str(model), "cpu")
+    file, model = serving_ssh.write(made, two, image)
+    plan = verbs.planned(file, str(model), "cpu")
     (made / "plan.json").write_text(dumps(dump(plan)))
     render.write(made / "plan.json", "ansible", made / "rendered")
     return made / "rendered"
