@@ -633,6 +633,44 @@ def topology_up(
     emit(rollout.report(shown, json=json))
 
 
+@verb(
+    name="check",
+    positional=["file"],
+    help=JSON | PLANNED | {
+        "file": "a topology.yaml, or its plan: topology plan --json",
+        "format": "ansible: on the nodes, by ssh; compose: in containers on this machine; local: this node alone",
+        "junit": "file to write JUnit XML to",
+        "hosts": "folder with recorded hosts; chips are compared with their addresses",
+        "user": "user to log in as [default: as in ~/.ssh/config]",
+        "key": "file with the private key",
+        "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
+        "become": "run as root on the nodes, by sudo",
+    },
+)  # fmt: skip
+def topology_check(
+    _: Context,
+    file: str,
+    format: str = "ansible",  # noqa: A002 - the option's name
+    model: str = "",
+    target: str = "",
+    hosts: str = "",
+    junit: str = "",
+    user: str = "",
+    key: str = "",
+    known_hosts: str = "",
+    become: bool = False,
+    json: bool = False,
+) -> None:
+    """Check the nodes of a topology before it starts: image, model, driver, ports, network, recorded host."""
+    from drydock.topology.playbook.run import Ssh
+    from drydock.topology.preflight import verbs as preflight
+
+    ssh = Ssh(user, key, known_hosts, become=become)
+    preflight.report(
+        preflight.check(Path(file), preflight.Options(format, model, target, hosts, ssh)), junit, json=json
+    )
+
+
 @verb(name="down", positional=["file"], help=STARTED)
 def topology_down(_: Context, file: str, output: str = "") -> None:
     """Stop a topology and remove its containers. Models and compiled code stay."""
@@ -717,7 +755,7 @@ def bench_of(part: str) -> Any:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine or packages [default: all except packages]",
+        "kind": "unit, golden, fuzz, engine, packages or topology [default: all except the last two]",
         "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "write the results of engine tests into images/VARIANT/proof.json",
     }
@@ -752,10 +790,10 @@ def lint(_: Context) -> None:
 
 @verb(help=JSON | {"upgrade": "upgrade every package to its newest allowed version"})
 def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
-    """Resolve requirements.in to requirements.txt, with hashes."""
+    """Resolve requirements.in and requirements-ansible.in to .txt files, with hashes."""
     from drydock.repo import quality
 
-    report([ROOT / "requirements.txt"] if quality.requirements(ROOT, upgrade=upgrade) else [], json=json)
+    report(quality.requirements(ROOT, upgrade=upgrade), json=json)
 
 
 namespace = Collection(
@@ -764,7 +802,7 @@ namespace = Collection(
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
     model=Collection(model, model_pull),
     topology=Collection(
-        topology_init, topology_plan, topology_diff, topology_render,
+        topology_init, topology_plan, topology_diff, topology_render, topology_check,
         topology_up, topology_status, topology_logs, topology_roll, topology_down,
     ),
     bench=Collection(*map(bench_of, ("", *PARTS))),
