@@ -18,14 +18,15 @@ from drydock.inputs.uv import uv_binary
 from drydock.repo.ci import workflow
 
 KINDS = {
-    "unit": "not golden and not fuzz and not engine",
+    "unit": "not golden and not fuzz and not engine and not machines",
     "golden": "golden",
     "fuzz": "fuzz",
     "engine": "engine and not packages",
     "packages": "packages",
+    "topology": "machines",
 }
 """Kind of test → pytest's marker expression."""
-WITH_ENGINE = ("engine", "packages")
+WITH_ENGINE = ("engine", "packages", "topology")
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
 LINTERS = {
@@ -54,7 +55,7 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
         lint(root)
     recording = ("--record-proof",) if record else ()
     on_all_cores = ("-n", str(os.cpu_count() or 1))
-    selected: dict[str, tuple[str, ...]] = {"not engine": on_all_cores, KINDS["engine"]: recording}
+    selected: dict[str, tuple[str, ...]] = {"not engine and not machines": on_all_cores, KINDS["engine"]: recording}
     if kind == "fuzz":
         selected = {KINDS[kind]: (*on_all_cores, "--fuzz-seconds=inf")}
     elif kind:
