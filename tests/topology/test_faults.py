@@ -13,8 +13,8 @@ import yaml
 from drydock.core.errors import RolloutError
 from drydock.topology.rollout import known, ready, watch
 from drydock.topology.rollout.known import ASKED_FOR, Asker
+from tests.support.running_topology import LEASE, PROMPTS, Clients, Cluster, Note, question
 from tests.support.waiting import wait_until
-from tests.topology.conftest import LEASE, PROMPTS, Clients, Cluster, Note, question
 
 FILL = """
 import os
