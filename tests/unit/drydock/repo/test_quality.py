@@ -17,11 +17,11 @@ from drydock.repo import quality
 def test_an_unknown_kind_of_test_names_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="unknown kind 'fast'") as raised:
         quality.run_tests(tmp_path, "fast")
-    assert raised.value.hint == "known: unit, golden, fuzz, engine, packages"
+    assert raised.value.hint == "known: unit, golden, fuzz, engine, packages, topology"
 
 
 def test_a_failing_test_is_an_error_and_other_kinds_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = engine\n golden\n")
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = engine\n golden\n machines\n")
     (tmp_path / "test_it.py").write_text(
         "import pytest\n"
         "def test_passes(): pass\n"
