@@ -575,7 +575,7 @@ def bench_of(part: str) -> Any:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine or packages [default: all except packages]",
+        "kind": "unit, golden, fuzz, engine, packages or cluster [default: all except the last two]",
         "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "write the results of engine tests into images/VARIANT/proof.json",
     }

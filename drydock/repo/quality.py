@@ -21,11 +21,12 @@ KINDS = {
     "unit": "not golden and not fuzz and not engine",
     "golden": "golden",
     "fuzz": "fuzz",
-    "engine": "engine and not packages",
+    "engine": "engine and not packages and not cluster",
     "packages": "packages",
+    "cluster": "cluster",
 }
 """Kind of test → pytest's marker expression."""
-WITH_ENGINE = ("engine", "packages")
+WITH_ENGINE = ("engine", "packages", "cluster")
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
 LINTERS = {

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from drydock.core.files import compact
 from drydock.oci import layout as oci
 from tests.support.kubernetes.node import SANDBOX
+from tests.support.standin_contexts import SERVED
 
 REPOSITORY = "registry.example/vllm"
 """No node can reach it: each pod uses what was imported."""
@@ -32,10 +33,13 @@ class Image(NamedTuple):
         return self.name or f"{REPOSITORY}@{self.descriptor['digest']}"
 
 
-def own(layout: Path) -> Image:
-    """Return a layout's image."""
-    (descriptor,) = json.loads((layout / "index.json").read_text())["manifests"]
-    return Image(descriptor, {})
+def serving(layout: Path, **config: Any) -> Image:
+    """Return the small stand-in's image, in which vLLM's stand-in runs at once, with other fields in its configuration.
+
+    All else in it, such as the entrypoint and its supervisor, is as published.
+    """
+    env = oci.read_config(layout)["config"]["Env"]
+    return changed(layout, Env=[*env, f"{SERVED}=1"], **config)
 
 
 def changed(layout: Path, name: str = "", **config: Any) -> Image:
@@ -54,9 +58,7 @@ def sandbox(layout: Path) -> Image:
 
 def write_archive(path: Path, layout: Path, *images: Image) -> None:
     """Write images of a layout into one file."""
-    index = [
-        {**image.descriptor, "annotations": {"io.containerd.image.name": image.reference}} for image in images
-    ]
+    index = [{**image.descriptor, "annotations": {"io.containerd.image.name": image.reference}} for image in images]
     texts = {"oci-layout": (layout / "oci-layout").read_bytes()}
     texts["index.json"] = json.dumps({"schemaVersion": 2, "manifests": index}).encode()
     for image in images:

@@ -34,12 +34,6 @@ def make_keys(folder: Path, nodes: Sequence[Network]) -> None:
         (folder / f"{user}.kubeconfig").write_text(json.dumps(_kubeconfig(folder, nodes[0].address, tokens[user])))
 
 
-def token_of(folder: Path, user: str = ADMIN) -> str:
-    """Return a user's token."""
-    found = json.loads((folder / f"{user}.kubeconfig").read_text())
-    return str(found["users"][0]["user"]["token"])
-
-
 def _request(name: str, subject: str) -> tuple[str, ...]:
     made = ("-newkey", "rsa:2048", "-nodes", "-keyout", f"{name}.key", "-out", f"{name}.crt")
     return "req", "-x509", *made, "-days", DAYS, "-subj", subject

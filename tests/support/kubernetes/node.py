@@ -141,6 +141,8 @@ def kubelet_configuration(node: Node, folder: Path) -> dict[str, Any]:
         "cgroupDriver": "cgroupfs",
         "cgroupRoot": f"/{node.cgroup}",
         "failSwapOn": False,
+        "clusterDNS": ["10.96.0.10"],  # nothing answers there: Debian has no CoreDNS
+        "clusterDomain": "cluster.local",
         "resolvConf": str(folder / "resolv.conf"),
         # A full disk of the developer must not evict the tests' pods.
         "evictionHard": {"memory.available": "1Mi", "nodefs.available": "0%", "imagefs.available": "0%"},

@@ -19,9 +19,7 @@ _SOURCE = "1.20.5+really1.20.2-1.1+deb12u1"
 def _pin(filename: str, size: int, sha256: str) -> LockedDeb:
     """Return a package's pin; its file is called NAME_VERSION_ARCHITECTURE.deb."""
     name, version, architecture = filename.rpartition("/")[2].removesuffix(".deb").split("_")
-    return LockedDeb(
-        name=name, version=version, architecture=architecture, filename=filename, size=size, sha256=sha256
-    )
+    return LockedDeb(name=name, version=version, architecture=architecture, filename=filename, size=size, sha256=sha256)
 
 
 def _source(ending: str, size: int, sha256: str, version: str = _SOURCE) -> LockedDeb:
