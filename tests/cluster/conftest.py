@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -14,9 +15,24 @@ from drydock.build.job import prepare
 from tests.support.kubernetes import cluster as clusters
 from tests.support.kubernetes import images
 from tests.support.kubernetes.cluster import Cluster
+from tests.support.kubernetes.node import SYSCTLS
 from tests.support.kubernetes.space import Space, default_class
 from tests.support.small_image import Small
 from tests.support.topology_files import SMOLLM2, write_model
+
+
+KERNEL = (*SYSCTLS, "net/ipv4/ip_forward", "net/netfilter/nf_conntrack_max")
+FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers", "/opt/cni", "/opt/containerd")
+"""Where Kubernetes and containerd write unless they are told otherwise."""
+
+
+def footprint() -> dict[str, str]:
+    """Return what a Kubernetes on this machine would change: kernel settings, folders, interfaces, rules."""
+    rules = subprocess.run(["iptables-save"], capture_output=True, text=True, check=True).stdout
+    settings = {name: path.read_text() for name in KERNEL if (path := Path("/proc/sys") / name).exists()}
+    folders = {name: str(sorted(Path(name).glob("*"))) for name in FOLDERS if Path(name).exists()}
+    ours = [line for line in rules.splitlines() if "KUBE-" in line or "10.244." in line]
+    return {**settings, **folders, "interfaces": str(Path("/sys/class/net/cni0").exists()), "rules": "\n".join(ours)}
 
 
 class World(NamedTuple):
@@ -29,6 +45,8 @@ class World(NamedTuple):
     """Another image, of another digest."""
     model: Path
     """Folder on every node."""
+    before: dict[str, str]
+    """The machine's footprint before the cluster started."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -51,10 +69,11 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     model = write_model(folder / "smollm2", SMOLLM2)
     home = folder / "kubernetes"
     home.mkdir()
+    before = footprint()
     try:
         with clusters.running(home, folder / "images.tar") as cluster:
             cluster.kubectl("apply", "--filename=-", given=json.dumps(default_class()))
-            yield World(cluster, image.reference, newer.reference, model)
+            yield World(cluster, image.reference, newer.reference, model, before)
     finally:
         shutil.rmtree(folder)
 
@@ -70,4 +89,4 @@ def space(world: World, request: pytest.FixtureRequest) -> Iterator[Space]:
 @pytest.fixture(scope="module")
 def disk(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return what makes an empty folder for a volume."""
-    return lambda name: tmp_path_factory.mktemp(name)
+    return tmp_path_factory.mktemp

@@ -19,6 +19,7 @@ from tests.support.kubernetes.space import Space, lost
 
 EXAMPLES = ("cpu-trio", "deepseek-gaudi3-2nodes", "deepseek-h100-2nodes", "tpu-v6e-slice")
 """Those that Kubernetes can run: the others read ranktables."""
+WITH_ROLES = ("cpu-trio", "disaggregatedset")
 ACCELERATORS = topologies.accelerators()
 DRY = "--dry-run=server"
 
@@ -39,12 +40,9 @@ def check(space: Space, objects: list[dict[str, Any]]) -> None:
         assert lost(item, kept) == [], f"{item['kind']}/{item['metadata']['name']}"
 
 
-@pytest.mark.parametrize("kind", ["kubernetes", "disaggregatedset"])
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(("name", "kind"), [*((name, "kubernetes") for name in EXAMPLES), WITH_ROLES])
 def test_every_field_of_an_example_is_kept(name: str, kind: str, space: Space, tmp_path: Path) -> None:
     plan = topology_files.planned(ROOT / "examples" / "topologies" / f"{name}.yaml", tmp_path)
-    if kind == "disaggregatedset" and {replica.role for replica in plan.replicas} == {"serve"}:
-        pytest.skip("no roles")
     files = render(plan, topologies.variant(plan.variant), kind, {})
     for path, text in files.items():
         (tmp_path / path).write_text(text)

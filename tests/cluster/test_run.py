@@ -11,12 +11,13 @@ import pytest
 
 from tests.cluster.conftest import World
 from tests.support.kubernetes import rendered
+from tests.support.kubernetes.cluster import Answer
 from tests.support.kubernetes.space import Space, condition
 
 KEY = "a-secret-of-the-test"
 SERVER = "cpu"
 STALL_SECONDS = 4
-"""Without progress for so long the server is not ready, and after twice that not alive: the usual 60 are for real ones."""
+"""Without progress for so long it is not ready, and after twice that not alive. The usual 60 are for real servers."""
 STOP_VLLM = """
 import os, pathlib, signal
 for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
@@ -65,12 +66,16 @@ def served(world: World, space: Space, disk: Callable[[str], Path], tmp_path_fac
     space.kubectl("create", "secret", "generic", "vllm-api-key", f"--from-env-file={file}")
     start = time.monotonic()
     space.until(space.ready, "a ready server")
-    return Served(space, reason, place, time.monotonic() - start)
+    seconds = time.monotonic() - start
+    for node in world.cluster.nodes:
+        space.until(lambda node=node: ask(world, node, space).status == 200, f"an answer on {node}")  # type: ignore[misc]
+    return Served(space, reason, place, seconds)
 
 
-def url(space: Space, path: str) -> str:
+def ask(world: World, node: str, space: Space, key: str = KEY) -> Answer:
+    """Ask the service from a node."""
     spec = space.get("service", SERVER)["spec"]
-    return f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}{path}"
+    return world.cluster.ask(node, f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}/v1/models", key=key)
 
 
 def test_a_pod_without_its_key_does_not_start(served: Served) -> None:
@@ -79,8 +84,8 @@ def test_a_pod_without_its_key_does_not_start(served: Served) -> None:
 
 def test_the_service_answers_from_both_nodes_to_those_who_have_the_key(world: World, served: Served) -> None:
     for node in world.cluster.nodes:
-        assert world.cluster.ask(node, url(served.space, "/v1/models"), key=KEY).status == 200
-        assert world.cluster.ask(node, url(served.space, "/v1/models")).status == 401
+        assert ask(world, node, served.space).status == 200
+        assert ask(world, node, served.space, key="").status == 401
 
 
 def test_the_claims_volume_belongs_to_the_servers_group_and_nothing_else_is_writable(served: Served) -> None:
@@ -104,7 +109,7 @@ def test_a_server_that_hangs_is_taken_out_of_the_service_restarted_and_put_back(
     space.until(lambda: space.addresses(SERVER), "the server's return")
 
     assert served.pod["metadata"]["name"] == name
-    assert world.cluster.ask("node1", url(space, "/v1/models"), key=KEY).status == 200
+    space.until(lambda: ask(world, "node1", space).status == 200, "an answer")
     reasons = [event["message"] for event in space.get("events")["items"] if event["reason"] == "Unhealthy"]
     assert any("Readiness probe failed" in text and "503" in text for text in reasons)
     assert any("Liveness probe failed" in text and "503" in text for text in reasons)

@@ -34,9 +34,9 @@ ALONE = ("unshare", "--mount", "--uts", "--pid", "--fork", "--kill-child", "--mo
 """What ends when this one process does, with its containers."""
 ASK = """
 import json, sys, urllib.error, urllib.request
-request = urllib.request.Request(sys.argv[1], headers=json.loads(sys.argv[2]))
+request = urllib.request.Request(sys.argv[1], sys.argv[3].encode() or None, json.loads(sys.argv[2]))
 try:
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         print(json.dumps([answer.status, answer.read().decode()]))
 except urllib.error.HTTPError as error:
     print(json.dumps([error.code, error.read().decode()]))
@@ -176,12 +176,22 @@ class Cluster:
         found: dict[str, Any] = json.loads(self.kubectl("get", *what, "--output=json"))
         return found
 
-    def ask(self, node: str, url: str, *, key: str = "") -> Answer:
-        """Send a request from a node, with a key if one is given."""
+    def ask(self, node: str, url: str, *, key: str = "", data: Any = None) -> Answer:
+        """Send a request from a node, with a key and with JSON, if given."""
         headers = {"Authorization": f"Bearer {key}"} if key else {}
+        headers |= {"Content-Type": "application/json"} if data else {}
+        body = json.dumps(data) if data else ""
         network = self.networks[self.nodes.index(node)]
-        command = network.inside(sys.executable, "-I", "-c", ASK, url, json.dumps(headers))
+        command = network.inside(sys.executable, "-I", "-c", ASK, url, json.dumps(headers), body)
         return Answer(*json.loads(subprocess.check_output(command)))
+
+    def load(self, node: str, archive: Path) -> None:
+        """Import the images of an archive on a node."""
+        outside = self.processes[node].pid
+        (inside,) = Path(f"/proc/{outside}/task/{outside}/children").read_text().split()
+        ctr = self.binaries / "root/usr/bin/ctr"
+        enter = ("nsenter", f"--target={inside}", "--mount", "--pid")
+        subprocess.run([*enter, ctr, "--namespace", "k8s.io", "images", "import", archive], check=True)
 
     def _answers(self, *arguments: str) -> bool:
         return self._kubectl(*arguments).returncode == 0

@@ -18,12 +18,10 @@ def definitions() -> list[dict[str, Any]]:
     """Return a definition of each kind."""
     role = _fields({"name": {"type": "string"}, "metadata": FREE, "spec": _set()}, "name", "spec")
     roles = {"type": "array", "minItems": 2, "maxItems": 10, "items": role}
-    slices = {"type": "integer", "minimum": 1, "maximum": 100}
+    several = _fields({"roles": roles, "slices": {"type": "integer", "minimum": 1, "maximum": 100}}, "roles")
     return [
         _definition("LeaderWorkerSet", "leaderworkerset.x-k8s.io", _set()),
-        _definition(
-            "DisaggregatedSet", "disaggregatedset.x-k8s.io", _fields({"roles": roles, "slices": slices}, "roles")
-        ),
+        _definition("DisaggregatedSet", "disaggregatedset.x-k8s.io", several),
     ]
 
 
@@ -63,6 +61,8 @@ def _one_of(*values: str) -> _Schema:
 
 def _definition(kind: str, group: str, spec: _Schema) -> dict[str, Any]:
     plural = f"{kind.lower()}s"
+    # Kubernetes wants this of definitions in its own groups.
+    annotations = {"api-approved.kubernetes.io": "unapproved, for tests"}
     version = {
         "name": "v1",
         "served": True,
@@ -72,11 +72,7 @@ def _definition(kind: str, group: str, spec: _Schema) -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        # Kubernetes' own groups are for definitions that its project approved.
-        "metadata": {
-            "name": f"{plural}.{group}",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a test's"},
-        },
+        "metadata": {"name": f"{plural}.{group}", "annotations": annotations},
         "spec": {
             "group": group,
             "scope": "Namespaced",

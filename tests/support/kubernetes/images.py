@@ -33,6 +33,12 @@ class Image(NamedTuple):
         return self.name or f"{REPOSITORY}@{self.descriptor['digest']}"
 
 
+def own(layout: Path) -> Image:
+    """Return a layout's image."""
+    (descriptor,) = json.loads((layout / "index.json").read_text())["manifests"]
+    return Image(descriptor, {})
+
+
 def serving(layout: Path, **config: Any) -> Image:
     """Return the small stand-in's image, in which vLLM's stand-in runs at once, with other fields in its configuration.
 

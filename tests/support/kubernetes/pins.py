@@ -1,7 +1,7 @@
 """What the test cluster is made of: packages and one source of Debian 12, by hash.
 
-Kubernetes 1.20.2 is the newest whose whole source a Debian suite has; later ones ship kubectl alone. kubelet 1.20 speaks
-CRI v1alpha2, which containerd 1.6 has and 2.x has not.
+Kubernetes 1.20.2 is the newest whose whole source a Debian suite has; of later ones there is kubectl alone. Its kubelet
+speaks CRI v1alpha2, which containerd 1.6 has and 2.x has not.
 """
 
 from __future__ import annotations

@@ -48,10 +48,10 @@ class Space:
         """Return the pods that are ready."""
         return [pod for pod in self.pods() if condition(pod, "Ready").get("status") == "True"]
 
-    def until(self, holds: Callable[[], object], what: str) -> None:
+    def until(self, holds: Callable[[], object], what: str, within: float = PATIENCE) -> None:
         """Wait for something; show the pods and what happened to them if it does not come."""
         try:
-            wait_until(holds, what, PATIENCE)
+            wait_until(holds, what, within)
         except AssertionError as error:
             events = self.kubectl("get", "events", "--sort-by=.lastTimestamp")
             raise AssertionError(f"{error}\n{self.kubectl('get', 'pods', '--output=wide')}{events}") from None
@@ -111,9 +111,9 @@ def condition(item: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def lost(sent: Any, kept: Any, path: str = "") -> list[str]:
-    """Return the fields of an object that the API server does not have, or has otherwise."""
+    """Return the fields of an object that the API server does not have, or has otherwise. It writes quantities as text."""
     if isinstance(sent, Mapping) and isinstance(kept, Mapping):
         return [line for key, value in sent.items() for line in lost(value, kept.get(key), f"{path}.{key}")]
     if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
         return [line for n, value in enumerate(sent) for line in lost(value, kept[n], f"{path}[{n}]")]
-    return [] if sent == kept else [f"{path}: sent {sent!r}, found {kept!r}"]
+    return [] if kept in (sent, str(sent)) else [f"{path}: sent {sent!r}, found {kept!r}"]
