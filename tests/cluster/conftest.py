@@ -20,7 +20,6 @@ from tests.support.kubernetes.space import Space, default_class
 from tests.support.small_image import Small
 from tests.support.topology_files import SMOLLM2, write_model
 
-
 KERNEL = (*SYSCTLS, "net/ipv4/ip_forward", "net/netfilter/nf_conntrack_max")
 FOLDERS = ("/var/lib/kubelet", "/var/lib/cni", "/var/log/pods", "/var/log/containers", "/opt/cni", "/opt/containerd")
 """Where Kubernetes and containerd write unless they are told otherwise."""

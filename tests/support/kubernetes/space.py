@@ -111,7 +111,7 @@ def condition(item: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def lost(sent: Any, kept: Any, path: str = "") -> list[str]:
-    """Return the fields of an object that the API server does not have, or has otherwise. It writes quantities as text."""
+    """Return the fields of an object that the API server lacks, or has otherwise. It writes quantities as text."""
     if isinstance(sent, Mapping) and isinstance(kept, Mapping):
         return [line for key, value in sent.items() for line in lost(value, kept.get(key), f"{path}.{key}")]
     if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
