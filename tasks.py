@@ -414,12 +414,17 @@ def model(_: Context, name: str, offline: bool = False, json: bool = False) -> N
     emit(dumps({"folder": folder}) if json else f"{folder}\n")
 
 
-@verb(help=VERBOSE)
-def demo(_: Context, verbose: bool = False) -> None:  # noqa: ARG001 - the verb reads it
+@verb(help=VERBOSE | {"topology": "several servers: 1p1d or 2p1d (prefill and decode), tp3 (three hosts, one server)"})
+def demo(_: Context, topology: str = "", verbose: bool = False) -> None:  # noqa: ARG001 - the verb reads it
     """Build the CPU image, serve a small real model and ask it a question."""
     from drydock.prove import demo as demo_module
 
-    demo_module.demo()
+    if topology:
+        from drydock.prove import demo_topology
+
+        demo_topology.demo(topology)
+    else:
+        demo_module.demo()
 
 
 @verb(help=TARGET | {"target": OR_AUTO["target"]})
@@ -554,6 +559,103 @@ def topology_render(_: Context, plan: str, format: str, output: str, hosts: str 
     emit(dumps({"wrote": [*map(str, written)]}) if json else "".join(f"wrote {path}\n" for path in written))
 
 
+STARTED = {
+    "file": "a topology.yaml, or its plan: topology plan --json",
+    "output": "folder for the rendered files and what runs [default: .cache/topology/NAME]",
+}
+STARTS = STARTED | PLANNED | {
+    "hosts": "folder with recorded hosts, for ranks that read ranktables",
+    "wait": "seconds that the start may take [default: an hour, or what the accelerator's record says]",
+}  # fmt: skip
+
+
+@verb(
+    name="up",
+    positional=["file"],
+    help=JSON | STARTS | {"format": "compose: on this machine's engine; ansible: on the nodes, by ssh"},
+)
+def topology_up(
+    _: Context,
+    file: str,
+    format: str = "compose",  # noqa: A002 - the option's name
+    model: str = "",
+    target: str = "",
+    hosts: str = "",
+    output: str = "",
+    wait: int = 0,
+    json: bool = False,
+) -> None:
+    """Start a topology; ready is a right answer of every pair of prefill and decode, and of the router."""
+    from drydock.topology.rollout import verbs as rollout
+    from drydock.topology.rollout.state import Place
+
+    shown = rollout.up(Place(Path(file), output), format, rollout.Options(model, target, hosts, wait))
+    emit(rollout.report(shown, json=json))
+
+
+@verb(name="down", positional=["file"], help=STARTED)
+def topology_down(_: Context, file: str, output: str = "") -> None:
+    """Stop a topology and remove its containers. Models and compiled code stay."""
+    from drydock.topology.rollout import verbs as rollout
+    from drydock.topology.rollout.state import Place
+
+    rollout.down(Place(Path(file), output))
+
+
+@verb(name="status", positional=["file"], help=JSON | STARTED | {"watch": "draw the table again until Ctrl-C"})
+def topology_status(_: Context, file: str, output: str = "", watch: bool = False, json: bool = False) -> None:
+    """Show what each container of a topology does, and what needs attention."""
+    from drydock.topology.rollout import verbs as rollout
+    from drydock.topology.rollout.state import Place
+
+    rollout.status(Place(Path(file), output), watch=watch, json=json)
+
+
+@verb(
+    name="logs",
+    positional=["file"],
+    iterable=["name"],
+    help=STARTED
+    | {
+        "name": "container whose log to print, as `topology status` names it; repeatable [default: all]",
+        "lines": "number of last lines of each",
+        "follow": "go on printing until Ctrl-C",
+    },
+)
+def topology_logs(
+    _: Context, file: str, name: Words = NONE, lines: int = 100, follow: bool = False, output: str = ""
+) -> None:
+    """Print the logs of a topology's containers; with Ansible, fetch them into the folder logs."""
+    from drydock.topology.rollout import verbs as rollout
+    from drydock.topology.rollout.state import Place
+
+    rollout.logs(Place(Path(file), output), name, lines, follow=follow)
+
+
+@verb(
+    name="roll",
+    positional=["file"],
+    help=JSON | STARTS | {"to": "topology.yaml or plan of the new servers [default: FILE]"},
+)
+def topology_roll(
+    _: Context,
+    file: str,
+    to: str = "",
+    model: str = "",
+    target: str = "",
+    hosts: str = "",
+    output: str = "",
+    wait: int = 0,
+    json: bool = False,
+) -> None:
+    """Replace all servers of a running topology at once; if a step fails, the old ones serve on."""
+    from drydock.topology.rollout import verbs as rollout
+    from drydock.topology.rollout.state import Place
+
+    options = rollout.Options(model, target, hosts, wait)
+    emit(rollout.report(rollout.roll(Place(Path(file), output), Path(to or file), options), json=json))
+
+
 def bench_of(part: str) -> Any:
     """Return the task that measures one part, or every part if no name is given."""
 
@@ -620,7 +722,10 @@ namespace = Collection(
     engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
-    topology=Collection(topology_init, topology_plan, topology_diff, topology_render),
+    topology=Collection(
+        topology_init, topology_plan, topology_diff, topology_render,
+        topology_up, topology_status, topology_logs, topology_roll, topology_down,
+    ),
     bench=Collection(*map(bench_of, ("", *PARTS))),
     ci=VERBS,
 )  # fmt: skip

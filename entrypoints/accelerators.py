@@ -24,6 +24,7 @@ ACCELERATORS = {
     "habana": Accelerator("habana.habana", "habana.habana"),
     "neuron": Accelerator("neuron.neuron", "neuron.neuron"),
     "openvino": Accelerator("common.cpu", "cpu.openvino"),
+    "router": Accelerator("common.cpu", "router"),
     "rocm": Accelerator("rocm.rocm", "rocm"),
     "tpu": Accelerator("tpu", "tpu"),
     "xpu": Accelerator("xpu.xpu", "xpu"),

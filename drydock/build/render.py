@@ -66,7 +66,7 @@ def labels(variant: Variant) -> dict[str, str]:
     base = variant.base
     named = {"org.opencontainers.image.base.name": base.reference} if base.kind == "image" else {}
     return named | {
-        "org.opencontainers.image.title": f"vLLM {variant.vllm.version} for {variant.title}",
+        "org.opencontainers.image.title": _title(variant),
         "org.opencontainers.image.description": variant.summary,
         "org.opencontainers.image.version": variant.vllm.version,
         "org.opencontainers.image.licenses": "Apache-2.0",
@@ -75,6 +75,12 @@ def labels(variant: Variant) -> dict[str, str]:
         "io.drydock.variant": variant.id,
         "io.drydock.vllm.origin": variant.vllm.origin,
     }
+
+
+def _title(variant: Variant) -> str:
+    if not variant.serves:
+        return f"{variant.vllm.distribution} {variant.vllm.version}"
+    return f"vLLM {variant.vllm.version} for {variant.title}"
 
 
 class Steps(NamedTuple):

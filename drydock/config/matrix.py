@@ -405,7 +405,7 @@ def _repeated(names: Iterable[str]) -> list[str]:
 # --- expansion ------------------------------------------------------------------------------------------------------
 
 
-_FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables", "converted_name")
+_FROM_ACCELERATOR = ("accelerator", "title", "libraries", "findings", "variables", "converted_name", "serves")
 
 
 def _expand(name: str, matrix: Matrix, stack: Stack, accelerator: Accelerator) -> Variant:

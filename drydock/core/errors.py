@@ -142,6 +142,12 @@ class AdvisoryError(DrydockError):
     code = 18
 
 
+class RolloutError(DrydockError):
+    """The servers of a topology are not ready, or do not exchange what they must."""
+
+    code = 19
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the closest known word, or the list of known words."""
     names = sorted(known)

@@ -110,6 +110,8 @@ class Accelerator(Record):
     run: Run | None = None
     """How its containers are started, unless the stack sets its own."""
     kv_transfer: Transfers = ()
+    serves: bool = True
+    """Whether its images serve models. The router's do not."""
 
 
 class Vllm(Record):
@@ -368,14 +370,16 @@ class ResolvedServing(Serving):
     findings: Findings
     """Findings that code makes, by id: any host's and the accelerator's."""
     run: Run
+    kv_transfer: KvTransfer | None = None
+    """How prefill and decode servers exchange the KV cache."""
 
 
 class Variant(StackContents, ResolvedServing, Listed):
     """An accelerator with a stack on platforms, every inherited value filled in."""
 
     id: Identifier
-    kv_transfer: KvTransfer | None = None
-    """How prefill and decode servers exchange the KV cache."""
+    serves: bool
+    """Whether the image serves models."""
     title: OneLine
     summary: OneLine
     vllm: Vllm

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NamedTuple
 
 from drydock.config.validation import failure
 from drydock.core.errors import InputError
@@ -26,7 +26,14 @@ from drydock.topology.records import Goals, Topology
 from drydock.topology.words import is_ip
 
 
-def plan(read: Read, variant: Variant, image: str, ask: Ask, model: str = "") -> TopologyPlan:
+class Images(NamedTuple):
+    """What runs: images by digest, or names of variants' images that are not built yet."""
+
+    server: str
+    router: str
+
+
+def plan(read: Read, variant: Variant, images: Images, ask: Ask, model: str = "") -> TopologyPlan:
     """Plan a topology; `model` is the folder where the model is read here, if not that of the nodes.
 
     Raises InputError for what cannot be planned, and HostError if the entrypoint fails.
@@ -45,11 +52,11 @@ def plan(read: Read, variant: Variant, image: str, ask: Ask, model: str = "") ->
     _check_ports(topology, replicas)
     return TopologyPlan(
         model=topology.model,
-        image=image,
+        image=images.server,
         accelerator=variant.accelerator,
         variant=variant.id,
         replicas=replicas,
-        router=router.plan(topology, replicas, moved, variant) if topology.router else None,
+        router=router.plan(topology, replicas, moved, variant, images.router),
         reasons=(*_reasons(context),),
         findings=(*dict.fromkeys((*_findings(context, placed, known), *cached)),),
     )

@@ -61,8 +61,10 @@ class RouterPlan(Record):
     address: OneLine
     port: Port
     argv: tuple[OneLine, ...]
-    image: OneLine = ""
-    """By digest; empty for the router's image that is built here."""
+    image: OneLine
+    """By digest, or the name of the router's image that is not built yet."""
+    name: Identifier = "router"
+    """Of its container."""
 
 
 class TopologyPlan(Record):

@@ -17,6 +17,7 @@ from drydock.topology.records import Group, Node, Topology
 from drydock.topology.words import goal_words, is_ip, served_name, user_devices, user_number
 
 RAY = "ray"
+STALL = "--stall-seconds"
 TENSOR, DATA, LOCAL = "--tensor-parallel-size", "--data-parallel-size", "--data-parallel-size-local"
 
 
@@ -35,6 +36,8 @@ class Shape(NamedTuple):
     """Whether engines of several nodes answer to one API server."""
     ray: int
     """Port of Ray's head; 0 without Ray."""
+    stall: int
+    """Seconds without progress after which a server is not ready."""
 
 
 def devices(group: Group, facts: Mapping[str, Any]) -> tuple[int, ...]:
@@ -49,7 +52,7 @@ def shape_of(found: Mapping[str, Any], count: int) -> Shape:
     ray = next((words[words.index("--port") + 1] for words in found["before"] if "--port" in words), 0)
     engines = int(said.get(LOCAL, data))
     meets = FLAGS[MASTER] in found["argv"]
-    return Shape(int(said.get(TENSOR, 1)), data, engines, count, meets, FLAGS[RPC] in said, int(ray))
+    return Shape(int(said.get(TENSOR, 1)), data, engines, count, meets, FLAGS[RPC] in said, int(ray), int(said.get(STALL, 0)))
 
 
 class Context(NamedTuple):
@@ -86,8 +89,10 @@ def words(context: Context, placement: Placement, rank: int) -> tuple[str, ...]:
     if len(placement.nodes) > 1:
         own |= _across(context, placement, rank)
     if context.transfer:
+        own["--role"] = group.role
         own |= transfer.flags(context.transfer)
-        own[transfer.CONFIG] = transfer.config(context.transfer, group.role, _names(context, placement))
+        lease = transfer.lease(context.shapes[each.name].stall for each in context.topology.groups)
+        own[transfer.CONFIG] = transfer.config(context.transfer, group.role, _names(context, placement), lease)
     kept = {name: value for name, value in own.items() if name not in _named(group.flags)}
     return (*(word for pair in kept.items() for word in pair), *group.flags)
 

@@ -28,7 +28,7 @@ START_MINUTES = 10
 
 
 def plan(
-    topology: Topology, replicas: Sequence[Replica], transfer: KvTransfer | None, variant: Variant
+    topology: Topology, replicas: Sequence[Replica], transfer: KvTransfer | None, variant: Variant, image: str
 ) -> RouterPlan | None:
     """Return the router's command; None if the topology has none."""
     router = topology.router
@@ -40,7 +40,7 @@ def plan(
     minutes = int(variant.run.start.value.rstrip("m")) if variant.run.start else START_MINUTES
     waiting = ("--worker-startup-timeout-secs", str(minutes * 60))
     argv = (PROGRAM, *listening, *servers, "--policy", router.policy, *HEALTH, *waiting)
-    return RouterPlan(node=node.name, address=node.address, port=router.port, argv=argv)
+    return RouterPlan(node=node.name, address=node.address, port=router.port, argv=argv, image=image)
 
 
 def _pairs(replicas: Sequence[Replica], transfer: KvTransfer) -> Iterator[str]:

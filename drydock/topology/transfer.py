@@ -6,7 +6,7 @@ Names and values are data: kv_transfer in templates/<accelerator>/accelerator.ya
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from drydock.core.errors import InputError
@@ -17,6 +17,9 @@ from drydock.topology.findings import finding
 from drydock.topology.records import Group
 
 CONFIG = "--kv-transfer-config"
+_NIXL = ("NixlConnector", "NixlPullConnector", "NixlPushConnector")
+_LEASE, _LEASE_MORE = "kv_lease_duration", 30
+"""vLLM's own lease, 30 s, is added to the time for which a server may make no progress."""
 _NAME = re.compile(r"\{([a-z_-]+)\}")
 
 Names = Mapping[str, int | str]
@@ -42,12 +45,27 @@ def checked(variant: Variant, groups: Sequence[Group]) -> KvTransfer | None:
     return transfer
 
 
-def config(transfer: KvTransfer, role: str, names: Names) -> str:
-    """Return the JSON of --kv-transfer-config; what happens if a load fails is always written."""
+def lease(stalls: Iterable[int]) -> int:
+    """Return for how many seconds a prefill server keeps a KV cache that no decode server has asked for.
+
+    A decode server asks for it again and again while it runs, and is not ready after `stalls` seconds without progress.
+    So no ready server reads blocks that another request has overwritten.
+    """
+    return max(stalls) + _LEASE_MORE
+
+
+def config(transfer: KvTransfer, role: str, names: Names, lease: int) -> str:
+    """Return the JSON of --kv-transfer-config; what happens if a load fails is always written.
+
+    `lease` is in seconds; only NIXL's connectors have one.
+    """
     words: dict[str, Any] = {"kv_connector": transfer.connector, "kv_role": getattr(transfer, role)}
     if transfer.load_failure:
         words["kv_load_failure_policy"] = transfer.load_failure
-    return compact({**words, **_filled(dict(transfer.config), names)})
+    words |= _filled(dict(transfer.config), names)
+    if transfer.connector in _NIXL:
+        words["kv_connector_extra_config"] = {_LEASE: lease, **words.get("kv_connector_extra_config", {})}
+    return compact(words)
 
 
 def _filled(value: Any, names: Names) -> Any:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from drydock.build.job import image_name
+from drydock.build.job import OWN, image_name
 from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.files import parse_json, read_bounded
@@ -17,11 +17,13 @@ from drydock.model.variant import Variant
 from drydock.run import auto
 from drydock.topology import init
 from drydock.topology.asked import Entrypoint, model_folder
-from drydock.topology.plan import plan
+from drydock.topology.plan import Images, plan
 from drydock.topology.planned import Because, Rank, TopologyPlan
 from drydock.topology.read import read_topology
 from drydock.topology.records import Topology
 
+ROUTER = "router"
+"""The target of the router's image."""
 PLAN_AT_MOST = 64 << 20
 """Bytes of a plan as JSON; a thousand ranks have half of that."""
 
@@ -40,14 +42,21 @@ def _fitting(hosts: dict[str, Path]) -> str:
         return init.targets([*pool.map(lambda path: auto.resolve(auto.AUTO, str(path)).id, different.values())])
 
 
-def planned(file: Path, model: str = "", target: str = "") -> TopologyPlan:
-    """Return the plan of a topology.yaml, or one that `topology plan --json` wrote. Raises InputError and HostError."""
+def planned(
+    file: Path, model: str = "", target: str = "", ports: Callable[[int], int] = lambda base: base
+) -> TopologyPlan:
+    """Return the plan of a topology.yaml, or one that `topology plan --json` wrote.
+
+    `ports` says where a file's ports begin instead. Raises InputError and HostError.
+    """
     if file.suffix == ".json":
         return read_plan(file)
     read = read_topology(file)
+    network = read.topology.network.model_copy(update={"port_base": ports(read.topology.network.port_base)})
+    read = read._replace(topology=read.topology.model_copy(update={"network": network}))
     variant, image = _image(read.topology, target)
     with model_folder(read.topology.model, model) as (folder, hub):
-        return plan(read, variant, image, Entrypoint(variant, hub), folder)
+        return plan(read, variant, Images(image, _router_image()), Entrypoint(variant, hub), folder)
 
 
 def read_plan(file: Path) -> TopologyPlan:
@@ -67,8 +76,7 @@ def _image(topology: Topology, target: str) -> tuple[Variant, str]:
     variants = read_matrix(ROOT)
     if topology.image is None:
         variant = find(variants, target or topology.target or "")
-        digests = _digests(variant)
-        return variant, image_name(variant.id, digests[0]) if digests else variant.id
+        return variant, _image_of(variant)
     if target:
         return find(variants, target), topology.image
     digest = topology.image.partition("@")[2]
@@ -77,6 +85,15 @@ def _image(topology: Topology, target: str) -> tuple[Variant, str]:
         text = f"image: {topology.image}: no variant of this checkout has this digest"
         raise InputError(text, hint="name the variant with --target; its decisions are used")
     return own, topology.image
+
+
+def _router_image() -> str:
+    return _image_of(find(read_matrix(ROOT), ROUTER))
+
+
+def _image_of(variant: Variant) -> str:
+    digests = _digests(variant)
+    return image_name(variant.id, digests[0]) if digests else f"{OWN}{variant.id}:latest"
 
 
 def _digests(variant: Variant) -> list[str]:

@@ -61,6 +61,17 @@ def parse_endpoint(argv: Sequence[str], host: str, port: int, env: Mapping[str, 
     )
 
 
+def parse_url(url: str) -> tuple[Endpoint, str]:
+    """Return the endpoint and the path of a URL. Raises ValueError that says what it expected. Pure."""
+    from urllib.parse import urlsplit
+
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"--url {url}: expected http://HOST:PORT/PATH")
+    tls = parts.scheme == "https"
+    return Endpoint(parts.hostname, parts.port or (443 if tls else 80), tls), parts.path or "/"
+
+
 def flag(argv: Sequence[str], name: str) -> str:
     """Return a flag's last value, in either form (`--a b`, `--a=b`, underscores as dashes); empty if absent."""
     found = ""

@@ -14,7 +14,7 @@ from entrypoints.core.errors import NOT_READY, OK, WRONG_ANSWER
 from entrypoints.core.text import tell
 from entrypoints.host.processes import command_line
 from entrypoints.request.flags import ADDRESS, PORT
-from entrypoints.serve.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint
+from entrypoints.serve.client import Endpoint, Reply, Unreachable, ask, flag, parse_endpoint, parse_url
 
 STATUS_PORT = 8001
 VLLM_PORT = 8000
@@ -99,6 +99,9 @@ def health(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) ->
 
 
 def _endpoint_of(argv: Sequence[str], first: Sequence[str], env: Mapping[str, str]) -> tuple[Endpoint, str]:
+    """Return whom to ask, and the path. Raises ValueError for what is no URL."""
+    if flag(argv, "--url"):
+        return parse_url(flag(argv, "--url"))
     port = flag(argv, "--status-port")
     if not port and ("--exec" in first or "-m" in first):  # no supervisor: vLLM is process 1, or below a small init
         return parse_endpoint(first, flag(first, ADDRESS), int(flag(first, PORT) or VLLM_PORT), env), "/health"

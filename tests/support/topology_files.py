@@ -16,7 +16,7 @@ from drydock.config.matrix import find, read_matrix  # noqa: E402 - after the pa
 from drydock.core.files import dumps  # noqa: E402
 from drydock.topology.asked import Entrypoint, model_folder  # noqa: E402
 from drydock.topology.diff import options  # noqa: E402
-from drydock.topology.plan import plan  # noqa: E402
+from drydock.topology.plan import Images, plan  # noqa: E402
 from drydock.topology.planned import Rank, Replica, TopologyPlan  # noqa: E402
 from drydock.topology.read import read_topology  # noqa: E402
 
@@ -110,7 +110,7 @@ def planned(path: Path, folder: Path, target: str = "") -> TopologyPlan:
     variant = find(read_matrix(ROOT), target or read.topology.target or "")
     name = SMOLLM2 if read.topology.model.startswith("/") else read.topology.model
     with model_folder(read.topology.model, str(write_model(folder / "model", name))) as (model, hub):
-        return plan(read, variant, variant.id, Entrypoint(variant, hub), model)
+        return plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(variant, hub), model)
 
 
 def examples() -> list[str]:

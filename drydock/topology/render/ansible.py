@@ -24,7 +24,6 @@ from drydock.topology.render.parts import (
     addresses,
     by_node,
     placed,
-    router_image,
     router_words,
     wants_ranktables,
 )
@@ -59,7 +58,7 @@ def files(
         "inventory.yml": yaml_text(inventory(plan), start=True),
         "requirements.yml": yaml_text(REQUIREMENTS, start=True),
     }
-    return dict(sorted({**_static(), **own, **variables, **tables}.items()))
+    return dict(sorted({**static(), **own, **variables, **tables}.items()))
 
 
 def inventory(plan: TopologyPlan) -> dict[str, Any]:
@@ -74,7 +73,7 @@ def inventory(plan: TopologyPlan) -> dict[str, Any]:
     return {"topology": {"hosts": hosts, "children": groups}}
 
 
-def _static() -> dict[str, str]:
+def static() -> dict[str, str]:
     """Return the playbook and its roles, as they are."""
     paths = [FOLDER / "playbook.yml", *sorted((FOLDER / "roles").rglob("*.yml"))]
     return {str(path.relative_to(FOLDER)): path.read_text() for path in paths}
@@ -96,7 +95,7 @@ def _host(
     read = any(wants_ranktables(item.env) for item in own)
     return {
         "topology_images": sorted(
-            {*(item.container.image for item in own), *([router_image(router)] if router else [])}
+            {*(item.container.image for item in own), *([router.image] if router else [])}
         ),
         "topology_folders": sorted({item.container.model.source for item in own if item.container.model}),
         "topology_devices": sorted({path for item in own for path in item.container.devices}),
@@ -146,8 +145,8 @@ def _router(router: RouterPlan) -> dict[str, Any]:
     """Return the router's container."""
     program, *words = router_words(router)
     return _labelled({
-        "name": "router",
-        "image": router_image(router),
+        "name": router.name,
+        "image": router.image,
         "entrypoint": [program],
         "command": words,
         "env": {},

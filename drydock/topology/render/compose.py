@@ -24,7 +24,6 @@ from drydock.topology.render.parts import (
     addresses,
     by_node,
     placed,
-    router_image,
     router_words,
     wants_ranktables,
 )
@@ -63,23 +62,26 @@ def shares_network(plan: TopologyPlan) -> bool:
     return not numbers or _prefix(numbers) is not None
 
 
-def engine(plan: TopologyPlan, ranks: Sequence[Placed]) -> dict[str, Any]:
-    """Return one project with a container for each rank of each node. Raises InputError if no network has them all."""
+def engine(plan: TopologyPlan, ranks: Sequence[Placed], holder: str = "") -> dict[str, Any]:
+    """Return one project with a container for each rank of each node. Raises InputError if no network has them all.
+
+    With an image as `holder`, every node has a service that holds its namespace, so that ranks can be replaced.
+    """
     services: dict[str, Any] = {}
     volumes: dict[str, Any] = {}
     nodes = by_node(ranks)
     for node, address in addresses(plan).items():
         own = nodes.get(node, ())
         router = plan.router if plan.router and plan.router.node == node else None
-        shared = len(own) + bool(router) > 1
+        shared = bool(holder) or len(own) + bool(router) > 1
         place = _attached(node, address, own)
-        services |= {f"node.{name_of(node)}": _holder(plan, router, place)} if shared else {}
+        services |= {f"node.{name_of(node)}": _holder(holder or plan.image, router, place)} if shared else {}
         joined = {"network_mode": f"service:node.{name_of(node)}"} if shared else place
         for item in own:
             services[item.name] = _rank(plan, item, f"cache.{name_of(node)}") | joined
             volumes[f"cache.{name_of(node)}"] = {}
         if router:
-            services["router"] = _router(router) | joined | ({} if shared else _published(router.port))
+            services[router.name] = _router(router) | joined | ({} if shared else _published(router.port))
     if not plan.router:
         _publish(services, ranks)
     return {"services": services, "networks": {NETWORK: _network(plan)}, "volumes": volumes}
@@ -91,7 +93,7 @@ def machine(plan: TopologyPlan, ranks: Sequence[Placed], node: str) -> dict[str,
     own = by_node(ranks).get(node, ())
     services = {item.name: _rank(plan, item, "cache") | host for item in own}
     if plan.router and plan.router.node == node:
-        services["router"] = _router(plan.router) | host
+        services[plan.router.name] = _router(plan.router) | host
     volumes = {"volumes": {"cache": {"name": own[0].container.cache}}} if own else {}
     return {"services": services, **volumes}
 
@@ -147,10 +149,11 @@ def _ranktables() -> dict[str, Any]:
 
 
 def _router(router: RouterPlan) -> dict[str, Any]:
-    """Return the router's service. Its image has a HEALTHCHECK."""
+    """Return the router's service."""
     program, *words = router_words(router)
+    url = f"http://127.0.0.1:{router.port}/readiness"
     return {
-        "image": router_image(router),
+        "image": router.image,
         "entrypoint": _escaped([program]),
         "command": _escaped(words),
         "init": False,
@@ -160,13 +163,14 @@ def _router(router: RouterPlan) -> dict[str, Any]:
         "tmpfs": [TMP],
         "cap_drop": ["ALL"],
         "security_opt": ["no-new-privileges:true"],
+        "healthcheck": {"test": ["CMD", PYTHON, "-I", "-S", ENTRYPOINT, "health", "--url", url]},
     }
 
 
-def _holder(plan: TopologyPlan, router: RouterPlan | None, place: Mapping[str, Any]) -> dict[str, Any]:
+def _holder(image: str, router: RouterPlan | None, place: Mapping[str, Any]) -> dict[str, Any]:
     """Return the service that holds a node's network namespace."""
     return {
-        "image": plan.image,
+        "image": image,
         "entrypoint": [PYTHON, "-I", "-S", "-c", HOLD],
         "init": False,
         "restart": "unless-stopped",

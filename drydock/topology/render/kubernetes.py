@@ -17,7 +17,7 @@ from drydock.run.docker import ASK_EVERY, START_SECONDS, STOP_SECONDS, TMP, USER
 from drydock.run.kubernetes import CACHE_SIZE, PRESTOP_SECONDS
 from drydock.topology.planned import RouterPlan, TopologyPlan
 from drydock.topology.render import pods
-from drydock.topology.render.parts import Placed, addresses, placed, router_image, router_words
+from drydock.topology.render.parts import Placed, addresses, placed, router_words
 from drydock.topology.render.text import yaml_text
 
 WORKLOAD = "app.kubernetes.io/instance"
@@ -314,7 +314,7 @@ def _router_container(router: RouterPlan, found: Sequence[Workload]) -> _Object:
     namespace = {"name": NAMESPACE, "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}
     return {
         "name": ROUTER,
-        "image": router_image(router),
+        "image": router.image,
         "command": [program.replace("$", "$$")],
         "args": [*_without_lists(words), *_discovery(words, found)],
         "env": [namespace],

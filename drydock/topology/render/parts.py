@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
-from drydock.build.job import OWN
 from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.variant import Variant
@@ -20,8 +19,6 @@ from drydock.run.machine import Machine
 from drydock.topology.planned import Rank, Replica, RouterPlan, TopologyPlan
 from drydock.topology.words import is_ip
 
-ROUTER_IMAGE = f"{OWN}router:latest"
-"""The router's image, if the plan names none."""
 RANKTABLES = "/ranktables"
 """Folder of the ranktables in a container. A rank gets it if one of its variables names a file in it."""
 PYTHON = "/usr/bin/python3"
@@ -90,11 +87,6 @@ def addresses(plan: TopologyPlan) -> dict[str, str]:
     if plan.router:
         found.setdefault(plan.router.node, plan.router.address)
     return dict(sorted(found.items()))
-
-
-def router_image(router: RouterPlan) -> str:
-    """Return the router's image."""
-    return router.image or ROUTER_IMAGE
 
 
 def router_words(router: RouterPlan) -> tuple[str, ...]:

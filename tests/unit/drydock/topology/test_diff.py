@@ -19,7 +19,7 @@ def _plan(*ranks: Rank, router: str = "x") -> TopologyPlan:
         accelerator="cpu",
         variant="v",
         replicas=replicas,
-        router=RouterPlan(node="n", address="n", port=1, argv=("vllm-router", "--policy", router)),
+        router=RouterPlan(node="n", address="n", port=1, argv=("vllm-router", "--policy", router), image="r"),
     )
 
 

@@ -8,7 +8,7 @@ from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.topology.asked import Asked, Entrypoint
-from drydock.topology.plan import plan
+from drydock.topology.plan import Images, plan
 from drydock.topology.planned import Rank, TopologyPlan
 from drydock.topology.read import read_topology
 from tests.support.topology_files import EXAMPLES, TRIO, planned, write
@@ -163,7 +163,7 @@ def test_an_unknown_model_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     variant = find(read_matrix(ROOT), "h100")
     read = read_topology(EXAMPLES / "deepseek-h100-2nodes.yaml")
     with pytest.raises(InputError, match="the model is not on this machine") as raised:
-        plan(read, variant, variant.id, Entrypoint(variant))
+        plan(read, variant, Images(variant.id, "router0.1"), Entrypoint(variant))
     assert raised.value.hint.startswith("--model FOLDER reads it here")
 
 

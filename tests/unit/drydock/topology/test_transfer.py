@@ -31,7 +31,7 @@ def test_every_variant_says_how_prefill_and_decode_exchange_the_cache(variant: V
             transfer.checked(variant, PAIR)
         return
     for role in ("prefill", "decode"):
-        words = json.loads(transfer.config(known, role, {**NAMES, "role": role}))
+        words = json.loads(transfer.config(known, role, {**NAMES, "role": role}, 90))
         assert words["kv_connector"] == known.connector
         assert words["kv_role"] in {"kv_producer" if role == "prefill" else "kv_consumer", "kv_both"}
         older = Version(variant.vllm.version) < Version("0.12")
@@ -74,7 +74,7 @@ def test_names_become_numbers_of_the_plan() -> None:
     ascend = find(VARIANTS, "ascend9.1-a3-vllm0.23").kv_transfer
     assert ascend is not None
     numbers = {**NAMES, "kv": 36000, "prefill_dp": 2, "prefill_tp": 8, "decode_dp": 32, "decode_tp": 1}
-    assert json.loads(transfer.config(ascend, "prefill", numbers)) == {
+    assert json.loads(transfer.config(ascend, "prefill", numbers, 90)) == {
         "kv_connector": "MooncakeConnectorV1",
         "kv_role": "kv_producer",
         "kv_load_failure_policy": "fail",
@@ -89,7 +89,7 @@ def test_names_become_numbers_of_the_plan() -> None:
 def test_an_unknown_name_is_an_error() -> None:
     known = KvTransfer(connector="X", config={"a": ["{nothing}"]}, because="b", source="s")
     with pytest.raises(InputError, match=r"unknown name \{nothing\}, expected one of kv"):
-        transfer.config(known, "prefill", {"kv": 1})
+        transfer.config(known, "prefill", {"kv": 1}, 90)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,158 @@
+"""Several servers of a small real model on this machine, each in a container of its own, asked through their router. IO.
+
+Each container stands for a node, with an address of its own. Prefill and decode servers exchange the KV cache by NIXL
+over TCP; the servers of tp3 compute each token together, by vLLM's own multi-node.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import docker
+import yaml
+
+from drydock.build import build
+from drydock.build.job import prepare
+from drydock.core.console import emit, log
+from drydock.core.errors import BuildError, InputError, nearest
+from drydock.core.files import dumps
+from drydock.core.paths import ROOT
+from drydock.model.record import dump
+from drydock.prove import smollm2
+from drydock.prove.demo import EXPECTED, QUESTION, TARGET, build_or_relock
+from drydock.topology import verbs as topologies
+from drydock.topology.planned import TopologyPlan
+from drydock.topology.ports import API
+from drydock.topology.rollout import asking, ready
+from drydock.topology.rollout import verbs as rollout
+from drydock.topology.rollout.state import Place
+from drydock.topology.words import served_name, url
+
+ROUTER = "router"
+HOST = "host.json"
+SUBNETS = [ipaddress.ip_network(f"172.{second}.213.0/28") for second in range(16, 32)]
+"""Private networks (RFC 1918), of which the first that is free is used."""
+SMALL = (
+    *("--max-model-len", "1024"),
+    *("--max-num-seqs", "4"),
+    *("--kv-cache-memory-bytes", str(256 << 20)),
+)
+"""Each server plans for the whole machine, so the demo bounds what it takes."""
+
+
+class Arrangement(NamedTuple):
+    """Groups of servers."""
+
+    groups: tuple[Mapping[str, Any], ...]
+    routed: bool = True
+
+
+SHAPES = {
+    "1p1d": Arrangement(({"name": "prefill", "role": "prefill"}, {"name": "decode", "role": "decode"})),
+    "2p1d": Arrangement(({"name": "prefill", "role": "prefill", "replicas": 2}, {"name": "decode", "role": "decode"})),
+    "tp3": Arrangement(({"name": "serve", "nodes": 3, "flags": ["--tensor-parallel-size", "3"]},), routed=False),
+}
+"""Tensor parallelism of three: SmolLM2 has nine heads."""
+
+
+def demo(name: str, root: Path = ROOT) -> None:
+    """Build, start, ask and stop; print the answer, and how much of each prompt travelled.
+
+    Raises the DrydockError of any stage, and BuildError if the answer is not Paris.
+    """
+    if name not in SHAPES:
+        raise InputError(f"--topology {name}: no such demo", hint=nearest(name, SHAPES))
+    clock = build.Clock()
+    _, server = build_or_relock(root)
+    router = build.build(prepare(ROUTER, root=root)) if SHAPES[name].routed else None
+    clock.lap("build")
+    model = smollm2.make(server.image)
+    with tempfile.TemporaryDirectory(prefix="drydock-demo-") as folder:
+        file = _plan(Path(folder), SHAPES[name], model, server.image, router.image if router else "")
+        place = Place(file, output=f"{folder}/running")
+        clock.lap("plan")
+        try:
+            shown = rollout.up(place, "compose", rollout.Options())
+            clock.lap("start")
+            answer = _ask(topologies.read_plan(file), place)
+        finally:
+            rollout.down(place)
+    seconds = ", ".join(f"{phase} {taken:.1f}" for phase, taken in clock.laps.items())
+    emit(f"{rollout.report(shown, json=False)}question  {QUESTION}\nanswer    {answer}\nseconds   {seconds}\n")
+    if EXPECTED not in answer:
+        raise BuildError(f"the servers answered {answer!r}, expected an answer that contains {EXPECTED!r}")
+
+
+def _plan(folder: Path, shape: Arrangement, model: Path, image: str, router: str) -> Path:
+    """Record this machine, write a topology of containers on it, and plan it; return the plan's file."""
+    log("recording this machine, and planning")
+    _record(folder, image)
+    file = folder / "topology.yaml"
+    file.write_text(yaml.safe_dump(topology(shape, model, free_subnet())))
+    made = topologies.planned(file)
+    images: dict[str, Any] = {"image": image}
+    if made.router:
+        images["router"] = made.router.model_copy(update={"image": router})
+    plan = folder / "demo.json"
+    plan.write_text(dumps(dump(made.model_copy(update=images))))
+    return plan
+
+
+def topology(shape: Arrangement, model: Path, subnet: ipaddress.IPv4Network) -> dict[str, Any]:
+    """Return what a topology.yaml says: a node for each server. Pure."""
+    count = sum(group.get("replicas", 1) * group.get("nodes", 1) for group in shape.groups)
+    addresses = [*map(str, subnet.hosts())][1:]  # the engine takes the first one
+    nodes = [{"name": f"n{number}", "address": addresses[number], "host": HOST} for number in range(count)]
+    groups = [{**group, "flags": [*group.get("flags", ()), *SMALL]} for group in shape.groups]
+    router = {"router": {"node": "n0", "policy": "round_robin"}} if shape.routed else {}
+    network = {"interface": "eth0"}
+    return {"model": str(model), "target": TARGET, "nodes": nodes, "groups": groups, "network": network, **router}
+
+
+def _record(folder: Path, image: str) -> None:
+    """Write the recorded host of a container on this machine."""
+    folder.chmod(0o755)
+    bind = {str(folder): {"bind": "/recorded", "mode": "rw"}}
+    words = ["facts", "--record", f"/recorded/{HOST}"]
+    user = f"{os.getuid()}:{os.getgid()}"
+    docker.from_env().containers.run(image, words, volumes=bind, user=user, remove=True)
+
+
+def free_subnet() -> ipaddress.IPv4Network:
+    """Return the first of SUBNETS that neither the engine's networks nor this machine's routes use. Raises BuildError."""
+    networks = (each.attrs["IPAM"]["Config"] or () for each in docker.from_env().networks.list())
+    used = [ipaddress.ip_network(one["Subnet"]) for each in networks for one in each if one.get("Subnet")]
+    taken = [*used, *_routes(Path("/proc/net/route").read_text())]
+    for subnet in SUBNETS:
+        if not any(each.version == subnet.version and each.overlaps(subnet) for each in taken):
+            return subnet
+    text = f"no network is free among {SUBNETS[0]} to {SUBNETS[-1]}"
+    raise BuildError(text, hint="`docker network prune` removes networks without containers")
+
+
+def _routes(table: str) -> Iterator[ipaddress.IPv4Network]:
+    """Yield the destinations of /proc/net/route but for the default; its numbers are hexadecimal, lowest byte first."""
+    for line in table.splitlines()[1:]:
+        fields = line.split()
+        destination, mask = (int.from_bytes(bytes.fromhex(fields[place]), "little") for place in (1, 7))
+        if mask:
+            yield ipaddress.IPv4Network((destination, mask.bit_count()))
+
+
+def _ask(plan: TopologyPlan, place: Place) -> str:
+    """Ask the router, or the only server, and return the answer."""
+    reach = place.runner(place.running(), {}).reach()
+    first = plan.replicas[0].ranks[0]
+    base = ready.router_url(plan, reach) or url(reach.get(first.node, first.address), first.ports[API])
+    messages = [{"role": "user", "content": QUESTION}]
+    body = {"model": served_name(plan.model), "messages": messages, "temperature": 0, "max_tokens": 16}
+    reply = asking.ask(f"{base}/v1/chat/completions", body, seconds=120)
+    try:
+        return str(reply.json()["choices"][0]["message"]["content"])
+    except (asking.NoAnswer, LookupError, TypeError) as error:
+        raise BuildError(f"{base} answers {reply.status}: {reply.text[:400]}") from error
