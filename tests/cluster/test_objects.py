@@ -20,7 +20,8 @@ from tests.support.kubernetes.space import Space, lost
 EXAMPLES = ("cpu-trio", "deepseek-gaudi3-2nodes", "deepseek-h100-2nodes", "tpu-v6e-slice")
 """Those that Kubernetes can run: the others read ranktables."""
 WITH_ROLES = ("cpu-trio", "disaggregatedset")
-ACCELERATORS = topologies.accelerators()
+ACCELERATORS = [name for name in topologies.accelerators() if name != "router"]
+"""Those that `run` serves a model with."""
 DRY = "--dry-run=server"
 
 

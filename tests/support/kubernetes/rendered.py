@@ -33,12 +33,15 @@ def of_run(target: str, model: Path, image: str, *options: str) -> list[dict[str
     return [*yaml.safe_load_all(text)]
 
 
-def of_topology(folder: Path, topology: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the objects that `topology render` writes for a topology of CPU images."""
+def of_topology(folder: Path, topology: Mapping[str, Any], *, router: str = "") -> list[dict[str, Any]]:
+    """Return the objects that `topology render` writes for a topology of CPU images, with another router's image."""
     folder.mkdir()
     file, plan, output = folder / "topology.yaml", folder / "plan.json", folder / "kubernetes"
     file.write_text(yaml.safe_dump(dict(topology)))
-    plan.write_text(invoke("topology.plan", str(file), "--target", "cpu", "--json"))
+    made = json.loads(invoke("topology.plan", str(file), "--target", "cpu", "--json"))
+    if router:
+        made["router"]["image"] = router  # the topology's own is what the lock names: no registry has it here
+    plan.write_text(json.dumps(made))
     invoke("topology.render", str(plan), "--format", "kubernetes", "--output", str(output))
     return [*kustomized(output)]
 
