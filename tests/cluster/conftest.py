@@ -80,7 +80,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
 @pytest.fixture(scope="module")
 def space(world: World, request: pytest.FixtureRequest) -> Iterator[Space]:
     """A namespace for a module; its pods end while the next module runs."""
-    made = Space(world.cluster, request.module.__name__.rpartition("test_")[2])
+    made = Space(world.cluster, request.module.__name__.rpartition("test_")[2].replace("_", "-"))
     yield made
     world.cluster.kubectl("delete", "namespace", made.name, "--wait=false")
 

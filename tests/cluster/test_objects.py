@@ -52,7 +52,7 @@ def test_every_field_of_an_example_is_kept(name: str, kind: str, space: Space, t
 
 def test_every_field_of_run_is_kept(world: World, space: Space) -> None:
     for accelerator in ACCELERATORS:
-        check(space, rendered.of_run(accelerator, world.model, world.image, "--name", accelerator, "--devices", "0"))
+        check(space, rendered.of_run(accelerator, world.model, world.image, "--name", accelerator))
 
 
 def test_pods_of_several_hosts_are_pods_that_the_api_accepts(space: Space, tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def _try_to_remove(folder: Path) -> None:
 
 
 def _hierarchies() -> Iterator[Path]:
-    """Yield where cgroups are mounted: each hierarchy of version 1, or the one of version 2."""
-    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
-    first = [Path(fields[1]) for fields in mounts if fields[2] == "cgroup"]
-    yield from first or [Path(fields[1]) for fields in mounts if fields[2] == "cgroup2"]
+    """Yield where cgroups are mounted: each hierarchy of version 1, and that of version 2, used beside them."""
+    for line in Path("/proc/self/mounts").read_text().splitlines():
+        _, place, kind, *_ = line.split()
+        if kind in ("cgroup", "cgroup2"):
+            yield Path(place)
