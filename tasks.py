@@ -755,7 +755,7 @@ def bench_of(part: str) -> Any:
 
 @verb(
     help={
-        "kind": "unit, golden, fuzz, engine, packages or topology [default: all except the last two]",
+        "kind": "unit, golden, fuzz, engine, packages, topology or cluster [default: all except the last three]",
         "packages": "build from gigabytes of real packages; same as --kind packages",
         "record": "write the results of engine tests into images/VARIANT/proof.json",
     }
