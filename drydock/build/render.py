@@ -229,7 +229,8 @@ def _contexts(variant: Variant) -> Iterator[tuple[str, str]]:
     """Yield the named contexts except the base, with a description of each."""
     yield "wheels", "a folder for each layer of distributions: its wheels and requirements.txt"
     for source in variant.sources:
-        yield source.name, f"source code: {source.sdist or ' '.join(filter(None, (source.repository, source.ref)))}"
+        places = (source.sdist, source.repository, source.ref, source.url)
+        yield source.name, f"source code: {' '.join(filter(None, places))}"
     for item in variant.supplied:
         yield item.name, f"brought by the operator: {', '.join(item.patterns)}"
     yield "tools", "uv and the scripts of templates/tools; needed while building, absent from the image"

@@ -26,7 +26,9 @@ SOURCE = "application/vnd.drydock.source.v2.git-pack"
 """The objects of a commit and its submodules, which prove themselves (gitformat-pack(5))."""
 DEB = "application/vnd.debian.binary-package"
 """Registered with IANA."""
-STORED = (WHEEL, SDIST, DEB)
+ARCHIVE = "application/vnd.drydock.source-archive.v1"
+"""A release archive: tar.gz or tar.bz2."""
+STORED = (WHEEL, SDIST, DEB, ARCHIVE)
 """Media types of files that the store keeps under their sha256."""
 TITLE = "org.opencontainers.image.title"
 NAME = "org.opencontainers.image.ref.name"

@@ -16,6 +16,7 @@ from drydock.model.checks import Check, Findings, Places
 from drydock.model.distributions import Exclusion, Layer, Override, Trim
 from drydock.model.names import (
     AbsolutePath,
+    ArchiveUrl,
     Commit,
     Distribution,
     FilenameGlob,
@@ -173,6 +174,16 @@ class SourceCode(Record):
     sdist: PinnedSdist = Field(
         default="", description="Optional: source distribution instead, such as vllm-tpu==0.32.0."
     )
+    url: ArchiveUrl = Field(
+        default="",
+        description="Optional: address of a release archive instead, with `sha256`.",
+        exclude_if=lambda url: not url,  # the key must not change locks that were made before there was one
+    )
+    sha256: Sha256 | None = Field(
+        default=None,
+        description="Optional: published hash of the archive at `url`.",
+        exclude_if=lambda sha256: sha256 is None,  # as above
+    )
     unresolved: OneLine = Field(default="", description="Optional: why no commit is known.")
     source: Source
 
@@ -325,6 +336,8 @@ class Stack(StackContents, Serving):
     serve: Serve = {}
     checks: tuple[Check, ...] = ()
     """Checks in addition to the accelerator's: which drivers, devices and models work with these versions."""
+    system_sources: tuple[SourceCode, ...] = ()
+    """Source code that the accelerator's Dockerfile compiles itself; added to what the stack inherits."""
     run: Run | None = None
     """How its containers are started; wins over the accelerator's."""
     kv_transfer: Transfers = ()

@@ -16,7 +16,7 @@ from drydock.core.errors import InputError
 from drydock.model.record import Record
 from drydock.model.running import Run, Word
 from drydock.model.variant import Engines, Variant
-from drydock.run import access, asked, cards
+from drydock.run import access, asked, cards, more
 from drydock.run.machine import Machine
 
 API_PORT, STATUS_PORT = 8000, 8001
@@ -83,12 +83,15 @@ class Bind(Record):
 class Container(Record):
     """The options of one container, in docker's terms."""
 
+    record: Run
+    """What the options are from, with the reason for each."""
     name: str
     image: str
     compression: str
     """Of the image's layers: zstd, gzip or uncompressed."""
+    engine: str
+    """The oldest engines that can pull the image, in words."""
     oldest: Engines
-    """The oldest engines that can pull the image."""
     arguments: tuple[str, ...]
     model: Bind | None
     cache: str
@@ -147,14 +150,14 @@ class Container(Record):
 
 def container(variant: Variant, request: RunRequest, machine: Machine) -> Container:
     """Return the container's options. Raises InputError for invalid user options."""
-    run = variant.run
-    native = is_native(run, machine)
+    native = is_native(variant.run, machine)
     verb, words = asked.split_verb(request.arguments)
     wanted = _chosen(variant, request.devices)
+    numbers = cards.numbers(variant.run, machine, wanted)
+    run, unknown = more.extended(variant.run, len(numbers), request.arguments, machine, native=native)
     network = asked.parse_network(request.network) or _value(run.network)
     address = _address(request, network)
     devices, lacking = cards.devices(run, machine, wanted, native=native)
-    numbers = cards.numbers(run, machine, wanted)
     mounts, absent = _mounts(run, machine, native=native)
     model, reference = _model(request.model) if request.model else (None, "")
     variables = asked.parse_variables(request.env)
@@ -163,9 +166,11 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     groups = {word.value: machine.group(word.value) if native else "" for word in run.groups}
     beyond = cards.beyond(run, machine, wanted)
     return Container(
+        record=run,
         name=server if verb == asked.SERVE or request.name else name_of(f"{server}-{asked.suffix_of(verb)}"),
         image=_image(request.image or f"{OWN}{variant.id}:latest"),
         compression=variant.compression.algorithm,
+        engine=variant.compression.summary,
         oldest=variant.compression.oldest,
         arguments=(verb, *_flags(verb, request, network, address, reference), *words),
         model=model,
@@ -202,6 +207,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         notes=(
             *_unknown(groups),
             *_elsewhere(run, wanted, native=native),
+            *filter(None, [unknown]),
             *asked.misspelt((*variables.given, *variables.named), _known(variant)),
             *_replaced(run, network),
             *_unused(verb, reference),

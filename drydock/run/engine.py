@@ -139,7 +139,9 @@ def explain(said: str, wanted: Container) -> DrydockError:
     text = _first_line(said)
     for pattern, error, problem, hint in _KNOWN:
         if found := re.search(pattern, text):
-            values = {**wanted.model_dump(), **found.groupdict(), "text": text}
+            runtime = wanted.record.runtime
+            install = (runtime and runtime.install) or "install the vendor's container toolkit"
+            values = {**wanted.model_dump(), **found.groupdict(), "text": text, "install": install}
             return error(problem.format(**values), hint=hint.format(**values))
     return EngineError(f"docker: {text}", hint="`docker info` shows whether the engine works")
 
@@ -149,7 +151,7 @@ _KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
         r"(?i)(unknown or invalid runtime name|unknown runtime specified)",
         HostError,
         "container runtime {runtime}: the engine does not have it",
-        "install the vendor's container toolkit and restart the engine; `docker info` lists its runtimes",
+        "{install}, restart the engine; `docker info` lists its runtimes",
     ),
     (
         r"could not select device driver",

@@ -65,6 +65,10 @@ def words(run: Run) -> Iterable[tuple[str, str, str]]:
         yield from _option(option, value)
     for name, setting in run.env.items():
         yield f"--env {name}={text_of(setting.value)}", setting.because, setting.source
+    for more in run.more:
+        of_some = Run(devices=more.devices, capabilities=more.capabilities, network=more.network)
+        for option, because, source in words(of_some):
+            yield option, f"only {more.where}: {because}", source
 
 
 def lines(run: Run, container: Container, form: str) -> Iterable[str]:

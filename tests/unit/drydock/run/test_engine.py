@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.matrix import find, read_matrix
 from drydock.core.errors import EngineError, HostError
+from drydock.core.paths import ROOT
 from drydock.run import engine
-from drydock.run.container import Container
+from drydock.run.container import Container, RunRequest, container
 from tests.support.containers import GPUS, RUNTIME, machine, made
 
 DAEMON = "docker: Error response from daemon: "
@@ -187,3 +189,17 @@ def test_without_docker_the_hint_is_the_task_that_installs_it(
         with pytest.raises(EngineError, match="docker: not found on PATH") as raised:
             start(["docker", "run", "i"], wanted)
         assert raised.value.hint == "run `./inv engine`"
+
+
+@pytest.mark.parametrize("said", ["Unknown runtime specified habana.", "unknown or invalid runtime name: habana"])
+def test_a_runtime_that_the_engine_does_not_know_is_explained_by_its_accelerators_record(
+    tmp_path: Path, said: str
+) -> None:
+    """Docker 23 changed the words; vLLM's installation manual, Intel Gaudi, quotes those of older engines."""
+    wanted = container(find(read_matrix(ROOT), "gaudi2"), RunRequest(model="org/model"), machine(tmp_path))
+    error = engine.explain(f"{DAEMON}{said}{ADVICE}", wanted)
+
+    assert error.problems == ("container runtime habana: the engine does not have it",)
+    assert error.hint.startswith("install habana-container-runtime from Habana's package repository")
+    assert '{"habana": {"path": "/usr/bin/habana-container-runtime", "runtimeArgs": []}}' in error.hint
+    assert error.hint.endswith("restart the engine; `docker info` lists its runtimes")
