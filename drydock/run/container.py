@@ -27,7 +27,8 @@ MODEL_FLAG = "--model"
 DIGEST = "DRYDOCK_IMAGE_DIGEST"
 """Variable with the image's digest, which the entrypoint uses as cache key. Without it, the installed versions are."""
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+_HUB_ID = re.compile(r"(modelscope:(?=[^/]+/))?[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+"""With modelscope: before ORG/NAME, the entrypoint makes vLLM take the model from ModelScope."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
 _IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/@\[\]-]*", re.ASCII)
 
@@ -45,7 +46,7 @@ class RunRequest(Record):
     """The user's options."""
 
     model: str = ""
-    """A folder, or a hub id. Empty: none, which serve does not accept."""
+    """A folder, a hub id, or modelscope: and a hub id. Empty: none, which serve does not accept."""
     devices: str = ""
     """Device numbers, such as 0,1 or 0-3. Empty: all."""
     port: int = API_PORT
@@ -89,9 +90,8 @@ class Container(Record):
     image: str
     compression: str
     """Of the image's layers: zstd, gzip or uncompressed."""
-    engine: str
-    """The oldest engines that can pull the image, in words."""
     oldest: Engines
+    """The oldest engines that can pull the image."""
     arguments: tuple[str, ...]
     model: Bind | None
     cache: str
@@ -154,7 +154,7 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
     verb, words = asked.split_verb(request.arguments)
     wanted = _chosen(variant, request.devices)
     numbers = cards.numbers(variant.run, machine, wanted)
-    run, unknown = more.extended(variant.run, len(numbers), request.arguments, machine, native=native)
+    run, unknown = more.extended(variant.run, len(numbers), words, machine, native=native)
     network = asked.parse_network(request.network) or _value(run.network)
     address = _address(request, network)
     devices, lacking = cards.devices(run, machine, wanted, native=native)
@@ -170,7 +170,6 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         name=server if verb == asked.SERVE or request.name else name_of(f"{server}-{asked.suffix_of(verb)}"),
         image=_image(request.image or f"{OWN}{variant.id}:latest"),
         compression=variant.compression.algorithm,
-        engine=variant.compression.summary,
         oldest=variant.compression.oldest,
         arguments=(verb, *_flags(verb, request, network, address, reference), *words),
         model=model,
@@ -207,10 +206,10 @@ def container(variant: Variant, request: RunRequest, machine: Machine) -> Contai
         notes=(
             *_unknown(groups),
             *_elsewhere(run, wanted, native=native),
-            *filter(None, [unknown]),
             *asked.misspelt((*variables.given, *variables.named), _known(variant)),
             *_replaced(run, network),
             *_unused(verb, reference),
+            *filter(None, [unknown]),
         ),
         beyond=beyond,
         missing=(*beyond, *lacking, *absent, *_no_folder(model), *_no_source(volumes)),

@@ -15,12 +15,13 @@ import yaml
 
 from drydock.run.access import API_KEY
 from drydock.run.asked import HOST
-from drydock.run.container import API_PORT, STATUS_PORT, Container, is_local
+from drydock.run.container import API_PORT, FROM_THE_SHELL, STATUS_PORT, Container, is_local
 from drydock.run.docker import ASK_EVERY, CACHE, START_SECONDS, STOP_SECONDS, TMP, USER, binds_of, merged
 
 CACHE_SIZE = "200Gi"
 """Enough for one large model and its compiled code. Adapt it to the model."""
-SECRET, TOKEN = "huggingface", "HF_TOKEN"
+SECRET = "huggingface"  # noqa: S105 - its name
+"""Has what docker and compose pass on from the shell (FROM_THE_SHELL), each under its own name, and each optional."""
 KEY_SECRET = "vllm-api-key"  # noqa: S105 - its name
 """Has the key that clients must send, as API_KEY. Without it, a pod that requires a key does not start."""
 PRESTOP_SECONDS = 5
@@ -197,8 +198,8 @@ def _port(container: Container, usual: int) -> int:
 def _environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in merged(container.env, container).items():
         yield {"name": name, "value": _literal(value)}
-    if container.hub and TOKEN not in container.named:
-        yield _secret(TOKEN, SECRET, optional=True)
+    if container.hub:
+        yield from (_secret(name, SECRET, optional=True) for name in FROM_THE_SHELL if name not in container.named)
     for name in _named_secrets(container):
         yield _secret(name, secret_of(name), optional=False)
     if container.key_required:
@@ -212,7 +213,7 @@ def _named_secrets(container: Container) -> tuple[str, ...]:
 
 def secret_of(name: str) -> str:
     """Return the name of the secret that has a variable's value, in lower case and with hyphens."""
-    known = {TOKEN: SECRET, API_KEY: KEY_SECRET}
+    known = {**dict.fromkeys(FROM_THE_SHELL, SECRET), API_KEY: KEY_SECRET}
     return known.get(name) or name.lower().replace("_", "-").strip("-") or "variable"
 
 

@@ -87,11 +87,11 @@ def run(target: str, request: RunRequest, how: How = PLAIN, *, root: Path = ROOT
     wanted, keys = _without_literal_key(variant, request, how, here)
     asked.check_volumes([bind.target for bind in wanted.volumes], manifests.targets(wanted))
     if how.prints:
-        _print(_for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted, how)
+        _print(variant, _for_cluster(variant, target, request, wanted, here) if how.form == "k8s" else wanted, how)
         return 0
     _set_key(wanted, request, keys)
     _check_named(wanted)
-    _say(_remarks(wanted, how))
+    _say(_remarks(variant, wanted, how))
     wanted = require(wanted, target, here)
     shown = wanted.model_copy(update={"arguments": redact_argv(wanted.arguments)})
     terminal = wanted.once and not how.detach and here.terminal()
@@ -239,11 +239,11 @@ def _with_values(wanted: Container) -> Container:
 # --- output ---------------------------------------------------------------------------------------------------------
 
 
-def _print(wanted: Container, how: How) -> None:
+def _print(variant: Variant, wanted: Container, how: How) -> None:
     """Print the command or manifest. Raises HostError for chosen cards that this machine does not have."""
     if wanted.beyond and how.form != "k8s":
         raise HostError(*wanted.beyond, hint="choose cards that exist, or leave --devices out for all of them")
-    said = [*_remarks(wanted, how), *(wanted.missing if wanted.native else ())]
+    said = [*_remarks(variant, wanted, how), *(wanted.missing if wanted.native else ())]
     if how.form == "k8s":
         said += kubernetes.remarks(wanted)
     elif wanted.key_required:
@@ -257,8 +257,9 @@ def _print(wanted: Container, how: How) -> None:
     emit(WRITERS[how.form](wanted))
 
 
-def _remarks(wanted: Container, how: How) -> tuple[str, ...]:
-    return (*reasons.lines(wanted.record, wanted, how.form), f"engine: {wanted.engine}", *wanted.notes)
+def _remarks(variant: Variant, wanted: Container, how: How) -> tuple[str, ...]:
+    engine = f"engine: {variant.compression.summary}"
+    return (*reasons.lines(wanted.record, wanted, how.form), engine, *wanted.notes)
 
 
 def _started(identity: str, wanted: Container, *, json: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drydock.lock.keep import Kept
+from drydock.lock.keep import Kept, Upgrade
 from drydock.model.locked import LockedImageBase, LockedPlatform, LockedSource, LockedWheel
 from drydock.model.variant import SourceCode
 
@@ -34,3 +34,8 @@ def test_a_release_archive_stays_while_its_address_and_hash_do() -> None:
     assert kept(pin).source(wanted) == pin
     assert kept(pin).source(wanted.model_copy(update={"sha256": "2" * 64})) is None
     assert kept(pin).source(wanted.model_copy(update={"url": URL.replace("1", "2")})) is None
+
+
+def test_what_is_to_be_upgraded_is_not_preferred() -> None:
+    upgraded = kept()._replace(upgrade=Upgrade(names=frozenset({"numpy"})))
+    assert "numpy" not in dict(upgraded.preferred())

@@ -122,6 +122,14 @@ def test_each_pod_of_a_server_has_a_node_of_its_own() -> None:
         assert apart["labelSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
 
 
+def test_a_model_of_the_hub_gets_token_and_mirror_from_a_secret_that_need_not_exist() -> None:
+    of_the_hub = topologies.trio().model_copy(update={"model": "Qwen/Qwen3-8B"})
+    for template in pods(manifests(of_the_hub)):
+        env = {item["name"]: item.get("valueFrom") for item in template["spec"]["containers"][0]["env"]}
+        for name in ("HF_TOKEN", "HF_ENDPOINT"):
+            assert env[name] == {"secretKeyRef": {"name": "huggingface", "key": name, "optional": True}}
+
+
 def test_a_pod_has_its_own_networks_interface() -> None:
     for template in pods(manifests(topologies.trio())):
         env = {item["name"]: item.get("value") for item in template["spec"]["containers"][0]["env"]}
