@@ -24,6 +24,8 @@ from drydock.model.variant import Profile, ResolvedServing, Supplied, Variant
 
 VENV = "/opt/venv"
 PYTHON = f"{VENV}/bin/python3"
+HEADERS = "/include/"
+"""In patterns of trims: files that a compiler reads."""
 """The interpreter that runs vLLM, in every image that adds distributions to its base."""
 
 EXCERPT = 20
@@ -208,8 +210,10 @@ def _files(item: Supplied) -> Quoted:
 
 
 def _trims(variant: Variant, layer: Layer) -> Iterator[Quoted]:
+    """Yield the options of trim.py; headers stay where vLLM is compiled against them."""
     for trim in variant.trims(layer):
-        options = {"--drop": trim.drop, "--strip": trim.strip}
+        drop = [pattern for pattern in trim.drop if not (variant.builds and HEADERS in pattern)]
+        options = {"--drop": drop, "--strip": trim.strip}
         quoted = [quoting.words(Quoted(option), *map(quoting.sh, globs)) for option, globs in options.items() if globs]
         yield quoting.words(quoting.sh(trim.distribution), *quoted, by=" \\\n        ")
 

@@ -101,7 +101,7 @@ def _check_names(where: str, names: Iterable[str]) -> None:
 def check(archive: Archive, models: Sequence[BundledModel], folder: Path | None, *, vouched: bool) -> None:
     """Check what can be checked before anything is written.
 
-    Raises InputError for names that lead elsewhere, and if nobody vouches for the bundle: a model's folder may contain
+    Raises InputError for names that lead elsewhere, and if no one vouches for the bundle: a model's folder may contain
     code, and no lock records it. Raises DiskFullError.
     """
     for model in models:

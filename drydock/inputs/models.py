@@ -32,7 +32,7 @@ MANIFEST = "drydock-model.json"
 _MANIFEST_AT_MOST = 16 << 20
 _SLACK = 64 << 20
 """Bytes to leave free on the disk."""
-_OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".tflite", ".ot")
+_OTHER_FORMATS = (".bin", ".pt", ".pth", ".ckpt", ".h5", ".msgpack", ".onnx", ".onnx_data", ".tflite")
 """Weights in formats that vLLM does not read where there are safetensors."""
 _OTHER_FOLDERS = ("original", "onnx", "openvino", "coreml", ".git", ".cache")
 """Folders with other forms of the same weights. Source: vLLM, weight_utils.py, which ignores `original/**/*`."""

@@ -89,7 +89,7 @@ def test_two_models_of_one_name_do_not_fit_into_one_folder(model: Path, tmp_path
 
 
 @pytest.mark.attack(
-    what="a bundle that nobody vouched for brings a model, whose folder may contain code",
+    what="a bundle that no one vouched for brings a model, whose folder may contain code",
     before="a bundle brought no models",
     after="models are written only with --key or --digest; without --models they stay in the bundle",
 )
