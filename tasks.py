@@ -486,6 +486,7 @@ def entrypoint(_: Context, target: str) -> None:
         "name": "container name",
         "env": "NAME=VALUE, or NAME to pass it from your shell (secrets only so); repeatable",
         "volume": "SOURCE:TARGET or SOURCE:TARGET:ro: mount a folder or file of this machine; repeatable",
+        "root": "recorded host (facts --record host.json) instead of this machine: for --target auto and --format k8s",
         "network": "network of the engine, or host [default: what the accelerator needs]",
         "arguments": "arguments for serve and vLLM as one string; or pass them after --, or after -- another verb",
         "json": "with --detach or --print: print the result as JSON on standard output",
