@@ -148,6 +148,12 @@ class RolloutError(DrydockError):
     code = 19
 
 
+class PreflightError(DrydockError):
+    """A machine of a topology is not as its plan needs it."""
+
+    code = 20
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return "did you mean 'x'?" for the closest known word, or the list of known words."""
     names = sorted(known)

@@ -18,14 +18,16 @@ from drydock.inputs.uv import uv_binary
 from drydock.repo.ci import workflow
 
 KINDS = {
-    "unit": "not golden and not fuzz and not engine",
+    "unit": "not golden and not fuzz and not engine and not machines",
     "golden": "golden",
     "fuzz": "fuzz",
-    "engine": "engine and not packages",
+    "engine": "engine and not packages and not cluster",
     "packages": "packages",
+    "topology": "machines",
+    "cluster": "cluster",
 }
 """Kind of test → pytest's marker expression."""
-WITH_ENGINE = ("engine", "packages")
+WITH_ENGINE = ("engine", "packages", "topology", "cluster")
 
 PYTHON_FILES = ("bench", "drydock", "entrypoints", "templates", "tests", "tasks.py", "inv")
 LINTERS = {
@@ -54,7 +56,7 @@ def run_tests(root: Path, kind: str, *, record: bool = False) -> None:
         lint(root)
     recording = ("--record-proof",) if record else ()
     on_all_cores = ("-n", str(os.cpu_count() or 1))
-    selected: dict[str, tuple[str, ...]] = {"not engine": on_all_cores, KINDS["engine"]: recording}
+    selected: dict[str, tuple[str, ...]] = {"not engine and not machines": on_all_cores, KINDS["engine"]: recording}
     if kind == "fuzz":
         selected = {KINDS[kind]: (*on_all_cores, "--fuzz-seconds=inf")}
     elif kind:
@@ -96,11 +98,21 @@ def zizmor(root: Path, scripts: Path = SCRIPTS) -> list[str]:
     return [str(program), "--offline", "--quiet", "--no-progress", path] if found else []
 
 
-def requirements(root: Path, *, upgrade: bool) -> bool:
-    """Resolve requirements.in to requirements.txt with hashes; return whether it changed.
+REQUIREMENTS = ("requirements", "requirements-ansible")
+"""Of .venv, and of the environment that playbooks run in (drydock/topology/playbook/environment.py)."""
+
+
+def requirements(root: Path, *, upgrade: bool) -> list[Path]:
+    """Resolve requirements*.in to requirements*.txt with hashes; return the files that changed.
 
     Without `upgrade`, pinned versions are kept if possible.
     """
+    written = ((root / f"{name}.txt", _resolved(root, name, upgrade=upgrade)) for name in REQUIREMENTS)
+    return [path for path, content in written if write_atomically(path, content)]
+
+
+def _resolved(root: Path, name: str, *, upgrade: bool) -> bytes:
+    """Return the pins of a requirements file. Raises InputError."""
     options = (
         "--universal",
         "--python-version",
@@ -111,16 +123,16 @@ def requirements(root: Path, *, upgrade: bool) -> bool:
         "--quiet",
     )
     with tempfile.TemporaryDirectory() as folder:
-        result = Path(folder, "requirements.txt")
-        shutil.copy(root / "requirements.in", folder)
+        result = Path(folder, f"{name}.txt")
+        shutil.copy(root / f"{name}.in", folder)
         if not upgrade:
             shutil.copy(root / result.name, folder)
-        command = (str(uv_binary()), "pip", "compile", "requirements.in", "--output-file", result.name, *options)
+        command = (str(uv_binary()), "pip", "compile", f"{name}.in", "--output-file", result.name, *options)
         # an extra index may lack some files of a version, and their hashes would be missing
         environment = uv_environment(read_indexes()._replace(extra=(), find_links=()), os.environ)
         if subprocess.run(command, cwd=folder, env=environment, check=False, stdout=subprocess.DEVNULL).returncode:
-            raise InputError("requirements.in: uv could not resolve it; see above")
-        return write_atomically(root / result.name, result.read_bytes())
+            raise InputError(f"{name}.in: uv could not resolve it; see above")
+        return result.read_bytes()
 
 
 def _succeeds(root: Path, module: str, *arguments: str) -> bool:

@@ -59,6 +59,81 @@ FINDINGS: Mapping[str, Known] = {
         "write the IP address, or render for Kubernetes, where a pod takes its own",
         "vLLM docs, features, nixl_connector_usage (VLLM_NIXL_SIDE_CHANNEL_HOST); ZeroMQ, zmq_tcp(7)",
     ),
+    "TOPO-020": Known(
+        "{} can be asked, and answers as drydock asks",
+        "read what it said; it needs ssh, Python 3 with requests, docker, and its key in known_hosts",
+        "community.docker, docker_container, requirements",
+    ),
+    "TOPO-021": Known(
+        "{} has the plan's images, of the digests that the other nodes have",
+        "pull them there by digest; servers of different images do not exchange their KV cache",
+        "vLLM 0.32, kv_connector/v1/nixl/metadata.py, compatibility hash",
+    ),
+    "TOPO-022": Known(
+        "{} has the model, of the same files as the other nodes",
+        "copy the folder again from one node, such as by rsync --checksum",
+        "llm-d/llm-d#499; servers of different weights answer differently, and nothing says so",
+    ),
+    "TOPO-023": Known(
+        "{} has room for the model's files",
+        "free space on that file system, or put the model on another one",
+        "the sizes of the files on the other nodes",
+    ),
+    "TOPO-024": Known(
+        "{} has the driver and firmware of the other nodes",
+        "install the same versions on every node",
+        "vllm-ascend docs, pd_disaggregation_mooncake_multi_node; NCCL, HCCL and RCCL users' guides",
+    ),
+    "TOPO-025": Known(
+        "the clock of {} is right",
+        "synchronize the nodes' clocks, such as by chrony",
+        "leases of the KV cache and logs are read by time: vLLM docs, features, nixl_connector_usage",
+    ),
+    "TOPO-026": Known(
+        "the ports of {} are free",
+        "stop what listens there (ss -tlnp shows it), or set another network.port_base",
+        "drydock/topology/ports.py",
+    ),
+    "TOPO-027": Known(
+        "{} is the machine that was recorded",
+        "record the node again (facts --record host.json), and plan again",
+        "drydock/topology/plan.py decides by the recorded host",
+    ),
+    "TOPO-028": Known(
+        "the chips of {} have the recorded addresses",
+        "record the node again, and render the ranktables again; or set the addresses with hccn_tool -i N -ip -s",
+        "vllm-ascend docs, pd_disaggregation_mooncake_multi_node; omni-infer, tools/scripts/pd_ranktable_tools.py",
+    ),
+    "TOPO-029": Known(
+        "the links of the chips of {} are up",
+        "check cable and switch port; hccn_tool -i N -link -g must say UP",
+        "vllm-ascend docs, pd_disaggregation_mooncake_multi_node",
+    ),
+    "TOPO-030": Known(
+        "the chips of {} have the TLS switch of all chips",
+        "set it alike on every node: hccn_tool -i N -tls -s enable 0",
+        "vllm-ascend docs, pd_disaggregation_mooncake_multi_node",
+    ),
+    "TOPO-031": Known(
+        "the chips of {} reach those of the other nodes",
+        "check VLAN, gateway and netmask: hccn_tool -i N -netdetect -g, -gateway -g",
+        "vllm-ascend docs, pd_disaggregation_mooncake_multi_node",
+    ),
+    "TOPO-032": Known(
+        "{} has the plan's network interface, and it is up",
+        "correct network.interface in topology.yaml, or ip link set dev NAME up",
+        "PyTorch, distributed communication, GLOO_SOCKET_IFNAME",
+    ),
+    "TOPO-033": Known(
+        "the interface of {} has the MTU of the other nodes",
+        "ip link set dev NAME mtu N, the same on every node and switch",
+        "RFC 1191: large packets are lost where a hop is smaller and its answers are filtered",
+    ),
+    "TOPO-034": Known(
+        "the image's own check ran on {}",
+        "read what docker said; ./inv run prints what the container needs",
+        "drydock/topology/preflight/node.py",
+    ),
 }
 
 

@@ -32,6 +32,7 @@ from entrypoints.request.flags import (
     PORT,
     REMOTE_CODE,
     SERVED_NAME,
+    USE_MODELSCOPE,
 )
 from entrypoints.request.vllm_flags import UserFlags, parse_count, without
 
@@ -67,7 +68,7 @@ def command(
     settable = {name for _, values in weaker for name in values} | _CACHED | profile["caches"].keys()
     own = {name: value for name, value in _chosen(facts, given).items() if name not in exported}
     listed = _environment(own, settable, tuple(profile["variables"]["shown"]))
-    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret)]
+    user = [(ENVIRONMENT, listed), (COMMAND_LINE, _command_line(given) | secret | _modelscope(given))]
     cache, kept = _caches(profile, facts, model, given, cascade([*weaker, *user]))
     chosen = cascade([*weaker, (DEFAULT, kept), *user])
     silent = across is not None and not over.answers(given, across.rank)
@@ -227,6 +228,11 @@ def _environment(env: Mapping[str, str], settable: set[str], shown: tuple[str, .
 
 def _command_line(given: UserFlags) -> dict[str, Value]:
     return {name: Value(flag.value, f"given as {_words(name, flag.given)}") for name, flag in given.flags.items()}
+
+
+def _modelscope(given: UserFlags) -> dict[str, Value]:
+    """Return what makes vLLM take the model from ModelScope."""
+    return {USE_MODELSCOPE: Value("True", "the model's name begins with modelscope:")} if given.modelscope else {}
 
 
 def _words(name: str, words: str) -> str:

@@ -38,9 +38,9 @@ def program() -> str:
 class Registry:
     """A registry with its own empty folder; with `users` it requires credentials."""
 
-    def __init__(self, folder: Path, *, users: bool = False) -> None:
+    def __init__(self, folder: Path, *, users: bool = False, address: str = "127.0.0.1") -> None:
         self.folder, self.port = folder, free_port()
-        self.host = f"127.0.0.1:{self.port}"
+        self.host = f"{address}:{self.port}"
         self._config = folder / "config.yml"
         folder.mkdir(parents=True, exist_ok=True)
         self._config.write_text(self._text(users=users))

@@ -68,7 +68,7 @@ def render(plan: TopologyPlan, variant: Variant, kind: str, hosts: Mapping[str, 
     _check_ranktables(plan, variant, tables)
     if kind == "compose":
         return compose.files(plan, variant, tables)
-    return ansible.files(plan, variant, tables, _chips(plan, hosts))
+    return ansible.files(plan, variant, tables, chips_of(plan, hosts))
 
 
 def remarks(plan: TopologyPlan, variant: Variant) -> tuple[str, ...]:
@@ -91,7 +91,7 @@ def _check_ranktables(plan: TopologyPlan, variant: Variant, tables: Mapping[str,
         )
 
 
-def _chips(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dict[int, str]]:
+def chips_of(plan: TopologyPlan, hosts: Mapping[str, Commands]) -> dict[str, dict[int, str]]:
     """Return node → chip → recorded address, which the playbook compares with the machine's."""
     found: dict[str, dict[int, str]] = {}
     for rank in (rank for replica in plan.replicas for rank in replica.ranks if hosts):

@@ -94,9 +94,7 @@ def _host(
     router = plan.router if plan.router and plan.router.node == node else None
     read = any(wants_ranktables(item.env) for item in own)
     return {
-        "topology_images": sorted(
-            {*(item.container.image for item in own), *([router.image] if router else [])}
-        ),
+        "topology_images": sorted({*(item.container.image for item in own), *([router.image] if router else [])}),
         "topology_folders": sorted({item.container.model.source for item in own if item.container.model}),
         "topology_devices": sorted({path for item in own for path in item.container.devices}),
         "topology_ranks": [_rank(item) for item in own],

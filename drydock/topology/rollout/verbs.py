@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from drydock.config.matrix import find, read_matrix
-from drydock.core.console import emit, log
+from drydock.core.console import emit
 from drydock.core.errors import InputError
 from drydock.core.files import dumps
 from drydock.core.paths import ROOT
@@ -52,6 +52,7 @@ def up(place: Place, kind: str, options: Options) -> Shown:
         place.write(state)
         runner.start((plan,))
         ready.wait(plan, runner, options.seconds or patience(plan))
+        ready.check_images(plan, runner.states())
         return known.prove(plan, runner.reach())
 
 
@@ -132,9 +133,3 @@ def _line(pair: Pair) -> str:
 
 def _hosts(options: Options, plan: TopologyPlan) -> dict[str, Commands]:
     return read_hosts(Path(options.hosts), plan) if options.hosts else {}
-
-
-def warn(plan: TopologyPlan) -> None:
-    """Log what needs attention in a plan."""
-    for finding in plan.findings:
-        log(finding)

@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from entrypoints.cli import cli
 from entrypoints.core import errors
-from tests.support.sample import PROFILE, check, write_model
+from tests.support.sample import CONFIG, PROFILE, check, write_model
 
 PACKAGE = Path(cli.__file__).parent.parent
 ENVIRONMENT = PACKAGE.parent / "templates" / "tools" / "environment.py"
@@ -66,6 +70,60 @@ def test_a_file_that_a_variable_names_must_exist_before_anything_starts(profile:
     assert ran.returncode == errors.MODEL
     assert "QUANT_CONFIG=/no/such/maxabs_quant_g2.json: no such file" in ran.stderr
     assert run(profile, "plan", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json").returncode == errors.OK
+
+
+class ModelScope(BaseHTTPRequestHandler):
+    """ModelScope's file API: /api/v1/models/ORG/NAME/repo?Revision=…&FilePath=…."""
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        asked = dict(parse_qsl(parts.query))
+        known = {
+            "config.json": CONFIG,
+            "model.safetensors.index.json": {"metadata": {"total_size": 4000}, "weight_map": {}},
+        }
+        right = parts.path == "/api/v1/models/Qwen/Qwen3-8B/repo" and asked.get("Revision") == "master"
+        body = json.dumps(known[asked["FilePath"]]).encode() if right and asked.get("FilePath") in known else b""
+        self.send_response(200 if body else 404)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def modelscope() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), ModelScope)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_model_of_modelscope_is_planned_from_its_api_and_vllm_is_told_where_it_is(
+    profile: Path, modelscope: str
+) -> None:
+    ran = run(profile, "plan", "modelscope:Qwen/Qwen3-8B", "--json", MODELSCOPE_DOMAIN=modelscope)
+    plan = json.loads(ran.stdout)
+
+    assert ran.returncode == errors.OK, ran.stderr
+    assert plan["env"]["VLLM_USE_MODELSCOPE"] == "True"
+    assert plan["argv"][plan["argv"].index("--model") + 1] == "Qwen/Qwen3-8B"
+    assert "PLAN-061" not in ran.stdout
+    assert "PLAN-061" in run(profile, "plan", "modelscope:Qwen/Other", "--json", MODELSCOPE_DOMAIN="127.0.0.1:9").stdout
+
+
+def test_modelscope_needs_its_package_in_the_image(profile: Path, tmp_path: Path, model: str) -> None:
+    packages = tmp_path / "lib" / "python3.12" / "site-packages"
+    (packages / "vllm-0.23.0.dist-info").mkdir(parents=True)
+    profile.write_text(json.dumps({**PROFILE, "python": str(tmp_path / "bin" / "python3")}))
+    lacking = run(profile, "plan", model, VLLM_USE_MODELSCOPE="True")
+    (packages / "modelscope-1.40.2.dist-info").mkdir()
+
+    assert lacking.returncode == errors.MODEL
+    assert "lacks the package modelscope" in lacking.stderr
+    assert run(profile, "plan", model, VLLM_USE_MODELSCOPE="True").returncode == errors.OK
 
 
 def test_plan_reads_a_hub_id_from_the_cache_that_vllm_will_use(profile: Path, tmp_path: Path) -> None:

@@ -106,6 +106,7 @@ def test_the_tags_are_the_seeds_and_what_ends_or_fetches_runs_only_when_asked() 
         ["run"],
         ["never", "logs"],
         ["never", "stop"],
+        ["never", "preflight"],
     ]
     roles = {role["role"] for play in plays for role in play["roles"]}
     assert roles == {path.name for path in (ansible.FOLDER / "roles").iterdir()}

@@ -1,0 +1,1 @@
+"""`topology check`: whether the machines of a topology can run it, before anything is started."""

@@ -1,0 +1,99 @@
+"""A plan → what is asked of each machine, as words for its Python (node.py). Pure, except that it reads node.py."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.core.files import compact
+from drydock.model.variant import Variant
+from drydock.run.access import API_KEY
+from drydock.run.docker import docker_argv
+from drydock.topology.planned import TopologyPlan
+from drydock.topology.render.parts import Placed, addresses, by_node, placed
+from drydock.topology.words import is_ip
+
+PROGRAM = Path(__file__).with_name("node.py")
+WAIT = 30
+"""Seconds that a machine waits for the others to begin their check."""
+
+
+class Asked(NamedTuple):
+    """What one machine is asked."""
+
+    node: str
+    address: str
+    images: tuple[str, ...]
+    model: str
+    """A folder; empty for a model of the hub."""
+    ports: tuple[int, ...]
+    interface: str
+    chips: tuple[int, ...]
+    others: tuple[str, ...]
+    """Recorded addresses of chips of other machines."""
+    container: tuple[str, ...]
+    """`docker run` up to the image's name; empty for a machine without ranks."""
+    groups: tuple[str, ...]
+    check: tuple[str, ...]
+    """The image's check, with the other machines as peers."""
+    ranks: tuple[Placed, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The arguments of the machine's Python."""
+        left_out = ("ranks", "interface", "node")
+        told = {name: value for name, value in self._asdict().items() if name not in left_out}
+        return ("-I", "-c", PROGRAM.read_text(), base64.b64encode(compact(told).encode()).decode())
+
+
+def asked(plan: TopologyPlan, variant: Variant, chips: Mapping[str, Mapping[int, str]]) -> tuple[Asked, ...]:
+    """Return what each node is asked, sorted by node. `chips`: node → device → recorded address. Raises InputError."""
+    nodes = by_node(placed(plan, variant))
+    return tuple(_asked(plan, node, nodes.get(node, ()), chips) for node in addresses(plan))
+
+
+def _asked(plan: TopologyPlan, node: str, ranks: Sequence[Placed], chips: Mapping[str, Mapping[int, str]]) -> Asked:
+    router = plan.router if plan.router and plan.router.node == node else None
+    images = {*(item.container.image for item in ranks), *([router.image] if router else [])}
+    ports = {port for item in ranks for port in item.rank.ports.values()} | ({router.port} if router else set())
+    address = addresses(plan)[node]
+    first = ranks[0] if ranks else None
+    return Asked(
+        node=node,
+        address=address if is_ip(address) else "",
+        images=tuple(sorted(images)),
+        model=plan.model if plan.model.startswith("/") else "",
+        ports=tuple(sorted(ports)),
+        interface=first.env.get("GLOO_SOCKET_IFNAME", "") if first else "",
+        chips=tuple(sorted(chips.get(node, {}))),
+        others=tuple(next(iter(found.values())) for other, found in sorted(chips.items()) if other != node and found),
+        container=_container(first) if first else (),
+        groups=tuple(name for name in first.container.groups if not name.isdigit()) if first else (),
+        check=_check(plan, node, first) if first else (),
+        ranks=tuple(ranks),
+    )
+
+
+def _container(item: Placed) -> tuple[str, ...]:
+    """Return how the image is run on the machine: as its server, with the machine's network."""
+    numbers = tuple(name for name in item.container.groups if name.isdigit())
+    own = {"network": "host", "groups": numbers, "name": f"check-{item.name}", "env": item.env, "visible": {}}
+    options = item.container.model_copy(update={**own, "hub": False})
+    words = docker_argv(options, command=("",))[:-1]
+    key = words.index(API_KEY)  # only servers need it
+    return (*words[: key - 1], *words[key + 1 :])
+
+
+def _check(plan: TopologyPlan, node: str, item: Placed) -> tuple[str, ...]:
+    """Return the image's check. Every machine of the plan with ranks opens and tries the same ports."""
+    others = [rank for replica in plan.replicas for rank in replica.ranks]
+    peers = sorted({rank.address for rank in others if rank.node != node})
+    status = item.rank.ports["status"]
+    ports = {port for rank in others for purpose, port in rank.ports.items() if purpose != "status"} - {status}
+    if not peers:
+        return ("check", "--json")
+    numbers = ",".join(map(str, sorted(ports)))
+    words = ("check", "--json", "--peers", ",".join(peers), "--peer-ports", numbers, "--peers-wait", str(WAIT))
+    return (*words, "--status-port", str(status))

@@ -1,0 +1,84 @@
+"""The task topology check. IO."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from drydock.config.matrix import find, read_matrix
+from drydock.core.console import emit
+from drydock.core.errors import InputError, PreflightError, nearest
+from drydock.core.files import dumps, write_atomically
+from drydock.core.paths import ROOT
+from drydock.model.variant import Variant
+from drydock.topology import verbs as topologies
+from drydock.topology.asked import Entrypoint
+from drydock.topology.planned import TopologyPlan
+from drydock.topology.playbook.run import Ssh
+from drydock.topology.preflight import reach
+from drydock.topology.preflight.asked import Asked, asked
+from drydock.topology.preflight.judge import Window, judge
+from drydock.topology.read import read_topology
+from drydock.topology.render import ansible, chips_of, compose, parts, ranktable, read_hosts
+from entrypoints.checks.findings import FAIL, PASS, as_junit, as_text, counts
+from entrypoints.core.records import Finding, to_json
+
+FORMATS = ("ansible", "compose", "local")
+
+
+class Options(NamedTuple):
+    """The options of the task."""
+
+    format: str = "ansible"
+    model: str = ""
+    target: str = ""
+    hosts: str = ""
+    """Folder with recorded hosts, for the chips' addresses; of a topology.yaml its own hosts are used."""
+    ssh: Ssh = Ssh()
+
+
+def check(file: Path, options: Options) -> tuple[Finding, ...]:
+    """Ask every node of a topology and return the findings. Raises DrydockError."""
+    if options.format not in FORMATS:
+        raise InputError(f"--format {options.format}: unknown format", hint=nearest(options.format, FORMATS))
+    plan = ranktable.reading(topologies.planned(file, options.model, options.target))
+    variant = find(read_matrix(ROOT), plan.variant)
+    chips = chips_of(plan, read_hosts(Path(options.hosts), plan)) if options.hosts else {}
+    questions = asked(plan, variant, chips)
+    begin = time.time()
+    answers = _answers(plan, variant, questions, options)
+    if options.format == "local":
+        questions = tuple(each for each in questions if each.node in answers)
+    return judge(questions, answers, _recorded(file, variant), chips, Window(begin, time.time()))
+
+
+def _answers(plan: TopologyPlan, variant: Variant, questions: tuple[Asked, ...], options: Options) -> reach.Answers:
+    if options.format == "local":
+        return reach.here(questions)
+    if options.format == "compose":
+        ranks = parts.placed(plan, variant)
+        return reach.by_compose(questions, compose.engine(plan, ranks, plan.image))
+    return reach.by_ansible(questions, ansible.files(plan, variant, {}, {}), options.ssh)
+
+
+def _recorded(file: Path, variant: Variant) -> dict[str, dict[str, object]]:
+    """Return the facts of each node's recorded host; none for a plan, which does not name them. Raises InputError."""
+    if file.suffix == ".json":
+        return {}
+    hosts = read_topology(file).hosts
+    facts = {path: Entrypoint(variant).facts(path) for path in {*hosts.values()}}
+    return {node: facts[path] for node, path in hosts.items()}
+
+
+def report(findings: tuple[Finding, ...], junit: str, *, json: bool) -> None:
+    """Print findings, write JUnit XML, and raise PreflightError if a check failed."""
+    if junit:
+        write_atomically(Path(junit), as_junit(findings, "drydock.topology"))
+    number = counts(findings)
+    shown = [finding for finding in findings if finding.severity != PASS]
+    summary = ", ".join(f"{count} {severity}" for severity, count in sorted(number.items()))
+    emit(dumps(to_json(findings)) if json else f"{as_text(shown)}{summary}\n")
+    if number.get(FAIL):
+        failed = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
+        raise PreflightError(f"the topology is not ready to start: {failed}", hint="each finding says what to do")

@@ -1,0 +1,48 @@
+"""Machines as containers, and an image that their engines can pull."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.build.job import prepare
+from tests.support.machines_ssh import Machines, machines, registry
+from tests.support.pushed import push
+from tests.support.servers import Registry
+from tests.support.small_image import Small
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything below this folder needs an engine, and minutes."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.machines)
+
+
+@pytest.fixture(scope="session")
+def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The layout of an image with drydock's entrypoint and a stand-in for vLLM, made as every image is."""
+    small = Small(tmp_path_factory.mktemp("small"), prepare("cpu").lock)
+    return Path(small.build()["layout"])
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
+    """Two machines, n0 and n1."""
+    with machines(tmp_path_factory.mktemp("machines"), "drydock-topology", "n0", "n1") as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def near(tmp_path_factory: pytest.TempPathFactory, two: Machines) -> Iterator[Registry]:
+    """A registry that the machines reach."""
+    with registry(tmp_path_factory.mktemp("near"), two.gateway) as found:
+        yield found
+
+
+@pytest.fixture(scope="session")
+def image(stand_in: Path, near: Registry) -> str:
+    """The stand-in image by digest, compressed as Docker 20.10 needs it."""
+    return push(stand_in, near.host, "stand-in")

@@ -1,0 +1,63 @@
+"""A rendered playbook, run over ssh on machines with sshd, sudo and an engine of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from drydock.core.files import dumps
+from drydock.model.record import dump
+from drydock.topology import render, verbs
+from drydock.topology.playbook.run import Played, playbook
+from tests.support import serving_ssh
+from tests.support.machines_ssh import Machine, Machines
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str) -> Path:
+    """The rendered playbook of two servers; both machines have the model."""
+    made = tmp_path_factory.mktemp("rendered")
+    file, model = serving_ssh.write(made, two, image)
+    plan = verbs.planned(file, str(model), "cpu")
+    (made / "plan.json").write_text(dumps(dump(plan)))
+    render.write(made / "plan.json", "ansible", made / "rendered")
+    return made / "rendered"
+
+
+def play(folder: Path, two: Machines, *tags: str) -> Played:
+    played = playbook(folder, tags, ssh=two.ssh, seconds=300)
+    assert not played.failures
+    assert set(played.nodes) == {"n0", "n1"}
+    return played
+
+
+@pytest.fixture
+def stopped(folder: Path, two: Machines) -> Iterator[None]:
+    yield
+    playbook(folder, ("stop",), ssh=two.ssh, seconds=300)
+
+
+def running(node: Machine) -> list[str]:
+    return node.run("docker", "ps", "--all", "--format", "{{.Names}} {{.Image}}").splitlines()
+
+
+@pytest.mark.usefixtures("stopped")
+def test_a_playbook_starts_keeps_and_stops_a_topology(folder: Path, two: Machines, image: str) -> None:
+    assert play(folder, two, "check").changed == 0
+    assert play(folder, two, "run").changed > 0
+    for number, node in enumerate(two.nodes):
+        assert running(node) == [f"whole-{number}-0 {image}"]
+    again = play(folder, two, "run")
+    assert again.changed == 0
+
+    play(folder, two, "logs")
+    for number in range(2):
+        log = (folder / "logs" / f"n{number}-whole-{number}-0.log").read_text()
+        assert "ready" in log
+
+    assert play(folder, two, "stop").changed == 2
+    assert play(folder, two, "stop").changed == 0
+    for node in two.nodes:
+        assert running(node) == []

@@ -1,0 +1,132 @@
+"""`topology check` on machines that are damaged, one fault at a time: each is found, and no other node is blamed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from drydock.topology.preflight.verbs import Options, check
+from entrypoints.core.records import Finding
+from tests.support import serving_ssh
+from tests.support.machines_ssh import Machine, Machines
+from tests.support.serving_ssh import MODEL
+
+LISTEN = "import socket, time; s = socket.create_server(('', {port})); time.sleep(600)"
+
+
+class Topology(NamedTuple):
+    """A topology on two machines."""
+
+    file: Path
+    options: Options
+    nodes: tuple[Machine, ...]
+
+    def findings(self) -> tuple[Finding, ...]:
+        return check(self.file, self.options)
+
+
+@pytest.fixture(scope="module")
+def topology(tmp_path_factory: pytest.TempPathFactory, two: Machines, image: str) -> Topology:
+    file, model = serving_ssh.write(tmp_path_factory.mktemp("check"), two, image)
+    for node in two.nodes:
+        node.run("docker", "pull", "--quiet", image)
+    return Topology(file, Options("ansible", str(model), "cpu", ssh=two.ssh), two.nodes)
+
+
+def bad(findings: tuple[Finding, ...], *prefixes: str) -> dict[str, list[str]]:
+    """Return id → what was found, of failures and warnings; of some prefixes only."""
+    result: dict[str, list[str]] = {}
+    for each in findings:
+        if each.severity in ("FAIL", "WARN") and each.id.startswith(prefixes or ("TOPO", "NET")):
+            result.setdefault(each.id, []).append(each.found)
+    return result
+
+
+def test_machines_as_planned_have_no_failure_but_that_they_are_no_recorded_machine(topology: Topology) -> None:
+    findings = topology.findings()
+    told = {each.id for each in findings}
+    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-026", "TOPO-032", "TOPO-033", "TOPO-034"} <= told
+    assert {"NET-001", "NET-002", "NET-003", "NET-004", "NET-005", "NET-008", "NET-009"} <= told
+    assert bad(findings) == {}
+
+
+@contextmanager
+def another_image(node: Machine, image: str) -> Iterator[None]:
+    """The engine has no image of the plan's digest."""
+    node.run("docker", "image", "rm", "--force", image)
+    yield
+    node.run("docker", "pull", "--quiet", image)
+
+
+@contextmanager
+def wrong_file(node: Machine) -> Iterator[None]:
+    node.run("cp", f"{MODEL}/config.json", "/tmp/config.json")
+    node.run("sed", "-i", "s/49152/49153/", f"{MODEL}/config.json")
+    yield
+    node.run("cp", "/tmp/config.json", f"{MODEL}/config.json")
+
+
+@contextmanager
+def smaller_mtu(node: Machine) -> Iterator[None]:
+    node.run("ip", "link", "set", "dev", "eth0", "mtu", "1280")
+    yield
+    node.run("ip", "link", "set", "dev", "eth0", "mtu", "1500")
+
+
+@contextmanager
+def taken_port(node: Machine, port: int) -> Iterator[None]:
+    node.run("systemd-run", "--quiet", "--unit=taken", "python3", "-c", LISTEN.format(port=port))
+    yield
+    node.run("systemctl", "stop", "taken")
+
+
+def test_an_image_that_is_not_the_plans_is_found(topology: Topology, image: str) -> None:
+    with another_image(topology.nodes[1], image):
+        found = bad(topology.findings())
+    assert [text.partition(":")[0] for text in found["TOPO-021"]] == ["n1"]
+    assert "TOPO-034" in found
+
+
+def test_a_wrong_model_file_is_found(topology: Topology) -> None:
+    with wrong_file(topology.nodes[1]):
+        found = bad(topology.findings())
+    (text,) = found["TOPO-022"]
+    assert text.startswith("n1: config.json has ")
+
+
+def test_a_taken_port_is_found(topology: Topology) -> None:
+    with taken_port(topology.nodes[0], 20000):
+        found = bad(topology.findings())
+    assert found["TOPO-026"] == ["n0: port 20000: Address already in use"]
+    assert any("port 20000" in text for text in found["NET-005"])
+
+
+def test_a_lowered_mtu_is_found_on_its_node_and_on_the_way_from_the_other(topology: Topology) -> None:
+    with smaller_mtu(topology.nodes[1]):
+        found = bad(topology.findings())
+    assert found["TOPO-033"] == ["n1: eth0 has an MTU of 1280"]
+    assert any(text.startswith("n0: eth0 has an MTU of 1500") for text in found["NET-008"])
+
+
+def test_a_machine_that_ssh_does_not_reach_is_a_finding_and_the_other_is_judged(topology: Topology) -> None:
+    topology.nodes[1].run("systemctl", "stop", "ssh")
+    try:
+        findings = topology.findings()
+    finally:
+        topology.nodes[1].run("systemctl", "start", "ssh")
+    found = bad(findings, "TOPO-020")
+    assert [text.partition(":")[0] for text in found["TOPO-020"]] == ["n1"]
+    assert any(each.id == "TOPO-022" and each.found.startswith("n0:") for each in findings)
+
+
+def test_a_host_key_that_nobody_named_is_not_believed(topology: Topology, tmp_path: Path) -> None:
+    (tmp_path / "known_hosts").touch()
+    ssh = topology.options.ssh._replace(known_hosts=str(tmp_path / "known_hosts"))
+    findings = check(topology.file, topology.options._replace(ssh=ssh))
+    texts = bad(findings, "TOPO-020")["TOPO-020"]
+    assert len(texts) == 2
+    assert all("Host key verification failed" in text for text in texts)

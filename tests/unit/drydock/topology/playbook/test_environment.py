@@ -1,0 +1,58 @@
+"""Ansible's own environment: made once, made again after an interruption."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import InputError
+from drydock.topology.playbook import environment
+
+
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
+    """Return what uv was called with; the cache folder is empty."""
+    calls: list[tuple[str, ...]] = []
+
+    def uv(*words: str) -> None:
+        calls.append(words)
+        if words[0] == "venv":
+            Path(words[-1], "bin").mkdir(parents=True)
+        elif not (tmp_path / "works").exists():
+            raise InputError("no index")
+
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(environment, "_uv", uv)
+    (tmp_path / "works").touch()
+    return calls
+
+
+def test_it_is_made_once_with_hashes(made: list[tuple[str, ...]]) -> None:
+    first = environment.programs()
+    assert environment.programs() == first
+    assert [words[0] for words in made] == ["venv", "pip"]
+    assert {"--require-hashes", "--no-build"} <= set(made[1])
+
+
+def test_an_interrupted_one_is_made_again(made: list[tuple[str, ...]], tmp_path: Path) -> None:
+    (tmp_path / "works").unlink()
+    with pytest.raises(InputError):
+        environment.programs()
+    (tmp_path / "works").touch()
+    assert (environment.programs().parent / environment.MARKER).is_file()
+    assert [words[0] for words in made] == ["venv", "pip", "venv", "pip"]
+
+
+def test_other_requirements_make_another(made: list[tuple[str, ...]], tmp_path: Path) -> None:
+    (tmp_path / "other.txt").write_text("ansible==1\n")
+    assert environment.programs() != environment.programs(tmp_path / "other.txt")
+    assert str(tmp_path / "other.txt") in made[-1]
+
+
+def test_every_requirement_has_a_version_and_hashes() -> None:
+    text = environment.REQUIREMENTS.read_text()
+    pins = [line for line in text.splitlines() if line and not line.startswith((" ", "#"))]
+    assert any(line.startswith("ansible==") for line in pins)
+    assert all("==" in line and line.endswith("\\") for line in pins)
+    assert text.count("--hash=sha256:") >= len(pins)

@@ -1,0 +1,198 @@
+"""Answers of machines, right, damaged and hostile → findings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from drydock.topology.preflight.answers import Answer, read_answer, read_findings
+from drydock.topology.preflight.asked import asked
+from drydock.topology.preflight.judge import Window, judge
+from entrypoints.checks.findings import as_junit, as_text
+from entrypoints.core.records import Finding
+from tests.support import topologies
+from tests.support.topologies import DIGEST
+
+NOW = Window(1000.0, 1010.0)
+PLAN = topologies.two_nodes()
+QUESTIONS = asked(PLAN, topologies.variant(PLAN.variant), {})
+FILES = {"config.json": [100, "1" * 64], "model.safetensors": [1 << 40, "2" * 64]}
+FACTS = {"accelerator": "cuda", "versions": {"driver": "570.1"}, "devices": [{"name": "NVIDIA H100"}] * 8}
+
+
+def output(value: Any = None, rc: int = 0) -> dict[str, Any]:
+    return {"rc": rc, "stdout": value if isinstance(value, str) else json.dumps(value), "stderr": ""}
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    ports = {"20000": "", "20001": "", "20002": ""}
+    return {
+        "time": 1005.0,
+        "images": {topologies.IMAGE: {"id": f"sha256:{'3' * 64}", "digests": [DIGEST], "failure": ""}},
+        "model": {"files": FILES, "failure": "", "free": 1 << 30},
+        "ports": ports,
+        "interfaces": {"eth0": {"mtu": 9000, "state": "up"}, "lo": {"mtu": 65536, "state": "unknown"}},
+        "chips": {},
+        "check": output([]),
+        "facts": output(FACTS),
+        **changes,
+    }
+
+
+def chip(address: str = "10.9.0.1", link: str = "UP", tls: str = "0", ping: Mapping[str, str] | None = None) -> Any:
+    told = {name: output(text) for name, text in (ping or {}).items()}
+    return {
+        "ip": output(f"ipaddr:{address}\nnetmask:255.255.0.0\n"),
+        "link": output(f"link status: {link}\n"),
+        "tls": output(f"dev_id:0, tls switch[{tls}](0:disable, 1:enable)\n"),
+        "ping": told,
+    }
+
+
+def judged(second: Any, first: Any = None, **more: Any) -> tuple[Finding, ...]:
+    """Judge two nodes; the second one's answer is given."""
+    texts = {"gpu0": json.dumps(first or answer()), "gpu1": second if isinstance(second, str) else json.dumps(second)}
+    answers: dict[str, Answer | str] = {}
+    for node, text in texts.items():
+        try:
+            answers[node] = read_answer(text)
+        except ValueError as error:
+            answers[node] = str(error)
+    return judge(QUESTIONS, answers, more.get("recorded", {}), more.get("chips", {}), NOW)
+
+
+def bad(findings: tuple[Finding, ...]) -> dict[str, list[str]]:
+    result: dict[str, list[str]] = {}
+    for each in findings:
+        if each.severity != "PASS":
+            result.setdefault(each.id, []).append(each.found)
+    return result
+
+
+def test_equal_machines_pass_and_every_finding_is_known() -> None:
+    findings = judged(answer())
+    assert bad(findings) == {}
+    assert {"TOPO-020", "TOPO-021", "TOPO-022", "TOPO-023", "TOPO-024", "TOPO-025", "TOPO-026"} <= {
+        each.id for each in findings
+    }
+
+
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "no image": ({"images": {}}, "TOPO-021"),
+    "another digest": (
+        {"images": {topologies.IMAGE: {"id": f"sha256:{'3' * 64}", "digests": [f"sha256:{'4' * 64}"], "failure": ""}}},
+        "TOPO-021",
+    ),
+    "another file": (
+        {"model": {"files": FILES | {"config.json": [100, "5" * 64]}, "failure": "", "free": 1 << 30}},
+        "TOPO-022",
+    ),
+    "another file of the same hash": (
+        {"model": {"files": FILES | {"config.json": [99, "1" * 64]}, "failure": "", "free": 1 << 30}},
+        "TOPO-022",
+    ),
+    "a file less": (
+        {"model": {"files": {"config.json": FILES["config.json"]}, "failure": "", "free": 1 << 30}},
+        "TOPO-022",
+    ),
+    "no room": ({"model": {"files": {}, "failure": "No such file", "free": 1 << 30}}, "TOPO-023"),
+    "driver": ({"facts": output(FACTS | {"versions": {"driver": "580.2"}})}, "TOPO-024"),
+    "early": ({"time": 990.0}, "TOPO-025"),
+    "late": ({"time": 1020.0}, "TOPO-025"),
+    "port": ({"ports": {"20000": "Address already in use", "20001": "", "20002": ""}}, "TOPO-026"),
+    "port not tried": ({"ports": {}}, "TOPO-026"),
+    "interface": ({"interfaces": {"ens1": {"mtu": 9000, "state": "up"}}}, "TOPO-032"),
+    "down": ({"interfaces": {"eth0": {"mtu": 9000, "state": "down"}}}, "TOPO-032"),
+    "mtu": ({"interfaces": {"eth0": {"mtu": 1500, "state": "up"}}}, "TOPO-033"),
+    "no check": ({"check": output("", 125)}, "TOPO-034"),
+    "another program's check": ({"check": output("hello")}, "TOPO-034"),
+    "findings that are none": ({"check": output([7])}, "TOPO-034"),
+}
+
+
+@pytest.mark.parametrize(("change", "number"), CHANGES.values(), ids=list(CHANGES))
+def test_a_fault_is_found_on_its_node_alone(change: dict[str, Any], number: str) -> None:
+    found = bad(judged(answer(**change)))
+    assert number in found
+    assert all(text.startswith("gpu1: ") for texts in found.values() for text in texts)
+
+
+DAMAGED = {
+    "empty": "",
+    "no object": "[]",
+    "deep": "[" * 5000,
+    "nan": '{"time": NaN}',
+    "a field more": json.dumps(answer(more=1)),
+    "a field less": json.dumps({name: value for name, value in answer().items() if name != "ports"}),
+    "negative size": json.dumps(answer(model={"files": {"a": [-1, "1" * 64]}, "failure": "", "free": 0})),
+    "no hash": json.dumps(answer(model={"files": {"a": [1, "../x"]}, "failure": "", "free": 0})),
+    "long text": json.dumps(answer(ports={"20000": "x" * 100_000})),
+    "many ports": json.dumps(answer(ports={str(number): "" for number in range(5000)})),
+    "long": " " * (17 << 20),
+    "time": json.dumps(answer(time=1e300)),
+}
+
+
+@pytest.mark.parametrize("text", DAMAGED.values(), ids=list(DAMAGED))
+def test_a_damaged_answer_is_a_finding_of_its_node(text: str) -> None:
+    found = bad(judged(text))
+    assert [*found] == ["TOPO-020"]
+    assert found["TOPO-020"][0].startswith("gpu1: ")
+    assert len(found["TOPO-020"][0]) < 1000
+
+
+def test_findings_of_the_image_say_which_node_they_are_of_and_end_in_every_form() -> None:
+    own = {"id": "NET-004", "severity": "FAIL", "found": "10.1.0.10 port 20000: refused\x1b[31m", "text": "t"}
+    findings = judged(answer(check=output([{**own, "more": 7}], 3)))
+    assert bad(findings)["NET-004"] == ["gpu1: 10.1.0.10 port 20000: refused\x1b[31m"]
+    assert "\x1b" not in as_junit(findings, "drydock.topology")
+    assert "NET-004" in as_text(findings)
+
+
+@pytest.mark.parametrize(
+    "value", [{}, [{"severity": "GOOD"}], [[]], [None], [{"severity": "FAIL"}] * 5000, "x"], ids=range(6)
+)
+def test_what_is_no_list_of_findings_is_refused(value: Any) -> None:
+    with pytest.raises(ValueError, match=r"found|expected"):
+        read_findings(read_answer(json.dumps(answer(check=output(json.dumps(value))))).check)
+
+
+def test_another_machine_than_the_recorded_one_is_found() -> None:
+    live = FACTS | {"devices": [{"name": "NVIDIA H200"}] * 4}
+    found = bad(judged(answer(facts=output(live)), recorded={"gpu0": FACTS, "gpu1": FACTS}))
+    (text,) = found["TOPO-027"]
+    assert text.startswith("gpu1: devices ['NVIDIA H200'], recorded ['NVIDIA H100']; 4 devices, planned 8")
+
+
+def test_facts_of_another_form_are_not_compared() -> None:
+    for facts in ([], {"versions": 7, "devices": {"a": 1}}, {"devices": [7]}, "no"):
+        judged(answer(facts=output(facts)), recorded={"gpu1": FACTS})
+
+
+CHIPS: dict[str, tuple[Any, str, str]] = {
+    "moved": ({"address": "10.9.0.7"}, "TOPO-028", "chip 0 has 10.9.0.7, recorded 10.9.0.1"),
+    "down": ({"link": "DOWN"}, "TOPO-029", "chip 0: DOWN"),
+    "tls": ({"tls": "1"}, "TOPO-030", "chip 0: 1"),
+    "lost": ({"ping": {"10.9.0.2": "3 packets transmitted, 0 received, 100% packet loss"}}, "TOPO-031", "10.9.0.2"),
+}
+
+
+@pytest.mark.parametrize(("change", "number", "text"), CHIPS.values(), ids=list(CHIPS))
+def test_a_chip_with_a_fault_is_found(change: Any, number: str, text: str) -> None:
+    good = {"0": chip(), "1": chip(ping={"10.9.0.2": "3 packets transmitted, 3 received, 0.00% packet loss"})}
+    first = answer(chips=good)
+    recorded = {"gpu0": {0: "10.9.0.1"}, "gpu1": {0: "10.9.0.1"}}
+    assert bad(judged(answer(chips=good), first, chips=recorded)) == {}
+    found = bad(judged(answer(chips=good | {"0": chip(**change)}), first, chips=recorded))
+    assert [*found] == [number]
+    assert text in found[number][0]
+
+
+def test_a_node_that_nobody_heard_of_is_a_finding() -> None:
+    findings = judge(QUESTIONS, {"gpu0": "ssh: connect to host 10.1.0.10 port 22: refused"}, {}, {}, NOW)
+    assert bad(findings) == {
+        "TOPO-020": ["gpu0: ssh: connect to host 10.1.0.10 port 22: refused", "gpu1: did not answer"]
+    }

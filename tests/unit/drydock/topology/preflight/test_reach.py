@@ -1,0 +1,81 @@
+"""How machines are asked, and what the task does with their answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drydock.core.errors import EngineError, InputError, PreflightError
+from drydock.topology.playbook.run import Counts, Failure, Played
+from drydock.topology.preflight import reach, verbs
+from drydock.topology.preflight.answers import Answer
+from drydock.topology.preflight.asked import Asked
+from entrypoints.core.records import Finding
+
+NOTHING = Asked("n0", "127.0.0.1", (), "", (), "", (), (), (), (), (), ())
+
+
+def test_this_machine_is_asked_if_it_is_a_node() -> None:
+    answers = reach.here([NOTHING, NOTHING._replace(node="n1", address="203.0.113.7")])
+    assert [*answers] == ["n0"]
+    assert isinstance(answers["n0"], Answer)
+
+
+def test_a_machine_that_is_no_node_cannot_answer_for_one() -> None:
+    with pytest.raises(InputError, match="0 nodes have an address of this machine, expected one"):
+        reach.here([NOTHING._replace(address="203.0.113.7"), NOTHING._replace(address="")])
+
+
+def test_answers_over_ssh_are_the_commands_output_or_why_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: dict[str, object] = {}
+
+    def play(folder: Path, tags: tuple[str, ...], **more: object) -> Played:
+        told.update(more, tags=tags, files=sorted(path.name for path in folder.iterdir()))
+        failures = (Failure("n1", "gather", "Host key verification failed.", unreachable=True),)
+        return Played({"n0": Counts(ok=1)}, failures, {reach.TASK: {"n0": {"stdout": "{}"}}})
+
+    monkeypatch.setattr(reach, "playbook", play)
+    found = reach.by_ansible([NOTHING, NOTHING._replace(node="n1")], {"playbook.yml": "---\n"}, reach.Ssh())
+    assert str(found["n0"]).startswith("an answer that cannot be read: time: Field required")
+    assert found["n1"] == "Host key verification failed."
+    assert (told["tags"], told["files"]) == (("preflight",), ["playbook.yml"])
+
+
+def test_a_node_on_one_engine_gets_the_network_that_its_container_holds() -> None:
+    words = ("docker", "run", "--network", "host", "image")
+    inside = reach._inside(NOTHING._replace(container=words, ports=(1,), interface="eth0"), "abc\n")
+    assert inside.container == ("docker", "run", "--network", "container:abc", "image")
+    assert (inside.ports, inside.interface) == ((), "")
+
+
+def test_a_command_of_the_engine_that_fails_says_what_it_said() -> None:
+    with pytest.raises(EngineError, match="exit 3: Pool overlaps"):
+        reach._run(("sh", "-c", "echo Pool overlaps >&2; exit 3"))
+
+
+def finding(severity: str) -> Finding:
+    return Finding("TOPO-026", severity, "the ports of node n0 are free", "n0: found", "free", "stop it", "host", "s")
+
+
+def test_a_failure_ends_the_task_with_its_code_after_everything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(PreflightError, match="not ready to start: TOPO-026") as failure:
+        verbs.report((finding("PASS"), finding("FAIL")), str(tmp_path / "junit.xml"), json=False)
+    text = capsys.readouterr().out
+    assert failure.value.code == 20
+    assert "n0: found; expected free" in text
+    assert text.endswith("1 FAIL, 1 PASS\n")
+    assert 'failures="1"' in (tmp_path / "junit.xml").read_text()
+
+
+def test_what_is_only_a_warning_does_not_end_it(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs.report((finding("PASS"), finding("WARN")), "", json=True)
+    assert [each["severity"] for each in json.loads(capsys.readouterr().out)] == ["PASS", "WARN"]
+
+
+def test_an_unknown_format_is_an_error() -> None:
+    with pytest.raises(InputError, match="--format kubernetes: unknown format"):
+        verbs.check(Path("x"), verbs.Options("kubernetes"))
