@@ -49,7 +49,7 @@ class HubFile(NamedTuple):
     url: str
 
 
-class Listing(NamedTuple):
+class ModelListing(NamedTuple):
     """A model at one revision."""
 
     hub: str
@@ -69,7 +69,7 @@ def access(env: Mapping[str, str] = os.environ, endpoint: str = "") -> Access:
     )
 
 
-def read_listing(model: str, revision: str, endpoint: str, env: Mapping[str, str] = os.environ) -> Listing:
+def read_listing(model: str, revision: str, endpoint: str, env: Mapping[str, str] = os.environ) -> ModelListing:
     """Ask a hub for the files of a model.
 
     Raises InputError for a name that is no id, FetchError if the hub does not answer, refuses, or gives an unsafe name.
@@ -97,14 +97,14 @@ def _address(text: str) -> str:
     return address
 
 
-def _hugging_face(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> Listing:
+def _hugging_face(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> ModelListing:
     url = f"{endpoint}/api/models/{name}/revision/{quote(revision, safe='')}?blobs=true"
     told = _asked(url, name, access(env, endpoint))
     commit = str(told.get("sha", ""))
     if not _COMMIT.fullmatch(commit):
         raise FetchError(f"{name}: {redact(endpoint)} names no commit of revision {revision}")
     files = tuple(_of_hugging_face(item, f"{endpoint}/{name}/resolve/{commit}") for item in _items(told, "siblings"))
-    return Listing("Hugging Face", name, commit, files)
+    return ModelListing("Hugging Face", name, commit, files)
 
 
 def _of_hugging_face(item: Mapping[str, Any], base: str) -> HubFile:
@@ -113,13 +113,13 @@ def _of_hugging_face(item: Mapping[str, Any], base: str) -> HubFile:
     return HubFile(path, _size(size, path), sha256, "" if lfs else str(item.get("blobId", "")), f"{base}/{quote(path)}")
 
 
-def _modelscope(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> Listing:
+def _modelscope(name: str, revision: str, endpoint: str, env: Mapping[str, str]) -> ModelListing:
     base = f"{endpoint}/api/v1/models/{name}/repo"
     query = urlencode({"Revision": revision, "Recursive": "true"})
     told = _asked(f"{base}/files?{query}", name, access(env, endpoint)._replace(tokens={})).get("Data")
     items = _items(told if isinstance(told, dict) else {}, "Files")
     files = tuple(_of_modelscope(item, base, revision) for item in items if item.get("Type") != "tree")
-    return Listing("ModelScope", name, revision, files)
+    return ModelListing("ModelScope", name, revision, files)
 
 
 def _of_modelscope(item: Mapping[str, Any], base: str, revision: str) -> HubFile:
@@ -147,7 +147,7 @@ def _size(value: Any, path: str) -> int:
 # --- what a hub may name --------------------------------------------------------------------------------------------
 
 
-def _check(listing: Listing) -> None:
+def _check(listing: ModelListing) -> None:
     """Raise FetchError for an empty list, a file without a hash, and a name that is not a file's below one folder."""
     problems = [*unsafe_paths(file.path for file in listing.files), *_unhashed(listing.files)]
     if not listing.files:

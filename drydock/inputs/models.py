@@ -21,7 +21,7 @@ from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import checksum, dumps, exclusive, file_sha256, parse_json, read_bounded
 from drydock.core.paths import cache_home
 from drydock.inputs import hub
-from drydock.inputs.hub import HubFile, Listing
+from drydock.inputs.hub import HubFile, ModelListing
 from drydock.inputs.store import Store, place, whole_folder
 from drydock.inputs.transfer import Wanted, download
 from drydock.model.names import OneLine
@@ -126,7 +126,7 @@ def _is_other(path: str, files: Iterable[HubFile]) -> bool:
     return safetensors and path.endswith(_OTHER_FORMATS)
 
 
-def _complete(output: Path, listing: Listing, chosen: Iterable[HubFile]) -> bool:
+def _complete(output: Path, listing: ModelListing, chosen: Iterable[HubFile]) -> bool:
     """Return whether the folder has these files already. Raises InputError if it has anything else."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return False
@@ -140,7 +140,7 @@ def _complete(output: Path, listing: Listing, chosen: Iterable[HubFile]) -> bool
     raise InputError(f"--output {output}: {what}", hint="name a new folder, or remove this one")
 
 
-def _fetch(output: Path, listing: Listing, chosen: Iterable[HubFile], reached: Access) -> None:
+def _fetch(output: Path, listing: ModelListing, chosen: Iterable[HubFile], reached: Access) -> None:
     files = [file for file in chosen if file.path != MANIFEST]
     store = Store(output.parent / f".{output.name[:64]}.pull")
     _check_room(output, sum(file.size for file in files if not store.has(file.sha256 or "0" * 64, file.size)))
