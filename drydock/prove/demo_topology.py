@@ -124,7 +124,7 @@ def _record(folder: Path, image: str) -> None:
 
 
 def free_subnet() -> ipaddress.IPv4Network:
-    """Return the first of SUBNETS that no network of the engine and no route of this machine uses. Raises BuildError."""
+    """Return the first of SUBNETS that neither the engine nor a route of this machine uses. Raises BuildError."""
     networks = (each.attrs["IPAM"]["Config"] or () for each in docker.from_env().networks.list())
     used = [ipaddress.ip_network(one["Subnet"]) for each in networks for one in each if one.get("Subnet")]
     taken = [*used, *_routes(Path("/proc/net/route").read_text())]
