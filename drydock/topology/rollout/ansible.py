@@ -31,9 +31,14 @@ class Ansible:
     """A playbook for each plan, in a folder."""
 
     def __init__(
-        self, folder: Path, variant: Variant, known: Sequence[TopologyPlan], hosts: Mapping[str, Commands]
+        self,
+        folder: Path,
+        variant: Variant,
+        known: Sequence[TopologyPlan],
+        hosts: Mapping[str, Commands],
+        ssh: running.Ssh | None = None,
     ) -> None:
-        self._folder, self._variant, self._hosts = folder, variant, hosts
+        self._folder, self._variant, self._hosts, self._ssh = folder, variant, hosts, ssh
         self._known = tuple(known)
         """What was started last: Ansible does not know what is no longer wanted."""
 
@@ -67,7 +72,7 @@ class Ansible:
         for plan in self._known:
             folder = self._folder / "look"
             self._write(folder, looking(plan))
-            said = running.playbook(folder, keep=[LOOK]).answers.get(LOOK, {})
+            said = running.playbook(folder, ssh=self._ssh, keep=[LOOK]).answers.get(LOOK, {})
             for node, answer in said.items():
                 found |= _seen(answer, node)
         return found
@@ -88,10 +93,14 @@ class Ansible:
 
     def _playbook(self, folder: Path, tags: Sequence[str], more: Mapping[str, Any] | None = None) -> None:
         """Run a playbook and log what it does. Raises EngineError with each task that failed."""
-        played = running.playbook(folder, tags, variables=more, told=lambda event, name: log(f"{event}: {name}"))
+        played = running.playbook(folder, tags, ssh=self._ssh, variables=more, told=_tell)
         if not played.good:
             failed = (f"{each.node}: {each.task}: {each.text}" for each in played.failures)
             raise EngineError(*failed, hint="`./inv topology check FILE` says what a machine lacks")
+
+
+def _tell(event: str, name: str) -> None:
+    log(f"{event}: {name}")
 
 
 def removal(plan: TopologyPlan) -> dict[str, str]:
