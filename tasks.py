@@ -613,8 +613,14 @@ STARTS = STARTED | PLANNED | {
 @verb(
     name="up",
     positional=["file"],
-    help=JSON | STARTS | {"format": "compose: on this machine's engine; ansible: on the nodes, by ssh"},
-)
+    help=JSON | STARTS | {
+        "format": "compose: on this machine's engine; ansible: on the nodes, by ssh",
+        "user": "with ansible: user to log in as [default: as in ~/.ssh/config]",
+        "key": "file with the private key",
+        "known-hosts": "file with the nodes' host keys [default: ~/.ssh/known_hosts]",
+        "become": "run as root on the nodes, by sudo",
+    },
+)  # fmt: skip
 def topology_up(
     _: Context,
     file: str,
@@ -624,13 +630,19 @@ def topology_up(
     hosts: str = "",
     output: str = "",
     wait: int = 0,
+    user: str = "",
+    key: str = "",
+    known_hosts: str = "",
+    become: bool = False,
     json: bool = False,
 ) -> None:
     """Start a topology; ready is a right answer of every pair of prefill and decode, and of the router."""
+    from drydock.topology.playbook.run import Ssh
     from drydock.topology.rollout import verbs as rollout
     from drydock.topology.rollout.state import Place
 
-    shown = rollout.up(Place(Path(file), output), format, rollout.Options(model, target, hosts, wait))
+    options = rollout.Options(model, target, hosts, wait, Ssh(user, key, known_hosts, become=become))
+    shown = rollout.up(Place(Path(file), output), format, options)
     emit(rollout.report(shown, json=json))
 
 

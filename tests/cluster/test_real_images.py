@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,6 +17,7 @@ from drydock.prove.demo_topology import SHAPES, SMALL
 from drydock.topology.rollout import metrics
 from tests.cluster.conftest import World
 from tests.support.kubernetes import images, rendered
+from tests.support.kubernetes.cluster import Answer
 from tests.support.kubernetes.space import Space
 
 KEY = "a-secret-of-the-test"
@@ -54,13 +55,24 @@ def real(world: World, tmp_path_factory: pytest.TempPathFactory) -> Real:
     return Real(references["cpu"], references["router"], smollm2.make(builds["cpu"].image))
 
 
-def chat(world: World, base: str, text: str, model: str, key: str = "") -> str:
-    """Ask a server or a router from the first node."""
+def chat(world: World, space: Space, base: str, question: Mapping[str, Any], key: str = "") -> str:
+    """Ask a server or a router from the first node, until kube-proxy and the router know the servers."""
+    answers: list[Answer] = []
+
+    def answered() -> bool:
+        answers.append(world.cluster.ask("node1", f"{base}/v1/chat/completions", key=key, data=question))
+        return answers[-1].status == 200
+
+    try:
+        space.until(answered, "an answer")
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{answers[-1]}") from None
+    return str(json.loads(answers[-1].text)["choices"][0]["message"]["content"])
+
+
+def asking(real: Real, text: str) -> dict[str, Any]:
     messages = [{"role": "user", "content": text}]
-    question = {"model": model, "messages": messages, "temperature": 0, "max_tokens": 8}
-    answer = world.cluster.ask("node1", f"{base}/v1/chat/completions", key=key, data=question)
-    assert answer.status == 200, answer.text
-    return str(json.loads(answer.text)["choices"][0]["message"]["content"])
+    return {"model": real.model.name, "messages": messages, "temperature": 0, "max_tokens": 8}
 
 
 def base_of(space: Space, service: str) -> str:
@@ -79,10 +91,8 @@ def test_a_server_gets_ready_and_answers_through_its_service(
 
     (pod,) = space.ready()
     assert pod["status"]["containerStatuses"][0]["restartCount"] == 0
-    base = base_of(space, SERVER)
-    space.until(lambda: world.cluster.ask("node1", f"{base}/v1/models", key=KEY).status == 200, "an answer")
-    assert EXPECTED in chat(world, base, QUESTION, real.model.name, KEY)
-    space.kubectl("delete", "deployment,secret", "--all")
+    assert EXPECTED in chat(world, space, base_of(space, SERVER), asking(real, QUESTION), KEY)
+    space.kubectl("delete", "deployment", SERVER)
 
 
 def test_prefill_on_a_node_and_decode_on_the_other_answer_through_the_router(
@@ -95,10 +105,9 @@ def test_prefill_on_a_node_and_decode_on_the_other_answer_through_the_router(
         space.until(lambda service=service: space.addresses(service), service, PATIENCE)  # type: ignore[misc]
 
     router = base_of(space, "router")
-    space.until(lambda: world.cluster.ask("node1", f"{router}/v1/models").status == 200, "an answer")
-    assert EXPECTED in chat(world, router, QUESTION, real.model.name)
+    assert EXPECTED in chat(world, space, router, asking(real, QUESTION))
     before = received(world, space)
-    chat(world, router, LONG, real.model.name)
+    chat(world, space, router, asking(real, LONG))
     space.until(lambda: received(world, space) - before > BLOCKS, "tokens from the prefill server")
 
 

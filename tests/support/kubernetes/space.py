@@ -58,8 +58,9 @@ class Space:
 
     def addresses(self, service: str) -> list[str]:
         """Return the pods to which a service leads: those that are ready."""
-        subsets = self.get("endpoints", service).get("subsets", [])
-        return [item["ip"] for subset in subsets for item in subset.get("addresses", [])]
+        found = [item for item in self.get("endpoints")["items"] if item["metadata"]["name"] == service]
+        subsets = [subset for item in found for subset in item.get("subsets", [])]
+        return [address["ip"] for subset in subsets for address in subset.get("addresses", [])]
 
     def execute(self, pod: str, code: str) -> str:
         """Run Python in a pod's container and return what it prints."""
