@@ -1,6 +1,6 @@
 """Replaces all servers of a topology by those of another plan, without an answer from a mixed pair. IO.
 
-The new prefill and decode servers start beside the old ones, on other ports. Once the known answer came through a
+The new prefill and decode servers start next to the old ones, on other ports. Once the known answer came through a
 router of their own, the router that clients use is started again with the new servers; the old ones finish their
 requests and end. If a step fails, the new servers are removed and the old ones serve on.
 """

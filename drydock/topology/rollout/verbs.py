@@ -107,7 +107,7 @@ def roll(place: Place, file: Path, options: Options) -> Shown:
         state = place.running()
         if len(state.plans) > 1:
             text = f"{place.file}: an earlier roll was interrupted, and two plans run"
-            raise InputError(text, hint="`topology down` and `topology up` start it anew")
+            raise InputError(text, hint="`topology down` and `topology up` start it again")
         old, number = state.plans[0], state.number + 1
         new = topologies.planned(file, options.model, options.target, lambda base: slices.port_base(old, base))
         new = slices.numbered(new, number)

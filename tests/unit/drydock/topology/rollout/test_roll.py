@@ -113,7 +113,7 @@ def test_old_servers_that_could_not_be_restored_are_told_too(engine: Engine, ser
     assert "the old servers could not be restored:" in str(raised.value)
 
 
-# --- what can run beside each other ---------------------------------------------------------------------------------
+# --- what can run at the same time ---------------------------------------------------------------------------------
 
 
 def test_the_same_ports_are_refused() -> None:
