@@ -192,7 +192,7 @@ class Loader(yaml.SafeLoader):
 
 
 def _marked(loader: yaml.SafeLoader, node: yaml.Node) -> Any:
-    """Read a value as ansible-core 2.19 does: of a text with the tag, its quotes do not count; of those in it, they do."""
+    """Read a value as ansible-core 2.19 does: quotes of a text with the tag do not count, those of texts in it do."""
     if isinstance(node, yaml.ScalarNode):
         node = yaml.ScalarNode(loader.resolve(yaml.ScalarNode, node.value, (True, False)), node.value)
         return _mark(loader.construct_object(node))
